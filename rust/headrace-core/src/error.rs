@@ -1,0 +1,333 @@
+//! What the core refuses ([`Error`]), what can go wrong with a connection ([`Fault`]), and the one place where a failure
+//! is called permanent or retryable ([`Classifier`]).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The result of a call that may be refused.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call was refused. Nothing was sent for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option has an unknown name, a wrong type, a value out of range, or contradicts another one.
+    Config {
+        /// The option's name, as the caller wrote it.
+        option: String,
+        /// The whole sentence; it names the option, the value (never a secret) and what is allowed.
+        message: String,
+    },
+    /// A record batch does not have the columns that were asked for, or not with a type that can be written.
+    Schema {
+        /// The whole sentence; it names the column, its type and what is allowed.
+        message: String,
+    },
+    /// An argument of one message is of no use: a message ID out of range, an entry ID that is none.
+    Message {
+        /// The whole sentence.
+        message: String,
+    },
+    /// The record batch reader that the caller handed in failed.
+    Reader {
+        /// What the reader said.
+        message: String,
+    },
+    /// The dispatcher was closed before.
+    Closed,
+    /// The caller asked to stop while the call waited (Ctrl-C).
+    Interrupted,
+}
+
+impl Error {
+    /// An [`Error::Config`] for `option`.
+    pub fn config(option: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Config { option: option.into(), message: message.into() }
+    }
+
+    /// An [`Error::Schema`].
+    pub fn schema(message: impl Into<String>) -> Self {
+        Self::Schema { message: message.into() }
+    }
+
+    /// An [`Error::Message`].
+    pub fn message(message: impl Into<String>) -> Self {
+        Self::Message { message: message.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config { message, .. } | Self::Schema { message } | Self::Message { message } => f.write_str(message),
+            Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
+            Self::Closed => f.write_str("the dispatcher is closed; make a new one"),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Waiting changes nothing: somebody has to act.
+    Permanent,
+    /// The same message may be delivered later.
+    Retryable,
+}
+
+impl Kind {
+    /// `"permanent"` or `"retryable"`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Permanent => "permanent",
+            Self::Retryable => "retryable",
+        }
+    }
+}
+
+/// Whether a failed message may be in the stream all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Written {
+    /// It is not: the server refused it, or not a byte of it was handed over.
+    No,
+    /// Nobody knows: it was handed over, at least in part, and its reply never came.
+    Unknown,
+}
+
+impl Written {
+    /// `"no"` or `"unknown"`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The outcome of a message that was not delivered.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Failure {
+    /// Whether trying again can help.
+    pub kind: Kind,
+    /// The first word of the server's reply, or one of [`code`].
+    pub code: Cow<'static, str>,
+    /// A sentence for people: at most [`MAX_MESSAGE`] characters, no secret, no message content.
+    pub message: String,
+    /// Whether the message may be in the stream all the same.
+    pub written: Written,
+}
+
+/// The codes that are ours. Every other code is the first word of a server's error reply.
+pub mod code {
+    /// The server refused the connection, or could not be reached.
+    pub const CONNECT: &str = "CONNECT";
+    /// The host name has no address.
+    pub const DNS: &str = "DNS";
+    /// Nothing came in time: while connecting, or while replies were owed.
+    pub const TIMEOUT: &str = "TIMEOUT";
+    /// The connection was reset.
+    pub const RESET: &str = "RESET";
+    /// The server closed the connection.
+    pub const EOF: &str = "EOF";
+    /// The TLS handshake failed: trust, name, expiry, client certificate.
+    pub const TLS: &str = "TLS";
+    /// A reply that cannot be one to what was sent.
+    pub const PROTOCOL: &str = "PROTOCOL";
+    /// A file or variable that the endpoint names cannot be read now.
+    pub const CONFIG: &str = "CONFIG";
+    /// The caller interrupted the call before this message was handed over.
+    pub const INTERRUPTED: &str = "INTERRUPTED";
+    /// NOMKSTREAM, and the stream does not exist.
+    pub const NOSTREAM: &str = "NOSTREAM";
+    /// The entry's ID is below `minid`: it was trimmed in the same command, or will be.
+    pub const TRIMMED: &str = "TRIMMED";
+    /// The message is larger than the server takes (`proto-max-bulk-len`).
+    pub const TOOLARGE: &str = "TOOLARGE";
+    /// The payload is null.
+    pub const NULL_PAYLOAD: &str = "NULL_PAYLOAD";
+    /// Every field of the row is null.
+    pub const EMPTY: &str = "EMPTY";
+    /// The row's stream key is empty.
+    pub const BAD_STREAM_KEY: &str = "BAD_STREAM_KEY";
+    /// The row's entry ID is not of a form that XADD takes.
+    pub const BAD_ENTRY_ID: &str = "BAD_ENTRY_ID";
+
+    /// All of them, for documentation and its test.
+    pub const ALL: [&str; 16] = [
+        CONNECT,
+        DNS,
+        TIMEOUT,
+        RESET,
+        EOF,
+        TLS,
+        PROTOCOL,
+        CONFIG,
+        INTERRUPTED,
+        NOSTREAM,
+        TRIMMED,
+        TOOLARGE,
+        NULL_PAYLOAD,
+        EMPTY,
+        BAD_STREAM_KEY,
+        BAD_ENTRY_ID,
+    ];
+}
+
+/// The longest sentence that is kept of an error, in characters.
+pub const MAX_MESSAGE: usize = 256;
+
+/// The longest code that is kept of an error reply. Servers' own have at most 16 characters.
+const MAX_CODE: usize = 32;
+
+/// Something went wrong on a connection, or a reply was an error: not yet called permanent or retryable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The first word of the server's reply (`WRONGTYPE`), or one of [`code`].
+    pub code: Cow<'static, str>,
+    /// A sentence for people: at most [`MAX_MESSAGE`] characters, no secret, no message content.
+    pub message: String,
+    /// Whether this was an error reply to AUTH.
+    pub in_auth: bool,
+    /// Which of the texts under `ERR` this is, as far as it matters.
+    pub text: ReplyText,
+}
+
+/// The error replies whose code (`ERR`) says too little: told apart by these exact beginnings, never by a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyText {
+    /// Any other.
+    Other,
+    /// `ERR max number of clients reached`: unsolicited, so it may come in answer to anything.
+    MaxClients,
+    /// `ERR AUTH <password> called without any password configured …`.
+    Auth,
+    /// `ERR Protocol error: …`; the server closes the connection after it.
+    ProtocolError,
+    /// `ERR unknown command …`, `ERR wrong number …`, `ERR Invalid stream ID …`, `ERR syntax error …`.
+    BadCommand,
+}
+
+const REPLY_TEXTS: [(&str, ReplyText); 7] = [
+    ("ERR max number of clients", ReplyText::MaxClients),
+    ("ERR AUTH", ReplyText::Auth),
+    ("ERR Protocol error", ReplyText::ProtocolError),
+    ("ERR unknown command", ReplyText::BadCommand),
+    ("ERR wrong number", ReplyText::BadCommand),
+    ("ERR Invalid stream ID", ReplyText::BadCommand),
+    ("ERR syntax error", ReplyText::BadCommand),
+];
+
+impl Fault {
+    /// A fault of our own: `code` is one of [`code`].
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code: Cow::Borrowed(code), message: cut(&message.into()), in_auth: false, text: ReplyText::Other }
+    }
+
+    /// An error reply, given without its leading `-` and its line end.
+    ///
+    /// The arguments that "unknown command" echoes are left out: they hold the message.
+    pub fn from_reply(line: &[u8]) -> Self {
+        let line = String::from_utf8_lossy(line);
+        let first_word = line.split(' ').next().unwrap_or_default();
+        let is_code = (1..=MAX_CODE).contains(&first_word.len())
+            && first_word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        let code = if is_code { Cow::Owned(first_word.to_owned()) } else { Cow::Borrowed("ERR") };
+        let text =
+            REPLY_TEXTS.iter().find(|(start, _)| line.starts_with(start)).map_or(ReplyText::Other, |(_, text)| *text);
+        let said = line.split_once(", with args beginning with").map_or(&*line, |(before, _)| before);
+        Self { code, message: cut(said), in_auth: false, text }
+    }
+
+    /// The same fault, with the command that was refused named before the server's words.
+    #[must_use]
+    pub fn of_command(mut self, command: &str) -> Self {
+        self.message = cut(&format!("{command} was refused: {}", self.message));
+        self.in_auth = command == "AUTH";
+        self
+    }
+}
+
+/// At most [`MAX_MESSAGE`] characters, and no control characters: messages end up in logs.
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Which failures are permanent, beside the ones that are so in every mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Classify {
+    /// As the specification of the dispatcher has it: NOAUTH, NOPERM, WRONGTYPE, OOM and READONLY are permanent.
+    #[default]
+    Spec,
+    /// OOM and READONLY are retryable: another server is about to take over, or memory to be freed.
+    Failover,
+    /// What waiting cannot mend is permanent too: DENIED, NOPROTO, CROSSSLOT, unknown commands, argument errors.
+    Strict,
+}
+
+const PERMANENT: [&str; 13] = [
+    "NOAUTH",
+    "NOPERM",
+    "WRONGTYPE",
+    "OOM",
+    "READONLY",
+    "WRONGPASS",
+    code::TLS,
+    code::TRIMMED,
+    code::TOOLARGE,
+    code::NULL_PAYLOAD,
+    code::EMPTY,
+    code::BAD_STREAM_KEY,
+    code::BAD_ENTRY_ID,
+];
+const RETRYABLE_IN_FAILOVER: [&str; 2] = ["OOM", "READONLY"];
+const PERMANENT_IN_STRICT: [&str; 3] = ["DENIED", "NOPROTO", "CROSSSLOT"];
+/// A server that cannot check a password now says so in answer to AUTH too.
+const RETRYABLE_IN_AUTH: [&str; 3] = ["LOADING", "BUSY", "MASTERDOWN"];
+
+/// Calls failures permanent or retryable. Decided by the code, and by [`ReplyText`] where the code says too little.
+#[derive(Debug, Clone, Default)]
+pub struct Classifier {
+    mode: Classify,
+    overrides: BTreeMap<String, Kind>,
+}
+
+impl Classifier {
+    /// `overrides` have the last word, by code.
+    pub fn new(mode: Classify, overrides: BTreeMap<String, Kind>) -> Self {
+        Self { mode, overrides }
+    }
+
+    /// The kind of `fault`.
+    pub fn kind(&self, fault: &Fault) -> Kind {
+        if let Some(kind) = self.overrides.get(&*fault.code) {
+            return *kind;
+        }
+        let code = &*fault.code;
+        let permanent = match (fault.text, self.mode) {
+            (ReplyText::MaxClients, _) => false,
+            (ReplyText::Auth, _) | (ReplyText::BadCommand, Classify::Strict) => true,
+            (ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand, _) if fault.in_auth => {
+                !RETRYABLE_IN_AUTH.contains(&code)
+            }
+            (ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand, Classify::Spec) => {
+                PERMANENT.contains(&code)
+            }
+            (ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand, Classify::Failover) => {
+                PERMANENT.contains(&code) && !RETRYABLE_IN_FAILOVER.contains(&code)
+            }
+            (ReplyText::Other | ReplyText::ProtocolError, Classify::Strict) => {
+                PERMANENT.contains(&code) || PERMANENT_IN_STRICT.contains(&code)
+            }
+        };
+        if permanent { Kind::Permanent } else { Kind::Retryable }
+    }
+
+    /// The outcome of a message that met `fault`.
+    pub fn failure(&self, fault: &Fault, written: Written) -> Failure {
+        Failure { kind: self.kind(fault), code: fault.code.clone(), message: fault.message.clone(), written }
+    }
+}
