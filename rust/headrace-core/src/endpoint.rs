@@ -1,0 +1,268 @@
+//! Where and how entries go: server, credentials, TLS, stream key, trimming. Every option is checked here, and only here.
+//!
+//! An endpoint never changes and opens nothing. What may change beneath it is read at each connect: a password in a
+//! variable or file, TLS files, the file with process-wide defaults.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::error::{Fault, Result};
+use crate::secret::Secret;
+
+mod defaults;
+mod explicit;
+pub(crate) mod given;
+mod options;
+mod password;
+mod pem;
+#[cfg(test)]
+mod tests;
+mod trim;
+mod url;
+
+pub use options::{Form, OPTIONS, OptionSpec, OptionValue, Takes};
+pub(crate) use pem::client_config;
+pub use pem::{Pem, Tls};
+pub use trim::Trim;
+
+use defaults::{Defaults, Inherited};
+use explicit::{Explicit, Server};
+use given::Given;
+
+const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_DB: u32 = 0;
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where and how entries go. Immutable, cheap to clone; its options are those of [`OPTIONS`].
+///
+/// An option that was given wins over the environment (as it was when the endpoint was built), the environment over the
+/// defaults file (as it is now), the file over the built-in default. `Debug` and `Display` show no secret.
+///
+/// ```
+/// use headrace_core::endpoint::{Endpoint, Form, OptionValue};
+///
+/// let endpoint = Endpoint::from_url("redis://db1:6380/2?stream_key=order-events&maxlen=100000", [])?;
+/// assert_eq!(endpoint.to_string(), "redis://db1:6380/2 stream key order-events");
+/// let refused = Endpoint::new([("hots".to_owned(), OptionValue::text("db1"))], Form::Typed);
+/// assert_eq!(refused.unwrap_err().to_string(), "there is no option 'hots'; the nearest one is 'host'");
+/// # Ok::<(), headrace_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    explicit: Arc<Explicit>,
+    defaults: Defaults,
+}
+
+/// Equal endpoints have equal options; endpoints that differ in process-wide defaults only may share a hash.
+impl Hash for Endpoint {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.explicit.hash(state);
+    }
+}
+
+/// What process-wide defaults can change, as it holds for one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The TCP port; of no meaning with a Unix socket.
+    pub port: u16,
+    /// The database of SELECT.
+    pub db: u32,
+    /// The longest that connecting may take, handshakes included.
+    pub connect_timeout: Duration,
+    /// The longest silence while replies are owed.
+    pub command_timeout: Duration,
+}
+
+/// What a socket is connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A host name or IP address, without brackets, and a port.
+    Tcp {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    /// Checks `options`, with the process-wide defaults of this moment. TLS files must be readable and fit together.
+    pub fn new(options: impl IntoIterator<Item = (String, OptionValue)>, form: Form) -> Result<Self> {
+        let defaults = Defaults::from_environment(|name| std::env::var_os(name))?;
+        Self::build(Given::collect(&OPTIONS, options, form)?, defaults)
+    }
+
+    /// As [`Endpoint::new`], with what `url` says beside `options`; nothing may be given in both.
+    ///
+    /// Schemes: `redis`, `rediss` (TLS), `unix`, and the same for `valkey`. The path is the database, or the socket. The
+    /// query holds options by their names; in it and in the user info everything is percent-encoded.
+    pub fn from_url(url: &str, options: impl IntoIterator<Item = (String, OptionValue)>) -> Result<Self> {
+        Self::from_url_in(Form::Typed, url, options)
+    }
+
+    /// As [`Endpoint::from_url`], with `options` of the form `form`.
+    pub fn from_url_in(
+        form: Form,
+        url: &str,
+        options: impl IntoIterator<Item = (String, OptionValue)>,
+    ) -> Result<Self> {
+        let defaults = Defaults::from_environment(|name| std::env::var_os(name))?;
+        let mut given = Given::collect(&OPTIONS, options, form)?;
+        url::read(url, &mut given)?;
+        Self::build(given, defaults)
+    }
+
+    /// The endpoint of which [`Endpoint::options`] and [`Endpoint::inherited`] came, in whatever process: this one's
+    /// environment, defaults file and TLS files are not looked at.
+    pub fn restore(
+        options: impl IntoIterator<Item = (String, OptionValue)>,
+        inherited: impl IntoIterator<Item = (String, OptionValue)>,
+    ) -> Result<Self> {
+        let explicit = Explicit::read(Given::collect(&OPTIONS, options, Form::Typed)?)?;
+        Ok(Self { explicit: Arc::new(explicit), defaults: Defaults::fixed(inherited)? })
+    }
+
+    fn build(given: Given, defaults: Defaults) -> Result<Self> {
+        let explicit = Explicit::read(given)?;
+        // The file is read now too, so that a mistake in it shows here and not at the first connect.
+        defaults.now()?;
+        if let Some(tls) = &explicit.tls {
+            tls.check()?;
+        }
+        Ok(Self { explicit: Arc::new(explicit), defaults })
+    }
+
+    /// Each option that is not at its default, secrets included: for pickling.
+    pub fn options(&self) -> Vec<(&'static str, OptionValue)> {
+        self.explicit.to_options()
+    }
+
+    /// The option `name` as it was given, secret or not; `None` if it is at its default or there is no such option.
+    pub fn option(&self, name: &str) -> Option<OptionValue> {
+        self.explicit.option(name)
+    }
+
+    /// The process-wide defaults as they hold now: for pickling.
+    pub fn inherited(&self) -> Result<Vec<(&'static str, OptionValue)>> {
+        Ok(self.defaults.now()?.to_options())
+    }
+
+    /// What holds for a connection made now. Fails if the defaults file has become unreadable or wrong: what it said before
+    /// is not applied in silence.
+    pub fn settings(&self) -> Result<Settings> {
+        Ok(self.settings_with(&self.defaults.now()?))
+    }
+
+    fn settings_with(&self, inherited: &Inherited) -> Settings {
+        let explicit = &self.explicit;
+        let port = match &explicit.server {
+            Server::Tcp { port, .. } => *port,
+            Server::Unix(_) => None,
+        };
+        Settings {
+            port: port.or(inherited.port).unwrap_or(DEFAULT_PORT),
+            db: explicit.db.or(inherited.db).unwrap_or(DEFAULT_DB),
+            connect_timeout: explicit.connect_timeout.or(inherited.connect_timeout).unwrap_or(DEFAULT_CONNECT_TIMEOUT),
+            command_timeout: explicit.command_timeout.or(inherited.command_timeout).unwrap_or(DEFAULT_COMMAND_TIMEOUT),
+        }
+    }
+
+    /// What to connect to.
+    pub fn address(&self, settings: &Settings) -> Address {
+        match &self.explicit.server {
+            Server::Tcp { host, .. } => Address::Tcp { host: host.clone(), port: settings.port },
+            Server::Unix(path) => Address::Unix(path.clone()),
+        }
+    }
+
+    /// The key of the stream.
+    pub fn stream_key(&self) -> &[u8] {
+        &self.explicit.stream_key
+    }
+
+    /// The user of AUTH.
+    pub fn username(&self) -> Option<&str> {
+        self.explicit.username.as_deref()
+    }
+
+    /// The password of AUTH, read now if a variable or a file has it.
+    pub fn password(&self) -> std::result::Result<Option<Secret>, Fault> {
+        self.explicit.password.as_ref().map(password::read).transpose()
+    }
+
+    /// The option `maxlen_approximate`, whether or not anything is trimmed.
+    pub fn maxlen_approximate(&self) -> bool {
+        self.explicit.maxlen_approximate
+    }
+
+    /// What XADD trims, if anything.
+    pub fn trim(&self) -> Option<&Trim> {
+        self.explicit.trim.as_ref()
+    }
+
+    /// Of how many XADDs of a stream key one carries the trim options.
+    pub fn trim_every(&self) -> u64 {
+        self.explicit.trim_every
+    }
+
+    /// Whether a stream that does not exist is left so.
+    pub fn nomkstream(&self) -> bool {
+        self.explicit.nomkstream
+    }
+
+    /// The consumer group to create at each connect.
+    pub fn consumer_group(&self) -> Option<&[u8]> {
+        self.explicit.consumer_group.as_deref()
+    }
+
+    /// TLS, if it is on.
+    pub fn tls(&self) -> Option<&Tls> {
+        self.explicit.tls.as_ref()
+    }
+}
+
+/// The longest stream key that is shown whole, in bytes.
+const MAX_SHOWN_KEY: usize = 64;
+
+/// `rediss://user@host:6380/2 stream key order-events`: for messages and logs.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A message about a broken defaults file must still be able to name the endpoint.
+        let inherited = self.defaults.now().unwrap_or_else(|_| self.defaults.kept().clone());
+        let settings = self.settings_with(&inherited);
+        let user = self.username().map(|user| utf8_percent_encode(user, NON_ALPHANUMERIC));
+        match &self.explicit.server {
+            Server::Tcp { host, .. } => {
+                f.write_str(if self.explicit.tls.is_some() { "rediss://" } else { "redis://" })?;
+                if let Some(user) = user {
+                    write!(f, "{user}@")?;
+                }
+                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+                write!(f, "{open}{host}{close}:{}", settings.port)?;
+                if settings.db != 0 {
+                    write!(f, "/{}", settings.db)?;
+                }
+            }
+            Server::Unix(path) => {
+                write!(f, "unix://{}", path.to_string_lossy().escape_debug())?;
+                let db = (settings.db != 0).then(|| format!("db={}", settings.db));
+                let query: Vec<_> = db.into_iter().chain(user.map(|user| format!("username={user}"))).collect();
+                if !query.is_empty() {
+                    write!(f, "?{}", query.join("&"))?;
+                }
+            }
+        }
+        let key = self.stream_key();
+        let shown = String::from_utf8_lossy(key.get(..MAX_SHOWN_KEY).unwrap_or(key));
+        write!(f, " stream key {}{}", shown.escape_debug(), if key.len() > MAX_SHOWN_KEY { "…" } else { "" })
+    }
+}

@@ -1,0 +1,54 @@
+//! The password, read when it is needed, so that a rotated one needs no restart.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use zeroize::Zeroizing;
+
+use crate::error::{Fault, code};
+use crate::secret::Secret;
+
+use super::explicit::Password;
+use super::options::quoted;
+
+/// Far more than any password has; a bound for a path that names something else.
+const MAX_FILE_BYTES: usize = 64 * 1024;
+
+/// The password of this moment, without the line end that editors and `echo` leave.
+pub(super) fn read(password: &Password) -> Result<Secret, Fault> {
+    match password {
+        Password::Given(secret) => Ok(secret.clone()),
+        Password::Variable(name) => match std::env::var_os(name) {
+            Some(value) => finish(Zeroizing::new(value.into_encoded_bytes()), || {
+                format!("password_env: the environment variable {name} is empty")
+            }),
+            None => Err(refuse(format!("password_env: the environment variable {name} is not set"))),
+        },
+        Password::File(path) => {
+            let shown = quoted(&path.to_string_lossy());
+            // Of full size at once: a vector that grows leaves copies behind.
+            let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES + 1));
+            File::open(path)
+                .and_then(|file| file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes))
+                .map_err(|error| refuse(format!("password_file: {shown} cannot be read: {error}")))?;
+            if bytes.len() > MAX_FILE_BYTES {
+                return Err(refuse(format!("password_file: {shown} is longer than {MAX_FILE_BYTES} bytes")));
+            }
+            finish(bytes, || format!("password_file: {shown} is empty"))
+        }
+    }
+}
+
+fn finish(mut bytes: Zeroizing<Vec<u8>>, empty: impl FnOnce() -> String) -> Result<Secret, Fault> {
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    }
+    if bytes.is_empty() { Err(refuse(empty())) } else { Ok(Secret::new(std::mem::take(&mut *bytes))) }
+}
+
+fn refuse(message: String) -> Fault {
+    Fault::new(code::CONFIG, message)
+}

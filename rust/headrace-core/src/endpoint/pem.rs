@@ -1,0 +1,224 @@
+//! TLS material: where it comes from, and the client configuration it makes.
+//!
+//! The files are read at every connect, so that a renewed certificate needs no restart. Their content is in no message.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Fault, Result, code};
+use crate::secret::Secret;
+
+use super::given::Given;
+use super::options::{OptionValue, quoted};
+
+/// More than any bundle of certificates has.
+const MAX_PEM_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What TLS needs beside an address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Tls {
+    /// The only roots that are trusted; the system's when there are none.
+    pub ca_cert: Option<Pem>,
+    /// The client's certificate chain and its private key.
+    pub client: Option<(Pem, Pem)>,
+    /// The name that the server's certificate must have, where it is not the host.
+    pub server_name: Option<String>,
+}
+
+/// PEM: in a file that is read at each connect, or given itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Pem {
+    /// The file's path.
+    Path(PathBuf),
+    /// The PEM.
+    Bytes(Secret),
+}
+
+impl Pem {
+    /// The option `name`, if it was given. Text is a path, unless it can only be PEM.
+    pub(super) fn read(given: &mut Given, name: &str) -> Result<Option<Self>> {
+        let Some(value) = given.value(name) else { return Ok(None) };
+        match &value {
+            OptionValue::Bytes(bytes) if !bytes.is_empty() => Ok(Some(Self::Bytes(Secret::new(bytes.to_vec())))),
+            OptionValue::Text(text) if text.contains("-----BEGIN") || text.contains('\n') => {
+                Ok(Some(Self::Bytes(Secret::new(text.as_bytes().to_vec()))))
+            }
+            OptionValue::Text(text) if is_bare_key(text) => {
+                let message =
+                    format!("{name} must be a path or PEM, which begins with -----BEGIN; got base64 without it");
+                Err(Error::config(name, message))
+            }
+            OptionValue::Text(text) if !text.is_empty() && !text.contains('\0') => {
+                Ok(Some(Self::Path(PathBuf::from(text.as_str()))))
+            }
+            _ => Err(given.refuse(name, &value)),
+        }
+    }
+
+    /// As it was given: a path as text, PEM as bytes.
+    pub(super) fn to_option(&self) -> OptionValue {
+        match self {
+            Self::Path(path) => OptionValue::text(&path.to_string_lossy()),
+            Self::Bytes(pem) => OptionValue::bytes(pem.expose()),
+        }
+    }
+
+    /// For a message: the path, or that there is none.
+    fn shown(&self) -> String {
+        match self {
+            Self::Path(path) => quoted(&path.to_string_lossy()),
+            Self::Bytes(_) => "the PEM given".to_owned(),
+        }
+    }
+
+    fn load(&self, name: &str) -> Result<Zeroizing<Vec<u8>>> {
+        let path = match self {
+            Self::Path(path) => path,
+            Self::Bytes(pem) => return Ok(Zeroizing::new(pem.expose().to_vec())),
+        };
+        let unreadable = |error| self.refuse(name, &format!("cannot be read: {error}"));
+        let file = File::open(path).map_err(unreadable)?;
+        // Of full size at once: a vector that grows leaves copies of a key behind.
+        let size = file.metadata().map_err(unreadable)?.len().min(MAX_PEM_BYTES);
+        let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
+        file.take(MAX_PEM_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_PEM_BYTES {
+            return Err(self.refuse(name, &format!("is longer than {MAX_PEM_BYTES} bytes")));
+        }
+        Ok(bytes)
+    }
+
+    fn certificates(&self, name: &str) -> Result<Vec<CertificateDer<'static>>> {
+        let pem = self.load(name)?;
+        let certificates = CertificateDer::pem_slice_iter(&pem).collect::<std::result::Result<Vec<_>, _>>();
+        match certificates {
+            Ok(certificates) if certificates.is_empty() => Err(self.refuse(name, "holds no certificate")),
+            Ok(certificates) => Ok(certificates),
+            Err(error) => Err(self.refuse(name, wrong_with(&error))),
+        }
+    }
+
+    fn private_key(&self, name: &str) -> Result<PrivateKeyDer<'static>> {
+        let pem = self.load(name)?;
+        PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
+            pem::Error::NoItemsFound => self.refuse(name, "holds no private key, or only an encrypted one"),
+            error => self.refuse(name, wrong_with(&error)),
+        })
+    }
+
+    fn refuse(&self, name: &str, why: &str) -> Error {
+        Error::config(name, format!("{name}: {} {why}", self.shown()))
+    }
+}
+
+/// Whether text is the inside of a PEM rather than a path: base64 of DER, which always begins with `M`.
+fn is_bare_key(text: &str) -> bool {
+    text.len() > 40 && text.starts_with('M') && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
+}
+
+/// What is wrong with PEM, without the lines that the library's own message repeats.
+fn wrong_with(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "is not PEM: a section has no end",
+        pem::Error::IllegalSectionStart { .. } => "is not PEM: a section begins wrongly",
+        pem::Error::Base64Decode(_) => "is not PEM: a section is not base64",
+        pem::Error::SectionTooLarge => "is not PEM: a section is too large",
+        _ => "is not PEM",
+    }
+}
+
+impl Tls {
+    /// Checks the files and PEM that were given, so that a mistake shows before a socket is opened.
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(ca_cert) = &self.ca_cert {
+            given_roots(ca_cert)?;
+        }
+        if let Some((cert, key)) = &self.client {
+            certified_key(cert, key)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a certificate can have the name that is asked of the server.
+    pub(super) fn check_server_name(&self, host: &str) -> Result<()> {
+        let (option, name) = self.server_name.as_deref().map_or(("host", host), |name| ("tls_server_name", name));
+        ServerName::try_from(name).map(drop).map_err(|_| {
+            let message = format!("{option} must be a DNS name or an IP address for TLS, got {}", quoted(name));
+            Error::config(option, message)
+        })
+    }
+}
+
+/// The configuration of a TLS client, from files as they are now. TLS 1.2 and later.
+pub(crate) fn client_config(tls: &Tls) -> std::result::Result<ClientConfig, Fault> {
+    config(tls).map_err(|error| Fault::new(code::CONFIG, error.to_string()))
+}
+
+fn config(tls: &Tls) -> Result<ClientConfig> {
+    let roots = match &tls.ca_cert {
+        Some(ca_cert) => given_roots(ca_cert)?,
+        None => system_roots()?,
+    };
+    // The process's default provider is another library's business, and may be none at all.
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::config("tls", format!("tls: {error}")))?
+        .with_root_certificates(roots);
+    match &tls.client {
+        Some((cert, key)) => {
+            let pair = certified_key(cert, key)?;
+            Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair))))
+        }
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+fn given_roots(ca_cert: &Pem) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in ca_cert.certificates("tls_ca_cert")? {
+        roots.add(certificate).map_err(|error| {
+            ca_cert.refuse("tls_ca_cert", &format!("holds a certificate that is not valid: {error}"))
+        })?;
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    // Systems ship a few roots that webpki cannot read; the others are enough.
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err(Error::config("tls_ca_cert", "tls_ca_cert is not given, and this system has no root certificates"));
+    }
+    Ok(roots)
+}
+
+/// The client's certificate and key as rustls uses them; refuses a pair that does not belong together.
+fn certified_key(cert: &Pem, key: &Pem) -> Result<CertifiedKey> {
+    let refuse = |why: &str| {
+        let message = format!("tls_cert ({}) and tls_key ({}) {why}", cert.shown(), key.shown());
+        Error::config("tls_key", message)
+    };
+    let chain = cert.certificates("tls_cert")?;
+    let der = Zeroizing::new(key.private_key("tls_key")?);
+    // By reference: `with_client_auth_cert` would drop a copy of the key that is not zeroed.
+    let signing_key = ring::sign::any_supported_type(&der)
+        .map_err(|_| key.refuse("tls_key", "holds no private key of a kind in use (RSA, ECDSA, Ed25519)"))?;
+    let pair = CertifiedKey::new(chain, signing_key);
+    match pair.keys_match() {
+        // A kind of key that cannot tell its public half: the handshake will.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(refuse("do not belong together")),
+        Err(error) => Err(refuse(&format!("cannot be used: {error}"))),
+    }
+}

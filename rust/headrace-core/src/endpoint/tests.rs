@@ -1,0 +1,330 @@
+//! Tests of the endpoint, hermetic: the environment is handed in.
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+
+use super::defaults::Defaults;
+use super::given::Given;
+use super::*;
+use crate::error::Error;
+
+mod defaults_file;
+mod refusals;
+mod tls_files;
+mod urls;
+
+/// Options as a test writes them.
+fn pairs(options: &[(&str, OptionValue)]) -> Vec<(String, OptionValue)> {
+    options.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+}
+
+fn text(text: &str) -> OptionValue {
+    OptionValue::text(text)
+}
+
+fn int(number: i128) -> OptionValue {
+    OptionValue::Int(number)
+}
+
+fn build_in(form: Form, options: &[(&str, OptionValue)], environment: &[(&str, &str)]) -> Result<Endpoint> {
+    let variable = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, v)| OsString::from(v));
+    Endpoint::build(Given::collect(&OPTIONS, pairs(options), form)?, Defaults::from_environment(variable)?)
+}
+
+/// An endpoint with `host` and `stream_key` beside `options`.
+fn build(options: &[(&str, OptionValue)]) -> Result<Endpoint> {
+    let mut all = vec![("host", text("h")), ("stream_key", text("s"))];
+    all.retain(|(name, _)| options.iter().all(|(given, _)| given != name));
+    all.extend_from_slice(options);
+    build_in(Form::Typed, &all, &[])
+}
+
+fn message(result: Result<Endpoint>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn the_built_in_defaults_are_those_of_the_table() {
+    let endpoint = build(&[]).unwrap();
+    let settings = endpoint.settings().unwrap();
+    let actual = [
+        ("port", settings.port.to_string()),
+        ("db", settings.db.to_string()),
+        ("connect_timeout", settings.connect_timeout.as_secs_f64().to_string()),
+        ("command_timeout", settings.command_timeout.as_secs_f64().to_string()),
+        ("maxlen_approximate", endpoint.maxlen_approximate().to_string()),
+        ("trim_every", endpoint.trim_every().to_string()),
+        ("nomkstream", endpoint.nomkstream().to_string()),
+        ("tls", endpoint.tls().is_some().to_string()),
+    ];
+    for spec in &OPTIONS {
+        let actual = actual.iter().find(|(name, _)| *name == spec.name).map_or("none", |(_, value)| value);
+        assert_eq!(actual, spec.default, "{}", spec.name);
+    }
+    assert_eq!(endpoint.options().len(), 2);
+    assert!(endpoint.trim().is_none() && endpoint.username().is_none() && endpoint.consumer_group().is_none());
+    assert_eq!(endpoint.password().unwrap(), None);
+}
+
+#[test]
+fn integers_have_their_ranges() {
+    let cases: [(&str, i128, i128); 4] = [
+        ("port", 1, 65_535),
+        ("db", 0, i128::from(i32::MAX)),
+        ("maxlen", 0, i128::from(i64::MAX)),
+        ("trim_every", 1, i128::from(i64::MAX)),
+    ];
+    for (name, min, max) in cases {
+        for good in [min, max] {
+            assert!(build(&[(name, int(good))]).is_ok(), "{name} {good}");
+            let as_text = build_in(
+                Form::Text,
+                &[("host", text("h")), ("stream_key", text("s")), (name, text(&good.to_string()))],
+                &[],
+            );
+            assert_eq!(as_text.unwrap(), build(&[(name, int(good))]).unwrap(), "{name} {good} as text");
+        }
+        let bad =
+            [int(min - 1), int(max + 1), int(i128::MAX), OptionValue::Float(5.0), OptionValue::Bool(true), text("5")];
+        for value in bad {
+            let error = build(&[(name, value.clone())]).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{name} must be an integer")), "{name} {value:?}: {error}");
+            assert!(matches!(error, Error::Config { option, .. } if option == name));
+        }
+    }
+    assert_eq!(message(build(&[("port", int(70_000))])), "port must be an integer from 1 to 65535, got 70000");
+    assert_eq!(
+        message(build(&[("port", OptionValue::Bool(true))])),
+        "port must be an integer from 1 to 65535, got the boolean true"
+    );
+    assert_eq!(message(build(&[("maxlen", int(-1))])), "maxlen must be an integer of at least 0, got -1");
+}
+
+#[test]
+fn timeouts_are_seconds_with_or_without_fraction() {
+    for name in ["connect_timeout", "command_timeout"] {
+        for good in [int(1), int(3600), OptionValue::Float(0.001), OptionValue::Float(3600.0)] {
+            assert!(build(&[(name, good.clone())]).is_ok(), "{name} {good:?}");
+        }
+        let floats = [0.0, 0.000_9, 3600.1, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+        let others = [int(0), int(3601), int(-5), int(i128::MAX), OptionValue::Bool(true), text("5")];
+        for bad in floats.map(OptionValue::Float).into_iter().chain(others) {
+            let said = message(build(&[(name, bad.clone())]));
+            assert!(
+                said.starts_with(&format!("{name} must be a number of seconds from 0.001 to 3600, got ")),
+                "{said}"
+            );
+        }
+    }
+    let endpoint = build(&[("connect_timeout", OptionValue::Float(0.25)), ("command_timeout", int(7))]).unwrap();
+    let settings = endpoint.settings().unwrap();
+    assert_eq!(settings.connect_timeout, Duration::from_millis(250));
+    assert_eq!(settings.command_timeout, Duration::from_secs(7));
+}
+
+#[test]
+fn text_form_reads_numbers_and_booleans_and_nothing_that_looks_like_them() {
+    let build_text = |name: &str, value: &str| {
+        build_in(Form::Text, &[("host", text("h")), ("stream_key", text("s")), (name, text(value))], &[])
+    };
+    assert_eq!(build_text("connect_timeout", "0.5").unwrap().settings().unwrap().connect_timeout.as_millis(), 500);
+    assert!(build_text("nomkstream", "TRUE").unwrap().nomkstream());
+    assert!(!build_text("maxlen_approximate", "false").unwrap().maxlen_approximate());
+    let bad = [
+        ("port", ""),
+        ("port", "+1"),
+        ("port", " 1"),
+        ("port", "0x10"),
+        ("port", "1.0"),
+        ("connect_timeout", "inf"),
+        ("connect_timeout", "nan"),
+        ("connect_timeout", "1e3"),
+        ("connect_timeout", "."),
+        ("connect_timeout", ""),
+        ("nomkstream", "1"),
+        ("nomkstream", "yes"),
+        ("nomkstream", ""),
+    ];
+    for (name, value) in bad {
+        assert!(build_text(name, value).is_err(), "{name}={value:?}");
+    }
+    assert_eq!(message(build_text("port", "")), "port must be an integer from 1 to 65535, got '' (empty)");
+}
+
+#[test]
+fn minid_is_an_id_and_goes_over_the_wire_as_written() {
+    let cases: [(OptionValue, &str, (u64, u64)); 5] = [
+        (int(1_713_091_234_567), "1713091234567", (1_713_091_234_567, 0)),
+        (text("1713091234567"), "1713091234567", (1_713_091_234_567, 0)),
+        (text("5-7"), "5-7", (5, 7)),
+        (text("0-1"), "0-1", (0, 1)),
+        (
+            text("18446744073709551615-18446744073709551615"),
+            "18446744073709551615-18446744073709551615",
+            (u64::MAX, u64::MAX),
+        ),
+    ];
+    for (value, wire, id) in cases {
+        let endpoint = build(&[("minid", value.clone())]).unwrap();
+        let trim = endpoint.trim().unwrap();
+        assert_eq!((trim.strategy(), &*trim.threshold(), trim.min_id()), ("MINID", wire, Some(id)));
+    }
+    for value in [int(0), text("0"), text("0-0")] {
+        assert!(build(&[("minid", value.clone())]).unwrap().trim().is_none(), "{value:?}");
+    }
+    let bad = ["", "-", "5-", "-5", "+5", "5-7-9", "18446744073709551616", "1713091234567-*", "$", " 5"];
+    let others = [int(-1), int(1 << 64), OptionValue::Float(1.0), OptionValue::Bool(true), OptionValue::bytes(b"5")];
+    for value in bad.map(text).into_iter().chain(others) {
+        assert!(message(build(&[("minid", value.clone())])).starts_with("minid must be "), "{value:?}");
+    }
+}
+
+#[test]
+fn trimming_comes_from_minid_then_maxlen_and_zero_is_none() {
+    let trim = |options: &[(&str, OptionValue)]| {
+        let endpoint = build(options).unwrap();
+        endpoint.trim().map(|trim| format!("{} {} {}", trim.strategy(), trim.approximate(), trim.threshold()))
+    };
+    let exact = ("maxlen_approximate", OptionValue::Bool(false));
+    assert_eq!(trim(&[("maxlen", int(10_000))]).as_deref(), Some("MAXLEN true 10000"));
+    assert_eq!(trim(&[("maxlen", int(10_000)), exact.clone()]).as_deref(), Some("MAXLEN false 10000"));
+    assert_eq!(trim(&[("maxlen", int(9)), ("minid", int(5))]).as_deref(), Some("MINID true 5"));
+    assert_eq!(trim(&[("maxlen", int(9)), ("minid", int(5)), exact.clone()]).as_deref(), Some("MINID false 5"));
+    assert_eq!(trim(&[("maxlen", int(9)), ("minid", int(0))]).as_deref(), Some("MAXLEN true 9"));
+    assert_eq!(trim(&[("maxlen", int(0)), exact]), None);
+    // The limit of trim_every is about maxlen, where that is what trims.
+    assert_eq!(trim(&[("maxlen", int(9)), ("trim_every", int(9))]).as_deref(), Some("MAXLEN true 9"));
+    assert_eq!(
+        trim(&[("maxlen", int(9)), ("trim_every", int(10)), ("minid", int(5))]).as_deref(),
+        Some("MINID true 5")
+    );
+    assert_eq!(trim(&[("maxlen", int(0)), ("trim_every", int(10))]), None);
+    assert!(
+        message(build(&[("maxlen", int(9)), ("trim_every", int(10))]))
+            .starts_with("trim_every must be at most maxlen, got trim_every 10 with maxlen 9")
+    );
+}
+
+#[test]
+fn hosts_are_names_or_addresses() {
+    for (host, stored, shown) in [
+        ("db1.example.com", "db1.example.com", "redis://db1.example.com:6379"),
+        ("my_redis", "my_redis", "redis://my_redis:6379"),
+        ("127.0.0.1", "127.0.0.1", "redis://127.0.0.1:6379"),
+        ("::1", "::1", "redis://[::1]:6379"),
+        ("[::1]", "::1", "redis://[::1]:6379"),
+        ("fe80::1%eth0", "fe80::1%eth0", "redis://[fe80::1%eth0]:6379"),
+    ] {
+        let endpoint = build(&[("host", text(host))]).unwrap();
+        let address = endpoint.address(&endpoint.settings().unwrap());
+        assert_eq!(address, Address::Tcp { host: stored.to_owned(), port: 6379 });
+        assert_eq!(endpoint.to_string(), format!("{shown} stream key s"));
+    }
+    let bad =
+        ["", "db1:6379", "[db1]", "[::1]:6379", "a b", "a\r\nb", "a\0b", "redis://u:hunter2@h", "u:hunter2@h", "h/2"];
+    for host in bad {
+        let said = message(build(&[("host", text(host))]));
+        assert!(said.starts_with("host must be ") && !said.contains("hunter2") && !said.contains('\n'), "{said}");
+    }
+}
+
+#[test]
+fn shows_no_secret_anywhere() {
+    let canary = "canary-secret";
+    let key = format!("-----BEGIN PRIVATE KEY-----\n{canary}");
+    let endpoint = build(&[("username", text("writer@x")), ("password", text(canary)), ("db", int(2))]).unwrap();
+    assert_eq!(endpoint.to_string(), "redis://writer%40x@h:6379/2 stream key s");
+    let errors = [
+        build(&[
+            ("tls", OptionValue::Bool(true)),
+            ("tls_cert", OptionValue::bytes(key.as_bytes())),
+            ("tls_key", text(&key)),
+        ]),
+        build(&[("tls", OptionValue::Bool(true)), ("tls_ca_cert", text(&key))]),
+        build(&[("password", text(canary)), ("password_env", text(canary))]),
+        build(&[("password_env", text("canary-secret is no name"))]),
+        build(&[("port", OptionValue::bytes(canary.as_bytes()))]),
+        build(&[("password", text(canary)), ("port", int(0))]),
+    ];
+    let shown = errors.into_iter().map(message).chain([format!("{endpoint:?}"), format!("{:?}", endpoint.options())]);
+    for shown in shown {
+        assert!(!shown.contains(canary) && !shown.contains("99, 97, 110"), "{shown}");
+    }
+    assert_eq!(endpoint.password().unwrap().unwrap().expose(), canary.as_bytes());
+}
+
+#[test]
+fn a_password_is_read_when_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("password");
+    let endpoint = build(&[("username", text("u")), ("password_file", text(path.to_str().unwrap()))]).unwrap();
+    let fault = endpoint.password().unwrap_err();
+    assert_eq!(fault.code, crate::error::code::CONFIG);
+    assert!(fault.message.contains("password_file") && fault.message.contains(path.to_str().unwrap()), "{fault:?}");
+    for (content, password) in [("old", "old"), ("new\n", "new"), ("newer\r\n", "newer"), ("two\n\n", "two\n")] {
+        std::fs::write(&path, content).unwrap();
+        assert_eq!(endpoint.password().unwrap().unwrap().expose(), password.as_bytes());
+    }
+    for (content, why) in
+        [(String::new(), "is empty"), ("\n".to_owned(), "is empty"), ("x".repeat(70_000), "is longer")]
+    {
+        std::fs::write(&path, content).unwrap();
+        assert!(endpoint.password().unwrap_err().message.contains(why));
+    }
+    // Cargo sets this one for every test.
+    let endpoint = build(&[("password_env", text("CARGO_PKG_NAME"))]).unwrap();
+    assert_eq!(endpoint.password().unwrap().unwrap().expose(), b"headrace-core");
+    let endpoint = build(&[("password_env", text("HEADRACE_TEST_NOT_SET"))]).unwrap();
+    let fault = endpoint.password().unwrap_err();
+    assert_eq!(fault.message, "password_env: the environment variable HEADRACE_TEST_NOT_SET is not set");
+}
+
+#[test]
+fn restored_endpoints_equal_the_ones_they_came_from() {
+    let all = build_in(
+        Form::Typed,
+        &[
+            ("host", text("h")),
+            ("port", int(1)),
+            ("stream_key", OptionValue::bytes(b"\xff")),
+            ("db", int(3)),
+            ("username", text("u")),
+            ("password", OptionValue::bytes(b"\xfe")),
+            ("connect_timeout", OptionValue::Float(0.1)),
+            ("command_timeout", int(9)),
+            ("maxlen", int(0)),
+            ("maxlen_approximate", OptionValue::Bool(false)),
+            ("minid", text("7-0")),
+            ("trim_every", int(2)),
+            ("nomkstream", OptionValue::Bool(true)),
+            ("consumer_group", text("g")),
+        ],
+        &[("HEADRACE_DEFAULT_DB", "5"), ("HEADRACE_CONNECT_TIMEOUT", "2.5")],
+    )
+    .unwrap();
+    let unix = build_in(
+        Form::Typed,
+        &[("unix_socket", text("/run/r.sock")), ("stream_key", text("s")), ("password_file", text("/run/secret"))],
+        &[("HEADRACE_DEFAULT_DB", "5")],
+    )
+    .unwrap();
+    assert_eq!(unix.to_string(), "unix:///run/r.sock?db=5 stream key s");
+    for endpoint in [all, unix] {
+        let owned = |options: Vec<(&'static str, OptionValue)>| options.into_iter().map(|(n, v)| (n.to_owned(), v));
+        let again = Endpoint::restore(owned(endpoint.options()), owned(endpoint.inherited().unwrap())).unwrap();
+        assert_eq!(again, endpoint);
+        assert_eq!(again.settings(), endpoint.settings());
+        assert_eq!(again.options(), endpoint.options());
+    }
+}
+
+#[test]
+fn every_option_is_carried_over_by_its_own_name() {
+    // What `options` leaves out would be lost by pickling.
+    let tls = [("tls", OptionValue::Bool(true)), ("tls_server_name", text("n")), ("tls_ca_cert", text("/a"))];
+    let client = [("tls_cert", text("/b")), ("tls_key", text("/c")), ("host", text("h")), ("stream_key", text("s"))];
+    let endpoint = Endpoint::restore(pairs(&[&tls[..], &client[..]].concat()), []).unwrap();
+    let names: Vec<_> = endpoint.options().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["host", "stream_key", "tls", "tls_ca_cert", "tls_cert", "tls_key", "tls_server_name"]);
+    assert_eq!(endpoint.option("tls_key"), Some(text("/c")));
+}

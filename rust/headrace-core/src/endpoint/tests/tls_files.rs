@@ -1,0 +1,38 @@
+//! TLS files that change under an endpoint. Pairs of certificate and key are tested from Python, which can make them.
+
+use super::*;
+use crate::error::code;
+
+/// A CA's certificate, whose key was thrown away.
+const CA: &str = include_str!("ca.pem");
+
+#[test]
+fn tls_files_are_read_at_each_connect() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.pem");
+    std::fs::write(&path, CA).unwrap();
+    let endpoint = build(&[("tls", OptionValue::Bool(true)), ("tls_ca_cert", text(path.to_str().unwrap()))]).unwrap();
+    let tls = endpoint.tls().unwrap();
+    assert!(client_config(tls).is_ok());
+
+    for (content, why) in [(None, "cannot be read"), (Some("nothing"), "holds no certificate")] {
+        match content {
+            Some(content) => std::fs::write(&path, content).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        let fault = client_config(tls).unwrap_err();
+        assert_eq!(fault.code, code::CONFIG);
+        assert!(fault.message.starts_with(&format!("tls_ca_cert: '{}' {why}", path.display())), "{}", fault.message);
+    }
+    std::fs::write(&path, CA).unwrap();
+    assert!(client_config(tls).is_ok());
+}
+
+#[test]
+fn pem_itself_is_as_good_as_a_file() {
+    for given in [text(CA), OptionValue::bytes(CA.as_bytes()), text(&format!("Bag Attributes\n{CA}"))] {
+        let endpoint = build(&[("tls", OptionValue::Bool(true)), ("tls_ca_cert", given)]).unwrap();
+        assert!(matches!(&endpoint.tls().unwrap().ca_cert, Some(Pem::Bytes(_))));
+        assert!(client_config(endpoint.tls().unwrap()).is_ok());
+    }
+}

@@ -1,0 +1,118 @@
+//! How a stream is trimmed as entries are added: <https://redis.io/docs/latest/commands/xadd/>.
+
+use std::borrow::Cow;
+
+use crate::error::{Error, Result};
+
+use super::given::Given;
+use super::options::OptionValue;
+
+/// The trim options of XADD. Without any there is no `Trim`: a threshold of 0 would delete every entry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Trim {
+    keep: Keep,
+    approximate: bool,
+}
+
+/// What trimming keeps: the newest entries, this many (never 0), or those from an ID on (never 0-0).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Keep {
+    MaxLen(u64),
+    MinId(MinId),
+}
+
+impl Trim {
+    /// `MAXLEN`, or `MINID` (Redis 6.2 and later).
+    pub fn strategy(&self) -> &'static str {
+        match &self.keep {
+            Keep::MaxLen(_) => "MAXLEN",
+            Keep::MinId(_) => "MINID",
+        }
+    }
+
+    /// Whether the server may keep a little more (`~`), which is faster.
+    pub fn approximate(&self) -> bool {
+        self.approximate
+    }
+
+    /// What follows on the wire.
+    pub fn threshold(&self) -> Cow<'_, str> {
+        match &self.keep {
+            Keep::MaxLen(maxlen) => Cow::Owned(maxlen.to_string()),
+            Keep::MinId(minid) => Cow::Borrowed(&minid.text),
+        }
+    }
+
+    /// The smallest ID that is kept, milliseconds and sequence number, if that is what trims.
+    pub fn min_id(&self) -> Option<(u64, u64)> {
+        match &self.keep {
+            Keep::MaxLen(_) => None,
+            Keep::MinId(minid) => Some(minid.id),
+        }
+    }
+}
+
+/// A smallest entry ID.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct MinId {
+    /// As the caller wrote it, which is what goes over the wire: `1713091234567` gets no `-0`.
+    text: String,
+    /// Milliseconds and sequence number.
+    id: (u64, u64),
+}
+
+impl MinId {
+    /// The option `minid`, if it was given.
+    pub(super) fn read(given: &mut Given) -> Result<Option<Self>> {
+        let Some(value) = given.value("minid") else { return Ok(None) };
+        let text = match &value {
+            OptionValue::Int(number) => number.to_string(),
+            OptionValue::Text(text) => text.to_string(),
+            _ => return Err(given.refuse("minid", &value)),
+        };
+        match parse_id(&text) {
+            Some(id) => Ok(Some(Self { text, id })),
+            None => Err(given.refuse("minid", &value)),
+        }
+    }
+
+    /// As it was given: an integer where text would say no more.
+    pub(super) fn to_option(&self) -> OptionValue {
+        match self.text.parse::<u64>() {
+            Ok(ms) if ms.to_string() == self.text => OptionValue::Int(ms.into()),
+            _ => OptionValue::text(&self.text),
+        }
+    }
+}
+
+/// `ms` or `ms-seq`, in digits only: servers read a leading `+` too, but that is nothing to rely on.
+fn parse_id(text: &str) -> Option<(u64, u64)> {
+    let number =
+        |digits: &str| if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse::<u64>().ok() } else { None };
+    match text.split_once('-') {
+        Some((ms, seq)) => Some((number(ms)?, number(seq)?)),
+        None => Some((number(text)?, 0)),
+    }
+}
+
+/// The trimming that the options come to: `minid` wins over `maxlen`, as the server takes only one of them.
+pub(super) fn effective(
+    maxlen: Option<u64>,
+    minid: Option<&MinId>,
+    approximate: bool,
+    every: u64,
+) -> Result<Option<Trim>> {
+    let keep = match (minid.filter(|minid| minid.id != (0, 0)), maxlen.unwrap_or(0)) {
+        (Some(minid), _) => Keep::MinId(minid.clone()),
+        (None, 0) => return Ok(None),
+        (None, maxlen) if every > maxlen => {
+            let message = format!(
+                "trim_every must be at most maxlen, got trim_every {every} with maxlen {maxlen}: the stream would \
+                 grow past twice its maximum"
+            );
+            return Err(Error::config("trim_every", message));
+        }
+        (None, maxlen) => Keep::MaxLen(maxlen),
+    };
+    Ok(Some(Trim { keep, approximate }))
+}

@@ -1,0 +1,142 @@
+//! URLs of endpoints. redis-rs parses them; what may be secret in them is taken out first, as it leaves copies behind.
+//!
+//! No message here repeats any part of a URL: a password with an unescaped `/`, `?` or `#` would be in it.
+
+use percent_encoding::percent_decode_str;
+use redis::{ConnectionAddr, IntoConnectionInfo as _};
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Result};
+
+use super::given::Given;
+use super::options::{Form, OptionValue};
+
+/// A way of connecting that a URL's scheme stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Tcp,
+    Tls,
+    Unix,
+}
+
+/// The schemes that redis-rs knows.
+const SCHEMES: [(&str, Scheme); 7] = [
+    ("redis", Scheme::Tcp),
+    ("rediss", Scheme::Tls),
+    ("unix", Scheme::Unix),
+    ("redis+unix", Scheme::Unix),
+    ("valkey", Scheme::Tcp),
+    ("valkeys", Scheme::Tls),
+    ("valkey+unix", Scheme::Unix),
+];
+
+/// Adds the options that `url` says to `given`.
+pub(super) fn read(url: &str, given: &mut Given) -> Result<()> {
+    if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(refuse("holds white space or control characters; percent-encode them"));
+    }
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| refuse("must be of the form redis://host:6379/0"))?;
+    let scheme = SCHEMES
+        .iter()
+        .find_map(|(name, known)| scheme.eq_ignore_ascii_case(name).then_some(*known))
+        .ok_or_else(|| refuse(&format!("must have one of the schemes {}", SCHEMES.map(|(name, _)| name).join(", "))))?;
+    let (authority, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if after.contains('@') {
+        return Err(refuse("has an @ behind its host; percent-encode / ? # and @ in a user, a password or an option"));
+    }
+    if after.contains('#') {
+        return Err(refuse("must not have a #fragment"));
+    }
+    let (path, query) = after.split_once('?').unwrap_or((after, ""));
+    if scheme == Scheme::Unix {
+        read_unix(authority, path, given)?;
+    } else {
+        read_tcp(authority, path, given)?;
+    }
+    if scheme == Scheme::Tls {
+        add(given, Form::Typed, "tls", OptionValue::Bool(true))?;
+    }
+    read_query(query, given)
+}
+
+/// `[user[:password]@]host[:port]` and `/db`.
+fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
+    let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (user, password) = user_info.split_once(':').map_or((user_info, None), |(user, pw)| (user, Some(pw)));
+    // Without its TLS feature redis-rs refuses rediss; the rest of the two is the same.
+    let parsed = redis::parse_redis_url(&format!("redis://{address}{path}"))
+        .ok_or_else(|| refuse("does not parse: see that its host and port are valid"))?;
+    let has_port = parsed.port().is_some();
+    let info = parsed.into_connection_info().map_err(|error| refuse_parsed(&error))?;
+    if let ConnectionAddr::Tcp(host, port) = info.addr() {
+        add(given, Form::Typed, "host", OptionValue::text(host))?;
+        if has_port {
+            add(given, Form::Typed, "port", OptionValue::Int((*port).into()))?;
+        }
+    }
+    if !path.trim_matches('/').is_empty() {
+        add(given, Form::Typed, "db", OptionValue::Int(info.redis_settings().db().into()))?;
+    }
+    if !user.is_empty() {
+        add(given, Form::Typed, "username", decoded(user))?;
+    }
+    if let Some(password) = password {
+        add(given, Form::Typed, "password", decoded(password))?;
+    }
+    Ok(())
+}
+
+/// Only a path: credentials and database are in the query.
+fn read_unix(authority: &str, path: &str, given: &mut Given) -> Result<()> {
+    if !authority.is_empty() {
+        return Err(refuse(
+            "must have three slashes (unix:///path); credentials are options: ?username=…&password_env=…",
+        ));
+    }
+    let info = redis::parse_redis_url(&format!("unix://{path}"))
+        .ok_or_else(|| refuse("does not parse"))?
+        .into_connection_info()
+        .map_err(|error| refuse_parsed(&error))?;
+    if let ConnectionAddr::Unix(path) = info.addr() {
+        let path = path.to_str().ok_or_else(|| refuse("has a path that is not UTF-8"))?;
+        add(given, Form::Typed, "unix_socket", OptionValue::text(path))?;
+    }
+    Ok(())
+}
+
+/// `name=value&…`, as forms are encoded: `+` is a space.
+fn read_query(query: &str, given: &mut Given) -> Result<()> {
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) =
+            pair.split_once('=').ok_or_else(|| refuse("has a query that is not of name=value pairs"))?;
+        let value = Zeroizing::new(value.replace('+', " "));
+        add(given, Form::Text, name, decoded(&value))?;
+    }
+    Ok(())
+}
+
+/// Percent-decoded: text if it is UTF-8, else bytes.
+fn decoded(encoded: &str) -> OptionValue {
+    // Of full size at once: a vector that grows leaves copies of a secret behind.
+    let mut bytes = Vec::with_capacity(encoded.len());
+    bytes.extend(percent_decode_str(encoded));
+    match String::from_utf8(bytes) {
+        Ok(text) => OptionValue::Text(Zeroizing::new(text)),
+        Err(error) => OptionValue::Bytes(Zeroizing::new(error.into_bytes())),
+    }
+}
+
+fn add(given: &mut Given, form: Form, name: &str, value: OptionValue) -> Result<()> {
+    given.add_in(form, name, value)
+}
+
+fn refuse(why: &str) -> Error {
+    Error::config("url", format!("the URL {why}"))
+}
+
+/// redis-rs' own words up to the dash: what comes before it is fixed text, what comes after may be of the URL.
+fn refuse_parsed(error: &redis::RedisError) -> Error {
+    let said = error.to_string();
+    let fixed = said.split(" - ").next().unwrap_or_default();
+    refuse(&format!("is refused: {}", fixed.to_lowercase()))
+}
