@@ -1,0 +1,95 @@
+//! From the host name to addresses, under the deadline.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+
+use super::patience::{ConnectError, Patience, Stage};
+use super::socket::reason;
+use crate::error::{Fault, code};
+
+/// An address written out, with or without the brackets of a URL.
+pub(super) fn literal(host: &str) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    bare.parse().ok()
+}
+
+/// The addresses of `host`, in the resolver's order; never none.
+///
+/// The system's resolver has no deadline of its own, so a name is looked up on a helper thread, which is left to end by
+/// itself when the deadline comes first. Literals need neither.
+pub(super) fn resolve(host: &str, port: u16, patience: &mut Patience<'_>) -> Result<Vec<SocketAddr>, ConnectError> {
+    if let Some(ip) = literal(host) {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    patience.enter(Stage::Resolve);
+    let (sender, answer) = mpsc::sync_channel(1);
+    let name = host.to_owned();
+    let look_up = move || {
+        let found = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+        let _ = sender.send(found); // nobody listens any more after the deadline
+    };
+    let thread = thread::Builder::new().name("headrace-resolve".to_owned()).spawn(look_up);
+    thread.map_err(|error| dns(&format!("no thread to resolve the host name with: {}", reason(&error))))?;
+    loop {
+        match answer.recv_timeout(patience.slice()?) {
+            Ok(Ok(addresses)) if addresses.is_empty() => return Err(dns("the host name has no address").into()),
+            Ok(Ok(addresses)) => return Ok(addresses),
+            Ok(Err(error)) => return Err(dns(&unresolved(&error)).into()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(dns("the resolver ended without an answer").into()),
+        }
+    }
+}
+
+fn unresolved(error: &io::Error) -> String {
+    let text = reason(error);
+    let why = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+    format!("the host name cannot be resolved: {why}")
+}
+
+fn dns(message: &str) -> Fault {
+    Fault::new(code::DNS, message)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::time::{Duration, Instant};
+
+    use super::super::patience::NeverInterrupted;
+    use super::*;
+
+    #[test]
+    fn literals_need_no_resolver() {
+        for host in ["::1", "[::1]"] {
+            assert_eq!(literal(host), Some("::1".parse().unwrap()));
+        }
+        assert_eq!(literal("127.0.0.1"), Some("127.0.0.1".parse().unwrap()));
+        for host in ["localhost", "[::1", "::1]", "127.1", ""] {
+            assert_eq!(literal(host), None, "{host}");
+        }
+        // With no time left at all, a literal still resolves: nothing was waited for.
+        let addresses = resolve("[::1]", 6379, &mut Patience::new(Instant::now(), &mut NeverInterrupted)).unwrap();
+        assert_eq!(addresses, ["[::1]:6379".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_a_dns_fault() {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for host in ["no-such-host.invalid", "nul\0in.the.name"] {
+            let error = resolve(host, 6379, &mut Patience::new(deadline, &mut NeverInterrupted)).unwrap_err();
+            let ConnectError::Fault(fault) = error else { panic!("interrupted") };
+            assert_eq!(fault.code, code::DNS);
+            assert!(fault.message.starts_with("the host name cannot be resolved: "), "{}", fault.message);
+        }
+    }
+
+    #[test]
+    fn the_resolver_does_not_outlast_the_deadline() {
+        let error = resolve("localhost", 6379, &mut Patience::new(Instant::now(), &mut NeverInterrupted)).unwrap_err();
+        let ConnectError::Fault(fault) = error else { panic!("interrupted") };
+        assert_eq!((&*fault.code, &*fault.message), (code::TIMEOUT, "timed out while resolving the host name"));
+    }
+}

@@ -1,0 +1,152 @@
+//! The four system calls on a non-blocking socket, and what their errors are called.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use socket2::Socket;
+
+use crate::error::{Fault, code};
+
+/// A write to a connection that the server closed must be an error, not a signal: whoever embeds the interpreter may
+/// have given SIGPIPE back its default, which ends the process. (On Apple systems `socket2` sets it on the socket.)
+#[cfg(not(target_vendor = "apple"))]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_vendor = "apple")]
+const SEND_FLAGS: SendFlags = SendFlags::empty();
+
+/// What a socket is ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// Something can be read: bytes, the end, or an error.
+    pub readable: bool,
+    /// Bytes can be written, or would meet an error at once. Never set unless it was asked for.
+    pub writable: bool,
+    /// A signal ended the wait.
+    pub interrupted: bool,
+}
+
+pub(super) fn send(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, bytes, SEND_FLAGS)?)
+}
+
+pub(super) fn receive(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
+    let (received, _) = rustix::net::recv(socket, buf, RecvFlags::empty())?;
+    Ok(received)
+}
+
+/// Waits for `timeout` at most. A hang-up or an error counts as readable: the read that follows says what it is.
+pub(super) fn poll(socket: &Socket, writable: bool, timeout: Duration) -> Readiness {
+    let wanted = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let ended = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    let timeout = Timespec::try_from(timeout).ok();
+    let mut fds = [PollFd::new(socket, wanted)];
+    let outcome = rustix::event::poll(&mut fds, timeout.as_ref());
+    let [fd] = fds;
+    match outcome {
+        Ok(0) => Readiness::default(),
+        Ok(_) => Readiness {
+            readable: fd.revents().intersects(PollFlags::IN | ended),
+            writable: writable && fd.revents().intersects(PollFlags::OUT | ended),
+            interrupted: false,
+        },
+        Err(rustix::io::Errno::INTR) => Readiness { interrupted: true, ..Readiness::default() },
+        Err(_) => Readiness { readable: true, writable, interrupted: false },
+    }
+}
+
+/// Ends a connection so that nothing more of what was written is delivered: after a plain close the kernel goes on
+/// sending, and the server goes on executing.
+///
+/// `SO_LINGER` 0 makes the *last* close a reset; a forked child that holds a copy of the descriptor would put that off,
+/// so the connection itself is dissolved too, which resets it on Linux whoever holds copies. What a Unix socket was given
+/// is in the server's hands already.
+pub(super) fn abort(socket: &Socket) {
+    let _ = socket.set_linger(Some(Duration::ZERO));
+    let _ = rustix::net::connect_unspec(socket);
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+/// Ends a connection in order. Without the shutdown a copy of the descriptor in a forked child would keep it open.
+pub(super) fn close(socket: &Socket) {
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+/// Whether the call is to be made again once the socket is ready.
+pub(super) fn is_not_ready(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// The bytes that were moved, where none were because the socket is not ready.
+pub(super) fn moved(result: io::Result<usize>) -> Result<usize, Fault> {
+    match result {
+        Ok(count) => Ok(count),
+        Err(error) if is_not_ready(&error) => Ok(0),
+        Err(error) => Err(io_fault(&error)),
+    }
+}
+
+pub(super) fn end_of_stream() -> Fault {
+    Fault::new(code::EOF, "the server closed the connection")
+}
+
+/// The fault of a read or write on a connection that stood.
+pub(super) fn io_fault(error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => end_of_stream(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            Fault::new(code::RESET, "the connection was reset by the server")
+        }
+        _ => Fault::new(code::RESET, format!("the connection broke: {}", reason(error))),
+    }
+}
+
+/// What the system says, as a part of a sentence of ours: without the error number, and beginning small.
+pub(super) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+/// A socket as rustls takes it.
+pub(super) struct Wire<'a>(pub(super) &'a Socket);
+
+impl io::Read for Wire<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        receive(self.0, buf)
+    }
+}
+
+impl io::Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.0, bytes)
+    }
+
+    /// All TLS records that are ready in one call: a record holds 16 KiB, a chunk of ours several records.
+    fn write_vectored(&mut self, records: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::net::sendmsg(self.0, records, &mut SendAncillaryBuffer::default(), SEND_FLAGS)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_named_by_what_the_caller_can_do() {
+        let fault = |kind| io_fault(&io::Error::from(kind)).code;
+        assert_eq!(fault(io::ErrorKind::ConnectionReset), code::RESET);
+        assert_eq!(fault(io::ErrorKind::BrokenPipe), code::RESET);
+        assert_eq!(fault(io::ErrorKind::UnexpectedEof), code::EOF);
+        let timed_out = io_fault(&io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error()));
+        assert_eq!(timed_out.code, code::RESET);
+        assert_eq!(timed_out.message, "the connection broke: connection timed out");
+    }
+}
