@@ -1,0 +1,45 @@
+//! From record batch to fields: which column of a record batch becomes what of an entry, and its bytes.
+//!
+//! ```text
+//!  Schema + Layout ─▶ RowPlan ── bind(batch) ─▶ Rows ── write_fields(row) ─▶ `$7 payload $12 {"id":1,…}`
+//!                     once per schema           once per batch              once per row: a match and a copy
+//! ```
+//!
+//! One set of rules turns values into text, for fields and for JSON (see [`Body`]):
+//!
+//! | type | text |
+//! |---|---|
+//! | integers | decimal |
+//! | bool | `true`, `false` |
+//! | float16, float32, float64 | shortest digits that read back the same value, in the notation of Java: `1.0`, `1.0E10`, `1.0E-5`, `NaN`, `-Infinity` |
+//! | decimal | with its scale: `1.50`; a negative scale gives zeros. In JSON `1.2E-7` below 0.000001, as Java's `BigDecimal` |
+//! | date | `2026-04-14`; years past 9999 have a sign: `+12345-01-02` |
+//! | time | `12:34:56.5`: the fraction as far as it is not zero |
+//! | timestamp | `2026-04-14T12:00:00.5+02:00`, `…Z` at offset 0, no offset without a zone; the fraction as for time. In JSON always three digits, cut |
+//! | utf8 | as it is; in JSON escaped where JSON demands it |
+//! | binary | as it is; in JSON base64 with padding |
+//! | dictionary | the text of the value |
+//!
+//! JSON is what Spark writes for `to_json(struct(*))` with its default options (compared with Spark 4.3). Two differences,
+//! both on purpose: Java before 19 prints some floats with more digits than it needs (JDK-4511638:
+//! `1.9999999999999998E23` for 2e23), here they are the shortest; and two columns of one name are refused, where Spark
+//! writes the same key twice.
+
+mod batch;
+mod column;
+mod entry_id;
+mod ids;
+mod json;
+mod plan;
+mod shape;
+#[cfg(test)]
+mod spark_tests;
+#[cfg(test)]
+mod tests;
+mod text;
+mod time;
+mod zone;
+
+pub use batch::Rows;
+pub use ids::{Id, IdColumn, MAX_MESSAGE_ID};
+pub use plan::{Body, Layout, RowPlan};

@@ -1,0 +1,88 @@
+//! Which values may stand where XADD expects an entry ID.
+
+/// The longest part of a refused entry ID that an error quotes, in characters.
+const MAX_QUOTED: usize = 64;
+
+/// Whether `value` is `*`, `<ms>`, `<ms>-<seq>` or `<ms>-*`.
+///
+/// XADD looks for its options until it meets the entry ID, so that a value such as `MAXLEN` would be read as an option:
+/// <https://redis.io/docs/latest/commands/xadd/> (`<ms>-*` since Redis 7.0; an older server refuses it).
+pub(super) fn is_entry_id(value: &[u8]) -> bool {
+    if value == b"*" {
+        return true;
+    }
+    let mut parts = value.splitn(2, |byte| *byte == b'-');
+    let milliseconds = parts.next().unwrap_or_default();
+    is_u64(milliseconds) && parts.next().is_none_or(|sequence| sequence == b"*" || is_u64(sequence))
+}
+
+fn is_u64(digits: &[u8]) -> bool {
+    !digits.is_empty()
+        && digits
+            .iter()
+            .try_fold(0_u64, |value, byte| {
+                let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+                value.checked_mul(10)?.checked_add(digit)
+            })
+            .is_some()
+}
+
+/// What a person needs to see of a value that is no entry ID.
+pub(super) fn quoted(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).chars().take(MAX_QUOTED).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_four_forms_of_an_entry_id_are_taken() {
+        for good in ["*", "0", "1526919030474", "1526919030474-55", "5-*", "18446744073709551615-18446744073709551615"]
+        {
+            assert!(is_entry_id(good.as_bytes()), "{good}");
+        }
+    }
+
+    #[test]
+    fn whatever_the_server_could_read_as_something_else_is_refused() {
+        let bad = [
+            "",
+            "-",
+            "**",
+            "MAXLEN",
+            "NOMKSTREAM",
+            "~",
+            "=",
+            "$",
+            "+",
+            "-1",
+            "1-",
+            "-*",
+            "*-1",
+            "1-2-3",
+            "1-**",
+            " 1",
+            "1 ",
+            "+1",
+            "1.5",
+            "0x1",
+            "18446744073709551616",
+            "36893488147419103240",
+            "1-18446744073709551616",
+            "1\r\n",
+            "1\0",
+            "٣",
+        ];
+        for bad in bad {
+            assert!(!is_entry_id(bad.as_bytes()), "{bad:?}");
+        }
+        assert!(!is_entry_id(b"\xff"));
+    }
+
+    #[test]
+    fn a_quoted_value_is_cut() {
+        assert_eq!(quoted(&[b'x'; 1000]).len(), MAX_QUOTED);
+        assert_eq!(quoted(b"MAXLEN\xff"), "MAXLEN\u{fffd}");
+    }
+}

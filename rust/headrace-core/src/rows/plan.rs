@@ -1,0 +1,222 @@
+//! Which columns are written as what: resolved once per schema.
+
+use std::collections::HashSet;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Schema};
+
+use super::batch::Rows;
+use super::column::Column;
+use super::shape::{Role, Shape};
+use super::{ids, json};
+use crate::resp::write_bulk;
+use crate::{Error, Result};
+
+/// The most column names that an error lists.
+const MAX_LISTED: usize = 20;
+
+/// How alike (0 to 1, Jaro-Winkler) a column's name must be to one that does not exist to be proposed for it.
+const LIKENESS: f64 = 0.75;
+
+/// Which column of a record batch becomes what of an entry. All of these are names of columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// What the entry holds.
+    pub body: Body,
+    /// The caller's own names for the messages: integers or text.
+    pub message_id: Option<String>,
+    /// Where a row goes, if not to the endpoint's stream key: text or binary.
+    pub stream_key: Option<String>,
+    /// The entry IDs, if not the server's: text.
+    pub entry_id: Option<String>,
+}
+
+/// What an entry holds of its row. A column that has another part in the [`Layout`] may be in the body as well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// The bytes of this column as the payload field. A row where they are null fails.
+    Payload(String),
+    /// Each of these columns as a field of its name, with its value as text. Nulls are left out; a row with nothing but
+    /// nulls fails.
+    Fields(Vec<String>),
+    /// These columns, or all of the record batch, as one JSON object in the payload field. Nulls are left out; a row with
+    /// nothing but nulls is `{}`.
+    Json(Option<Vec<String>>),
+}
+
+/// A [`Layout`] applied to a schema.
+#[derive(Debug)]
+pub struct RowPlan {
+    body: BodyPlan,
+    message_id: Option<usize>,
+    stream_key: Option<Source>,
+    entry_id: Option<Source>,
+}
+
+#[derive(Debug)]
+enum BodyPlan {
+    /// The field's name as a bulk string, and the column.
+    Payload(Vec<u8>, Source),
+    /// The fields' names as bulk strings, and the columns.
+    Fields(Vec<(Vec<u8>, Source)>),
+    /// The field's name as a bulk string, then keys ([`json::key`]) and columns.
+    Json(Vec<u8>, Vec<(Vec<u8>, Source)>),
+}
+
+/// A column that is read.
+#[derive(Debug)]
+struct Source {
+    index: usize,
+    name: String,
+    data_type: DataType,
+    shape: Shape,
+}
+
+impl RowPlan {
+    /// Refuses columns that are not there (or twice), and types that cannot be written.
+    ///
+    /// `payload_field` is the field of a payload or of JSON; `ts_field` the one that the caller adds to each entry.
+    pub fn new(schema: &Schema, layout: &Layout, payload_field: &str, ts_field: Option<&str>) -> Result<Self> {
+        let body = match &layout.body {
+            Body::Payload(column) => {
+                BodyPlan::Payload(bulk(payload_field), Source::new(schema, column, "be the payload", Role::Bytes)?)
+            }
+            Body::Fields(columns) => {
+                check_names("fields", columns)?;
+                if let Some(column) = columns.iter().find(|column| Some(column.as_str()) == ts_field) {
+                    return Err(Error::schema(format!(
+                        "column {column:?} cannot be a field: the entry's time has the same name (rename the column, or \
+                         choose another ts_field)"
+                    )));
+                }
+                let source =
+                    |column: &String| Ok((bulk(column), Source::new(schema, column, "be a field", Role::Field)?));
+                BodyPlan::Fields(columns.iter().map(source).collect::<Result<_>>()?)
+            }
+            Body::Json(columns) => {
+                let every = || schema.fields().iter().map(|field| field.name().clone()).collect();
+                if let Some(columns) = columns {
+                    check_names("json", columns)?;
+                }
+                let columns: Vec<String> = columns.clone().unwrap_or_else(every);
+                let source =
+                    |column: &String| Ok((json::key(column), Source::new(schema, column, "be in JSON", Role::Json)?));
+                BodyPlan::Json(bulk(payload_field), columns.iter().map(source).collect::<Result<_>>()?)
+            }
+        };
+        let message_id = layout.message_id.as_deref().map(|column| {
+            let index = find(schema, column)?;
+            ids::check_type(schema.field(index).data_type(), column).map(|()| index)
+        });
+        let stream_key = layout.stream_key.as_deref();
+        let entry_id = layout.entry_id.as_deref();
+        Ok(Self {
+            body,
+            message_id: message_id.transpose()?,
+            stream_key: stream_key
+                .map(|name| Source::new(schema, name, "hold stream keys", Role::Bytes))
+                .transpose()?,
+            entry_id: entry_id.map(|name| Source::new(schema, name, "hold entry IDs", Role::Text)).transpose()?,
+        })
+    }
+
+    /// Resolves the columns of a record batch, once for all of its rows. Refuses a record batch of another schema.
+    pub fn bind<'a>(&'a self, batch: &'a RecordBatch) -> Result<Rows<'a>> {
+        let bind = |source: &'a Source| source.bind(batch);
+        let bind_all = |sources: &'a [(Vec<u8>, Source)]| -> Result<Vec<_>> {
+            sources.iter().map(|(name, source)| Ok((&**name, source.bind(batch)?))).collect()
+        };
+        let stream_keys = self.stream_key.as_ref().map(bind).transpose()?;
+        let entry_ids = self.entry_id.as_ref().map(bind).transpose()?;
+        let rows = batch.num_rows();
+        Ok(match &self.body {
+            BodyPlan::Payload(name, source) => Rows::of_payload(rows, name, source.bind(batch)?),
+            BodyPlan::Fields(sources) => Rows::of_fields(rows, bind_all(sources)?),
+            BodyPlan::Json(name, sources) => Rows::of_json(rows, name, bind_all(sources)?),
+        }
+        .routed(stream_keys, entry_ids))
+    }
+
+    /// Where the message IDs are, if the layout names a column for them.
+    pub fn message_id_column(&self) -> Option<usize> {
+        self.message_id
+    }
+}
+
+impl Source {
+    /// `part` is what the column is to do, as in "it cannot …".
+    fn new(schema: &Schema, name: &str, part: &str, role: Role) -> Result<Self> {
+        let index = find(schema, name)?;
+        let data_type = schema.field(index).data_type().clone();
+        match Shape::new(&data_type, role) {
+            Ok(shape) => Ok(Self { index, name: name.to_owned(), data_type, shape }),
+            Err(refused) => {
+                let subject =
+                    if refused.path.is_empty() { "it".into() } else { format!("{:?} in it", refused.path.join(".")) };
+                Err(Error::schema(format!("column {name:?} cannot {part}: {subject} {}", refused.reason)))
+            }
+        }
+    }
+
+    fn bind<'a>(&'a self, batch: &'a RecordBatch) -> Result<Column<'a>> {
+        let schema = batch.schema_ref();
+        let same = schema.fields().get(self.index).filter(|field| *field.name() == self.name);
+        let same = same.filter(|field| *field.data_type() == self.data_type);
+        same.and_then(|_| Column::new(batch.column(self.index), &self.shape)).ok_or_else(|| {
+            Error::schema(format!(
+                "the record batch has another schema than the first one: column {} was {:?} of type {}, now its columns are {}",
+                self.index + 1,
+                self.name,
+                self.data_type,
+                listed(schema)
+            ))
+        })
+    }
+}
+
+/// The column of that name, which must be there once.
+fn find(schema: &Schema, name: &str) -> Result<usize> {
+    let mut found = schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
+    match (found.next(), found.next()) {
+        (Some((index, _)), None) => Ok(index),
+        (Some(_), Some(_)) => {
+            Err(Error::schema(format!("the record batch has two columns of one name, rename one of them: {name:?}")))
+        }
+        (None, _) => {
+            let likeness = |field: &str| strsim::jaro_winkler(field, name);
+            let names = schema.fields().iter().map(|field| field.name());
+            let nearest =
+                names.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|field| likeness(field) > LIKENESS);
+            let hint = nearest.map(|field| format!("; did you mean {field:?}?")).unwrap_or_default();
+            Err(Error::schema(format!("the record batch has no column {name:?}{hint} (columns: {})", listed(schema))))
+        }
+    }
+}
+
+/// The columns of a schema, for errors.
+fn listed(schema: &Schema) -> String {
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).take(MAX_LISTED).collect();
+    match (names.is_empty(), schema.fields().len() - names.len()) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => names.join(", "),
+        (false, more) => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// Refuses a list of columns that is empty, or names one twice.
+fn check_names(option: &str, columns: &[String]) -> Result<()> {
+    let mut seen = HashSet::new();
+    if columns.is_empty() {
+        return Err(Error::schema(format!("{option} names no column: at least one is needed")));
+    }
+    match columns.iter().find(|column| !seen.insert(*column)) {
+        Some(column) => Err(Error::schema(format!("{option} names a column twice: {column:?}"))),
+        None => Ok(()),
+    }
+}
+
+fn bulk(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_bulk(&mut out, name.as_bytes());
+    out
+}

@@ -1,0 +1,168 @@
+//! Column types that can be written, and what is known of them before there is a record batch.
+
+use std::collections::HashSet;
+
+use arrow_schema::{DataType, Field, Fields};
+
+use super::json;
+use super::zone::Zone;
+
+/// What has to be made of a column's type once per schema: parsed time zones, JSON keys.
+#[derive(Debug)]
+pub(super) enum Shape {
+    /// Nothing.
+    Scalar,
+    /// A timestamp with a zone.
+    Zoned(Zone),
+    /// The shape of a dictionary's values.
+    Dictionary(Box<Shape>),
+    /// The shape of the elements of a list of any kind.
+    List(Box<Shape>),
+    /// The shapes of keys and values.
+    Map(Box<(Shape, Shape)>),
+    /// The members of a struct, each with its JSON key ([`json::key`]).
+    Struct(Vec<(Vec<u8>, Shape)>),
+}
+
+/// What a column is written as: this decides which types it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Bytes as they are.
+    Bytes,
+    /// Bytes as they are that must be text.
+    Text,
+    /// A value as text.
+    Field,
+    /// A value in JSON.
+    Json,
+    /// A map's key in JSON.
+    MapKey,
+}
+
+impl Role {
+    /// The types of this role, for errors.
+    pub(super) fn supported(self) -> &'static str {
+        match self {
+            Self::Bytes => "utf8, large_utf8, utf8_view, binary, large_binary, binary_view",
+            Self::Text => "utf8, large_utf8, utf8_view",
+            Self::Field => {
+                "bool, integers, floats, decimals, date, time, timestamp, utf8 and binary of every kind, dictionaries of these"
+            }
+            Self::Json => {
+                "bool, integers, floats, decimals, date, time, timestamp, utf8 and binary of every kind, dictionaries of these, \
+                 struct, list, large_list, fixed_size_list, map"
+            }
+            Self::MapKey => "bool, integers, floats, decimals, date, time, timestamp, utf8 of every kind",
+        }
+    }
+}
+
+/// Why a type cannot be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// Names of nested fields, outermost first; empty if it is the column itself.
+    pub(super) path: Vec<String>,
+    /// The end of a sentence that begins with the column.
+    pub(super) reason: String,
+}
+
+impl Refused {
+    fn of_type(data_type: &DataType, role: Role) -> Self {
+        let role = match role {
+            Role::MapKey => format!("as a map's key (supported: {})", role.supported()),
+            Role::Bytes | Role::Text | Role::Field | Role::Json => format!("(supported: {})", role.supported()),
+        };
+        Self { path: Vec::new(), reason: format!("has the type {data_type}, which cannot be written {role}") }
+    }
+
+    fn within(mut self, name: &str) -> Self {
+        self.path.insert(0, name.to_owned());
+        self
+    }
+}
+
+impl Shape {
+    /// The shape of `data_type`, if `role` may have it.
+    pub(super) fn new(data_type: &DataType, role: Role) -> Result<Self, Refused> {
+        let refused = || Refused::of_type(data_type, role);
+        let (text, bytes, value, nested) = match role {
+            Role::Text => (true, false, false, false),
+            Role::Bytes => (true, true, false, false),
+            Role::MapKey => (true, false, true, false),
+            Role::Field => (true, true, true, false),
+            Role::Json => (true, true, true, true),
+        };
+        match data_type {
+            DataType::Null => Ok(Self::Scalar),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if text => Ok(Self::Scalar),
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView if bytes => Ok(Self::Scalar),
+            DataType::FixedSizeBinary(_) if bytes && value => Ok(Self::Scalar),
+            DataType::Boolean
+            | DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::UInt8
+            | DataType::UInt16
+            | DataType::UInt32
+            | DataType::UInt64
+            | DataType::Float16
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Decimal32(..)
+            | DataType::Decimal64(..)
+            | DataType::Decimal128(..)
+            | DataType::Decimal256(..)
+            | DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+            | DataType::Timestamp(_, None)
+                if value =>
+            {
+                Ok(Self::Scalar)
+            }
+            DataType::Timestamp(_, Some(zone)) if value => Zone::parse(zone).map(Self::Zoned).ok_or_else(|| Refused {
+                path: Vec::new(),
+                reason: format!(
+                    "has an unknown time zone: {zone} (use a name such as Europe/Berlin, or an offset such as +05:30)"
+                ),
+            }),
+            DataType::Dictionary(_, values) => {
+                Self::new(values, role).map(Box::new).map(Self::Dictionary).map_err(|_| refused())
+            }
+            DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) if nested => {
+                nested_shape(element, role).map(Box::new).map(Self::List)
+            }
+            DataType::Map(entries, _) if nested => match entries.data_type() {
+                DataType::Struct(pair) if let [key, value] = &**pair => {
+                    Ok(Self::Map(Box::new((nested_shape(key, Role::MapKey)?, nested_shape(value, role)?))))
+                }
+                _ => Err(refused()),
+            },
+            DataType::Struct(members) if nested => of_struct(members),
+            _ => Err(refused()),
+        }
+    }
+}
+
+fn nested_shape(field: &Field, role: Role) -> Result<Shape, Refused> {
+    Shape::new(field.data_type(), role).map_err(|refused| refused.within(field.name()))
+}
+
+fn of_struct(members: &Fields) -> Result<Shape, Refused> {
+    // Spark hands on what Arrow has no type for as a struct with a marked member.
+    let is_marked =
+        |tag: &str| members.iter().any(|member| member.metadata().get(tag).is_some_and(|mark| mark == "true"));
+    if let Some(tag) = ["variant", "geometry", "geography"].into_iter().find(|tag| is_marked(tag)) {
+        let reason = format!("is a Spark {tag}, which cannot be written (cast it to a string or binary column)");
+        return Err(Refused { path: Vec::new(), reason });
+    }
+    let mut names = HashSet::new();
+    if let Some(member) = members.iter().find(|member| !names.insert(member.name())) {
+        let reason = format!("is a struct with two members of one name: {}", member.name());
+        return Err(Refused { path: Vec::new(), reason });
+    }
+    let shapes = members.iter().map(|member| Ok((json::key(member.name()), nested_shape(member, Role::Json)?)));
+    shapes.collect::<Result<_, _>>().map(Shape::Struct)
+}

@@ -1,0 +1,290 @@
+//! Numbers as text: floats and decimals. Integers need no more than itoa.
+
+use arrow_buffer::i256;
+
+/// Whom a text is for, where that makes a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// A field's value: all that is stored. Decimals are plain (`0.00000012`), timestamps have the digits they need.
+    Field,
+    /// JSON as Spark writes it. Decimals below 0.000001 have an exponent (`1.2E-7`: `BigDecimal.toString`), timestamps have
+    /// three digits, cut (the default `timestampFormat` is `yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]`).
+    Json,
+}
+
+/// `value` as `Double.toString` of Java 19 and later writes it: the shortest digits that read back the same value.
+pub(super) fn write_f64(out: &mut Vec<u8>, value: f64) {
+    if is_plain(value) {
+        return out.extend_from_slice(zmij::Buffer::new().format_finite(value).as_bytes());
+    }
+    if let Some(name) = name_of_non_finite(value) {
+        return out.extend_from_slice(name.as_bytes());
+    }
+    if !write_scientific(out, zmij::Buffer::new().format_finite(value), value.is_subnormal()) {
+        write_scientific(out, &format!("{value:.1e}"), false);
+    }
+}
+
+/// `value` as `Float.toString` writes it; see [`write_f64`].
+pub(super) fn write_f32(out: &mut Vec<u8>, value: f32) {
+    if is_plain(value.into()) {
+        return out.extend_from_slice(zmij::Buffer::new().format_finite(value).as_bytes());
+    }
+    if let Some(name) = name_of_non_finite(value.into()) {
+        return out.extend_from_slice(name.as_bytes());
+    }
+    if !write_scientific(out, zmij::Buffer::new().format_finite(value), value.is_subnormal()) {
+        write_scientific(out, &format!("{value:.1e}"), false);
+    }
+}
+
+/// Java's names for what is no number.
+pub(super) fn name_of_non_finite(value: f64) -> Option<&'static str> {
+    if value.is_nan() {
+        Some("NaN")
+    } else if value.is_infinite() {
+        Some(if value < 0.0 { "-Infinity" } else { "Infinity" })
+    } else {
+        None
+    }
+}
+
+/// Whether Java writes `value` without an exponent.
+fn is_plain(value: f64) -> bool {
+    (1e-3..1e7).contains(&value.abs()) || value == 0.0
+}
+
+/// Rewrites the digits of a non-zero number as `d.dddE<exponent>`.
+///
+/// Java takes the nearest of the two-digit decimals where one digit would do (`4.9E-324`, not `5.0E-324`). That makes a
+/// difference for the smallest numbers only: with `two_digits` this writes nothing for a single digit, and returns false.
+fn write_scientific(out: &mut Vec<u8>, number: &str, two_digits: bool) -> bool {
+    let (sign, number) = number.strip_prefix('-').map_or(("", number), |number| ("-", number));
+    let (mantissa, exponent) = number.split_once('e').unwrap_or((number, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut digits = [0; 40];
+    let mut length = 0;
+    // The exponent of a digit right before the point is 0; leading zeros are not digits.
+    let mut first_exponent = exponent.parse::<isize>().unwrap_or_default() + whole.len().cast_signed() - 1;
+    for digit in whole.bytes().chain(fraction.bytes()) {
+        if length == 0 && digit == b'0' {
+            first_exponent -= 1;
+        } else if let Some(slot) = digits.get_mut(length) {
+            *slot = digit;
+            length += 1;
+        }
+    }
+    let digits = without_trailing_zeros(&digits[..length]);
+    let Some((first, rest)) = digits.split_first() else { return true };
+    if two_digits && rest.is_empty() {
+        return false;
+    }
+    out.extend_from_slice(sign.as_bytes());
+    out.extend_from_slice(&[*first, b'.']);
+    out.extend_from_slice(if rest.is_empty() { b"0" } else { rest });
+    out.push(b'E');
+    out.extend_from_slice(itoa::Buffer::new().format(first_exponent).as_bytes());
+    true
+}
+
+fn without_trailing_zeros(digits: &[u8]) -> &[u8] {
+    let length = digits.iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
+    &digits[..length]
+}
+
+/// `unscaled` × 10^-`scale`.
+pub(super) fn write_decimal(out: &mut Vec<u8>, unscaled: i128, scale: i8, style: Style) {
+    let mut buffer = itoa::Buffer::new();
+    // Most decimals fit 64 bits, which divide several times faster.
+    let digits = match u64::try_from(unscaled.unsigned_abs()) {
+        Ok(small) => buffer.format(small),
+        Err(_) => buffer.format(unscaled.unsigned_abs()),
+    };
+    place_point(out, unscaled < 0, digits.as_bytes(), scale, style);
+}
+
+/// `unscaled` × 10^-`scale`.
+pub(super) fn write_decimal256(out: &mut Vec<u8>, unscaled: i256, scale: i8, style: Style) {
+    if let Some(small) = unscaled.to_i128() {
+        return write_decimal(out, small, scale, style);
+    }
+    // 18 digits at a time, from the end. The remainder has the sign of the number: the smallest one has no opposite.
+    let chunk = i256::from_i128(1_000_000_000_000_000_000);
+    let mut digits = [0; 90];
+    let mut rest = unscaled;
+    for place in digits.rchunks_mut(18) {
+        let mut number = rest.wrapping_rem(chunk).as_i128().unsigned_abs() as u64;
+        for digit in place.iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        rest = rest.wrapping_div(chunk);
+    }
+    let first = digits.iter().position(|digit| *digit != b'0').unwrap_or_default();
+    place_point(out, unscaled.is_negative(), &digits[first..], scale, style);
+}
+
+/// Writes a decimal's digits (no leading zeros) with its sign and its point.
+fn place_point(out: &mut Vec<u8>, negative: bool, digits: &[u8], scale: i8, style: Style) {
+    if negative {
+        out.push(b'-');
+    }
+    let Ok(scale @ 1..) = usize::try_from(scale) else {
+        out.extend_from_slice(digits);
+        if digits != b"0" {
+            out.extend(std::iter::repeat_n(b'0', scale.unsigned_abs().into()));
+        }
+        return;
+    };
+    // The exponent of the first digit is `length - 1 - scale`; Java's limit is -6.
+    if style == Style::Json && digits.len() + 5 < scale {
+        let (first, rest) = digits.split_at(1);
+        out.extend_from_slice(first);
+        if !rest.is_empty() {
+            out.push(b'.');
+            out.extend_from_slice(rest);
+        }
+        out.extend_from_slice(b"E-");
+        return out.extend_from_slice(itoa::Buffer::new().format(scale + 1 - digits.len()).as_bytes());
+    }
+    if let Some(point) = digits.len().checked_sub(scale).filter(|point| *point > 0) {
+        let (whole, fraction) = digits.split_at(point);
+        out.extend_from_slice(whole);
+        out.push(b'.');
+        out.extend_from_slice(fraction);
+    } else {
+        out.extend_from_slice(b"0.");
+        out.extend(std::iter::repeat_n(b'0', scale - digits.len()));
+        out.extend_from_slice(digits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(write: impl Fn(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn double(value: f64) -> String {
+        written(|out| write_f64(out, value))
+    }
+
+    fn float(value: f32) -> String {
+        written(|out| write_f32(out, value))
+    }
+
+    #[test]
+    fn doubles_are_written_as_java_does() {
+        for (value, text) in [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (-1.5, "-1.5"),
+            (0.001, "0.001"),
+            (9.99e-4, "9.99E-4"),
+            (1e7, "1.0E7"),
+            (9_999_999.999, "9999999.999"),
+            (12_345_678.9, "1.23456789E7"),
+            (1e10, "1.0E10"),
+            (1e-5, "1.0E-5"),
+            (2e23, "2.0E23"),
+            (1e16, "1.0E16"),
+            (1e17, "1.0E17"),
+            (-1.25e100, "-1.25E100"),
+            (f64::MAX, "1.7976931348623157E308"),
+            (f64::MIN_POSITIVE, "2.2250738585072014E-308"),
+            (5e-324, "4.9E-324"),
+            (1e-323, "9.9E-324"),
+            (2e-323, "2.0E-323"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "Infinity"),
+            (f64::NEG_INFINITY, "-Infinity"),
+        ] {
+            assert_eq!(double(value), text);
+        }
+    }
+
+    #[test]
+    fn floats_are_written_as_java_does() {
+        for (value, text) in [
+            (1.0, "1.0"),
+            (0.1, "0.1"),
+            (16_777_216.0, "1.6777216E7"),
+            (1e10, "1.0E10"),
+            (0.001, "0.001"),
+            (1e-4, "1.0E-4"),
+            (f32::MAX, "3.4028235E38"),
+            (1.4e-45, "1.4E-45"),
+            (2.8e-45, "2.8E-45"),
+            (7e-45, "7.0E-45"),
+            (f32::NAN, "NaN"),
+        ] {
+            assert_eq!(float(value), text);
+        }
+    }
+
+    #[test]
+    fn decimals_keep_their_scale() {
+        for (unscaled, scale, plain, java) in [
+            (150, 2, "1.50", "1.50"),
+            (-5, 2, "-0.05", "-0.05"),
+            (0, 2, "0.00", "0.00"),
+            (0, 10, "0.0000000000", "0E-10"),
+            (12, 8, "0.00000012", "1.2E-7"),
+            (1, 6, "0.000001", "0.000001"),
+            (10, 7, "0.0000010", "0.0000010"),
+            (1, 7, "0.0000001", "1E-7"),
+            (i128::MAX, 0, "170141183460469231731687303715884105727", "170141183460469231731687303715884105727"),
+            (i128::MIN, 38, "-1.70141183460469231731687303715884105728", "-1.70141183460469231731687303715884105728"),
+            (7, -3, "7000", "7000"),
+            (0, -3, "0", "0"),
+        ] {
+            assert_eq!(written(|out| write_decimal(out, unscaled, scale, Style::Field)), plain);
+            assert_eq!(written(|out| write_decimal(out, unscaled, scale, Style::Json)), java);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn doubles_read_back_the_same(bits in any::<u64>()) {
+            let value = f64::from_bits(bits);
+            prop_assume!(value.is_finite());
+            prop_assert_eq!(double(value).parse::<f64>().unwrap().to_bits(), bits);
+        }
+
+        #[test]
+        fn floats_read_back_the_same(bits in any::<u32>()) {
+            let value = f32::from_bits(bits);
+            prop_assume!(value.is_finite());
+            prop_assert_eq!(float(value).parse::<f32>().unwrap().to_bits(), bits);
+        }
+
+        #[test]
+        fn the_smallest_floats_have_the_nearest_two_digits(steps in 1_u32..200) {
+            let (single, two) = (f32::from_bits(steps), float(f32::from_bits(steps)));
+            if two.len() == "1.4E-45".len() {
+                prop_assert_eq!(two, format!("{single:.1e}").replace('e', "E"));
+            }
+        }
+
+        #[test]
+        fn wide_decimals_have_the_digits_of_the_number(low in any::<u128>(), high in any::<i128>()) {
+            let value = i256::from_parts(low, high);
+            prop_assert_eq!(written(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
+        }
+    }
+
+    #[test]
+    fn the_widest_decimals() {
+        for value in [i256::MIN, i256::MAX, i256::from_parts(0, 1), i256::from_parts(0, -1)] {
+            assert_eq!(written(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Time zones of timestamp columns: the zone's offset from UTC at an instant.
+
+use arrow_array::timezone::Tz;
+use chrono::{DateTime, Offset, TimeZone, Utc};
+
+use super::time::{SECONDS_PER_DAY, days_from_year, year_of};
+
+/// The zone that a timestamp column names.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Zone {
+    /// The same offset at all times, in seconds east of UTC.
+    Fixed(i32),
+    /// A zone of the IANA database: its offset depends on the instant.
+    Named {
+        /// Its table.
+        zone: Tz,
+        /// The offset after the table's end, if it no longer changes.
+        settled: Option<i32>,
+    },
+}
+
+/// The IANA table that is compiled in ends with the year 2100.
+const LAST_TABLED_YEAR: i64 = 2099;
+
+impl Zone {
+    /// Understands what Arrow allows (`Europe/Berlin`, `+05:30`), and the other forms that Spark takes as a session time
+    /// zone and hands on as they are: `Z`, `GMT+5`, `UTC+05:30:15`, `-0500`.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let offset = ["UTC", "GMT", "UT"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+        if offset.is_empty() && !name.is_empty() || matches!(name, "Z" | "Etc/UTC" | "Etc/GMT") {
+            return Some(Self::Fixed(0));
+        }
+        if offset.starts_with(['+', '-']) {
+            return parse_offset(offset).map(Self::Fixed);
+        }
+        name.parse().ok().map(Self::named)
+    }
+
+    fn named(zone: Tz) -> Self {
+        let days = days_from_year(LAST_TABLED_YEAR)..days_from_year(LAST_TABLED_YEAR + 1);
+        let mut offsets = days.map(|day| offset_in(zone, day * SECONDS_PER_DAY));
+        let first = offsets.next();
+        Self::Named { zone, settled: first.filter(|first| offsets.all(|offset| offset == *first)) }
+    }
+
+    /// Seconds east of UTC, `second` seconds after 1970-01-01T00:00:00Z.
+    pub(super) fn offset(self, second: i64) -> i32 {
+        match self {
+            Self::Fixed(offset) => offset,
+            Self::Named { zone, settled } => match (tabled(second), settled) {
+                (Some(_), Some(offset)) => offset,
+                (Some(equal), None) => offset_in(zone, equal),
+                (None, _) => offset_in(zone, second),
+            },
+        }
+    }
+}
+
+fn offset_in(zone: Tz, second: i64) -> i32 {
+    // What chrono cannot hold is more than 262,000 years ago.
+    let instant = DateTime::from_timestamp(second, 0).unwrap_or(DateTime::<Utc>::MIN_UTC);
+    zone.offset_from_utc_datetime(&instant.naive_utc()).fix().local_minus_utc()
+}
+
+/// For a second after the end of the table: the same second of an equal year (same weekdays, same length) within.
+///
+/// The rules for daylight saving time go by month and weekday and hold on beyond the table, in Java as well;
+/// 9999-12-31 is a popular way to say "never".
+fn tabled(second: i64) -> Option<i64> {
+    // The year is not needed for most.
+    const END: i64 = 4_102_444_800;
+    if second < END {
+        return None;
+    }
+    let year = year_of(second.div_euclid(SECONDS_PER_DAY));
+    let start = days_from_year(year);
+    let length = days_from_year(year + 1) - start;
+    // Among 28 years every weekday begins a common year and a leap year. The latest are the best: some zones have dates
+    // of Ramadan in their tables, up to 2087.
+    let mut equal =
+        (LAST_TABLED_YEAR - 27..=LAST_TABLED_YEAR).rev().map(|year| (days_from_year(year), days_from_year(year + 1)));
+    let equal_start = equal.find(|(from, to)| to - from == length && (from - start) % 7 == 0).map(|(from, _)| from);
+    Some(second - (start - equal_start.unwrap_or(start)) * SECONDS_PER_DAY)
+}
+
+/// `+5`, `+05`, `+05:30`, `+0530`, `+05:30:15`, `+053015`; east is positive.
+fn parse_offset(text: &str) -> Option<i32> {
+    let (sign, digits) = match text.split_at_checked(1)? {
+        ("+", digits) => (1, digits),
+        ("-", digits) => (-1, digits),
+        _ => return None,
+    };
+    let parts: Vec<&str> = if digits.contains(':') {
+        digits.split(':').collect()
+    } else if digits.len() <= 2 {
+        vec![digits]
+    } else {
+        digits.as_bytes().chunks(2).map(std::str::from_utf8).collect::<Result<_, _>>().ok()?
+    };
+    if parts.len() > 3 || parts.iter().skip(1).any(|part| part.len() != 2) {
+        return None;
+    }
+    let mut numbers = [0; 3];
+    for (number, part) in numbers.iter_mut().zip(&parts) {
+        let plain = (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+        *number = if plain { part.parse().ok()? } else { return None };
+    }
+    let [hours, minutes, seconds]: [i32; 3] = numbers;
+    // Java's limit, and more than any zone ever had.
+    (hours <= 18 && minutes < 60 && seconds < 60).then_some(sign * (hours * 3600 + minutes * 60 + seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use chrono::{NaiveDate, Weekday};
+
+    use super::*;
+
+    #[test]
+    fn every_form_that_spark_hands_on_is_understood() {
+        let forms = [
+            ("UTC", 0),
+            ("Z", 0),
+            ("GMT", 0),
+            ("UT", 0),
+            ("Etc/UTC", 0),
+            ("+00:00", 0),
+            ("+05:30", 19_800),
+            ("-0500", -18_000),
+            ("GMT+5", 18_000),
+            ("UTC+05:30:15", 19_815),
+            ("UT-8", -28_800),
+            ("+01:02:03", 3723),
+            ("Etc/GMT+3", -10_800),
+            ("Asia/Kolkata", 19_800),
+            ("GMT0", 0),
+            ("Zulu", 0),
+        ];
+        for (name, offset) in forms {
+            assert_eq!(Zone::parse(name).unwrap().offset(1_776_168_000), offset, "{name}");
+        }
+        for bad in [
+            "",
+            "+",
+            "Mars/Base",
+            "+5:3",
+            "+19:00",
+            "+05:60",
+            "+05:30:15:00",
+            "+123",
+            "GMT+",
+            "+é",
+            "++5",
+            "+-5",
+            "PST",
+        ] {
+            assert!(Zone::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn daylight_saving_time_goes_on_after_the_table_ends() {
+        let sydney = Zone::parse("Australia/Sydney").unwrap();
+        let berlin = Zone::parse("Europe/Berlin").unwrap();
+        // Offsets of Java 17's ZoneRules: 9999-12-31T12:00Z, 2131-09-10, 2104-07-01, the last second of a microsecond timestamp.
+        for (second, south, north) in [
+            (253_402_257_600, 39_600, 3600),
+            (5_102_444_800, 36_000, 7200),
+            (4_244_832_000, 36_000, 7200),
+            (i64::MAX / 1_000_000, 39_600, 3600),
+        ] {
+            assert_eq!((sydney.offset(second), berlin.offset(second)), (south, north), "{second}");
+        }
+        assert_eq!(berlin.offset(-5_000_000_000), 3208, "local mean time");
+    }
+
+    #[test]
+    fn clocks_change_on_the_last_sunday_of_march_of_every_later_year() {
+        let berlin = Zone::parse("Europe/Berlin").unwrap();
+        for year in (2100..2180).chain(9970..=9999) {
+            let sunday = NaiveDate::from_ymd_opt(year, 3, 31).unwrap().week(Weekday::Sun).first_day();
+            let change = sunday.and_hms_opt(1, 0, 0).unwrap().and_utc().timestamp();
+            assert_eq!((berlin.offset(change - 1), berlin.offset(change)), (3600, 7200), "{year}");
+        }
+    }
+
+    #[test]
+    fn a_zone_that_gave_up_changing_its_clocks_does_not_begin_again() {
+        // Morocco's table has the dates of Ramadan up to 2087, and one offset from then on.
+        let casablanca = Zone::parse("Africa/Casablanca").unwrap();
+        for month in 0..2000 {
+            assert_eq!(casablanca.offset(4_102_444_800 + month * 30 * SECONDS_PER_DAY), 3600, "{month}");
+        }
+    }
+
+    #[test]
+    fn no_instant_is_too_far() {
+        for second in [i64::MIN, i64::MAX] {
+            Zone::parse("Europe/Berlin").unwrap().offset(second);
+        }
+    }
+}
