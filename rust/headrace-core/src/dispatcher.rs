@@ -1,0 +1,217 @@
+//! The public face of the core: messages go in, outcomes come out.
+
+mod options;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
+
+use crate::endpoint::Endpoint;
+use crate::error::{Classifier, Error, Failure, Fault, Result, code};
+use crate::pipeline::Pipeline;
+use crate::reply::EntryId;
+use crate::report::DeliveryReport;
+use crate::rows::{IdColumn, Layout, MAX_MESSAGE_ID, RowPlan};
+use crate::transport::Watch;
+use crate::window::Limits;
+use crate::xadd::FieldNames;
+
+pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
+
+/// The caller's name for one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenId<'a> {
+    /// None: reports name the message by its ordinal since the last flush.
+    None,
+    /// An integer.
+    Int(i64),
+    /// A text of at most [`MAX_MESSAGE_ID`] bytes.
+    Text(&'a str),
+}
+
+/// Sends messages to one endpoint over one connection, and tells what became of each.
+///
+/// No connection exists before it is needed. `produce*` encode and, when a chunk is full, send; `flush` waits until every
+/// message has its outcome. A process that was forked since finds its dispatcher empty: what was handed over before the
+/// fork is the parent's.
+#[derive(Debug)]
+pub struct Dispatcher {
+    pipeline: Pipeline,
+    names: FieldNames,
+    process: u32,
+    closed: bool,
+    /// Messages without an outcome in a report.
+    unreported: u64,
+}
+
+impl Dispatcher {
+    /// Opens no connection.
+    pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Self {
+        let limits = Limits { max_entries: options.window_max_entries, max_bytes: options.window_max_bytes };
+        let classifier = Classifier::new(options.classify, options.error_overrides);
+        let names = FieldNames { payload: options.payload_field, ts: options.ts_field };
+        Self {
+            pipeline: Pipeline::new(endpoint, classifier, limits, &names),
+            names,
+            process: std::process::id(),
+            closed: false,
+            unreported: 0,
+        }
+    }
+
+    /// How many messages have no outcome in a report yet.
+    pub fn unreported(&self) -> u64 {
+        if self.is_forked() { 0 } else { self.unreported }
+    }
+
+    /// Whether [`produce`](Self::produce) can take a message now. If not, [`make_room`](Self::make_room) waits for it.
+    #[inline]
+    pub fn has_room(&mut self) -> Result<bool> {
+        self.enter()?;
+        Ok(self.pipeline.has_room())
+    }
+
+    /// Waits until there is room for one more message.
+    pub fn make_room(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.enter()?;
+        self.pipeline.make_room(watch)
+    }
+
+    /// Takes one message. Waits for nothing, so ask [`has_room`](Self::has_room) before.
+    #[inline]
+    pub fn produce(&mut self, payload: &[u8], id: GivenId<'_>) -> Result<()> {
+        match id {
+            GivenId::None => self.pipeline.recorder.push_ordinals(1),
+            GivenId::Int(id) => self.pipeline.recorder.push_int(id),
+            GivenId::Text(id) if id.len() > MAX_MESSAGE_ID => {
+                let length = id.len();
+                return Err(Error::message(format!("a message ID has at most {MAX_MESSAGE_ID} bytes: got {length}")));
+            }
+            GivenId::Text(id) => self.pipeline.recorder.push_text(id),
+        }
+        self.unreported += 1;
+        match self.pipeline.down().cloned() {
+            Some(failure) => self.pipeline.push_failed(&failure, 1),
+            None => self.pipeline.push_payload(payload, SystemTime::now()),
+        }
+        Ok(())
+    }
+
+    /// Resolves `layout` against `schema`: once for all record batches of that schema.
+    pub fn plan(&self, schema: &Schema, layout: &Layout) -> Result<RowPlan> {
+        RowPlan::new(schema, layout, &self.names.payload, self.names.ts.as_deref())
+    }
+
+    /// Takes every row of a record batch, each as a message; waits for room where it must.
+    ///
+    /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no.
+    pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &RowPlan, watch: &mut dyn Watch) -> Result<()> {
+        self.enter()?;
+        let rows = plan.bind(batch)?;
+        let count = rows.len();
+        match plan.message_id_column() {
+            None => self.pipeline.recorder.push_ordinals(count as u64),
+            Some(at) => {
+                let ids = IdColumn::new(batch.column(at).clone(), batch.schema().field(at).name())?;
+                self.pipeline.recorder.push_column(ids);
+            }
+        }
+        self.unreported += count as u64;
+        let mut now = SystemTime::now();
+        for row in 0..count {
+            if !self.pipeline.has_room() {
+                if let Err(error) = self.pipeline.make_room(watch) {
+                    let fault = Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent");
+                    self.pipeline.push_fault(&fault, (count - row) as u64);
+                    return Err(error);
+                }
+                if let Some(failure) = self.pipeline.down().cloned() {
+                    self.pipeline.push_failed(&failure, (count - row) as u64);
+                    break;
+                }
+                now = SystemTime::now();
+            }
+            self.pipeline.push_row(&rows, row, now);
+        }
+        self.pipeline.poll();
+        Ok(())
+    }
+
+    /// A report of what was answered since the last report. Never waits.
+    pub fn poll(&mut self) -> Result<DeliveryReport> {
+        self.enter()?;
+        self.pipeline.poll();
+        Ok(self.report(false))
+    }
+
+    /// Waits until every message has its outcome, and hands out all that no report held yet.
+    ///
+    /// `timeout`: when it is over, messages without a reply fail (`TIMEOUT`), and the connection is replaced. If `watch`
+    /// interrupts it, nothing is lost: another flush goes on.
+    pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<DeliveryReport> {
+        self.enter()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.pipeline.drain(deadline, watch)?;
+        self.pipeline.lift();
+        Ok(self.report(true))
+    }
+
+    /// Sends one message behind all others, and waits for its outcome, which is in no report.
+    pub fn dispatch(&mut self, payload: &[u8], watch: &mut dyn Watch) -> Result<std::result::Result<EntryId, Failure>> {
+        self.enter()?;
+        let outcome = self.pipeline.call(payload, SystemTime::now(), watch);
+        if self.unreported == 0 {
+            self.pipeline.lift();
+        }
+        outcome
+    }
+
+    /// Closes the connection; the dispatcher takes nothing more. Messages without an outcome are given up: flush before.
+    pub fn close(&mut self) {
+        if self.is_forked() {
+            self.pipeline.forget();
+        } else if self.pipeline.is_idle() {
+            self.pipeline.close();
+        } else {
+            self.pipeline.abort(Fault::new(code::RESET, "the dispatcher was closed"));
+        }
+        self.closed = true;
+    }
+
+    /// Whether [`close`](Self::close) was called.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    fn report(&mut self, restart: bool) -> DeliveryReport {
+        let report = self.pipeline.recorder.take(restart);
+        self.unreported -= report.delivered() + report.failed();
+        report
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    #[inline]
+    fn enter(&mut self) -> Result<()> {
+        if self.closed {
+            return Err(Error::Closed);
+        }
+        if self.is_forked() {
+            self.pipeline.forget();
+            self.unreported = 0;
+            self.process = std::process::id();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        if !self.closed {
+            self.close();
+        }
+    }
+}

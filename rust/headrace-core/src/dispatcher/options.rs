@@ -1,0 +1,156 @@
+//! The options of a dispatcher: one table, and every check.
+
+use std::collections::BTreeMap;
+
+use crate::endpoint::given::Given;
+use crate::endpoint::{Form, OptionSpec, OptionValue, Takes};
+use crate::error::{Classify, Error, Kind, Result};
+
+const CLASSIFY: [(&str, Classify); 3] =
+    [("spec", Classify::Spec), ("failover", Classify::Failover), ("strict", Classify::Strict)];
+const KINDS: [Kind; 2] = [Kind::Permanent, Kind::Retryable];
+
+const fn option(name: &'static str, takes: Takes, default: &'static str) -> OptionSpec {
+    OptionSpec { name, takes, default, secret: false }
+}
+
+/// Every option of a dispatcher.
+pub const DISPATCHER_OPTIONS: [OptionSpec; 6] = [
+    option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
+    option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "2097152"),
+    option("classify", Takes::Choice(&["spec", "failover", "strict"]), "spec"),
+    option("error_overrides", Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""), "none"),
+    option("payload_field", Takes::Text, "payload"),
+    option("ts_field", Takes::Text, "ts"),
+];
+
+/// How hard a dispatcher tries, and how entries look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DispatcherOptions {
+    /// Messages in flight at most.
+    pub(super) window_max_entries: usize,
+    /// Bytes in flight at most.
+    pub(super) window_max_bytes: u64,
+    /// Which failures are permanent.
+    pub(super) classify: Classify,
+    /// Has the last word on single codes.
+    pub(super) error_overrides: BTreeMap<String, Kind>,
+    /// The field that holds a message's payload.
+    pub(super) payload_field: String,
+    /// The field that holds the time of dispatch; `None` leaves it out.
+    pub(super) ts_field: Option<String>,
+}
+
+impl Default for DispatcherOptions {
+    fn default() -> Self {
+        Self {
+            window_max_entries: 8_192,
+            window_max_bytes: 2 * 1024 * 1024,
+            classify: Classify::Spec,
+            error_overrides: BTreeMap::new(),
+            payload_field: "payload".to_owned(),
+            ts_field: Some("ts".to_owned()),
+        }
+    }
+}
+
+impl DispatcherOptions {
+    /// Checks `options`, which are those of [`DISPATCHER_OPTIONS`]. A null `ts_field` leaves the time out; any other null
+    /// is the default. `error_overrides` is a JSON object as text.
+    pub fn new(options: impl IntoIterator<Item = (String, OptionValue)>, form: Form) -> Result<Self> {
+        let options: Vec<_> = options.into_iter().collect();
+        let without_ts = options.contains(&("ts_field".to_owned(), OptionValue::Null));
+        let mut given = Given::collect(&DISPATCHER_OPTIONS, options, form)?;
+        let default = Self::default();
+        let read = Self {
+            window_max_entries: given.integer("window_max_entries")?.unwrap_or(default.window_max_entries),
+            window_max_bytes: given.integer("window_max_bytes")?.unwrap_or(default.window_max_bytes),
+            classify: read_classify(&mut given)?.unwrap_or(default.classify),
+            error_overrides: read_overrides(&mut given)?.unwrap_or(default.error_overrides),
+            payload_field: given.text("payload_field")?.unwrap_or(default.payload_field),
+            ts_field: if without_ts { None } else { given.text("ts_field")?.or(default.ts_field) },
+        };
+        if read.ts_field.as_ref() == Some(&read.payload_field) {
+            let message =
+                format!("ts_field must be another name than payload_field, got '{}' for both", read.payload_field);
+            return Err(Error::config("ts_field", message));
+        }
+        Ok(read)
+    }
+}
+
+fn read_classify(given: &mut Given) -> Result<Option<Classify>> {
+    let Some(value) = given.value("classify") else { return Ok(None) };
+    let found = match &value {
+        OptionValue::Text(text) => CLASSIFY.iter().find(|(name, _)| *name == text.as_str()),
+        _ => None,
+    };
+    found.map(|(_, classify)| Some(*classify)).ok_or_else(|| given.refuse("classify", &value))
+}
+
+fn read_overrides(given: &mut Given) -> Result<Option<BTreeMap<String, Kind>>> {
+    let Some(value) = given.value("error_overrides") else { return Ok(None) };
+    let refuse = || given.refuse("error_overrides", &value);
+    let OptionValue::Text(text) = &value else { return Err(refuse()) };
+    let named: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| refuse())?;
+    let kinds = named.into_iter().map(|(code, kind)| {
+        let kind = KINDS.into_iter().find(|known| known.as_str() == kind).filter(|_| is_code(&code));
+        kind.map(|kind| (code, kind)).ok_or_else(refuse)
+    });
+    kinds.collect::<Result<_>>().map(Some)
+}
+
+/// Error codes are the first word of a reply: `OOM`.
+fn is_code(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, value: OptionValue) -> Result<DispatcherOptions> {
+        DispatcherOptions::new([(name.to_owned(), value)], Form::Typed)
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_is_allowed() {
+        for (name, value, message) in [
+            ("window_max_entries", OptionValue::Int(0), "window_max_entries must be an integer of at least 1, got 0"),
+            (
+                "window_max_bytes",
+                OptionValue::Int(65_535),
+                "window_max_bytes must be an integer of at least 65536, got 65535",
+            ),
+            ("classify", OptionValue::text("lax"), "classify must be one of 'spec', 'failover', 'strict', got 'lax'"),
+            (
+                "window_max",
+                OptionValue::Int(1),
+                "there is no option 'window_max'; the nearest one is 'window_max_bytes'",
+            ),
+            (
+                "error_overrides",
+                OptionValue::text("{}x"),
+                "error_overrides must be a mapping from codes such as \"OOM\" to \"permanent\" or \"retryable\", got '{}x'",
+            ),
+            (
+                "ts_field",
+                OptionValue::text("payload"),
+                "ts_field must be another name than payload_field, got 'payload' for both",
+            ),
+        ] {
+            assert_eq!(read(name, value).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn nulls_are_defaults_but_for_the_time() {
+        assert!(read("error_overrides", OptionValue::text(r#"{"OOM": "later"}"#)).is_err());
+        assert!(read("error_overrides", OptionValue::text(r#"{"oom": "retryable"}"#)).is_err());
+        assert_eq!(read("payload_field", OptionValue::Null).unwrap(), DispatcherOptions::default());
+        assert_eq!(read("ts_field", OptionValue::Null).unwrap().ts_field, None);
+        let overrides = read("error_overrides", OptionValue::text(r#"{"OOM": "retryable"}"#)).unwrap().error_overrides;
+        assert_eq!(overrides, BTreeMap::from([("OOM".to_owned(), Kind::Retryable)]));
+    }
+}

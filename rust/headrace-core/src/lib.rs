@@ -1,0 +1,43 @@
+//! Carries messages and Arrow record batches into Redis Streams, and says of every message what became of it.
+//!
+//! ```text
+//!  RecordBatch ─▶ rows ─▶ xadd ─▶ window ─▶ transport ─▶ server
+//!                                   ▲                      │
+//!   DeliveryReport ◀── report ◀─────┴─────── reply ◀───────┘
+//! ```
+//!
+//! One direction, one owner per step, one thread: [`Dispatcher`] owns a pipeline, and every call moves it on.
+//!
+//! ```no_run
+//! use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, GivenId, NeverInterrupted};
+//!
+//! # fn main() -> headrace_core::Result<()> {
+//! let endpoint = Endpoint::from_url("redis://localhost:6379/?stream_key=order-events&maxlen=100000", [])?;
+//! let mut dispatcher = Dispatcher::new(endpoint, DispatcherOptions::default());
+//! dispatcher.make_room(&mut NeverInterrupted)?;
+//! dispatcher.produce(br#"{"order_id": 123}"#, GivenId::Int(123))?;
+//! let report = dispatcher.flush(None, &mut NeverInterrupted)?;
+//! assert_eq!(report.failed(), 0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod dispatcher;
+pub mod endpoint;
+pub mod error;
+mod pipeline;
+mod reply;
+pub mod report;
+mod resp;
+pub mod rows;
+pub mod secret;
+pub mod transport;
+mod window;
+mod xadd;
+
+pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId};
+pub use endpoint::Endpoint;
+pub use error::{Error, Result};
+pub use reply::EntryId;
+pub use report::DeliveryReport;
+pub use transport::{NeverInterrupted, Watch};

@@ -1,0 +1,482 @@
+//! Moves bytes between the output buffer, the window and the transport, and tells outcomes as replies come in.
+//!
+//! One thread, no locks: every public call of the dispatcher runs this loop as far as it needs to. What was encoded stays
+//! in `out` until the transport takes it; what the transport took stays in the window until its reply is here.
+
+mod link;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::endpoint::{Endpoint, Settings, Trim};
+use crate::error::{Classifier, Error, Failure, Fault, ReplyText, Result, Written, code};
+use crate::reply::{EntryId, Reply};
+use crate::report::Recorder;
+use crate::rows::Rows;
+use crate::transport::{ConnectError, Watch, connect};
+use crate::window::{Limits, Owner, Unanswered, Window};
+use crate::xadd::{FieldNames, Template};
+
+use link::{Break, Connection, Link, TOO_EARLY, protocol_fault, trimmed_fault};
+
+/// Encoded bytes go out when there are this many: large writes cost less, most of all under TLS.
+const CHUNK: usize = 64 * 1024;
+/// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
+const WATCH_EVERY: Duration = Duration::from_millis(50);
+
+/// What a pass of the loop is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// Room for one more message.
+    Room,
+    /// No message without an outcome.
+    Empty,
+    /// The outcome of the call's own message.
+    Call,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    endpoint: Endpoint,
+    classifier: Classifier,
+    limits: Limits,
+    template: Template,
+    link: Link,
+    /// Encoded and, from `taken` on, not yet with the transport.
+    out: Vec<u8>,
+    taken: usize,
+    window: Window,
+    pub(crate) recorder: Recorder,
+    /// The outcome that a call of `dispatch` waits for.
+    call: Option<std::result::Result<EntryId, Failure>>,
+    /// IDs below it were trimmed as they were written.
+    min_id: Option<EntryId>,
+    watched: Instant,
+    scratch: Vec<u8>,
+}
+
+impl Pipeline {
+    pub(crate) fn new(endpoint: Endpoint, classifier: Classifier, limits: Limits, names: &FieldNames) -> Self {
+        Self {
+            template: Template::new(&endpoint, names),
+            min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
+            endpoint,
+            classifier,
+            limits,
+            link: Link::Closed,
+            out: Vec::with_capacity(CHUNK + CHUNK / 4),
+            taken: 0,
+            window: Window::default(),
+            recorder: Recorder::default(),
+            call: None,
+            watched: Instant::now(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Whether no message waits for its outcome.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.window.is_empty()
+    }
+
+    /// Whether the next message can be encoded without waiting.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.out.len() - self.taken < CHUNK && self.window.has_room(self.limits) && !self.is_down()
+    }
+
+    /// The failure that every message of this batch meets, if connecting failed.
+    pub(crate) fn down(&self) -> Option<&Arc<Failure>> {
+        match &self.link {
+            Link::Down(failure) => Some(failure),
+            Link::Closed | Link::Open(_) => None,
+        }
+    }
+
+    fn is_down(&self) -> bool {
+        self.down().is_some()
+    }
+
+    /// Waits until one more message can be encoded, or the link is down.
+    pub(crate) fn make_room(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        if self.has_room() { Ok(()) } else { self.drive(Goal::Room, None, watch) }
+    }
+
+    /// Waits until each message has its outcome.
+    pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        self.drive(Goal::Empty, deadline, watch)
+    }
+
+    /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
+    pub(crate) fn poll(&mut self) {
+        let Link::Open(connection) = &self.link else { return };
+        if connection.needs_ping(&self.window) {
+            return;
+        }
+        if let Err(broken) = self.step() {
+            self.break_or_renew(&broken, &mut false);
+        }
+    }
+
+    /// Encodes a message of one payload. There must be [room](Self::make_room).
+    #[inline]
+    pub(crate) fn push_payload(&mut self, payload: &[u8], now: SystemTime) {
+        self.push(now, Owner::Report, |template, out| template.write_payload(out, payload));
+    }
+
+    /// Encodes row `row`, or notes why it cannot be. There must be [room](Self::make_room).
+    #[inline]
+    pub(crate) fn push_row(&mut self, rows: &Rows<'_>, row: usize, now: SystemTime) {
+        let fields = match rows.field_count(row) {
+            Ok(fields) => fields,
+            Err(fault) => return self.push_fault(&fault, 1),
+        };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        self.push(now, Owner::Report, |template, out| {
+            template.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
+            rows.write_fields(row, out, &mut scratch);
+            template.write_end(out);
+        });
+        self.scratch = scratch;
+    }
+
+    #[inline]
+    fn push(&mut self, now: SystemTime, owner: Owner, write: impl FnOnce(&mut Template, &mut Vec<u8>)) {
+        self.template.set_time(now);
+        let before = self.out.len();
+        write(&mut self.template, &mut self.out);
+        self.window.push(self.out.len() - before, owner);
+    }
+
+    /// Gives `count` messages an outcome that needs no server.
+    pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
+        if self.window.is_empty() {
+            self.recorder.failed(failure, count);
+        } else {
+            self.window.push_settled(count, failure);
+        }
+    }
+
+    /// The same for a fault that is not classified yet.
+    pub(crate) fn push_fault(&mut self, fault: &Fault, count: u64) {
+        self.push_failed(&Arc::new(self.classifier.failure(fault, Written::No)), count);
+    }
+
+    /// Sends one message behind all others and waits for its outcome.
+    pub(crate) fn call(
+        &mut self,
+        payload: &[u8],
+        now: SystemTime,
+        watch: &mut dyn Watch,
+    ) -> Result<std::result::Result<EntryId, Failure>> {
+        if self.window.is_empty() {
+            self.lift();
+        }
+        self.make_room(watch)?;
+        if let Some(failure) = self.down() {
+            return Ok(Err((**failure).clone()));
+        }
+        self.call = None;
+        self.push(now, Owner::Call, |template, out| template.write_payload(out, payload));
+        let driven = self.drive(Goal::Call, None, watch);
+        self.call.take().ok_or_else(|| {
+            self.window.abandon_call();
+            driven.err().unwrap_or(Error::Interrupted)
+        })
+    }
+
+    /// The next batch begins: it may connect anew.
+    pub(crate) fn lift(&mut self) {
+        if self.is_down() {
+            self.link = Link::Closed;
+        }
+    }
+
+    /// Ends the connection in good order. Every message has its outcome.
+    pub(crate) fn close(&mut self) {
+        if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
+            connection.transport.close();
+        }
+    }
+
+    /// Fails every message that waits, and replaces the connection.
+    pub(crate) fn abort(&mut self, fault: Fault) {
+        self.break_link(&fault.into());
+    }
+
+    /// In a forked child: everything here is the parent's.
+    pub(crate) fn forget(&mut self) {
+        if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
+            connection.transport.forget();
+        }
+        self.out.clear();
+        self.taken = 0;
+        self.window = Window::default();
+        self.recorder = Recorder::default();
+        self.call = None;
+    }
+
+    fn reached(&self, goal: Goal) -> bool {
+        match goal {
+            Goal::Room => self.has_room() || self.is_down(),
+            Goal::Empty => self.window.is_empty(),
+            Goal::Call => self.call.is_some(),
+        }
+    }
+
+    fn drive(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let started = Instant::now();
+        let mut renewed = false;
+        while !self.reached(goal) {
+            let now = Instant::now();
+            if now - self.watched >= WATCH_EVERY {
+                self.watched = now;
+                if watch.interrupted() {
+                    return Err(Error::Interrupted);
+                }
+            }
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.abort(Fault::new(
+                    code::TIMEOUT,
+                    format!("no reply from {} before flush timed out", self.endpoint),
+                ));
+                continue;
+            }
+            match &mut self.link {
+                // Nobody is left to wait for: the window was emptied when the link went down.
+                Link::Down(_) => return Ok(()),
+                Link::Closed => self.open(deadline, watch)?,
+                Link::Open(connection) => {
+                    if connection.needs_ping(&self.window) {
+                        match connection.ping(watch) {
+                            Ok(()) => {}
+                            Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
+                            Err(ConnectError::Fault(fault)) => self.break_or_renew(&fault.into(), &mut renewed),
+                        }
+                        continue;
+                    }
+                    match self.step() {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            if !self.reached(goal) {
+                                self.wait(started, deadline, watch)?;
+                            }
+                        }
+                        Err(broken) => self.break_or_renew(&broken, &mut renewed),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket is ready; gives up on a server that is silent for too long.
+    fn wait(&mut self, started: Instant, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let Link::Open(connection) = &mut self.link else { return Ok(()) };
+        let now = Instant::now();
+        // Time in which nobody looked is not the server's silence.
+        let silent = now - connection.used.max(started);
+        if silent >= connection.command_timeout {
+            let message =
+                format!("{} was silent for {:.3} s while replies were owed", self.endpoint, silent.as_secs_f64());
+            self.abort(Fault::new(code::TIMEOUT, message));
+            return Ok(());
+        }
+        let mut timeout = WATCH_EVERY.min(connection.command_timeout.saturating_sub(silent));
+        if let Some(deadline) = deadline {
+            timeout = timeout.min(deadline.saturating_duration_since(now));
+        }
+        let writable = self.taken < self.out.len() || connection.transport.wants_write();
+        let ready = connection.transport.wait(writable, timeout);
+        if ready.interrupted && watch.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
+    ///
+    /// In this order: a connection that the server has closed is noticed before the first byte of a message goes out.
+    fn step(&mut self) -> std::result::Result<bool, Break> {
+        let received = self.receive()?;
+        match self.send() {
+            Ok(sent) => Ok(received || sent),
+            Err(fault) => {
+                // The server's last words may be here already, and tell more than a broken pipe.
+                while self.receive()? {}
+                Err(fault.into())
+            }
+        }
+    }
+
+    fn receive(&mut self) -> std::result::Result<bool, Break> {
+        let mut moved = false;
+        while let Link::Open(connection) = &mut self.link {
+            let space = connection.replies.space();
+            let room = space.len();
+            let count = connection.transport.receive(space)?;
+            if count == 0 {
+                break;
+            }
+            moved = true;
+            connection.used = Instant::now();
+            connection.replies.filled(count);
+            self.settle()?;
+            if count < room {
+                break;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn send(&mut self) -> std::result::Result<bool, Fault> {
+        let Link::Open(connection) = &mut self.link else { return Ok(false) };
+        let mut moved = connection.transport.push()? > 0;
+        while self.taken < self.out.len() {
+            let count = connection.transport.send(&self.out[self.taken..])?;
+            if count == 0 {
+                break;
+            }
+            moved = true;
+            self.taken += count;
+            self.window.hand_over(count);
+        }
+        if moved {
+            connection.used = Instant::now();
+        }
+        if self.taken == self.out.len() {
+            self.out.clear();
+            self.taken = 0;
+            // One large message must not hold its memory for ever.
+            self.out.shrink_to(4 * CHUNK);
+        } else if self.taken >= CHUNK && self.taken >= self.out.len() - self.taken {
+            // Only once the rest is the smaller part: a message of many megabytes is not moved for each chunk of it.
+            self.out.drain(..self.taken);
+            self.taken = 0;
+        }
+        Ok(moved)
+    }
+
+    /// Gives each reply that is here to its message.
+    fn settle(&mut self) -> std::result::Result<(), Break> {
+        let Link::Open(connection) = &mut self.link else { return Ok(()) };
+        loop {
+            let reply = match connection.replies.next() {
+                Ok(Some(reply)) => reply,
+                Ok(None) => return Ok(()),
+                Err(violation) => return Err(protocol_fault(violation.0).into()),
+            };
+            let whole = self.window.first_is_whole();
+            let Some(owner) = self.window.answer() else {
+                return Err(protocol_fault("a reply to nothing that was sent").into());
+            };
+            connection.proven = true;
+            let outcome = match reply {
+                Reply::Error(line) => {
+                    let mut fault = Fault::from_reply(line);
+                    if fault.text == ReplyText::ProtocolError {
+                        fault.code = code::TOOLARGE.into();
+                    } else if !whole {
+                        fault = protocol_fault(TOO_EARLY);
+                    }
+                    let written = if fault.code == code::PROTOCOL { Written::Unknown } else { Written::No };
+                    Err((fault, written))
+                }
+                Reply::Id(_) | Reply::Nil if !whole => Err((protocol_fault(TOO_EARLY), Written::Unknown)),
+                Reply::Id(id) => match self.min_id {
+                    Some(min_id) if id < min_id => Err((trimmed_fault(id, min_id), Written::Unknown)),
+                    Some(_) | None => Ok(id),
+                },
+                Reply::Nil => Err((
+                    Fault::new(code::NOSTREAM, "the stream does not exist, and nomkstream forbids to create it"),
+                    Written::No,
+                )),
+            };
+            let ends = match &outcome {
+                Err((fault, _)) if fault.code == code::PROTOCOL => Some(Break::from(fault.clone())),
+                Err((fault, _)) if fault.code == code::TOOLARGE => Some(Break {
+                    fault: Fault::new(code::RESET, "the server closed the connection over a message before this one"),
+                    may_be_written: false,
+                }),
+                Err(_) | Ok(_) => None,
+            };
+            let outcome = outcome.map_err(|(fault, written)| self.classifier.failure(&fault, written));
+            match owner {
+                Owner::Report => match &outcome {
+                    Ok(id) => self.recorder.delivered(*id),
+                    Err(failure) => self.recorder.failed(failure, 1),
+                },
+                Owner::Call => self.call = Some(outcome),
+                Owner::Nobody => {}
+            }
+            while let Some((count, failure)) = self.window.pop_settled() {
+                self.recorder.failed(&failure, count);
+            }
+            if let Some(broken) = ends {
+                return Err(broken);
+            }
+        }
+    }
+
+    /// Makes a connection. If that fails, every message that waits fails with it, and so does the rest of the batch.
+    fn open(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let opened = self.endpoint.settings().map_err(|error| Fault::new(code::CONFIG, error.to_string()));
+        let opened = opened.map_err(ConnectError::Fault).and_then(|mut settings: Settings| {
+            if let Some(deadline) = deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                settings.connect_timeout = settings.connect_timeout.min(left);
+            }
+            connect(&self.endpoint, &settings, watch).map(|transport| (transport, settings.command_timeout))
+        });
+        match opened {
+            Ok((transport, command_timeout)) => {
+                self.link = Link::Open(Box::new(Connection::new(transport, command_timeout)));
+                Ok(())
+            }
+            Err(ConnectError::Interrupted) => Err(Error::Interrupted),
+            Err(ConnectError::Fault(fault)) => {
+                let failure = Arc::new(self.classifier.failure(&fault, Written::No));
+                self.break_link(&fault.into());
+                self.link = Link::Down(failure);
+                Ok(())
+            }
+        }
+    }
+
+    /// Replaces a connection that ended while nothing was owed: its messages go out on the next one, none is in doubt.
+    fn break_or_renew(&mut self, broken: &Break, renewed: &mut bool) {
+        let proven = matches!(&self.link, Link::Open(connection) if connection.proven);
+        if self.window.is_owed() || !proven || *renewed {
+            self.break_link(broken);
+            return;
+        }
+        *renewed = true;
+        if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
+            connection.transport.abort();
+        }
+    }
+
+    /// Ends the connection for good: a broken one is never used again, and what waits on it fails.
+    fn break_link(&mut self, broken: &Break) {
+        if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
+            connection.transport.abort();
+        }
+        let failure = |written| self.classifier.failure(&broken.fault, written);
+        let (unknown, not_written) = (failure(Written::Unknown), failure(Written::No));
+        while let Some(left) = self.window.give_up() {
+            match left {
+                Unanswered::Settled { count, failure } => self.recorder.failed(&failure, count),
+                Unanswered::Encoded { owner, handed } => {
+                    let failure = if handed && broken.may_be_written { &unknown } else { &not_written };
+                    match owner {
+                        Owner::Report => self.recorder.failed(failure, 1),
+                        Owner::Call => self.call = Some(Err(failure.clone())),
+                        Owner::Nobody => {}
+                    }
+                }
+            }
+        }
+        self.out.clear();
+        self.taken = 0;
+    }
+}

@@ -1,0 +1,289 @@
+//! Scans the replies to XADD: fed with bytes as they arrive, it yields one reply at a time and allocates nothing.
+//!
+//! An XADD is answered by a bulk string that holds the entry ID, by nil (NOMKSTREAM and no such stream) or by an error
+//! (<https://redis.io/docs/latest/commands/xadd/>, RESP2, since 5.0). Whatever else arrives is a protocol violation: the
+//! connection can no longer be trusted to match replies to messages.
+
+use std::fmt;
+
+/// The longest error line that is taken, and so the most that is buffered for one reply.
+const MAX_LINE: usize = 64 * 1024;
+/// The longest bulk string that is looked at; an entry ID has at most 41 bytes.
+const MAX_BULK: usize = 1024;
+/// Two longest lines: a whole one fits behind the rest of another.
+const CAPACITY: usize = 2 * MAX_LINE;
+/// Less free space than this at the end, and what is unread moves to the front.
+const MIN_SPACE: usize = 16 * 1024;
+
+/// The ID of an entry in a stream: milliseconds and sequence number, ordered as the server orders them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId {
+    /// Milliseconds since the epoch, for IDs that the server chose.
+    pub ms: u64,
+    /// Sequence number within the millisecond.
+    pub seq: u64,
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.ms, self.seq)
+    }
+}
+
+/// A reply to one XADD.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reply<'a> {
+    /// The entry was appended under this ID.
+    Id(EntryId),
+    /// NOMKSTREAM was asked for and there is no such stream.
+    Nil,
+    /// Refused; the line without its `-` and its end.
+    Error(&'a [u8]),
+}
+
+/// Bytes that no XADD is answered by; says what was wrong with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Violation(pub(crate) &'static str);
+
+/// What was received and not yet scanned.
+#[derive(Debug)]
+pub(crate) struct ReplyBuffer {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl ReplyBuffer {
+    pub(crate) fn new() -> Self {
+        Self { bytes: vec![0; CAPACITY].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    /// Room to receive into; never empty, because [`next`](Self::next) takes no more than [`MAX_LINE`] for one reply.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.bytes.len() - self.end < MIN_SPACE {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// Says that the first `count` bytes of [`space`](Self::space) were filled.
+    pub(crate) fn filled(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.bytes.len());
+    }
+
+    /// Whether bytes are left that are no whole reply yet.
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The next whole reply, if it is there.
+    pub(crate) fn next(&mut self) -> Result<Option<Reply<'_>>, Violation> {
+        match scan(&self.bytes[self.start..self.end])? {
+            Some((reply, length)) => {
+                self.start += length;
+                Ok(Some(reply))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// The reply at the start of `bytes` and its length, if the whole of it is there.
+fn scan(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
+    match bytes.first() {
+        None => Ok(None),
+        Some(b'$') => scan_bulk(bytes),
+        Some(b'-') => Ok(line(bytes)?.map(|line| (Reply::Error(&line[1..]), line.len() + 2))),
+        Some(_) => Err(Violation("a reply that is neither a bulk string, nil nor an error")),
+    }
+}
+
+fn scan_bulk(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
+    // Nearly every reply is an ID of ten to 41 bytes: two digits of length, and no search for the line end.
+    let (length, body) = if let [b'$', tens @ b'0'..=b'9', units @ b'0'..=b'9', b'\r', b'\n', ..] = bytes {
+        (usize::from(tens - b'0') * 10 + usize::from(units - b'0'), 5)
+    } else {
+        let Some(line) = line(bytes)? else { return Ok(None) };
+        if line == b"$-1" {
+            return Ok(Some((Reply::Nil, line.len() + 2)));
+        }
+        match decimal(&line[1..]).and_then(|length| usize::try_from(length).ok()) {
+            Some(length) if length <= MAX_BULK => (length, line.len() + 2),
+            Some(_) => return Err(Violation("a bulk string that is too long for an entry ID")),
+            None => return Err(Violation("a bulk string without a length")),
+        }
+    };
+    let Some(whole) = bytes.get(body..body + length + 2) else { return Ok(None) };
+    let (id, end) = whole.split_at(length);
+    match (entry_id(id), end) {
+        (Some(id), b"\r\n") => Ok(Some((Reply::Id(id), body + length + 2))),
+        _ => Err(Violation("a bulk string that is no entry ID")),
+    }
+}
+
+/// The first line of `bytes` without its end, if the whole of it is there.
+fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Violation> {
+    match memchr::memchr(b'\r', bytes) {
+        Some(at) if at >= MAX_LINE => Err(Violation("a line of more than 64 KiB")),
+        Some(at) => match bytes.get(at + 1) {
+            None => Ok(None),
+            Some(b'\n') => Ok(Some(&bytes[..at])),
+            Some(_) => Err(Violation("a line end without a line feed")),
+        },
+        None if bytes.len() >= MAX_LINE => Err(Violation("a line of more than 64 KiB")),
+        None => Ok(None),
+    }
+}
+
+/// `<ms>-<seq>`, both in 64 bits.
+pub(crate) fn entry_id(bytes: &[u8]) -> Option<EntryId> {
+    let dash = bytes.iter().position(|&byte| byte == b'-')?;
+    Some(EntryId { ms: decimal(&bytes[..dash])?, seq: decimal(&bytes[dash + 1..])? })
+}
+
+/// An unsigned number of one digit or more that fits 64 bits.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 20 {
+        return None;
+    }
+    // 19 digits always fit; only the twentieth can overflow.
+    let (safe, last) = digits.split_at(digits.len().min(19));
+    let mut value = 0_u64;
+    for byte in safe {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    match last {
+        [] => Some(value),
+        [byte] if byte.is_ascii_digit() => value.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, PartialEq, Eq, Clone)]
+    enum Owned {
+        Id(u64, u64),
+        Nil,
+        Error(Vec<u8>),
+    }
+
+    impl Owned {
+        fn to_bytes(&self) -> Vec<u8> {
+            match self {
+                Self::Id(ms, seq) => {
+                    let id = format!("{ms}-{seq}");
+                    format!("${}\r\n{id}\r\n", id.len()).into_bytes()
+                }
+                Self::Nil => b"$-1\r\n".to_vec(),
+                Self::Error(text) => [b"-", text.as_slice(), b"\r\n"].concat(),
+            }
+        }
+    }
+
+    fn feed(buffer: &mut ReplyBuffer, bytes: &[u8], seen: &mut Vec<Owned>) -> Result<(), Violation> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let space = buffer.space();
+            let count = rest.len().min(space.len());
+            space[..count].copy_from_slice(&rest[..count]);
+            buffer.filled(count);
+            rest = &rest[count..];
+            while let Some(reply) = buffer.next()? {
+                seen.push(match reply {
+                    Reply::Id(id) => Owned::Id(id.ms, id.seq),
+                    Reply::Nil => Owned::Nil,
+                    Reply::Error(line) => Owned::Error(line.to_vec()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn replies() -> impl Strategy<Value = Vec<Owned>> {
+        let one = prop_oneof![
+            8 => (any::<u64>(), any::<u64>()).prop_map(|(ms, seq)| Owned::Id(ms, seq)),
+            1 => Just(Owned::Nil),
+            2 => "[A-Z]{1,9} [ -~]{0,60}".prop_map(|text| Owned::Error(text.into_bytes())),
+            1 => (20_000..65_000_usize).prop_map(|length| Owned::Error(vec![b'x'; length])),
+        ];
+        prop::collection::vec(one, 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn replies_come_out_as_they_went_in_however_the_bytes_are_cut(
+            expected in replies(), cuts in prop::collection::vec(1..5_000_usize, 1..50)
+        ) {
+            let bytes: Vec<u8> = expected.iter().flat_map(Owned::to_bytes).collect();
+            let (mut buffer, mut seen, mut at) = (ReplyBuffer::new(), Vec::new(), 0);
+            for cut in cuts.iter().cycle() {
+                let end = bytes.len().min(at + cut);
+                feed(&mut buffer, &bytes[at..end], &mut seen).unwrap();
+                at = end;
+                if at == bytes.len() { break }
+            }
+            prop_assert_eq!(seen, expected);
+            prop_assert!(buffer.is_empty());
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic_or_stall(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = feed(&mut ReplyBuffer::new(), &bytes, &mut Vec::new());
+        }
+    }
+
+    #[test]
+    fn what_no_xadd_is_answered_by_is_a_violation() {
+        for bytes in [
+            &b"+OK\r\n"[..],
+            b":1\r\n",
+            b"*0\r\n",
+            b"_\r\n",
+            b">2\r\n",
+            b"$3\r\nabc\r\n",
+            b"$-2\r\n",
+            b"$9999\r\n",
+            b"$\r\n",
+            b"$x\r\n",
+            b"$3\r\n1-2xx",
+            b"$0\r\n\r\n",
+            b"$23\r\n18446744073709551616-00\r\n",
+            b"$99999999999999999999999\r\n",
+            b"-ERR a\rb",
+            b"\r\n",
+            b"$3\r\n1-\r\r\n",
+            b"$4\r\n1--2\r\n",
+        ] {
+            let mut seen = Vec::new();
+            assert!(
+                feed(&mut ReplyBuffer::new(), bytes, &mut seen).is_err(),
+                "{:?} gave {seen:?}",
+                String::from_utf8_lossy(bytes)
+            );
+            assert!(seen.is_empty());
+        }
+        assert!(feed(&mut ReplyBuffer::new(), &vec![b'-'; MAX_LINE], &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn ids_reach_to_the_end_of_their_range() {
+        let max = format!("{}-{}", u64::MAX, u64::MAX);
+        assert_eq!(entry_id(max.as_bytes()), Some(EntryId { ms: u64::MAX, seq: u64::MAX }));
+        assert_eq!(entry_id(b"18446744073709551616-0"), None);
+        assert_eq!(entry_id(b"0-0"), Some(EntryId { ms: 0, seq: 0 }));
+        assert!(EntryId { ms: 9, seq: 1 } < EntryId { ms: 10, seq: 0 });
+    }
+}

@@ -1,0 +1,238 @@
+//! Message IDs in the order of the messages: ordinals take no memory, integers eight bytes, Arrow columns stay where
+//! they are.
+
+use crate::rows::{Id, IdColumn};
+
+/// The caller's own name for a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageId<'a> {
+    /// None was given: the message's ordinal since the last flush.
+    Ordinal(u64),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer, from an Arrow column.
+    UInt(u64),
+    /// A text.
+    Text(&'a str),
+}
+
+/// The IDs of consecutive messages.
+#[derive(Debug, Clone)]
+enum Segment {
+    Ordinals(u64),
+    Ints(Vec<i64>),
+    Texts { ends: Vec<u32>, text: String },
+    Column(IdColumn),
+}
+
+/// A segment of texts ends here, so that offsets of 32 bits suffice.
+const MAX_TEXT: usize = 1 << 30;
+
+impl Segment {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Ordinals(count) => *count,
+            Self::Ints(ids) => ids.len() as u64,
+            Self::Texts { ends, .. } => ends.len() as u64,
+            Self::Column(column) => column.len() as u64,
+        }
+    }
+
+    /// The ID at `at`; `None` where it is the ordinal.
+    fn get(&self, at: u64) -> Option<MessageId<'_>> {
+        let at = at as usize;
+        match self {
+            Self::Ordinals(_) => None,
+            Self::Ints(ids) => ids.get(at).copied().map(MessageId::Int),
+            Self::Texts { ends, text } => {
+                let start = at.checked_sub(1).and_then(|before| ends.get(before)).map_or(0, |end| *end as usize);
+                let end = *ends.get(at)? as usize;
+                text.get(start..end).map(MessageId::Text)
+            }
+            Self::Column(column) => column.get(at).map(|id| match id {
+                Id::Int(id) => MessageId::Int(id),
+                Id::UInt(id) => MessageId::UInt(id),
+                Id::Text(id) => MessageId::Text(id),
+            }),
+        }
+    }
+
+    /// Takes the first `count` IDs off; there are more than that.
+    fn split_front(&mut self, count: u64) -> Self {
+        let at = count as usize;
+        match self {
+            Self::Ordinals(left) => {
+                *left -= count;
+                Self::Ordinals(count)
+            }
+            Self::Ints(ids) => {
+                let rest = ids.split_off(at);
+                Self::Ints(std::mem::replace(ids, rest))
+            }
+            Self::Texts { ends, text } => {
+                let rest_ends = ends.split_off(at);
+                let cut = ends.last().copied().unwrap_or_default();
+                let rest_text = text.split_off(cut as usize);
+                let rest_ends = rest_ends.into_iter().map(|end| end - cut).collect();
+                Self::Texts { ends: std::mem::replace(ends, rest_ends), text: std::mem::replace(text, rest_text) }
+            }
+            Self::Column(column) => {
+                let front = column.slice(0, at);
+                *column = column.slice(at, column.len() - at);
+                Self::Column(front)
+            }
+        }
+    }
+}
+
+/// The IDs of a run of messages, first to last.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct MessageIds {
+    segments: std::collections::VecDeque<Segment>,
+}
+
+impl MessageIds {
+    pub(crate) fn push_ordinals(&mut self, more: u64) {
+        match self.segments.back_mut() {
+            Some(Segment::Ordinals(count)) => *count += more,
+            _ => self.segments.push_back(Segment::Ordinals(more)),
+        }
+    }
+
+    pub(crate) fn push_int(&mut self, id: i64) {
+        match self.segments.back_mut() {
+            Some(Segment::Ints(ids)) => ids.push(id),
+            _ => self.segments.push_back(Segment::Ints(vec![id])),
+        }
+    }
+
+    pub(crate) fn push_text(&mut self, id: &str) {
+        match self.segments.back_mut() {
+            Some(Segment::Texts { ends, text }) if text.len() + id.len() <= MAX_TEXT => {
+                text.push_str(id);
+                ends.push(text.len() as u32);
+            }
+            _ => self.segments.push_back(Segment::Texts { ends: vec![id.len() as u32], text: id.to_owned() }),
+        }
+    }
+
+    pub(crate) fn push_column(&mut self, column: IdColumn) {
+        if !column.is_empty() {
+            self.segments.push_back(Segment::Column(column));
+        }
+    }
+
+    /// Takes the IDs of the first `count` messages off.
+    pub(crate) fn take_front(&mut self, mut count: u64) -> Self {
+        let mut front = Self::default();
+        while count > 0 {
+            let Some(first) = self.segments.front_mut() else { break };
+            let length = first.len();
+            if length <= count {
+                front.segments.extend(self.segments.pop_front());
+                count -= length;
+            } else {
+                front.segments.push_back(first.split_front(count));
+                count = 0;
+            }
+        }
+        front
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> u64 {
+        self.segments.iter().map(Segment::len).sum()
+    }
+}
+
+/// A place in the IDs that only moves forward.
+#[derive(Debug, Clone)]
+pub(crate) struct IdCursor {
+    segment: usize,
+    at: u64,
+    ordinal: u64,
+}
+
+impl IdCursor {
+    /// Before the first ID, which belongs to the message with this ordinal.
+    pub(crate) fn new(ordinal: u64) -> Self {
+        Self { segment: 0, at: 0, ordinal }
+    }
+
+    /// Passes over `count` messages.
+    pub(crate) fn skip(&mut self, ids: &MessageIds, count: u64) {
+        self.ordinal += count;
+        self.at += count;
+        self.settle(ids);
+    }
+
+    /// The ID at this place; moves on.
+    pub(crate) fn next<'a>(&mut self, ids: &'a MessageIds) -> MessageId<'a> {
+        self.settle(ids);
+        let id = ids.segments.get(self.segment).and_then(|segment| segment.get(self.at));
+        let id = id.unwrap_or(MessageId::Ordinal(self.ordinal));
+        self.at += 1;
+        self.ordinal += 1;
+        id
+    }
+
+    fn settle(&mut self, ids: &MessageIds) {
+        while let Some(segment) = ids.segments.get(self.segment) {
+            let length = segment.len();
+            if self.at < length {
+                break;
+            }
+            self.at -= length;
+            self.segment += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Given {
+        Ordinal,
+        Int(i64),
+        Text(String),
+    }
+
+    proptest! {
+        /// However reports cut the messages, each keeps its ID.
+        #[test]
+        fn ids_stay_with_their_messages(
+            given in prop::collection::vec(prop_oneof![
+                Just(Given::Ordinal), any::<i64>().prop_map(Given::Int), ".{0,5}".prop_map(Given::Text),
+            ], 0..80),
+            cuts in prop::collection::vec(0..20_u64, 0..20),
+        ) {
+            let mut ids = MessageIds::default();
+            for id in &given {
+                match id {
+                    Given::Ordinal => ids.push_ordinals(1),
+                    Given::Int(id) => ids.push_int(*id),
+                    Given::Text(id) => ids.push_text(id),
+                }
+            }
+            let mut seen = 0;
+            for cut in cuts.into_iter().chain([given.len() as u64]) {
+                let part = ids.take_front(cut);
+                let mut cursor = IdCursor::new(seen);
+                for at in 0..part.len() {
+                    let expected = &given[(seen + at) as usize];
+                    match (cursor.next(&part), expected) {
+                        (MessageId::Ordinal(n), Given::Ordinal) => prop_assert_eq!(n, seen + at),
+                        (MessageId::Int(id), Given::Int(expected)) => prop_assert_eq!(id, *expected),
+                        (MessageId::Text(id), Given::Text(expected)) => prop_assert_eq!(id, expected),
+                        (id, expected) => prop_assert!(false, "{:?} is not {:?}", id, expected),
+                    }
+                }
+                seen += part.len();
+            }
+            prop_assert_eq!(seen, given.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The XADD command: a template made once per dispatcher, and the bytes of each message. No I/O.
+//!
+//! `XADD key [NOMKSTREAM] [MAXLEN|MINID [~] threshold] *|id field value …`
+//! (<https://redis.io/docs/latest/commands/xadd/>; NOMKSTREAM and MINID since 6.2). MINID wins over MAXLEN, as the
+//! specification has it: a server refuses both together.
+
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use chrono::DateTime;
+
+use crate::endpoint::{Endpoint, Trim};
+use crate::resp::{write_array_header, write_bulk};
+
+/// How the two fields of an entry are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FieldNames {
+    pub(crate) payload: String,
+    /// `None`: entries carry no time.
+    pub(crate) ts: Option<String>,
+}
+
+/// Everything of an XADD that does not change from message to message, as bytes.
+#[derive(Debug)]
+pub(crate) struct Template {
+    /// `XADD` and nothing else: what stands before a row's own stream key.
+    name: Vec<u8>,
+    /// `XADD key`, for the endpoint's stream key.
+    name_and_key: Vec<u8>,
+    /// What stands between key and ID: without and with the trim options.
+    options: [Vec<u8>; 2],
+    /// How many arguments a command has beside its fields: without and with the trim options.
+    arguments: [usize; 2],
+    /// The whole start of a command with one payload and the endpoint's key, up to the payload's length.
+    payload_head: [Vec<u8>; 2],
+    /// The last field, `ts`, and the second that it tells; empty without `ts`.
+    ts: Vec<u8>,
+    ts_second: Option<u64>,
+    ts_field: Option<String>,
+    trims: TrimSchedule,
+}
+
+impl Template {
+    pub(crate) fn new(endpoint: &Endpoint, names: &FieldNames) -> Self {
+        let mut name = Vec::new();
+        write_bulk(&mut name, b"XADD");
+        let mut name_and_key = name.clone();
+        write_bulk(&mut name_and_key, endpoint.stream_key());
+
+        let mut plain = Vec::new();
+        // Name, key, ID and the pair of `ts`.
+        let mut count = 3 + 2 * usize::from(names.ts.is_some());
+        if endpoint.nomkstream() {
+            write_bulk(&mut plain, b"NOMKSTREAM");
+            count += 1;
+        }
+        let mut trimming = plain.clone();
+        let trim_arguments = endpoint.trim().map_or(0, |trim| write_trim(&mut trimming, trim));
+        let (options, arguments) = ([plain, trimming], [count, count + trim_arguments]);
+
+        let payload_head = [0, 1].map(|trim| {
+            let mut head = Vec::new();
+            write_array_header(&mut head, arguments[trim] + 2);
+            head.extend_from_slice(&name_and_key);
+            head.extend_from_slice(&options[trim]);
+            write_bulk(&mut head, b"*");
+            write_bulk(&mut head, names.payload.as_bytes());
+            head
+        });
+        let trims = TrimSchedule::new(if trim_arguments == 0 { 0 } else { endpoint.trim_every() });
+        let mut template = Self {
+            name,
+            name_and_key,
+            options,
+            arguments,
+            payload_head,
+            ts: Vec::new(),
+            ts_second: None,
+            ts_field: names.ts.clone(),
+            trims,
+        };
+        template.set_time(UNIX_EPOCH);
+        template
+    }
+
+    /// The time that messages carry from now on: `2026-04-14T12:00:00Z`.
+    pub(crate) fn set_time(&mut self, now: SystemTime) {
+        let Some(field) = &self.ts_field else { return };
+        let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if self.ts_second == Some(second) {
+            return;
+        }
+        // Past the year 262142 chrono has no name for the second; no clock is set there.
+        let text = DateTime::from_timestamp(i64::try_from(second).unwrap_or_default(), 0)
+            .unwrap_or_default()
+            .format("%Y-%m-%dT%H:%M:%SZ")
+            .to_string();
+        self.ts.clear();
+        write_bulk(&mut self.ts, field.as_bytes());
+        write_bulk(&mut self.ts, text.as_bytes());
+        self.ts_second = Some(second);
+    }
+
+    /// Appends a message of one payload for the endpoint's stream key.
+    #[inline]
+    pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8]) {
+        let trim = usize::from(self.trims.is_due(None));
+        let head = &self.payload_head[trim];
+        out.reserve(head.len() + payload.len() + self.ts.len() + 32);
+        out.extend_from_slice(head);
+        write_bulk(out, payload);
+        out.extend_from_slice(&self.ts);
+    }
+
+    /// Appends the start of a message with `fields` pairs; the pairs and then [`write_end`](Self::write_end) follow.
+    ///
+    /// `stream_key`: of the row, instead of the endpoint's. `entry_id`: of the row, instead of `*`; checked before, since
+    /// the server would read `MAXLEN` there as an option.
+    pub(crate) fn write_start(
+        &mut self,
+        out: &mut Vec<u8>,
+        fields: usize,
+        stream_key: Option<&[u8]>,
+        entry_id: Option<&[u8]>,
+    ) {
+        let trim = usize::from(self.trims.is_due(stream_key));
+        write_array_header(out, self.arguments[trim] + 2 * fields);
+        match stream_key {
+            None => out.extend_from_slice(&self.name_and_key),
+            Some(key) => {
+                out.extend_from_slice(&self.name);
+                write_bulk(out, key);
+            }
+        }
+        out.extend_from_slice(&self.options[trim]);
+        write_bulk(out, entry_id.unwrap_or(b"*"));
+    }
+
+    /// Appends the `ts` pair, if there is one.
+    pub(crate) fn write_end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.ts);
+    }
+}
+
+/// Appends the trim options; returns how many arguments they are.
+fn write_trim(out: &mut Vec<u8>, trim: &Trim) -> usize {
+    write_bulk(out, trim.strategy().as_bytes());
+    if trim.approximate() {
+        write_bulk(out, b"~");
+    }
+    write_bulk(out, trim.threshold().as_bytes());
+    2 + usize::from(trim.approximate())
+}
+
+/// Which XADD carries the trim options: the first of each stream key and every n-th after it.
+#[derive(Debug)]
+struct TrimSchedule {
+    /// 0: none does.
+    every: u64,
+    /// How many more of the endpoint's own key go without.
+    own: u64,
+    /// The same for keys of rows.
+    routed: HashMap<Box<[u8]>, u64>,
+}
+
+impl TrimSchedule {
+    /// Keys that are counted at the same time. Past it the table starts anew, and so does each key: with a trim.
+    const MAX_KEYS: usize = 4096;
+
+    fn new(every: u64) -> Self {
+        Self { every, own: 0, routed: HashMap::new() }
+    }
+
+    #[inline]
+    fn is_due(&mut self, key: Option<&[u8]>) -> bool {
+        if self.every <= 1 {
+            return self.every == 1;
+        }
+        let left = match key {
+            None => &mut self.own,
+            Some(key) => {
+                if !self.routed.contains_key(key) {
+                    if self.routed.len() == Self::MAX_KEYS {
+                        self.routed.clear();
+                    }
+                    self.routed.insert(key.into(), 0);
+                }
+                match self.routed.get_mut(key) {
+                    Some(left) => left,
+                    None => return true,
+                }
+            }
+        };
+        let due = *left == 0;
+        *left = if due { self.every - 1 } else { *left - 1 };
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_each_key_trims_and_every_nth_after_it() {
+        let mut schedule = TrimSchedule::new(100);
+        let mut due = [0, 0];
+        for _ in 0..250 {
+            due[0] += u32::from(schedule.is_due(None));
+            due[1] += u32::from(schedule.is_due(Some(b"other")));
+        }
+        assert_eq!(due, [3, 3]);
+        assert!((0..9).all(|_| TrimSchedule::new(1).is_due(None)));
+        assert!((0..9).all(|_| !TrimSchedule::new(0).is_due(None)));
+    }
+
+    #[test]
+    fn the_table_of_keys_is_bounded_and_a_forgotten_key_trims() {
+        let mut schedule = TrimSchedule::new(10);
+        assert!(schedule.is_due(Some(b"first")));
+        assert!(!schedule.is_due(Some(b"first")));
+        for n in 0..TrimSchedule::MAX_KEYS * 3 {
+            assert!(schedule.is_due(Some(n.to_string().as_bytes())));
+            assert!(schedule.routed.len() <= TrimSchedule::MAX_KEYS);
+        }
+        assert!(schedule.is_due(Some(b"first")));
+    }
+}
