@@ -1,0 +1,191 @@
+//! The dispatcher for Python: one caller at a time, the GIL held only to read what the caller gave.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use headrace_core::endpoint::Form;
+use headrace_core::error::Failure;
+use headrace_core::{Dispatcher, DispatcherOptions, EntryId, GivenId};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
+
+use crate::arrow::{layout, read, type_name};
+use crate::endpoint::{PyEndpoint, option_values};
+use crate::errors::{raise, to_py};
+use crate::report::PyReport;
+use crate::signals::without_gil;
+
+/// What `headrace.Dispatcher` is made of.
+#[pyclass(frozen, subclass, name = "Dispatcher", module = "headrace._headrace")]
+pub(crate) struct PyDispatcher {
+    inner: Mutex<Dispatcher>,
+}
+
+impl PyDispatcher {
+    /// The dispatcher, for this call alone: also against a signal handler that comes back in the middle of one.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Dispatcher>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::WouldBlock) => Err(raise(
+                "ConcurrentUseError",
+                "the dispatcher is in use by another call: it takes one caller at a time; make one per thread",
+            )),
+            Err(TryLockError::Poisoned(_)) => {
+                Err(PyRuntimeError::new_err("an earlier call panicked: make a new dispatcher"))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PyDispatcher {
+    #[new]
+    fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let options = DispatcherOptions::new(option_values(options)?, Form::Typed).map_err(|e| to_py(&e))?;
+        Ok(Self { inner: Mutex::new(Dispatcher::new(endpoint.get().0.clone(), options)) })
+    }
+
+    #[pyo3(signature = (payload, message_id = None))]
+    fn produce(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        message_id: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let mut inner = self.lock()?;
+        let id = given_id(message_id)?;
+        with_bytes(payload, |payload| {
+            if !inner.has_room().map_err(|e| to_py(&e))? {
+                let dispatcher = &mut *inner;
+                without_gil(py, |signals| dispatcher.make_room(signals))?;
+            }
+            inner.produce(payload, id).map_err(|e| to_py(&e))
+        })
+    }
+
+    #[pyo3(signature = (data, *, payload = None, fields = None, json = None, message_id = None, stream_key = None, entry_id = None))]
+    #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
+    fn produce_batch(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        payload: Option<String>,
+        fields: Option<&Bound<'_, PyAny>>,
+        json: Option<&Bound<'_, PyAny>>,
+        message_id: Option<String>,
+        stream_key: Option<String>,
+        entry_id: Option<String>,
+    ) -> PyResult<()> {
+        let mut inner = self.lock()?;
+        let layout = layout(payload, fields, json, message_id, stream_key, entry_id)?;
+        let reader = read(data)?;
+        let plan = inner.plan(&reader.schema(), &layout).map_err(|e| to_py(&e))?;
+        let dispatcher = &mut *inner;
+        without_gil(py, |signals| {
+            for batch in reader {
+                let batch = batch.map_err(|error| headrace_core::Error::Reader { message: error.to_string() })?;
+                dispatcher.produce_batch(&batch, &plan, signals)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
+        let mut inner = self.lock()?;
+        let dispatcher = &mut *inner;
+        without_gil(py, |_| dispatcher.poll()).map(PyReport)
+    }
+
+    #[pyo3(signature = (timeout = None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PyReport> {
+        let mut inner = self.lock()?;
+        let timeout = timeout
+            .map(|seconds| {
+                Duration::try_from_secs_f64(seconds)
+                    .map_err(|_| raise("ConfigError", format!("timeout must be seconds from 0 up: {seconds}")))
+            })
+            .transpose()?;
+        let dispatcher = &mut *inner;
+        without_gil(py, |signals| dispatcher.flush(timeout, signals)).map(PyReport)
+    }
+
+    /// The entry ID as text, or the failure as a tuple: kind, code, message, written.
+    fn dispatch<'py>(&self, py: Python<'py>, payload: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let mut inner = self.lock()?;
+        let outcome = with_bytes(payload, |payload| {
+            let dispatcher = &mut *inner;
+            without_gil(py, |signals| dispatcher.dispatch(payload, signals))
+        })?;
+        outcome_to_py(py, outcome)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let mut inner = self.lock()?;
+        let dispatcher = &mut *inner;
+        py.detach(|| dispatcher.close());
+        Ok(())
+    }
+
+    /// Messages whose outcome no report has told yet.
+    #[getter]
+    fn unreported(&self) -> PyResult<u64> {
+        Ok(self.lock()?.unreported())
+    }
+
+    #[getter]
+    fn closed(&self) -> PyResult<bool> {
+        Ok(self.lock()?.is_closed())
+    }
+}
+
+fn outcome_to_py(py: Python<'_>, outcome: Result<EntryId, Failure>) -> PyResult<Bound<'_, PyAny>> {
+    match outcome {
+        Ok(id) => Ok(PyString::new(py, &id.to_string()).into_any()),
+        Err(failure) => {
+            let Failure { kind, code, message, written } = &failure;
+            Ok(PyTuple::new(py, [kind.as_str(), code, message, written.as_str()])?.into_any())
+        }
+    }
+}
+
+/// Reads a message ID: an int of 64 bits, a str, or nothing.
+fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<GivenId<'a>> {
+    let Some(id) = id else { return Ok(GivenId::None) };
+    if let Ok(text) = id.cast::<PyString>() {
+        return match text.to_str() {
+            Ok(text) => Ok(GivenId::Text(text)),
+            Err(_) => Err(raise("MessageError", "a message ID must be valid Unicode: it has lone surrogates")),
+        };
+    }
+    if id.is_instance_of::<PyInt>() && !id.is_instance_of::<PyBool>() {
+        return id.extract().map(GivenId::Int).map_err(|_| {
+            raise("MessageError", format!("an int message ID must fit 64 bits (-2**63 to 2**63-1): {id}"))
+        });
+    }
+    Err(raise("MessageError", format!("a message ID must be a str or an int: got {}", type_name(id))))
+}
+
+/// Gives `read` the bytes of a payload; those of `bytes` and `str` where they are.
+fn with_bytes<T>(payload: &Bound<'_, PyAny>, read: impl FnOnce(&[u8]) -> PyResult<T>) -> PyResult<T> {
+    if let Ok(bytes) = payload.cast::<PyBytes>() {
+        return read(bytes.as_bytes());
+    }
+    if let Ok(text) = payload.cast::<PyString>() {
+        return match text.to_str() {
+            Ok(text) => read(text.as_bytes()),
+            Err(_) => Err(raise("MessageError", "a str payload must be valid Unicode: it has lone surrogates")),
+        };
+    }
+    // What can be changed is copied first: it may change while this call waits for room.
+    if let Ok(bytes) = payload.cast::<PyByteArray>() {
+        return read(&bytes.to_vec());
+    }
+    let Ok(view) = PyMemoryView::from(payload) else {
+        return Err(raise(
+            "MessageError",
+            format!("a payload must be bytes-like or a str: got {}", type_name(payload)),
+        ));
+    };
+    read(view.call_method0("tobytes")?.cast::<PyBytes>()?.as_bytes())
+}

@@ -1,0 +1,241 @@
+//! `_headrace.Endpoint`: Python values in and out of [`Endpoint`]. Every check is the core's.
+
+use headrace_core::Endpoint;
+use headrace_core::endpoint::{Address, Form, OPTIONS, OptionValue};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyType};
+use zeroize::Zeroizing;
+
+use crate::errors::to_py;
+
+/// Where and how entries go.
+#[pyclass(frozen, subclass, eq, hash, name = "Endpoint", module = "headrace._headrace")]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct PyEndpoint(pub Endpoint);
+
+#[pymethods]
+impl PyEndpoint {
+    /// `url` says more options; `inherited` is the second half of `_state()`; with `text` all values are texts.
+    #[new]
+    #[pyo3(signature = (options, *, url = None, inherited = None, text = false))]
+    fn new(
+        options: &Bound<'_, PyDict>,
+        url: Option<&Bound<'_, PyString>>,
+        inherited: Option<&Bound<'_, PyDict>>,
+        text: bool,
+    ) -> PyResult<Self> {
+        let options = option_values(options)?;
+        let form = if text { Form::Text } else { Form::Typed };
+        let endpoint = match (url, inherited) {
+            (Some(url), _) => Endpoint::from_url_in(form, url.to_str()?, options),
+            (None, Some(inherited)) => Endpoint::restore(options, option_values(inherited)?),
+            (None, None) => Endpoint::new(options, form),
+        };
+        endpoint.map(Self).map_err(|error| to_py(&error))
+    }
+
+    #[getter]
+    fn host<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "host")
+    }
+
+    #[getter]
+    fn port(&self) -> PyResult<Option<u16>> {
+        let settings = self.0.settings().map_err(|error| to_py(&error))?;
+        match self.0.address(&settings) {
+            Address::Tcp { port, .. } => Ok(Some(port)),
+            Address::Unix(_) => Ok(None),
+        }
+    }
+
+    #[getter]
+    fn unix_socket<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "unix_socket")
+    }
+
+    #[getter]
+    fn stream_key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "stream_key")
+    }
+
+    #[getter]
+    fn db(&self) -> PyResult<u32> {
+        Ok(self.0.settings().map_err(|error| to_py(&error))?.db)
+    }
+
+    #[getter]
+    fn username<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "username")
+    }
+
+    #[getter]
+    fn password_env<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "password_env")
+    }
+
+    #[getter]
+    fn password_file<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "password_file")
+    }
+
+    #[getter]
+    fn connect_timeout(&self) -> PyResult<f64> {
+        Ok(self.0.settings().map_err(|error| to_py(&error))?.connect_timeout.as_secs_f64())
+    }
+
+    #[getter]
+    fn command_timeout(&self) -> PyResult<f64> {
+        Ok(self.0.settings().map_err(|error| to_py(&error))?.command_timeout.as_secs_f64())
+    }
+
+    #[getter]
+    fn maxlen<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "maxlen")
+    }
+
+    #[getter]
+    fn maxlen_approximate(&self) -> bool {
+        self.0.maxlen_approximate()
+    }
+
+    #[getter]
+    fn minid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "minid")
+    }
+
+    #[getter]
+    fn trim_every(&self) -> u64 {
+        self.0.trim_every()
+    }
+
+    #[getter]
+    fn nomkstream(&self) -> bool {
+        self.0.nomkstream()
+    }
+
+    #[getter]
+    fn consumer_group<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "consumer_group")
+    }
+
+    #[getter]
+    fn tls(&self) -> bool {
+        self.0.tls().is_some()
+    }
+
+    #[getter]
+    fn tls_ca_cert<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "tls_ca_cert")
+    }
+
+    #[getter]
+    fn tls_cert<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "tls_cert")
+    }
+
+    #[getter]
+    fn tls_server_name<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.option(py, "tls_server_name")
+    }
+
+    /// The options that are not at their defaults, `'***'` for what must not be shown.
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let mut shown = Vec::new();
+        for (spec, value) in OPTIONS.iter().filter_map(|spec| Some((spec, slf.get().0.option(spec.name)?))) {
+            let value =
+                if spec.hides(&value) { "'***'".to_owned() } else { to_python(slf.py(), &value)?.repr()?.to_string() };
+            shown.push(format!("{}={value}", spec.name));
+        }
+        Ok(format!("{}({})", slf.get_type().name()?, shown.join(", ")))
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// What `inherited=` and the first argument of the constructor take: options, secrets included, and inherited values.
+    fn _state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+        let inherited = self.0.inherited().map_err(|error| to_py(&error))?;
+        Ok((to_dict(py, self.0.options())?, to_dict(py, inherited)?))
+    }
+
+    /// Name, allowed values, default and whether it is secret, of each option: for documentation and its test.
+    #[classmethod]
+    fn _options_table(_cls: &Bound<'_, PyType>) -> Vec<(&'static str, String, &'static str, bool)> {
+        OPTIONS.iter().map(|spec| (spec.name, spec.allowed(), spec.default, spec.secret)).collect()
+    }
+}
+
+impl PyEndpoint {
+    fn option<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.option(name).map(|value| to_python(py, &value)).transpose()
+    }
+}
+
+/// The items of `options` as the core takes them.
+pub(crate) fn option_values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
+    options.iter().map(|(name, value)| to_option(&name, &value)).collect()
+}
+
+fn to_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(String, OptionValue)> {
+    // A key that is no str is an unknown option: the core's message for those names it.
+    let name = name.str()?.to_string_lossy().into_owned();
+    let takes_path = OPTIONS.iter().any(|spec| spec.name == name && spec.takes_path());
+    let value = if takes_path && value.hasattr("__fspath__")? {
+        from_python(&value.py().import("os")?.call_method1("fsdecode", (value,))?)?
+    } else {
+        from_python(value)?
+    };
+    Ok((name, value))
+}
+
+fn from_python(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
+    // bool before int: Python's is a subclass of it.
+    if value.is_none() {
+        Ok(OptionValue::Null)
+    } else if let Ok(value) = value.cast::<PyBool>() {
+        Ok(OptionValue::Bool(value.is_true()))
+    } else if let Ok(value) = value.cast::<PyInt>() {
+        Ok(value
+            .extract()
+            .map_or_else(|_| OptionValue::Other("int of more than 128 bits".to_owned()), OptionValue::Int))
+    } else if let Ok(value) = value.cast::<PyFloat>() {
+        Ok(OptionValue::Float(value.extract()?))
+    } else if let Ok(value) = value.cast::<PyString>() {
+        let text = value.to_str().map(|text| OptionValue::Text(Zeroizing::new(text.to_owned())));
+        Ok(text.unwrap_or_else(|_| OptionValue::Other("str with a lone surrogate".to_owned())))
+    } else if let Ok(value) = value.cast::<PyBytes>() {
+        Ok(OptionValue::Bytes(Zeroizing::new(value.as_bytes().to_vec())))
+    } else if let Ok(value) = value.cast::<PyByteArray>() {
+        Ok(OptionValue::Bytes(Zeroizing::new(value.to_vec())))
+    } else if let Ok(value) = value.cast::<PyMapping>() {
+        // The core reads mappings as JSON, as they come in files and from Spark.
+        let json =
+            value.py().import("json")?.call_method1("dumps", (value.py().get_type::<PyDict>().call1((value,))?,));
+        Ok(match json {
+            Ok(json) => OptionValue::text(json.cast::<PyString>()?.to_str()?),
+            Err(_) => OptionValue::Other("mapping that is no JSON".to_owned()),
+        })
+    } else {
+        Ok(OptionValue::Other(value.get_type().name()?.to_string()))
+    }
+}
+
+fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        OptionValue::Null | OptionValue::Other(_) => py.None().into_bound(py),
+        OptionValue::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
+        OptionValue::Int(value) => value.into_pyobject(py)?.into_any(),
+        OptionValue::Float(value) => PyFloat::new(py, *value).into_any(),
+        OptionValue::Text(text) => PyString::new(py, text).into_any(),
+        OptionValue::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+    })
+}
+
+fn to_dict<'py>(py: Python<'py>, options: Vec<(&'static str, OptionValue)>) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in options {
+        dict.set_item(name, to_python(py, &value)?)?;
+    }
+    Ok(dict)
+}

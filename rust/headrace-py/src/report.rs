@@ -1,0 +1,98 @@
+//! Reports as Python objects: built only when somebody asks.
+
+use headrace_core::DeliveryReport;
+use headrace_core::report::{FailedMessage, MessageId, outcome_schema};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
+use pyo3_arrow::PyRecordBatchReader;
+use pyo3_arrow::ffi::to_schema_pycapsule;
+
+/// What became of a run of messages; `headrace.DeliveryReport` wraps it.
+#[pyclass(frozen, name = "Report", module = "headrace._headrace")]
+pub(crate) struct PyReport(pub(crate) DeliveryReport);
+
+#[pymethods]
+impl PyReport {
+    #[getter]
+    fn delivered(&self) -> u64 {
+        self.0.delivered()
+    }
+
+    #[getter]
+    fn failed(&self) -> u64 {
+        self.0.failed()
+    }
+
+    /// One tuple per failed message: ID, kind, code, message, written.
+    #[pyo3(signature = (limit = None))]
+    fn failures<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for FailedMessage { message_id, failure } in self.0.failures().take(limit.unwrap_or(usize::MAX)) {
+            list.append(PyTuple::new(
+                py,
+                [
+                    id_to_py(py, message_id)?,
+                    PyString::intern(py, failure.kind.as_str()).into_any(),
+                    PyString::intern(py, &failure.code).into_any(),
+                    PyString::new(py, &failure.message).into_any(),
+                    PyString::intern(py, failure.written.as_str()).into_any(),
+                ],
+            )?)?;
+        }
+        Ok(list)
+    }
+
+    fn failed_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for failed in self.0.failures() {
+            list.append(id_to_py(py, failed.message_id)?)?;
+        }
+        Ok(list)
+    }
+
+    fn failed_by_code<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = PyDict::new(py);
+        for (code, count) in self.0.failed_by_code() {
+            counts.set_item(&*code, count)?;
+        }
+        Ok(counts)
+    }
+
+    fn to_arrow(&self) -> PyOutcomes {
+        PyOutcomes(self.0.clone())
+    }
+}
+
+fn id_to_py<'py>(py: Python<'py>, id: MessageId<'_>) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match id {
+        MessageId::Ordinal(id) | MessageId::UInt(id) => id.into_pyobject(py)?.into_any(),
+        MessageId::Int(id) => id.into_pyobject(py)?.into_any(),
+        MessageId::Text(id) => PyString::new(py, id).into_any(),
+    })
+}
+
+/// The outcomes of a report for any Arrow library: `pyarrow.table(outcomes)`, `polars.DataFrame(outcomes)`.
+#[pyclass(frozen, name = "Outcomes", module = "headrace._headrace")]
+pub(crate) struct PyOutcomes(DeliveryReport);
+
+#[pymethods]
+impl PyOutcomes {
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let reader = PyRecordBatchReader::new(Box::new(self.0.to_arrow()));
+        Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
+    }
+
+    #[allow(clippy::unused_self)] // the protocol wants a method
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, outcome_schema().as_ref())?)
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.0.delivered() + self.0.failed()).unwrap_or(usize::MAX)
+    }
+}
