@@ -1,0 +1,41 @@
+"""Carries messages and Arrow record batches into Redis Streams, and says of each what became of it."""
+
+import warnings
+
+from headrace._headrace import __version__, debug_build
+from headrace.dispatcher import Dispatcher
+from headrace.endpoint import Endpoint
+from headrace.errors import (
+    ClosedError,
+    ConcurrentUseError,
+    ConfigError,
+    ConnectionFailed,
+    DeliveryError,
+    HeadraceError,
+    MessageError,
+    ReaderError,
+    SchemaError,
+    ServerError,
+)
+from headrace.report import DeliveryReport, Failure
+
+__all__ = [
+    "ClosedError",
+    "ConcurrentUseError",
+    "ConfigError",
+    "ConnectionFailed",
+    "DeliveryError",
+    "DeliveryReport",
+    "Dispatcher",
+    "Endpoint",
+    "Failure",
+    "HeadraceError",
+    "MessageError",
+    "ReaderError",
+    "SchemaError",
+    "ServerError",
+    "__version__",
+]
+
+if debug_build:
+    warnings.warn("this is a debug build of headrace: many times slower than a release build", stacklevel=2)

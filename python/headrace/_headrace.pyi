@@ -1,0 +1,170 @@
+"""The native half of headrace. Use `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` around it."""
+
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol, Self, final
+
+__all__ = ["OWN_CODES", "Dispatcher", "Endpoint", "Outcomes", "Report", "__version__", "debug_build"]
+
+__version__: Final[str]
+debug_build: Final[bool]
+#: Codes of failures that are headrace's own; all others are the first word of a server's error reply.
+OWN_CODES: Final[list[str]]
+
+_Kind = Literal["permanent", "retryable"]
+_Written = Literal["no", "unknown"]
+
+class _ArrowArray(Protocol):
+    """A record batch of any Arrow library."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+class _ArrowStream(Protocol):
+    """A table or a reader of any Arrow library."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class Dispatcher:
+    def __new__(cls, endpoint: Endpoint, options: dict[str, object]) -> Self: ...
+    def produce(
+        self, payload: bytes | bytearray | memoryview | str, message_id: int | str | None = None
+    ) -> None:
+        """Take one message, and wait for nothing but room in the window.
+
+        Args:
+            payload: Bytes-like, or a str that is sent as UTF-8. At most what the server takes (`proto-max-bulk-len`,
+                512 MiB by default): a longer one fails alone, permanent, `TOOLARGE`.
+            message_id: The caller's name for the message, which reports give back: a str of at most 16 KiB, or an int of
+                64 bits. Without one it is the message's ordinal since the last flush.
+
+        Raises:
+            MessageError: The payload or the message ID is of another type or out of range.
+            ClosedError: The dispatcher was closed.
+            ConcurrentUseError: Another call is under way.
+        """
+
+    def produce_batch(
+        self,
+        data: _ArrowArray | _ArrowStream,
+        *,
+        payload: str | None = None,
+        fields: Sequence[str] | None = None,
+        json: bool | Sequence[str] | None = None,
+        message_id: str | None = None,
+        stream_key: str | None = None,
+        entry_id: str | None = None,
+    ) -> None:
+        """Take every row of Arrow data as a message, straight from its buffers.
+
+        One of `payload`, `fields` and `json` says what a row's entry holds; beside it each entry has the field `ts`.
+        A row that cannot be written (a null payload, no field at all) fails alone, as a permanent outcome.
+
+        Args:
+            data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader is
+                read one record batch at a time. If it fails, the rows before are taken.
+            payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
+                `"payload"`, unless `fields` or `json` is given. A null fails: `NULL_PAYLOAD`.
+            fields: Columns that become a field each, under their names. Typed values are written as text; a null is left
+                out; a row without any fails: `EMPTY`. Nested columns are refused.
+            json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A sequence
+                of names: these columns.
+            message_id: Column that names each row in reports: an integer type, or utf8 of at most 16 KiB. A null
+                means the ordinal.
+            stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
+            entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means `*`.
+                Anything else fails: `BAD_ENTRY_ID`.
+
+        Raises:
+            SchemaError: A column does not exist or has a type that cannot be written; nothing was sent.
+            ReaderError: The reader failed.
+            ClosedError: The dispatcher was closed.
+            ConcurrentUseError: Another call is under way.
+            KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written no.
+        """
+
+    def poll(self) -> Report: ...
+    def flush(self, timeout: float | None = None) -> Report: ...
+    def dispatch(
+        self, payload: bytes | bytearray | memoryview | str
+    ) -> str | tuple[_Kind, str, str, _Written]: ...
+    def close(self) -> None: ...
+    @property
+    def unreported(self) -> int:
+        """Messages whose outcome no report has told yet."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the dispatcher was closed."""
+
+@final
+class Report:
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    def failures(self, limit: int | None = None) -> list[tuple[int | str, _Kind, str, str, _Written]]: ...
+    def failed_ids(self) -> list[int | str]: ...
+    def failed_by_code(self) -> dict[str, int]: ...
+    def to_arrow(self) -> Outcomes: ...
+
+@final
+class Outcomes:
+    """The outcomes of a report, for any Arrow library; see `headrace.DeliveryReport.to_arrow`."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __len__(self) -> int: ...
+
+class Endpoint:
+    def __new__(
+        cls,
+        options: dict[str, object],
+        *,
+        url: str | None = None,
+        inherited: dict[str, object] | None = None,
+        text: bool = False,
+    ) -> Self: ...
+    @property
+    def host(self) -> str | None: ...
+    @property
+    def port(self) -> int | None: ...
+    @property
+    def unix_socket(self) -> str | None: ...
+    @property
+    def stream_key(self) -> str | bytes: ...
+    @property
+    def db(self) -> int: ...
+    @property
+    def username(self) -> str | None: ...
+    @property
+    def password_env(self) -> str | None: ...
+    @property
+    def password_file(self) -> str | None: ...
+    @property
+    def connect_timeout(self) -> float: ...
+    @property
+    def command_timeout(self) -> float: ...
+    @property
+    def maxlen(self) -> int | None: ...
+    @property
+    def maxlen_approximate(self) -> bool: ...
+    @property
+    def minid(self) -> int | str | None: ...
+    @property
+    def trim_every(self) -> int: ...
+    @property
+    def nomkstream(self) -> bool: ...
+    @property
+    def consumer_group(self) -> str | bytes | None: ...
+    @property
+    def tls(self) -> bool: ...
+    @property
+    def tls_ca_cert(self) -> str | bytes | None: ...
+    @property
+    def tls_cert(self) -> str | bytes | None: ...
+    @property
+    def tls_server_name(self) -> str | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def _state(self) -> tuple[dict[str, object], dict[str, object]]: ...
+    @classmethod
+    def _options_table(cls) -> list[tuple[str, str, str, bool]]: ...

@@ -1,0 +1,178 @@
+"""The process of a local server, its folder, and the care that both are gone when this process is.
+
+`headrace.server` says what to run; this module runs it and ends it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+# Linux allows 107 bytes for the path of a Unix socket, macOS 103.
+_SOCKET_PATH_MAX = 100
+
+# How much of a log an error or a stopped server keeps.
+_LOG_TAIL = 16_384
+
+# A server that stops at a line of its configuration shows that line: `>>> 'requirepass …'`.
+_SECRET_LINE = re.compile(r"(>>> '(?:user|requirepass|(?:master|primary)auth|tls-\S*key-file-pass)\b).*", re.IGNORECASE)
+
+# The guardian: its input is a pipe that only this process holds open, so `read` returns when this process is gone,
+# even by SIGKILL. PR_SET_PDEATHSIG would do it without a second process, but on Linux alone, and it also fires when
+# only the thread that started the server ends.
+_GUARDIAN = 'read -r _; kill -KILL "-$0"; rm -rf -- "$1"'
+
+
+class ServerProcess:
+    """What must be ended: the process, its guardian and the folder. It may outlive the `LocalServer` that made it."""
+
+    def __init__(self) -> None:
+        self.folder = _make_folder()
+        self.socket_path = str(self.folder / "server.sock")
+        self._popen: subprocess.Popen[bytes] | None = None
+        self.ended = False
+        self._guardian: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._last_log = ""
+        _alive.add(self)
+
+    @property
+    def owned(self) -> bool:
+        """Whether this is the process that started the server, and not a child forked since."""
+        return self._owner == os.getpid()
+
+    def spawn(self, command: list[str]) -> None:
+        """Start the process in the folder, with its output in the log, and the guardian with it."""
+        # A process group of its own: Ctrl-C in a terminal reaches every process of the foreground group, and the
+        # server has to outlive the clean-up of the program that was interrupted.
+        with open(self.folder / "server.log", "wb") as log:
+            self._popen = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+        self._guardian = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARDIAN, str(self._popen.pid), str(self.folder)],
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+
+    def pid(self) -> int | None:
+        """The process ID while it runs, else None."""
+        return self._popen.pid if self._popen is not None and self._popen.poll() is None else None
+
+    def exit_status(self) -> int | None:
+        """The exit status of a process that ended by itself, else None."""
+        return None if self._popen is None else self._popen.poll()
+
+    def kill(self) -> None:
+        """End the process with SIGKILL."""
+        if self._popen is not None:
+            if self._popen.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._popen.pid, signal.SIGKILL)  # with a child that is saving, if there is one
+            self._popen.wait()
+            self._popen = None
+        self._dismiss_guardian()
+
+    def shut_down(self, timeout: float = 2.0) -> None:
+        """Ask the server to save what it is told to save and to go; kill it if it does not."""
+        if self._popen is not None and self._popen.poll() is None:
+            self._popen.send_signal(signal.SIGCONT)  # one that was paused hears nothing
+            # It goes at once and without a reply, or it refuses, for want of a password for example. A signal needs
+            # none, but is looked at every 100 ms only.
+            if ask(self.socket_path, "SHUTDOWN"):
+                self._popen.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(timeout)
+        self.kill()
+
+    def end(self) -> None:
+        """Stop the server and remove its folder, once, and only in the process that started it."""
+        if self.ended or not self.owned:
+            return
+        self.kill()
+        self._last_log = self.log_text()
+        self.ended = True
+        shutil.rmtree(self.folder, ignore_errors=True)
+        _alive.discard(self)
+
+    def log_text(self) -> str:
+        """The end of what the process wrote, without the passwords of a line of configuration."""
+        if self.ended:
+            return self._last_log
+        try:
+            with open(self.folder / "server.log", "rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL))
+                return _SECRET_LINE.sub(r"\1 …'", log.read().decode(errors="replace"))
+        except FileNotFoundError:
+            return ""
+
+    def disown(self) -> None:
+        """In a forked child: let go of what is the parent's, the pipe to the guardian above all."""
+        for popen in (self._popen, self._guardian):
+            if popen is not None:
+                if popen.stdin is not None:
+                    popen.stdin.close()
+                popen.returncode = 0  # or Popen would warn that a process of ours still runs
+        self._popen = self._guardian = None
+
+    def _dismiss_guardian(self) -> None:
+        if self._guardian is not None:
+            self._guardian.kill()
+            self._guardian.communicate()
+            self._guardian = None
+
+
+# Every server that runs. Strong references: an object that only waits for the cycle collector when the interpreter
+# ends must be ended too.
+_alive: set[ServerProcess] = set()
+
+
+@atexit.register
+def _end_all() -> None:
+    for process in list(_alive):
+        process.end()
+
+
+def _disown_all() -> None:
+    for process in _alive:
+        process.disown()
+    _alive.clear()
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
+def ask(socket_path: str, command: str) -> bytes:
+    """Send one inline command and return the start of the reply; nothing if there is none within a second."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(1.0)
+            connection.connect(socket_path)
+            connection.sendall(command.encode() + b"\r\n")
+            return connection.recv(256)
+    except OSError:
+        return b""
+
+
+def _make_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="headrace-server-"))
+    if len(os.fsencode(folder / "server.sock")) > _SOCKET_PATH_MAX:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="headrace-server-", dir="/tmp"))
+    return folder

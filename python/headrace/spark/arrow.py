@@ -1,0 +1,99 @@
+"""A result per row: `df.mapInArrow(xadd(endpoint, …), xadd.schema)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.dispatcher import Dispatcher
+from headrace.spark import worker
+
+if TYPE_CHECKING:
+    from headrace.endpoint import Endpoint
+    from headrace.report import DeliveryReport
+
+__all__ = ["xadd"]
+
+
+class Xadd:
+    """Make the function that `DataFrame.mapInArrow` runs: it writes each row, and returns a row with its outcome.
+
+    ```python
+    from headrace import Endpoint
+    from headrace.spark import xadd
+
+    endpoint = Endpoint(host="redis", stream_key="order-events", password_env="REDIS_PASSWORD")
+    outcomes = orders.mapInArrow(xadd(endpoint, payload="body", message_id="id"), xadd.schema)
+    outcomes.where("code is not null").show()
+    ```
+
+    Each partition's record batches go straight to the native producer, over one connection per Python worker; rows are
+    never turned into Python objects. There is one output row per input row: `message_id`, `entry_id`, and where the row
+    failed `kind`, `code`, `message`, `written` (see `headrace.Failure`). A row that fails does not fail the job: look
+    at `code`.
+
+    **One action.** Spark runs the function as often as it runs the plan: twice for two actions, for a sort or a
+    `repartitionByRange` downstream, and not for all rows under a `limit`. So run one action, without sort or limit
+    behind it, or cache the outcomes; take counts in the same pass with `DataFrame.observe` or `groupBy("code")`. A task
+    that Spark runs again writes its rows again: at least once.
+
+    Args:
+        endpoint: Where and how entries are stored. It travels to the executors: give `password_env` or `password_file`
+            rather than a password.
+        payload: Column with the payload, string or binary. Default `"payload"`, unless `fields` or `json` is given.
+        fields: Columns that become a field each, as text; a null is left out.
+        json: True: the payload is the whole row as JSON, as `to_json` writes it. A sequence of names: these columns.
+        message_id: Column that names the row in the outcomes, integer or string. Without it, and where it is null, the
+            row's ordinal in its partition.
+        stream_key: Column with the row's own stream key; null means the endpoint's.
+        entry_id: Column with the row's own entry ID (`"1713091234567-0"`, `"1713091234567-*"`); null means `*`.
+        **options: Options of `headrace.Dispatcher`.
+
+    Raises:
+        ConfigError: An option of the dispatcher is unknown or wrong. A column that does not exist or has a type that
+            cannot be written fails the job before anything is sent.
+    """
+
+    #: Columns of the outcomes, for `mapInArrow`.
+    schema: Final = "message_id string, entry_id string, kind string, code string, message string, written string"
+
+    def __call__(
+        self,
+        endpoint: Endpoint,
+        *,
+        payload: str | None = None,
+        fields: Sequence[str] | None = None,
+        json: bool | Sequence[str] = False,
+        message_id: str | None = None,
+        stream_key: str | None = None,
+        entry_id: str | None = None,
+        **options: Any,
+    ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        # Opens no connection; a wrong option is told here and not by a task.
+        Dispatcher(endpoint, **options)
+        layout: dict[str, Any] = {
+            "payload": payload,
+            "fields": fields,
+            "json": json,
+            "message_id": message_id,
+            "stream_key": stream_key,
+            "entry_id": entry_id,
+        }
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with worker.dispatcher(endpoint, options) as dispatcher:
+                for batch in batches:
+                    dispatcher.produce_batch(batch, **layout)
+                    yield from _outcomes(dispatcher.poll())
+                yield from _outcomes(dispatcher.flush())
+
+        return write
+
+
+xadd = Xadd()
+
+
+def _outcomes(report: DeliveryReport) -> Iterator[pa.RecordBatch]:
+    return iter(pa.RecordBatchReader.from_stream(report.to_arrow()))

@@ -1,0 +1,187 @@
+"""Real servers for every test: which ones there are, and fixtures that start them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import pytest
+import redis
+
+import headrace
+from headrace.server import LocalServer
+from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
+from support.leaks import find_leaks
+
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+_folder = pytest.StashKey[Path]()
+
+
+class StartServer(Protocol):
+    """Starts a server that is stopped at the end of the test."""
+
+    def __call__(
+        self, program: Program | None = None, *, needs: str | Iterable[str] = (), **arguments: Any
+    ) -> LocalServer: ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if IN_CI and (missing := missing_in_ci()):
+        raise pytest.UsageError(f"CI is set and these servers are missing: {', '.join(missing)}")
+    # One short folder for every server of this run and of the processes it starts: what is still at work in it at the
+    # end was left behind. pytest's own temporary folders stay where they are, to be looked at after a failure.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = Path(tempfile.mkdtemp(prefix="hr-")).resolve()
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    config.stash[_folder] = folder
+    # Spark's workers: this Python, and functions of test files, which are pickled by their module's name.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if folder := config.stash.get(_folder, None):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_report_header() -> list[str]:
+    servers = ", ".join(f"{program.name} {program.version}" for program in find_programs()) or "none"
+    missing = [f"MISSING: {', '.join(missing_in_ci())}; tests/get_servers.sh .servers fetches them"] * bool(
+        missing_in_ci()
+    )
+    return [f"headrace: {Path(headrace.__file__).parent}", f"servers: {servers}", *missing]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if leaks := find_leaks(session.config.stash[_folder]):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        for leak in leaks:
+            if reporter:
+                reporter.write_line(f"\nserver left running: {leak.pid} {leak.command} in {leak.folder}", red=True)
+            os.kill(leak.pid, signal.SIGKILL)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if missing := missing_in_ci():
+        terminalreporter.section("servers that were missing: tests that need them were skipped", yellow=True)
+        for line in missing:
+            terminalreporter.write_line(line)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that asks for `program`, or for `server`, on each server that has what it needs."""
+    if "program" in metafunc.fixturenames:
+        capabilities = _needs(metafunc.definition)
+        # Without any, one run that says so: an empty list would be a silent skip.
+        programs: list[Program | None] = [*programs_with(capabilities)] or [None]
+        ids = [program.label if program else "no server" for program in programs]
+        metafunc.parametrize("program", programs, ids=ids, indirect=True)
+
+
+def _needs(item: pytest.Item) -> list[str]:
+    return [capability for mark in item.iter_markers("needs") for capability in mark.args]
+
+
+def _absent(capabilities: Iterable[str]) -> NoReturn:
+    text = f"no server here that is or has: {', '.join(capabilities) or 'anything'}"
+    if IN_CI:
+        pytest.fail(text)
+    pytest.skip(text)
+
+
+@pytest.fixture
+def program(request: pytest.FixtureRequest) -> Program:
+    """Each server program in turn (of those with what the marker `needs` names)."""
+    found: Program | None = request.param
+    return found or _absent(_needs(request.node))
+
+
+@pytest.fixture
+def start_server(request: pytest.FixtureRequest) -> Iterator[StartServer]:
+    """Start a server: `start_server(program=None, needs=(), **arguments of LocalServer)`.
+
+    Without a program, the newest that has what the argument and the test's marker `needs` name: Redis before Valkey.
+    """
+    with ExitStack() as stack:
+
+        def start(program: Program | None = None, *, needs: str | Iterable[str] = (), **arguments: Any) -> LocalServer:
+            capabilities = [*_needs(request.node), *([needs] if isinstance(needs, str) else needs)]
+            if program is None:
+                program = max(programs_with(capabilities), default=None) or _absent(capabilities)
+            return stack.enter_context(LocalServer(program.path, **arguments))
+
+        yield start
+
+
+@pytest.fixture
+def server(start_server: StartServer, program: Program) -> LocalServer:
+    """A fresh server on a Unix socket; the test runs once on each server program."""
+    return start_server(program)
+
+
+@pytest.fixture
+def any_server(start_server: StartServer) -> LocalServer:
+    """A fresh server on a Unix socket: the newest."""
+    return start_server()
+
+
+@pytest.fixture
+def tcp_server(start_server: StartServer) -> LocalServer:
+    """A fresh server on a port of 127.0.0.1: the newest."""
+    return start_server(transport="tcp")
+
+
+@pytest.fixture
+def tls_server(start_server: StartServer, certs: Certs) -> LocalServer:
+    """A fresh server that speaks TLS on a port of 127.0.0.1, with `certs.server`; it asks for no client certificate."""
+    return start_server(needs="tls", transport="tls", tls_cert=certs.server.cert, tls_key=certs.server.key)
+
+
+@pytest.fixture
+def mtls_server(start_server: StartServer, certs: Certs) -> LocalServer:
+    """As `tls_server`, but a client must show a certificate of `certs.ca`."""
+    return start_server(
+        needs="tls",
+        transport="tls",
+        tls_cert=certs.server.cert,
+        tls_key=certs.server.key,
+        tls_ca_cert=certs.ca,
+        tls_client_auth=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Certs:
+    """The PEM files of the CAs, of server certificates good and bad, and of client certificates."""
+    return make_certs(tmp_path_factory.mktemp("certs"))
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., redis.Redis]]:
+    """Connect with redis-py, to look at what is stored: `connect(server, **options)`. Over the Unix socket, RESP2."""
+    with ExitStack() as stack:
+
+        def connect(server: LocalServer, **options: Any) -> redis.Redis:
+            client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2, **options)
+            stack.callback(client.close)
+            return client
+
+        yield connect
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port of 127.0.0.1 that refuses connections, and that nobody else can take meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound and not listening
+        yield bound.getsockname()[1]

@@ -1,0 +1,156 @@
+"""A server that says what no real one says: a script for the bytes of each connection."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+#: Seconds after which a script that waits for the client gives up.
+PATIENCE = 20.0
+
+
+class Peer:
+    """The client's other end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._buffer = b""
+
+    def send(self, data: bytes) -> None:
+        """Send bytes. A client that hung up is no error."""
+        with contextlib.suppress(ConnectionError):
+            self._connection.sendall(data)
+
+    def commands(self, count: int) -> list[list[bytes]]:
+        """Wait for so many commands; fewer if the client hangs up."""
+        return list(itertools.islice(iter(self._command, None), count))
+
+    def wait_for_end(self) -> None:
+        """Wait until the client hangs up."""
+        with contextlib.suppress(ConnectionError):
+            while self._connection.recv(1 << 16):
+                pass
+
+    def reset(self) -> None:
+        """End the connection with an RST."""
+        self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._connection.close()
+
+    def _command(self) -> list[bytes] | None:
+        try:
+            header = self._line()
+            assert header.startswith(b"*"), header
+            return [self._bulk() for _ in range(int(header[1:]))]
+        except (EOFError, ConnectionError):
+            return None
+
+    def _bulk(self) -> bytes:
+        header = self._line()
+        assert header.startswith(b"$"), header
+        return self._take(int(header[1:]) + 2)[:-2]
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._buffer:
+            self._receive()
+        line, _, self._buffer = self._buffer.partition(b"\r\n")
+        return line
+
+    def _take(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            self._receive()
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        return taken
+
+    def _receive(self) -> None:
+        received = self._connection.recv(1 << 16)
+        if not received:
+            raise EOFError
+        self._buffer += received
+
+
+Script = Callable[[Peer], None]
+
+#: CLIENT SETINFO twice and CLIENT SETNAME.
+HANDSHAKE_COMMANDS = 3
+
+
+def hang_up(peer: Peer) -> None:
+    """A script: end the connection at once."""
+
+
+def answer_all(peer: Peer) -> None:
+    """A script: answer every command with an entry ID."""
+    for number in itertools.count(1):
+        if not peer.commands(1):
+            return
+        peer.send(entry_id(number))
+
+
+def entry_id(number: int = 1) -> bytes:
+    """The reply to XADD."""
+    text = b"7-%d" % number
+    return b"$%d\r\n%s\r\n" % (len(text), text)
+
+
+class FakeServer:
+    """Listens on a port of 127.0.0.1. The first connection gets the first script, and so on; later ones `answer_all`.
+
+    Each script begins behind the handshake, and its connection is closed when it returns. One connection at a time.
+    """
+
+    def __init__(self, *scripts: Script, handshake: bool = True) -> None:
+        self._scripts = list(scripts)
+        self._handshake = handshake
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="fake server", daemon=True)
+        self._failure: BaseException | None = None
+        self.accepted = 0
+        """How many connections were made so far."""
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closing = True
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):  # wakes `accept`
+            self._thread.join(PATIENCE)
+        self._listener.close()
+        if exc is None:
+            assert not self._thread.is_alive(), "a script did not end: is a dispatcher still open?"
+            if self._failure is not None:
+                raise self._failure
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                connection, _ = self._listener.accept()
+                with connection:
+                    if self._closing:
+                        return
+                    self.accepted += 1
+                    connection.settimeout(PATIENCE)
+                    self._play(Peer(connection))
+        except BaseException as failure:
+            self._failure = failure
+
+    def _play(self, peer: Peer) -> None:
+        script = self._scripts.pop(0) if self._scripts else answer_all
+        if self._handshake and script is not hang_up:
+            for _ in peer.commands(HANDSHAKE_COMMANDS):
+                peer.send(b"+OK\r\n")
+        script(peer)

@@ -1,0 +1,80 @@
+"""Messages on their way to a real server, and the account of what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow
+import redis
+
+from headrace import DeliveryReport, Endpoint
+from headrace.server import LocalServer
+
+#: The stream key of `endpoint_to`.
+KEY = "events"
+
+
+def endpoint_to(server: LocalServer, **options: Any) -> Endpoint:
+    """The server's endpoint by its own transport; TLS needs `tls_ca_cert=` beside it."""
+    if server.port is None:
+        where: dict[str, Any] = {"unix_socket": server.unix_socket}
+    else:
+        where = {"host": server.host, "port": server.port, "tls": server.url.startswith("rediss:")}
+    return Endpoint(**{"stream_key": KEY, **where, **options})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One row of `DeliveryReport.to_arrow`."""
+
+    message_id: str
+    entry_id: str | None
+    kind: str | None
+    code: str | None
+    message: str | None
+    written: str | None
+
+    @property
+    def label(self) -> tuple[str | None, str | None, str | None]:
+        """Kind, code and written: all None where the message was delivered."""
+        return self.kind, self.code, self.written
+
+
+def outcomes(*reports: DeliveryReport) -> list[Outcome]:
+    """Every outcome of these reports, in order."""
+    return [Outcome(**row) for report in reports for row in pyarrow.table(report.to_arrow()).to_pylist()]
+
+
+def labels(*reports: DeliveryReport) -> list[tuple[str | None, str | None, str | None]]:
+    """Kind, code and written of every message."""
+    return [outcome.label for outcome in outcomes(*reports)]
+
+
+def stored(client: redis.Redis, key: str | bytes = KEY) -> list[tuple[str, bytes]]:
+    """Entry ID and payload of each entry of a stream, in order; nothing where there is no stream."""
+    if client.type(key) != b"stream":
+        return []
+    return [(entry.decode(), fields[b"payload"]) for entry, fields in cast("Any", client.xrange(key))]
+
+
+def check_accounting(client: redis.Redis, sent: Sequence[tuple[str, bytes]], told: Iterable[Outcome]) -> None:
+    """Hold the outcomes against what is stored.
+
+    `sent` are the stream key and the payload of each message, no payload twice, and nothing else was written to these
+    streams. Then: each message has one outcome; each delivered one is stored under its entry ID with its payload, in
+    order; one that was not written is not there; one whose fate is unknown is there once at most; nothing else is.
+    """
+    told = list(told)
+    assert len(told) == len(sent)
+    assert len({payload for _, payload in sent}) == len(sent)
+    for key in {key for key, _ in sent}:
+        mine = [(outcome, payload) for outcome, (at, payload) in zip(told, sent, strict=True) if at == key]
+        present = stored(client, key)
+        assert len({payload for _, payload in present}) == len(present), "an entry is there twice"
+        delivered = [(outcome.entry_id, payload) for outcome, payload in mine if outcome.entry_id is not None]
+        expected = set(delivered)
+        assert [entry for entry in present if entry in expected] == delivered
+        others = {payload for entry, payload in present if (entry, payload) not in expected}
+        assert others <= {payload for outcome, payload in mine if outcome.written == "unknown"}

@@ -1,0 +1,142 @@
+"""Processes and signals: a server that is stopped, a child that is forked, a call that is looked at while it waits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from headrace.server import LocalServer
+
+_T = TypeVar("_T")
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Return as soon as the condition holds; fail if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def stopped(server: LocalServer) -> Iterator[None]:
+    """A server that does nothing inside the block, by SIGSTOP; the kernel goes on taking its connections and bytes."""
+    pid = server.pid
+    stop(server)
+    try:
+        yield
+    finally:
+        if server.running and server.pid == pid:
+            os.kill(pid, signal.SIGCONT)
+
+
+def stop(server: LocalServer) -> None:
+    """Stop a server by SIGSTOP; returns when it stands still."""
+    os.kill(server.pid, signal.SIGSTOP)
+    stat = Path(f"/proc/{server.pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+
+
+def resume(server: LocalServer) -> None:
+    """Let a stopped server go on."""
+    os.kill(server.pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
+    """Call `tick` again and again in the main thread, also inside a native call that waits and heeds signals.
+
+    What it raises is raised by the call that waits. (SIGUSR1, because pytest-timeout has SIGALRM.)
+    """
+    main = threading.main_thread().ident
+    assert main is not None
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(every):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, lambda *_: tick())
+    thread = threading.Thread(target=beat, name="ticking")
+    thread.start()
+    try:
+        yield
+    finally:
+        # Ignored, not restored: a last signal may still be on its way, and the default would end the process.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        done.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def after_ticks(count: int, act: Callable[[], object]) -> Iterator[None]:
+    """Act once, inside the call that waits, when it has been waiting for so many ticks of 20 ms.
+
+    A call that heeded so many signals one after the other has done all that it can do without the server.
+    """
+    seen = 0
+
+    def tick() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == count:
+            act()
+
+    with ticking(tick):
+        yield
+    assert seen >= count, "the call did not wait"
+
+
+def in_child(body: Callable[[], _T], seconds: int = 60) -> _T:
+    """Run `body` in a forked child and return what it returned."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of a fork beside threads; other tests of this process may have left some.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(seconds)
+        try:
+            try:
+                answer = pickle.dumps((True, body()))
+            except BaseException:
+                answer = pickle.dumps((False, traceback.format_exc()))
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(answer)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    assert os.waitpid(pid, 0)[1] == 0, "the child was killed"
+    worked, result = pickle.loads(answer)
+    assert worked, result
+    return result  # type: ignore[no-any-return]
+
+
+class PeakMemory:
+    """The most memory that this process held since the object was made, above what it held then. Linux only."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        self._start = _status("VmRSS")
+
+    @property
+    def growth(self) -> int:
+        """In bytes."""
+        return _status("VmHWM") - self._start
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
