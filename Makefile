@@ -1,0 +1,92 @@
+# The commands of this project; each sets up what it needs and is quick the second time.
+#
+#   make demo    336,776 real flights from Spark into Redis, with a summary
+#   make test    everything: Rust and Python, against real servers that it fetches and starts
+#   make bench   headrace beside redis-py and beside the floor
+#   make lint    formats, types, lints, the order of the modules
+#   make docs    the Rust documentation
+#   make clean   removes what the others made
+#
+# PYTHON=python3.13 chooses the Python of .venv, where there is none yet.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.SUFFIXES:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STEP := @tools/step.sh
+# The wheel is built with the Python of .venv, and so is all that cargo builds by itself.
+export PYO3_PYTHON := $(abspath $(PY))
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# CI builds exactly what Cargo.lock says; elsewhere cargo may complete it.
+LOCKED := $(if $(CI),--locked)
+
+SOURCES := $(shell find rust python -type f ! -name '*.py[co]' ! -name '.*') \
+           $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
+
+.PHONY: help demo test bench lint docs clean machine
+help:
+	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
+
+demo: machine $(VENV)/.demo
+	@$(PY) examples/flights.py
+
+test: machine $(VENV)/.test
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --no-run
+	@if cargo nextest --version > /dev/null 2>&1; then \
+	    cargo nextest run $(LOCKED) --package headrace-core --cargo-quiet --status-level fail --hide-progress-bar; \
+	else \
+	    cargo test $(LOCKED) --quiet --package headrace-core --lib --tests; \
+	fi
+	@cargo test $(LOCKED) --quiet --package headrace-core --doc
+	@$(PY) -m pytest
+
+bench: machine $(VENV)/.bench
+	@$(PY) -m pytest benches -p no:randomly --benchmark-enable --benchmark-only --timeout 1800 $(BENCH)
+
+lint: machine $(VENV)/.lint
+	@cargo fmt --all --check
+	$(STEP) "Running clippy" cargo clippy $(LOCKED) --workspace --all-targets -- --deny warnings
+	@$(VENV)/bin/ruff check --quiet
+	@$(VENV)/bin/ruff format --quiet --check
+	$(STEP) "Checking types: the package and its tests" $(VENV)/bin/mypy
+	$(STEP) "Checking types: benches and examples" $(VENV)/bin/mypy benches examples tools
+	$(STEP) "Checking the stub of headrace._headrace" $(PY) -m mypy.stubtest headrace._headrace
+	$(STEP) "Checking the imports of the Python modules" $(VENV)/bin/lint-imports --no-cache
+	@$(PY) tools/check_architecture.py
+	@echo "lint: all is well"
+
+docs: machine
+	@RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --no-deps --package headrace-core
+	@echo "The Rust documentation is in $${CARGO_TARGET_DIR:-target}/doc/headrace_core/index.html"
+
+clean:
+	rm -rf $(VENV) dist target .servers
+
+# What the machine must have. It prints one message and stops everything if something is missing.
+machine:
+	@tools/check_machine.sh > /dev/null
+
+$(PY): | machine
+	$(STEP) "Making a virtual environment in $(VENV)" "$$(tools/check_machine.sh)" -m venv $(VENV)
+
+$(VENV)/.maturin: | $(PY)
+	$(STEP) "Installing maturin" $(VENV)/bin/pip install "$$(sed -nE 's/^requires = \["(.*)"\]/\1/p' pyproject.toml)"
+	@touch $@
+
+# The one release build: demo, test, bench and lint all use this wheel.
+dist/.wheel: $(SOURCES) | machine $(VENV)/.maturin
+	@rm -f dist/headrace-*.whl
+	$(STEP) "Building headrace (release: some minutes the first time)" \
+	    $(VENV)/bin/maturin build --release $(LOCKED) --interpreter $(PYO3_PYTHON) --out dist
+	@touch $@
+
+# The wheel with what one of its extras asks for; again with the wheel alone, which pip would take for installed.
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.lint: $(VENV)/.%: dist/.wheel
+	$(STEP) "Installing headrace and what make $* needs (the first time some minutes)" $(VENV)/bin/pip install "$$(echo dist/headrace-*.whl)[$*]"
+	@$(VENV)/bin/pip install --quiet --force-reinstall --no-deps dist/headrace-*.whl
+	@touch $@

@@ -1,0 +1,116 @@
+"""Checks that the modules of the core crate depend on each other one way only, and the crate on no Python.
+
+Usage: tools/check_architecture.py. Exits with 1 and one line for each wrong dependency.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "rust" / "headrace-core" / "src"
+
+# From top to bottom. A module may use those of lower rows, not its neighbours.
+ROWS = [
+    {"dispatcher"},
+    {"pipeline"},
+    {"report"},
+    {"transport", "window", "reply", "xadd", "rows"},
+    {"endpoint"},
+    {"resp", "secret"},
+    {"error"},
+]
+# What the crate must not be built with.
+FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
+
+ROW_OF = {module: row for row, modules in enumerate(ROWS) for module in modules}
+TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:#\[[^\n]*\]\s*)*mod \w+ \{")
+COMMENT = re.compile(r"//[^\n]*")
+# `crate::rows::Id`, `super::rows`, `use crate::{rows, error::{Error, Fault}}`
+PATH = re.compile(r"\b(crate|(?:super::)*super)::(?:(\w+)|\{)")
+
+
+def main() -> int:
+    files = sorted(path for path in SOURCES.rglob("*.rs") if path.name != "lib.rs" and not is_test(path))
+    exports = exports_of((SOURCES / "lib.rs").read_text())
+    edges = {edge for path in files for edge in edges_of(path.relative_to(SOURCES), path.read_text(), exports)}
+    wrong = [f"{source} -> {target}: {reason}" for source, target in sorted(edges) if (reason := fault(source, target))]
+    crates = crates_of_the_core()
+    wrong += [f"headrace-core is built with {name}" for name in FORBIDDEN_CRATES if name in crates]
+    # A check that finds nothing to check has checked nothing.
+    for what, found, at_least in (("files", files, 5), ("dependencies", edges, 5), ("crates", crates, 10)):
+        if len(found) < at_least:
+            wrong.append(f"only {len(found)} {what} were found below {SOURCES}")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if not wrong:
+        print(f"architecture: {len(files)} files, {len(edges)} dependencies between modules, all downwards")
+    return 1 if wrong else 0
+
+
+def is_test(path: Path) -> bool:
+    return any(part.removesuffix(".rs").endswith("tests") for part in path.relative_to(SOURCES).parts)
+
+
+def exports_of(text: str) -> dict[str, str]:
+    """The names that lib.rs exports again, each with its module: `crate::Error` is a use of `error`."""
+    statements = re.findall(r"pub use (?:crate::)?(\w+)::([^;]+);", COMMENT.sub("", text))
+    return {name: module for module, names in statements for name in re.findall(r"\w+", names)}
+
+
+def edges_of(file: Path, text: str, exports: dict[str, str]) -> set[tuple[str, str]]:
+    """The pairs (module, module it uses) of one file, but for those of its tests."""
+    module = file.parts[0].removesuffix(".rs")
+    depth = len(file.with_suffix("").parts) - (file.name == "mod.rs")
+    code = COMMENT.sub("", TESTS.split(text, maxsplit=1)[0])
+    targets: set[str] = set()
+    for found in PATH.finditer(code):
+        if found[1] != "crate" and found[1].count("super") != depth:
+            continue  # still within the module
+        targets |= {found[2]} if found[2] else first_names(code, found.end())
+    modules = {exports.get(target, target) for target in targets}
+    return {(module, target) for target in modules if target != module and is_module(target)}
+
+
+def first_names(code: str, start: int) -> set[str]:
+    """The first name of each path in `{a, b::c, d::{e, f}}`, from behind its opening brace."""
+    names: set[str] = set()
+    depth, position, fresh = 1, start, True
+    while depth and position < len(code):
+        character = code[position]
+        if depth == 1 and fresh and (found := re.compile(r"\w+").match(code, position)):
+            names.add(found[0])
+            fresh = False
+            position = found.end()
+            continue
+        depth += (character == "{") - (character == "}")
+        fresh = fresh or (depth == 1 and character == ",")
+        position += 1
+    return names
+
+
+def is_module(name: str) -> bool:
+    return name in ROW_OF or (SOURCES / f"{name}.rs").exists() or (SOURCES / name).is_dir()
+
+
+def fault(source: str, target: str) -> str:
+    """What is wrong with a dependency; empty if nothing is."""
+    for module in (source, target):
+        if module not in ROW_OF:
+            return f"{module} is in no row of tools/check_architecture.py"
+    if ROW_OF[source] < ROW_OF[target]:
+        return ""
+    return "neighbours" if ROW_OF[source] == ROW_OF[target] else "upwards"
+
+
+def crates_of_the_core() -> set[str]:
+    command = ["cargo", "tree", "--package", "headrace-core", "--edges", "normal,build", "--prefix", "none"]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return {line.split()[0] for line in output.splitlines() if line}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
