@@ -21,6 +21,8 @@ STEP := @tools/step.sh
 # The wheel is built with the Python of .venv, and so is all that cargo builds by itself.
 export PYO3_PYTHON := $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The server of the Rust tests; without it they look on PATH.
+RUST_TEST_SERVER := $(abspath .servers/redis-8.6)
 # CI builds exactly what Cargo.lock says; elsewhere cargo may complete it.
 LOCKED := $(if $(CI),--locked)
 
@@ -37,7 +39,8 @@ demo: machine $(VENV)/.demo
 test: machine $(VENV)/.test
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --no-run
-	@if cargo nextest --version > /dev/null 2>&1; then \
+	@if [ -x $(RUST_TEST_SERVER) ]; then export HEADRACE_TEST_SERVER=$(RUST_TEST_SERVER); fi; \
+	if cargo nextest --version > /dev/null 2>&1; then \
 	    cargo nextest run $(LOCKED) --package headrace-core --cargo-quiet --status-level fail --hide-progress-bar; \
 	else \
 	    cargo test $(LOCKED) --quiet --package headrace-core --lib --tests; \

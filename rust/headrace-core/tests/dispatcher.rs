@@ -1,0 +1,152 @@
+//! The dispatcher on a real server: every message has its outcome, and the stream holds what was reported.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::{Int64Array, RecordBatch, RecordBatchReader as _, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+use common::{InterruptedFrom, Server, tcp_endpoint};
+use headrace_core::endpoint::{Form, OptionValue};
+use headrace_core::error::{Kind, Written};
+use headrace_core::report::MessageId;
+use headrace_core::rows::{Body, Layout};
+use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, Error, GivenId, NeverInterrupted};
+
+fn dispatcher(endpoint: Endpoint) -> Dispatcher {
+    Dispatcher::new(endpoint, DispatcherOptions::default())
+}
+
+fn produce(dispatcher: &mut Dispatcher, payload: &str, id: GivenId<'_>) {
+    if !dispatcher.has_room().unwrap() {
+        dispatcher.make_room(&mut NeverInterrupted).unwrap();
+    }
+    dispatcher.produce(payload.as_bytes(), id).unwrap();
+}
+
+fn payloads(server: &Server, key: &str) -> Vec<String> {
+    let entries: Vec<(String, Vec<String>)> =
+        redis::cmd("XRANGE").arg(key).arg("-").arg("+").query(&mut server.client().unwrap()).unwrap();
+    entries.into_iter().map(|(_, fields)| fields[1].clone()).collect()
+}
+
+#[test]
+fn messages_of_all_kinds_of_ids_are_stored_in_order_and_reported_once() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut dispatcher = dispatcher(server.endpoint(&[]));
+    produce(&mut dispatcher, "a", GivenId::None);
+    produce(&mut dispatcher, "b", GivenId::Int(-7));
+    produce(&mut dispatcher, "c", GivenId::Text("third"));
+    let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    assert_eq!((report.delivered(), report.failed(), dispatcher.unreported()), (3, 0, 0));
+    assert_eq!(payloads(&server, "s"), ["a", "b", "c"]);
+    assert_eq!(report.to_arrow().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 3);
+    assert_eq!(report.to_arrow().schema().fields().len(), 6);
+    assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 0);
+}
+
+#[test]
+fn a_row_that_the_server_refuses_fails_alone_and_by_its_own_name() {
+    let Some(server) = Server::start(&[]) else { return };
+    let _: () = redis::cmd("SET").arg("no-stream").arg("1").query(&mut server.client().unwrap()).unwrap();
+    let schema = Schema::new(vec![
+        Field::new("payload", DataType::Utf8, true),
+        Field::new("id", DataType::Int64, false),
+        Field::new("key", DataType::Utf8, true),
+    ]);
+    let rows = 30_000_i64;
+    let payload = (0..rows).map(|row| (row % 1_000 != 3).then(|| format!("row {row}"))).collect::<StringArray>();
+    let key = (0..rows).map(|row| (row % 1_000 == 5).then_some("no-stream")).collect::<StringArray>();
+    let ids = (1_000_000..1_000_000 + rows).collect::<Int64Array>();
+    let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(payload), Arc::new(ids), Arc::new(key)]).unwrap();
+    let layout = Layout {
+        body: Body::Payload("payload".to_owned()),
+        message_id: Some("id".to_owned()),
+        stream_key: Some("key".to_owned()),
+        entry_id: None,
+    };
+    let mut dispatcher = dispatcher(server.endpoint(&[]));
+    let plan = dispatcher.plan(&batch.schema(), &layout).unwrap();
+    dispatcher.produce_batch(&batch, &plan, &mut NeverInterrupted).unwrap();
+    let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+
+    let failed: Vec<_> = report.failures().map(|f| (f.message_id, f.failure.code.to_string())).collect();
+    let expected: Vec<_> = (0..30)
+        .flat_map(|thousand| [(3, "NULL_PAYLOAD"), (5, "WRONGTYPE")].map(|(row, code)| (thousand * 1_000 + row, code)))
+        .map(|(row, code)| (MessageId::Int(1_000_000 + row), code.to_owned()))
+        .collect();
+    assert_eq!(failed, expected);
+    assert!(report.failures().all(|f| f.failure.kind == Kind::Permanent && f.failure.written == Written::No));
+    let stored: Vec<_> =
+        (0..rows).filter(|row| ![3, 5].contains(&(row % 1_000))).map(|row| format!("row {row}")).collect();
+    assert_eq!(payloads(&server, "s"), stored);
+}
+
+#[test]
+fn after_an_interrupt_nothing_is_lost_and_another_flush_goes_on() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let mut dispatcher = dispatcher(server.endpoint(&[]));
+    let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(400).query(&mut server.client().unwrap()).unwrap();
+    produce(&mut dispatcher, "a", GivenId::None);
+    let started = Instant::now();
+    let interrupted = dispatcher.flush(None, &mut InterruptedFrom(started + Duration::from_millis(100)));
+    assert_eq!(interrupted.unwrap_err(), Error::Interrupted);
+    assert_eq!(dispatcher.unreported(), 1);
+    assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
+    assert_eq!(payloads(&server, "s"), ["a"]);
+    server.kill();
+}
+
+#[test]
+fn a_killed_server_leaves_the_message_in_doubt_and_the_next_batch_is_refused_once() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let options = [("command_timeout", "20")];
+    let mut dispatcher = dispatcher(server.endpoint(&options));
+    produce(&mut dispatcher, "a", GivenId::None);
+    assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
+    let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(60_000).query(&mut server.client().unwrap()).unwrap();
+    produce(&mut dispatcher, "b", GivenId::None);
+    let interrupted = dispatcher.flush(None, &mut InterruptedFrom(Instant::now() + Duration::from_millis(100)));
+    assert_eq!(interrupted.unwrap_err(), Error::Interrupted, "the message is with the server now");
+    server.kill();
+    let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    let failures: Vec<_> = report.failures().map(|f| (f.failure.kind, f.failure.written)).collect();
+    assert_eq!(failures, [(Kind::Retryable, Written::Unknown)]);
+
+    for n in 0..100_000 {
+        produce(&mut dispatcher, "c", GivenId::Int(n));
+    }
+    let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    assert_eq!(report.failed_by_code(), [("CONNECT".into(), 100_000)].into());
+    assert!(report.failures().all(|f| f.failure.written == Written::No));
+}
+
+#[test]
+fn a_message_of_many_megabytes_goes_through_a_small_window() {
+    let Some(server) = Server::start_tcp("--port", &[]) else { return };
+    let window = [("window_max_entries", 1), ("window_max_bytes", 64 * 1024)];
+    let options = window.map(|(name, value)| (name.to_owned(), OptionValue::Int(value)));
+    let options = DispatcherOptions::new(options, Form::Typed).unwrap();
+    let mut dispatcher = Dispatcher::new(tcp_endpoint(server.port.unwrap(), &[]), options);
+    let large = "x".repeat(50 << 20);
+    for payload in ["a", &large, "b"] {
+        produce(&mut dispatcher, payload, GivenId::None);
+    }
+    assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 3);
+    assert!(payloads(&server, "s") == ["a", &large, "b"]);
+}
+
+#[test]
+fn a_message_of_its_own_waits_behind_the_others_and_is_in_no_report() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut dispatcher = dispatcher(server.endpoint(&[]));
+    produce(&mut dispatcher, "a", GivenId::None);
+    assert!(dispatcher.dispatch(b"b", &mut NeverInterrupted).unwrap().is_ok());
+    assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
+    assert_eq!(payloads(&server, "s"), ["a", "b"]);
+    dispatcher.close();
+    assert_eq!(dispatcher.dispatch(b"c", &mut NeverInterrupted).unwrap_err(), Error::Closed);
+}
