@@ -1,7 +1,9 @@
-"""The native half of headrace. Use `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` around it."""
+"""The native half of headrace; `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` are for use."""
 
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol, Self, final
+
+from typing_extensions import disjoint_base
 
 __all__ = ["OWN_CODES", "Dispatcher", "Endpoint", "Outcomes", "Report", "__version__", "debug_build"]
 
@@ -23,18 +25,17 @@ class _ArrowStream(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
+@disjoint_base
 class Dispatcher:
     def __new__(cls, endpoint: Endpoint, options: dict[str, object]) -> Self: ...
-    def produce(
-        self, payload: bytes | bytearray | memoryview | str, message_id: int | str | None = None
-    ) -> None:
+    def produce(self, payload: bytes | bytearray | memoryview | str, message_id: int | str | None = None) -> None:
         """Take one message, and wait for nothing but room in the window.
 
         Args:
             payload: Bytes-like, or a str that is sent as UTF-8. At most what the server takes (`proto-max-bulk-len`,
                 512 MiB by default): a longer one fails alone, permanent, `TOOLARGE`.
-            message_id: The caller's name for the message, which reports give back: a str of at most 16 KiB, or an int of
-                64 bits. Without one it is the message's ordinal since the last flush.
+            message_id: The caller's name for the message, which reports give back: a str of at most 16 KiB, or an int
+                of 64 bits. Without one it is the message's ordinal since the last flush.
 
         Raises:
             MessageError: The payload or the message ID is of another type or out of range.
@@ -59,33 +60,32 @@ class Dispatcher:
         A row that cannot be written (a null payload, no field at all) fails alone, as a permanent outcome.
 
         Args:
-            data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader is
-                read one record batch at a time. If it fails, the rows before are taken.
+            data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader
+                is read one record batch at a time. If it fails, the rows before are taken.
             payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
                 `"payload"`, unless `fields` or `json` is given. A null fails: `NULL_PAYLOAD`.
-            fields: Columns that become a field each, under their names. Typed values are written as text; a null is left
-                out; a row without any fails: `EMPTY`. Nested columns are refused.
-            json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A sequence
-                of names: these columns.
-            message_id: Column that names each row in reports: an integer type, or utf8 of at most 16 KiB. A null
-                means the ordinal.
+            fields: Columns that become a field each, under their names. Typed values are written as text; a null is
+                left out; a row without any fails: `EMPTY`. Nested columns are refused.
+            json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A
+                sequence of names: these columns.
+            message_id: Column that names each row in reports: an integer type, or utf8 of at most 16 KiB. A null means
+                the ordinal.
             stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
-            entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means `*`.
-                Anything else fails: `BAD_ENTRY_ID`.
+            entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
+                `*`. Anything else fails: `BAD_ENTRY_ID`.
 
         Raises:
             SchemaError: A column does not exist or has a type that cannot be written; nothing was sent.
             ReaderError: The reader failed.
             ClosedError: The dispatcher was closed.
             ConcurrentUseError: Another call is under way.
-            KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written no.
+            KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written
+                no.
         """
 
     def poll(self) -> Report: ...
     def flush(self, timeout: float | None = None) -> Report: ...
-    def dispatch(
-        self, payload: bytes | bytearray | memoryview | str
-    ) -> str | tuple[_Kind, str, str, _Written]: ...
+    def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str | tuple[_Kind, str, str, _Written]: ...
     def close(self) -> None: ...
     @property
     def unreported(self) -> int:
@@ -114,6 +114,7 @@ class Outcomes:
     def __arrow_c_schema__(self) -> object: ...
     def __len__(self) -> int: ...
 
+@disjoint_base
 class Endpoint:
     def __new__(
         cls,

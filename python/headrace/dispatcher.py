@@ -42,21 +42,21 @@ class Dispatcher(_headrace.Dispatcher):
     permanent or retryable, with a code, and with `written` telling whether it may be in the stream all the same. A
     message is never sent twice.
 
-    **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another try; the
-    next batch connects anew.
+    **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another
+    try; the next batch connects anew.
 
     **Threads and processes.** One caller at a time; another gets `ConcurrentUseError`. A forked child finds its
-    dispatcher empty: what was produced before the fork is the parent's. The GIL is released while a call waits and while
-    a record batch is encoded; Ctrl-C is noticed within 0.1 s.
+    dispatcher empty: what was produced before the fork is the parent's. The GIL is released while a call waits and
+    while a record batch is encoded; Ctrl-C is noticed within 0.1 s.
 
     Args:
         endpoint: Where and how entries are stored.
         window_max_entries: Messages in flight at most. Default 8,192; 1 and up.
-        window_max_bytes: Bytes in flight at most. Default 2 MiB; 65,536 and up. The message that passes it is still sent:
-            one is always in flight.
+        window_max_bytes: Bytes in flight at most. Default 2 MiB; 65,536 and up. The message that passes it is still
+            sent: one is always in flight.
         classify: Which error replies are permanent. `"spec"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
-            WRONGPASS and refused certificates. `"failover"`: the same without OOM and READONLY. `"strict"`: also DENIED,
-            NOPROTO, CROSSSLOT, unknown commands and argument errors.
+            WRONGPASS and refused certificates. `"failover"`: the same without OOM and READONLY. `"strict"`: also
+            DENIED, NOPROTO, CROSSSLOT, unknown commands and argument errors.
         error_overrides: Has the last word on single codes: `{"OOM": "retryable"}`.
         payload_field: Name of the field that holds the payload. Default `"payload"`.
         ts_field: Name of the field that holds the time of dispatch (`2026-04-14T12:00:00Z`, UTC). Default `"ts"`; None
@@ -71,7 +71,7 @@ class Dispatcher(_headrace.Dispatcher):
     _handed_out: list[tuple[weakref.ref[DeliveryReport], Unseen]]
     _dropped: Unseen | None
 
-    def __new__(
+    def __new__(  # noqa: D102, the class's docstring tells of the arguments
         cls,
         endpoint: Endpoint,
         *,
@@ -174,7 +174,9 @@ class Dispatcher(_headrace.Dispatcher):
         try:
             report = self.flush(FLUSH_AFTER_EXCEPTION)
         except BaseException as second:
-            error.add_note(f"headrace: the last flush failed as well: {second!r}; {self.unreported:,} messages have no outcome")
+            error.add_note(
+                f"headrace: the last flush failed as well: {second!r}; {self.unreported:,} messages have no outcome"
+            )
         else:
             error.add_note(f"headrace: flushed after this exception: {report!r}")
         finally:
@@ -186,7 +188,7 @@ class Dispatcher(_headrace.Dispatcher):
             return
         if self.unreported:
             warnings.warn(
-                f"{self.unreported:,} messages were dropped with a dispatcher that was neither flushed nor closed: {self!r}",
+                f"{self.unreported:,} messages were dropped with {self!r}, which was neither flushed nor closed",
                 ResourceWarning,
                 stacklevel=2,
                 source=self,

@@ -99,7 +99,7 @@ class DeliveryError(HeadraceError):
         return type(self), self.args, self.__dict__
 
 
-class ConnectionFailed(DeliveryError, ConnectionError):
+class ConnectionFailed(DeliveryError, ConnectionError):  # noqa: N818, as ConnectionError says what it is already
     """`Dispatcher.dispatch` could not reach the server, or lost it.
 
     `failures[0].written` says whether the message may be in the stream.

@@ -118,7 +118,8 @@ class DeliveryReport:
 
     def __repr__(self) -> str:
         failed = ", ".join(f"{code} {count:,}" for code, count in self.failed_by_code.items())
-        return f"<DeliveryReport: {self.delivered:,} delivered, {self._native.failed:,} failed{failed and f' ({failed})'}>"
+        codes = f" ({failed})" if failed else ""
+        return f"<DeliveryReport: {self.delivered:,} delivered, {self._native.failed:,} failed{codes}>"
 
     def __bool__(self) -> bool:
         # Without this an empty report would be false, and `if report:` would look as if it told of success.
@@ -149,7 +150,7 @@ class Unseen:
 
 
 def delivery_error(unseen: Iterable[Unseen], *, delivered: int = 0) -> DeliveryError:
-    """Make the error that tells of these failures, and of the messages that were delivered beside them if that is known."""
+    """Make the error that tells of these failures, and of `delivered` messages beside them."""
     reports = iter(unseen)
     total = next(reports)
     codes, failed, first = dict(total.failed_by_code), total.failed, total.first
@@ -163,6 +164,7 @@ def delivery_error(unseen: Iterable[Unseen], *, delivered: int = 0) -> DeliveryE
     of_all = f" of {failed + delivered:,}" if delivered else ""
     message = (
         f"{failed:,}{of_all} messages were not delivered ({counts}); "
-        f"the first, {example.message_id!r}: {example.code} ({example.kind}, written: {example.written}): {example.message}"
+        f"the first, {example.message_id!r}: {example.code} ({example.kind}, written: {example.written}): "
+        f"{example.message}"
     )
     return DeliveryError(message, failures=first, delivered=delivered, failed=failed, failed_by_code=codes)
