@@ -178,7 +178,11 @@ class Endpoint(_headrace.Endpoint):
             "tls_server_name": tls_server_name,
             **unknown,
         }
-        return super().__new__(cls, options)
+        try:
+            return super().__new__(cls, options)
+        finally:
+            # Tools that show the locals of a traceback must find no secret here.
+            del options, unknown, password, tls_cert, tls_key, tls_ca_cert
 
     @classmethod
     def from_url(cls, url: str, **options: Unpack[EndpointOptions]) -> Self:
@@ -197,7 +201,10 @@ class Endpoint(_headrace.Endpoint):
         Raises:
             ConfigError: As for `Endpoint`; or the URL is not of this form, or an option is given twice.
         """
-        return super().__new__(cls, dict(options), url=url)
+        try:
+            return super().__new__(cls, {**options}, url=url)
+        finally:
+            del options, url  # not for tracebacks with locals
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Self:
@@ -211,12 +218,18 @@ class Endpoint(_headrace.Endpoint):
             ConfigError: As for `Endpoint`.
             TypeError: `options` is no mapping.
         """
-        return super().__new__(cls, _checked(options))
+        try:
+            return super().__new__(cls, _checked(options))
+        finally:
+            del options  # not for tracebacks with locals
 
     @classmethod
     def _from_text(cls, options: Mapping[str, str], url: str | None = None) -> Self:
         """Build an endpoint from options that are all text (`"6379"`, `"true"`), as Spark hands them over."""
-        return super().__new__(cls, _checked(options), url=url, text=True)
+        try:
+            return super().__new__(cls, _checked(options), url=url, text=True)
+        finally:
+            del options, url  # not for tracebacks with locals
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), *self._state())
@@ -230,11 +243,17 @@ class Endpoint(_headrace.Endpoint):
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, object]:
-    if not isinstance(options, Mapping):
-        # Without its value: a JSON text may hold a password.
-        raise TypeError(f"options must be a mapping of names to values, got {type(options).__name__}")
-    return dict(options)
+    try:
+        if not isinstance(options, Mapping):
+            # Without its value: a JSON text may hold a password.
+            raise TypeError(f"options must be a mapping of names to values, got {type(options).__name__}")
+        return dict(options)
+    finally:
+        del options  # not for tracebacks with locals
 
 
 def _restore(cls: type[Endpoint], options: dict[str, object], inherited: dict[str, object]) -> Endpoint:
-    return _headrace.Endpoint.__new__(cls, options, inherited=inherited)
+    try:
+        return _headrace.Endpoint.__new__(cls, options, inherited=inherited)
+    finally:
+        del options  # not for tracebacks with locals

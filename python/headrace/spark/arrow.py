@@ -26,7 +26,7 @@ class Xadd:
 
     endpoint = Endpoint(host="redis", stream_key="order-events", password_env="REDIS_PASSWORD")
     outcomes = orders.mapInArrow(xadd(endpoint, payload="body", message_id="id"), xadd.schema)
-    outcomes.where("code is not null").show()
+    outcomes.groupBy("kind", "code").count().show()
     ```
 
     Each partition's record batches go straight to the native producer, over one connection per Python worker; rows are
@@ -35,9 +35,9 @@ class Xadd:
     at `code`.
 
     **One action.** Spark runs the function as often as it runs the plan: twice for two actions, for a sort or a
-    `repartitionByRange` downstream, and not for all rows under a `limit`. So run one action, without sort or limit
-    behind it, or cache the outcomes; take counts in the same pass with `DataFrame.observe` or `groupBy("code")`. A task
-    that Spark runs again writes its rows again: at least once.
+    `repartitionByRange` downstream, and not for all rows under a `limit`, which `show` and `head` have too. So run one
+    action, without sort or limit behind it, or save or cache the outcomes first; take counts in the same pass with
+    `DataFrame.observe` or `groupBy`. A task that Spark runs again writes its rows again: at least once.
 
     Args:
         endpoint: Where and how entries are stored. It travels to the executors: give `password_env` or `password_file`

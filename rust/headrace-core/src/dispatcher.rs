@@ -99,7 +99,8 @@ impl Dispatcher {
     }
 
     /// Resolves `layout` against `schema`: once for all record batches of that schema.
-    pub fn plan(&self, schema: &Schema, layout: &Layout) -> Result<RowPlan> {
+    pub fn plan(&mut self, schema: &Schema, layout: &Layout) -> Result<RowPlan> {
+        self.enter()?;
         RowPlan::new(schema, layout, &self.names.payload, self.names.ts.as_deref())
     }
 

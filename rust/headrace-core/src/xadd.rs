@@ -23,6 +23,7 @@ pub(crate) struct FieldNames {
 /// Everything of an XADD that does not change from message to message, as bytes.
 #[derive(Debug)]
 pub(crate) struct Template {
+    own_key: Box<[u8]>,
     /// `XADD` and nothing else: what stands before a row's own stream key.
     name: Vec<u8>,
     /// `XADD key`, for the endpoint's stream key.
@@ -69,6 +70,7 @@ impl Template {
         });
         let trims = TrimSchedule::new(if trim_arguments == 0 { 0 } else { endpoint.trim_every() });
         let mut template = Self {
+            own_key: endpoint.stream_key().into(),
             name,
             name_and_key,
             options,
@@ -123,6 +125,8 @@ impl Template {
         stream_key: Option<&[u8]>,
         entry_id: Option<&[u8]>,
     ) {
+        // A row that names the endpoint's own key is counted with those that name none.
+        let stream_key = stream_key.filter(|key| *key != &*self.own_key);
         let trim = usize::from(self.trims.is_due(stream_key));
         write_array_header(out, self.arguments[trim] + 2 * fields);
         match stream_key {

@@ -10,17 +10,19 @@ use crate::errors::raise;
 
 /// A reader over whatever record batches `data` holds.
 pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
-    let has_capsule = data.hasattr("__arrow_c_array__")? || data.hasattr("__arrow_c_stream__")?;
-    if !has_capsule {
-        let name = data.get_type().qualname()?;
-        return Err(raise(
-            "SchemaError",
-            format!(
-                "data must be an Arrow record batch, table or reader (an object with __arrow_c_array__ or __arrow_c_stream__): got {name}"
-            ),
-        ));
+    const WANTED: &str = "data must be an Arrow record batch, table or reader";
+    if !data.hasattr("__arrow_c_array__")? && !data.hasattr("__arrow_c_stream__")? {
+        let message =
+            format!("{WANTED} (an object with __arrow_c_array__ or __arrow_c_stream__): got {}", type_name(data));
+        return Err(raise("SchemaError", message));
     }
-    data.extract::<AnyRecordBatch>()?.into_reader()
+    data.extract::<AnyRecordBatch>().and_then(AnyRecordBatch::into_reader).map_err(|cause| {
+        // An array or a column speaks the protocol as well, and has no columns.
+        let message = format!("{WANTED}: got {}, which cannot be read as one", type_name(data));
+        let error = raise("SchemaError", message);
+        error.set_cause(data.py(), Some(cause));
+        error
+    })
 }
 
 /// The layout that the keyword arguments of `produce_batch` ask for.
@@ -56,7 +58,8 @@ fn names(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     names.ok_or_else(|| {
         let shape =
             if argument == "json" { "True, False or a sequence of column names" } else { "a sequence of column names" };
-        raise("SchemaError", format!("{argument} must be {shape}: got {}", type_name(value)))
+        let got = value.repr().map_or_else(|_| type_name(value), |repr| repr.to_string());
+        raise("SchemaError", format!("{argument} must be {shape}: got {got}"))
     })
 }
 

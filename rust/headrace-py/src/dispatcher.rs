@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
-use headrace_core::{Dispatcher, DispatcherOptions, EntryId, GivenId};
+use headrace_core::{Dispatcher, DispatcherOptions, EntryId, Error, GivenId};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
@@ -84,7 +84,7 @@ impl PyDispatcher {
         let dispatcher = &mut *inner;
         without_gil(py, |signals| {
             for batch in reader {
-                let batch = batch.map_err(|error| headrace_core::Error::Reader { message: error.to_string() })?;
+                let batch = batch.map_err(|error| Error::Reader { message: error.to_string() })?;
                 dispatcher.produce_batch(&batch, &plan, signals)?;
             }
             Ok(())
@@ -100,12 +100,12 @@ impl PyDispatcher {
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PyReport> {
         let mut inner = self.lock()?;
-        let timeout = timeout
-            .map(|seconds| {
-                Duration::try_from_secs_f64(seconds)
-                    .map_err(|_| raise("ConfigError", format!("timeout must be seconds from 0 up: {seconds}")))
-            })
-            .transpose()?;
+        if let Some(seconds) = timeout.filter(|seconds| seconds.is_nan() || *seconds < 0.0) {
+            let message = format!("timeout must be a number of seconds of at least 0, got {seconds}");
+            return Err(to_py(&Error::config("timeout", message)));
+        }
+        // What is too long for a duration is for ever.
+        let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let dispatcher = &mut *inner;
         without_gil(py, |signals| dispatcher.flush(timeout, signals)).map(PyReport)
     }

@@ -157,7 +157,7 @@ fn explained(fault: Fault, address: &Address, timeout: Duration, stage: Stage, e
         let hint = if stage == Stage::Tls { "; a server that does not speak TLS here never answers" } else { "" };
         format!("cannot connect to {server} within {} s: {said}{hint}", timeout.as_secs_f64())
     } else if ended {
-        let first = matches!(stage, Stage::Auth | Stage::Client) && !encrypted;
+        let first = matches!(stage, Stage::Auth | Stage::Select | Stage::Client) && !encrypted;
         let hint = if first { "; a server that expects TLS here does so" } else { "" };
         format!("cannot connect to {server}: {said} {stage}{hint}")
     } else {

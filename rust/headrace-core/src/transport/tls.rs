@@ -181,7 +181,8 @@ fn certificate_fault(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer => "the server's certificate is from an unknown CA: see tls_ca_cert".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let held = if presented.is_empty() { "no names".to_owned() } else { presented.join(", ") };
+            let held = presented.iter().map(|name| bare_name(name)).collect::<Vec<_>>().join(", ");
+            let held = if held.is_empty() { "no names" } else { &held };
             format!("the server's certificate is not for {:?}: it holds {held}", expected.to_str())
         }
         CertificateError::ExpiredContext { not_after, .. } => {
@@ -196,6 +197,11 @@ fn certificate_fault(error: &CertificateError) -> String {
         CertificateError::Revoked => "the server's certificate was revoked".to_owned(),
         other => format!("the server's certificate is refused: {other}"),
     }
+}
+
+/// `localhost` of `DnsName("localhost")`, which is how rustls hands names over.
+fn bare_name(name: &str) -> &str {
+    name.split_once('(').map_or(name, |(_, name)| name.trim_end_matches(')').trim_matches('"'))
 }
 
 fn alert_fault(alert: AlertDescription) -> Fault {
@@ -247,9 +253,9 @@ mod tests {
             (
                 CertificateError::NotValidForNameContext {
                     expected: ServerName::try_from("db1").unwrap(),
-                    presented: vec!["a".to_owned(), "b".to_owned()],
+                    presented: vec!["DnsName(\"a\")".to_owned(), "IpAddress(127.0.0.1)".to_owned()],
                 },
-                "not for \"db1\": it holds a, b",
+                "not for \"db1\": it holds a, 127.0.0.1",
             ),
         ] {
             let fault = certificate(error);
