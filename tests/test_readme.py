@@ -1,0 +1,105 @@
+"""The README and docs/: each example runs as it is printed, each table says what the code does."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace import Dispatcher, Endpoint
+from headrace._headrace import OWN_CODES
+from headrace.server import LocalServer
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+OUTCOMES = (ROOT / "docs" / "outcomes.md").read_text()
+
+#: Every Python block, and the text block after it: what it prints.
+EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", README, re.DOTALL)
+
+
+def table(text: str, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head."""
+    section = text.split(f"\n{heading}", 1)[1]
+    lines = re.findall(r"^\|(.*)\|$", section.split("\n#", 1)[0], re.MULTILINE)
+    return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+
+
+def test_the_examples_are_found() -> None:
+    assert len(EXAMPLES) == README.count("```python") >= 4
+
+
+@pytest.mark.parametrize(("example", "prints"), EXAMPLES, ids=[str(n) for n in range(1, len(EXAMPLES) + 1)])
+def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, example: str, prints: str) -> None:
+    program = tmp_path / "example.py"
+    program.write_text(example)
+    environment = {**os.environ, "REDIS_URL": any_server.url, "HEADRACE_SERVER": str(any_server.executable)}
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    # Not stderr, where Spark has words of its own.
+    assert done.stdout.strip() == prints.strip()
+
+
+def test_the_table_of_the_endpoint() -> None:
+    rows = [[name.strip("`"), value, default] for name, value, default, _ in table(README, "### Of an endpoint")]
+    assert len(rows) > 20
+    assert rows == [[name, value, default] for name, value, default, _ in Endpoint._options_table()]
+
+
+def test_the_table_of_the_dispatcher() -> None:
+    def printed(default: object) -> str:
+        return "none" if default is None else f'"{default}"' if isinstance(default, str) else str(default)
+
+    parameters = inspect.signature(Dispatcher.__new__).parameters.values()
+    options = [(p.name, printed(p.default)) for p in parameters if p.kind is p.KEYWORD_ONLY]
+    assert len(options) > 5
+    assert [(name.strip("`"), default) for name, default, _ in table(README, "### Of a dispatcher")] == options
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert links
+    for link in links:
+        assert (ROOT / link).is_file(), link
+
+
+def test_every_code_of_ours_is_explained() -> None:
+    codes = [row[0].strip("`") for row in table(OUTCOMES, "## headrace's own codes")]
+    assert codes
+    assert codes == OWN_CODES
+
+
+def failures(endpoint: Endpoint, data: Any = None, **layout: Any) -> set[tuple[str, str, str]]:
+    with Dispatcher(endpoint) as dispatcher:
+        if data is None:
+            dispatcher.produce(b"x")
+        else:
+            dispatcher.produce_batch(data, **layout)
+        return {(failure.code, failure.kind, failure.written) for failure in dispatcher.flush().failed}
+
+
+def test_the_codes_come_as_they_are_explained(any_server: LocalServer, closed_port: int) -> None:
+    def here(**options: Any) -> Endpoint:
+        return Endpoint(**{"unix_socket": any_server.unix_socket, "stream_key": "events", **options})
+
+    Dispatcher(here(stream_key="there")).dispatch(b"x")
+    rows = pa.record_batch({"payload": [None, "b", "c"], "key": ["a", "", "a"], "id": ["*", "*", "x"]})
+    empty = pa.record_batch({"field": pa.array([None], pa.string())})
+    elsewhere = Endpoint(host="127.0.0.1", port=closed_port, stream_key="events")
+    seen = failures(here(nomkstream=True)) | failures(here(minid=10**15, stream_key="there")) | failures(elsewhere)
+    seen |= failures(here(password_env="HEADRACE_TEST_NO_SUCH_VARIABLE"))
+    seen |= failures(here(), rows, stream_key="key", entry_id="id") | failures(here(), empty, fields=["field"])
+    told = {(code.strip("`"), kind, written) for code, kind, written, _ in table(OUTCOMES, "## headrace's own codes")}
+    assert {code for code, _, _ in seen} == {
+        *("NOSTREAM", "TRIMMED", "CONNECT", "CONFIG"),
+        *("NULL_PAYLOAD", "BAD_STREAM_KEY", "BAD_ENTRY_ID", "EMPTY"),
+    }
+    assert seen <= told
