@@ -70,6 +70,7 @@ class Dispatcher(_headrace.Dispatcher):
     _process: int
     _handed_out: list[tuple[weakref.ref[DeliveryReport], Unseen]]
     _dropped: Unseen | None
+    _sweep_at: int
 
     def __new__(  # noqa: D102, the class's docstring tells of the arguments
         cls,
@@ -97,6 +98,7 @@ class Dispatcher(_headrace.Dispatcher):
         self._process = os.getpid()
         self._handed_out = []
         self._dropped = None
+        self._sweep_at = 16
         return self
 
     @property
@@ -154,9 +156,13 @@ class Dispatcher(_headrace.Dispatcher):
             return
         try:
             self.flush()
+        except BaseException as error:
+            error.add_note(f"headrace: closed with {self.unreported:,} messages that have no outcome in a report")
+            raise
         finally:
             super().close()
-        self._raise_unseen()
+        if unseen := self._take_unseen():
+            raise delivery_error(unseen)
 
     def __enter__(self) -> Self:
         return self
@@ -166,21 +172,25 @@ class Dispatcher(_headrace.Dispatcher):
     ) -> None:
         if error is None:
             self.close()
-        elif not self.closed:
+        else:
             self._close_after(error)
 
     def _close_after(self, error: BaseException) -> None:
-        """Close without hiding the exception that is under way."""
+        """Close without hiding the exception that is under way: what is to be said is added to it."""
         try:
-            report = self.flush(FLUSH_AFTER_EXCEPTION)
+            if self.closed:
+                return
+            try:
+                report = self.flush(FLUSH_AFTER_EXCEPTION)
+                error.add_note(f"headrace: flushed after this exception: {report!r}")
+            finally:
+                if self.unreported:
+                    error.add_note(f"headrace: {self.unreported:,} messages have no outcome in a report")
+                super().close()
         except BaseException as second:
-            error.add_note(
-                f"headrace: the last flush failed as well: {second!r}; {self.unreported:,} messages have no outcome"
-            )
-        else:
-            error.add_note(f"headrace: flushed after this exception: {report!r}")
-        finally:
-            super().close()
+            error.add_note(f"headrace: cannot flush after this exception: {second!r}")
+        if unseen := self._take_unseen():
+            error.add_note(f"headrace: nobody looked at these failures: {delivery_error(unseen)}")
 
     def __del__(self) -> None:
         # Without `_endpoint` the constructor did not get to its end.
@@ -203,17 +213,16 @@ class Dispatcher(_headrace.Dispatcher):
 
     def _hand_out(self, native: _headrace.Report) -> DeliveryReport:
         report = DeliveryReport(native)
-        self._sweep()
         if report._unseen is not None:
+            self._forget_parents()
             self._handed_out.append((weakref.ref(report), report._unseen))
+            if len(self._handed_out) >= self._sweep_at:
+                self._sweep()
         return report
 
     def _sweep(self) -> None:
         """Forget reports that were looked at; keep the counts of those that were dropped without a look."""
-        if self._process != os.getpid():
-            # What failed before the fork is the parent's to look at.
-            self._process = os.getpid()
-            self._handed_out, self._dropped = [], None
+        self._forget_parents()
         kept = []
         for reference, unseen in self._handed_out:
             if unseen.looked_at:
@@ -225,12 +234,20 @@ class Dispatcher(_headrace.Dispatcher):
             else:
                 self._dropped.absorb(unseen)
         self._handed_out = kept
+        # Whoever keeps many reports unread does not pay for all of them at each new one.
+        self._sweep_at = 2 * len(kept) + 16
 
-    def _raise_unseen(self) -> None:
+    def _take_unseen(self) -> list[Unseen]:
+        """Take the failures that nobody looked at."""
         self._sweep()
         unseen = [unseen for _, unseen in self._handed_out]
         if self._dropped is not None:
             unseen.insert(0, self._dropped)
         self._handed_out, self._dropped = [], None
-        if unseen:
-            raise delivery_error(unseen)
+        return unseen
+
+    def _forget_parents(self) -> None:
+        """What failed before a fork is the parent's to look at."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._handed_out, self._dropped = [], None

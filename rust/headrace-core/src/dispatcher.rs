@@ -19,6 +19,9 @@ use crate::xadd::FieldNames;
 
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
 
+/// Rows that are encoded without asking the watch: bad ones need no room in the window, and so no wait.
+const WATCH_ROWS: usize = 1024;
+
 /// The caller's name for one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GivenId<'a> {
@@ -81,6 +84,9 @@ impl Dispatcher {
     /// Takes one message. Waits for nothing, so ask [`has_room`](Self::has_room) before.
     #[inline]
     pub fn produce(&mut self, payload: &[u8], id: GivenId<'_>) -> Result<()> {
+        if self.closed {
+            return Err(Error::Closed);
+        }
         match id {
             GivenId::None => self.pipeline.recorder.push_ordinals(1),
             GivenId::Int(id) => self.pipeline.recorder.push_int(id),
@@ -121,8 +127,9 @@ impl Dispatcher {
         self.unreported += count as u64;
         let mut now = SystemTime::now();
         for row in 0..count {
-            if !self.pipeline.has_room() {
-                if let Err(error) = self.pipeline.make_room(watch) {
+            let checked = if row % WATCH_ROWS == 0 { self.pipeline.check(Instant::now(), watch) } else { Ok(()) };
+            if checked.is_err() || !self.pipeline.has_room() {
+                if let Err(error) = checked.and_then(|()| self.pipeline.make_room(watch)) {
                     let fault = Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent");
                     self.pipeline.push_fault(&fault, (count - row) as u64);
                     return Err(error);
@@ -140,9 +147,12 @@ impl Dispatcher {
     }
 
     /// A report of what was answered since the last report. Never waits.
-    pub fn poll(&mut self) -> Result<DeliveryReport> {
+    pub fn poll(&mut self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
         self.pipeline.poll();
+        if watch.interrupted() {
+            return Err(Error::Interrupted);
+        }
         Ok(self.report(false))
     }
 
@@ -154,6 +164,10 @@ impl Dispatcher {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.pipeline.drain(deadline, watch)?;
+        // An interrupt that comes from now on would take the report with it; until now it stays here.
+        if watch.interrupted() {
+            return Err(Error::Interrupted);
+        }
         self.pipeline.lift();
         Ok(self.report(true))
     }
@@ -161,6 +175,8 @@ impl Dispatcher {
     /// Sends one message behind all others, and waits for its outcome, which is in no report.
     pub fn dispatch(&mut self, payload: &[u8], watch: &mut dyn Watch) -> Result<std::result::Result<EntryId, Failure>> {
         self.enter()?;
+        // It is a batch of its own, so it may connect anew.
+        self.pipeline.lift();
         let outcome = self.pipeline.call(payload, SystemTime::now(), watch);
         if self.unreported == 0 {
             self.pipeline.lift();

@@ -235,6 +235,8 @@ impl Fault {
         let first_word = line.split(' ').next().unwrap_or_default();
         let is_code = (1..=MAX_CODE).contains(&first_word.len())
             && first_word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        // Ours say what happened here; a server cannot.
+        let is_code = is_code && !code::ALL.contains(&first_word);
         let code = if is_code { Cow::Owned(first_word.to_owned()) } else { Cow::Borrowed("ERR") };
         let text =
             REPLY_TEXTS.iter().find(|(start, _)| line.starts_with(start)).map_or(ReplyText::Other, |(_, text)| *text);

@@ -17,10 +17,12 @@ use crate::transport::{ConnectError, Watch, connect};
 use crate::window::{Limits, Owner, Unanswered, Window};
 use crate::xadd::{FieldNames, Template};
 
-use link::{Break, Connection, Link, TOO_EARLY, protocol_fault, trimmed_fault};
+use link::{Break, Connection, Link, protocol_fault, trimmed_fault};
 
 /// Encoded bytes go out when there are this many: large writes cost less, most of all under TLS.
 const CHUNK: usize = 64 * 1024;
+/// What buffers keep: one large message must not hold its memory for ever.
+const KEPT_CAPACITY: usize = 4 * CHUNK;
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
@@ -137,6 +139,8 @@ impl Pipeline {
             rows.write_fields(row, out, &mut scratch);
             template.write_end(out);
         });
+        scratch.clear();
+        scratch.shrink_to(KEPT_CAPACITY);
         self.scratch = scratch;
     }
 
@@ -169,9 +173,6 @@ impl Pipeline {
         now: SystemTime,
         watch: &mut dyn Watch,
     ) -> Result<std::result::Result<EntryId, Failure>> {
-        if self.window.is_empty() {
-            self.lift();
-        }
         self.make_room(watch)?;
         if let Some(failure) = self.down() {
             return Ok(Err((**failure).clone()));
@@ -224,18 +225,31 @@ impl Pipeline {
         }
     }
 
+    /// Asks the watch, if that was long ago.
+    pub(crate) fn check(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
+        if now.saturating_duration_since(self.watched) < WATCH_EVERY {
+            return Ok(());
+        }
+        self.watched = now;
+        if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
     fn drive(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let started = Instant::now();
         let mut renewed = false;
         while !self.reached(goal) {
             let now = Instant::now();
-            if now - self.watched >= WATCH_EVERY {
-                self.watched = now;
-                if watch.interrupted() {
-                    return Err(Error::Interrupted);
-                }
-            }
+            self.check(now, watch)?;
             if deadline.is_some_and(|deadline| deadline <= now) {
+                // Replies that are here already count.
+                match self.receive() {
+                    Ok(_) if self.reached(goal) => continue,
+                    Ok(_) => {}
+                    Err(broken) => {
+                        self.break_link(&broken);
+                        continue;
+                    }
+                }
                 self.abort(Fault::new(
                     code::TIMEOUT,
                     format!("no reply from {} before flush timed out", self.endpoint),
@@ -248,7 +262,7 @@ impl Pipeline {
                 Link::Closed => self.open(deadline, watch)?,
                 Link::Open(connection) => {
                     if connection.needs_ping(&self.window) {
-                        match connection.ping(watch) {
+                        match connection.ping(deadline, watch) {
                             Ok(()) => {}
                             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
                             Err(ConnectError::Fault(fault)) => self.break_or_renew(&fault.into(), &mut renewed),
@@ -347,8 +361,7 @@ impl Pipeline {
         if self.taken == self.out.len() {
             self.out.clear();
             self.taken = 0;
-            // One large message must not hold its memory for ever.
-            self.out.shrink_to(4 * CHUNK);
+            self.out.shrink_to(KEPT_CAPACITY);
         } else if self.taken >= CHUNK && self.taken >= self.out.len() - self.taken {
             // Only once the rest is the smaller part: a message of many megabytes is not moved for each chunk of it.
             self.out.drain(..self.taken);
@@ -366,39 +379,32 @@ impl Pipeline {
                 Ok(None) => return Ok(()),
                 Err(violation) => return Err(protocol_fault(violation.0).into()),
             };
-            let whole = self.window.first_is_whole();
-            let Some(owner) = self.window.answer() else {
+            let Some((owner, whole)) = self.window.answer() else {
                 return Err(protocol_fault("a reply to nothing that was sent").into());
             };
             connection.proven = true;
+            // What is left of a message that was answered too early must not go out: a server would read it as commands.
+            let mut ends = None;
             let outcome = match reply {
-                Reply::Error(line) => {
-                    let mut fault = Fault::from_reply(line);
-                    if fault.text == ReplyText::ProtocolError {
-                        fault.code = code::TOOLARGE.into();
-                    } else if !whole {
-                        fault = protocol_fault(TOO_EARLY);
-                    }
-                    let written = if fault.code == code::PROTOCOL { Written::Unknown } else { Written::No };
-                    Err((fault, written))
-                }
-                Reply::Id(_) | Reply::Nil if !whole => Err((protocol_fault(TOO_EARLY), Written::Unknown)),
-                Reply::Id(id) => match self.min_id {
+                Reply::Id(id) if whole => match self.min_id {
                     Some(min_id) if id < min_id => Err((trimmed_fault(id, min_id), Written::Unknown)),
                     Some(_) | None => Ok(id),
                 },
-                Reply::Nil => Err((
-                    Fault::new(code::NOSTREAM, "the stream does not exist, and nomkstream forbids to create it"),
-                    Written::No,
-                )),
-            };
-            let ends = match &outcome {
-                Err((fault, _)) if fault.code == code::PROTOCOL => Some(Break::from(fault.clone())),
-                Err((fault, _)) if fault.code == code::TOOLARGE => Some(Break {
-                    fault: Fault::new(code::RESET, "the server closed the connection over a message before this one"),
-                    may_be_written: false,
-                }),
-                Err(_) | Ok(_) => None,
+                Reply::Nil if whole && self.endpoint.nomkstream() => {
+                    let message = "the stream does not exist, and nomkstream forbids to create it";
+                    Err((Fault::new(code::NOSTREAM, message), Written::No))
+                }
+                Reply::Error(line) if Fault::from_reply(line).text == ReplyText::ProtocolError => {
+                    let message = "the server closed the connection over a message before this one";
+                    ends = Some(Break { fault: Fault::new(code::RESET, message), may_be_written: false });
+                    Err((Fault { code: code::TOOLARGE.into(), ..Fault::from_reply(line) }, Written::No))
+                }
+                Reply::Error(line) if whole => Err((Fault::from_reply(line), Written::No)),
+                Reply::Id(_) | Reply::Nil | Reply::Error(_) => {
+                    let fault = protocol_fault(if whole { "nil without NOMKSTREAM" } else { "a reply too early" });
+                    ends = Some(fault.clone().into());
+                    Err((fault, Written::Unknown))
+                }
             };
             let outcome = outcome.map_err(|(fault, written)| self.classifier.failure(&fault, written));
             match owner {
@@ -443,10 +449,10 @@ impl Pipeline {
         }
     }
 
-    /// Replaces a connection that ended while nothing was owed: its messages go out on the next one, none is in doubt.
+    /// Replaces a connection that ended between messages: those that wait go out on the next one, none is in doubt.
     fn break_or_renew(&mut self, broken: &Break, renewed: &mut bool) {
         let proven = matches!(&self.link, Link::Open(connection) if connection.proven);
-        if self.window.is_owed() || !proven || *renewed {
+        if !self.window.is_between_messages() || !proven || *renewed {
             self.break_link(broken);
             return;
         }
@@ -477,6 +483,7 @@ impl Pipeline {
             }
         }
         self.out.clear();
+        self.out.shrink_to(KEPT_CAPACITY);
         self.taken = 0;
     }
 }

@@ -79,12 +79,10 @@ impl Window {
         self.handed > self.front
     }
 
-    /// Whether the transport has all bytes of the first message.
-    pub(crate) fn first_is_whole(&self) -> bool {
-        match self.slots.front() {
-            Some(Slot::Encoded { end, .. }) => self.handed >= *end,
-            Some(Slot::Settled { .. }) | None => false,
-        }
+    /// Whether the transport was given whole messages only, and all of those are answered: what follows may then go out
+    /// on another connection. Behind an answer that came too early the rest of a message is left.
+    pub(crate) fn is_between_messages(&self) -> bool {
+        self.handed == self.front
     }
 
     /// Adds a message of `length` encoded bytes.
@@ -113,23 +111,22 @@ impl Window {
         debug_assert!(self.handed <= self.encoded, "handed over more than was encoded");
     }
 
-    /// Takes the first message out, because its reply is here. `None`: nothing was owed, so the reply is a surplus.
+    /// Takes the first message out, because its reply is here; says whether the transport has all bytes of it.
+    /// `None`: nothing was owed, so the reply is a surplus.
     #[inline]
-    pub(crate) fn answer(&mut self) -> Option<Owner> {
+    pub(crate) fn answer(&mut self) -> Option<(Owner, bool)> {
         if !self.is_owed() {
             return None;
         }
-        match self.slots.pop_front()? {
-            Slot::Encoded { end, owner } => {
-                self.front = end;
-                self.encoded_slots -= 1;
-                Some(owner)
-            }
-            settled @ Slot::Settled { .. } => {
-                self.slots.push_front(settled);
-                None
-            }
-        }
+        // While something is owed, its message is in front: failures there were told before.
+        let (end, owner) = match self.slots.front()? {
+            Slot::Encoded { end, owner } => (*end, *owner),
+            Slot::Settled { .. } => return None,
+        };
+        self.slots.pop_front();
+        self.front = end;
+        self.encoded_slots -= 1;
+        Some((owner, self.handed >= end))
     }
 
     /// Takes out messages at the front that had failed before they were encoded: their turn has come.
@@ -192,7 +189,7 @@ mod tests {
         window.push(1_000, Owner::Report);
         assert!(!window.has_room(limits), "bytes");
         window.hand_over(1_000);
-        assert_eq!(window.answer(), Some(Owner::Report));
+        assert_eq!(window.answer(), Some((Owner::Report, true)));
         window.push(1, Owner::Report);
         assert!(window.has_room(limits));
         window.push(1, Owner::Report);
@@ -222,8 +219,8 @@ mod tests {
         window.push(10, Owner::Report);
         assert_eq!(window.answer(), None);
         window.hand_over(1);
-        assert!(!window.first_is_whole());
-        assert_eq!(window.answer(), Some(Owner::Report), "an error may come before the last byte is out");
+        assert_eq!(window.answer(), Some((Owner::Report, false)), "an error may come before the last byte is out");
+        assert!(!window.is_between_messages(), "the rest of the message is still to come");
     }
 
     proptest! {

@@ -150,3 +150,37 @@ fn a_message_of_its_own_waits_behind_the_others_and_is_in_no_report() {
     dispatcher.close();
     assert_eq!(dispatcher.dispatch(b"c", &mut NeverInterrupted).unwrap_err(), Error::Closed);
 }
+
+#[test]
+fn what_is_left_of_a_message_that_is_too_large_is_never_sent_on_the_next_connection() {
+    let Some(server) = Server::start(&["--proto-max-bulk-len", "1mb"]) else { return };
+    let mut dispatcher = dispatcher(server.endpoint(&[]));
+    produce(&mut dispatcher, "first", GivenId::None);
+    produce(&mut dispatcher, &"\r\nSET pwned 1\r\n".repeat(1_000_000), GivenId::None);
+    produce(&mut dispatcher, "last", GivenId::None);
+    let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    assert_eq!(report.delivered(), 1);
+    let failures: Vec<_> = report.failures().map(|f| (f.failure.code.to_string(), f.failure.written)).collect();
+    assert_eq!(failures, [("TOOLARGE".to_owned(), Written::No), ("RESET".to_owned(), Written::No)]);
+    produce(&mut dispatcher, "next", GivenId::None);
+    assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
+    let pwned: Option<String> = redis::cmd("GET").arg("pwned").query(&mut server.client().unwrap()).unwrap();
+    assert_eq!(pwned, None);
+    assert_eq!(payloads(&server, "s"), ["first", "next"]);
+}
+
+#[test]
+fn replies_that_are_here_count_although_the_time_is_over() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut dispatcher = dispatcher(server.endpoint(&[]));
+    produce(&mut dispatcher, "a", GivenId::None);
+    dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    produce(&mut dispatcher, "b", GivenId::None);
+    // Sends without receiving: the reply is in the socket by the time the server tells of the second entry.
+    assert_eq!(dispatcher.poll(&mut NeverInterrupted).unwrap().delivered(), 0);
+    let started = Instant::now();
+    while payloads(&server, "s").len() < 2 {
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+    assert_eq!(dispatcher.flush(Some(Duration::ZERO), &mut NeverInterrupted).unwrap().delivered(), 1);
+}

@@ -20,6 +20,8 @@ use crate::signals::without_gil;
 #[pyclass(frozen, subclass, name = "Dispatcher", module = "headrace._headrace")]
 pub(crate) struct PyDispatcher {
     inner: Mutex<Dispatcher>,
+    /// The process that made it: a fork may copy the lock while another thread holds it.
+    process: u32,
 }
 
 impl PyDispatcher {
@@ -27,6 +29,10 @@ impl PyDispatcher {
     fn lock(&self) -> PyResult<MutexGuard<'_, Dispatcher>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
+            Err(TryLockError::WouldBlock) if self.is_stuck() => Err(raise(
+                "ConcurrentUseError",
+                "the process was forked while a thread used the dispatcher: make a new one in the child",
+            )),
             Err(TryLockError::WouldBlock) => Err(raise(
                 "ConcurrentUseError",
                 "the dispatcher is in use by another call: it takes one caller at a time; make one per thread",
@@ -36,6 +42,11 @@ impl PyDispatcher {
             }
         }
     }
+
+    /// Whether the lock is a copy that nobody will ever open: a fork made it while another thread was in a call.
+    fn is_stuck(&self) -> bool {
+        self.process != std::process::id() && self.inner.try_lock().is_err()
+    }
 }
 
 #[pymethods]
@@ -43,7 +54,8 @@ impl PyDispatcher {
     #[new]
     fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let options = DispatcherOptions::new(option_values(options)?, Form::Typed).map_err(|e| to_py(&e))?;
-        Ok(Self { inner: Mutex::new(Dispatcher::new(endpoint.get().0.clone(), options)) })
+        let inner = Mutex::new(Dispatcher::new(endpoint.get().0.clone(), options));
+        Ok(Self { inner, process: std::process::id() })
     }
 
     #[pyo3(signature = (payload, message_id = None))]
@@ -94,7 +106,7 @@ impl PyDispatcher {
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
         let mut inner = self.lock()?;
         let dispatcher = &mut *inner;
-        without_gil(py, |_| dispatcher.poll()).map(PyReport)
+        without_gil(py, |signals| dispatcher.poll(signals)).map(PyReport)
     }
 
     #[pyo3(signature = (timeout = None))]
@@ -130,12 +142,12 @@ impl PyDispatcher {
     /// Messages whose outcome no report has told yet.
     #[getter]
     fn unreported(&self) -> PyResult<u64> {
-        Ok(self.lock()?.unreported())
+        if self.is_stuck() { Ok(0) } else { Ok(self.lock()?.unreported()) }
     }
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(self.lock()?.is_closed())
+        if self.is_stuck() { Ok(true) } else { Ok(self.lock()?.is_closed()) }
     }
 }
 
@@ -160,7 +172,9 @@ fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<GivenId<'a>> {
     }
     if id.is_instance_of::<PyInt>() && !id.is_instance_of::<PyBool>() {
         return id.extract().map(GivenId::Int).map_err(|_| {
-            raise("MessageError", format!("an int message ID must fit 64 bits (-2**63 to 2**63-1): {id}"))
+            // Python refuses to print ints of thousands of digits.
+            let value = id.str().map_or_else(|_| "a larger one".to_owned(), |text| text.to_string());
+            raise("MessageError", format!("an int message ID must fit 64 bits (-2**63 to 2**63-1): {value}"))
         });
     }
     Err(raise("MessageError", format!("a message ID must be a str or an int: got {}", type_name(id))))

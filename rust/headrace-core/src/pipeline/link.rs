@@ -43,8 +43,9 @@ impl Connection {
     }
 
     /// Any reply will do: a user without the right to PING is on a live connection as well.
-    pub(super) fn ping(&mut self, watch: &mut dyn Watch) -> Result<(), ConnectError> {
-        transport::ping(&mut self.transport, Instant::now() + self.command_timeout, watch)?;
+    pub(super) fn ping(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<(), ConnectError> {
+        let silent_until = Instant::now() + self.command_timeout;
+        transport::ping(&mut self.transport, deadline.map_or(silent_until, |end| end.min(silent_until)), watch)?;
         self.used = Instant::now();
         Ok(())
     }
@@ -61,8 +62,6 @@ impl From<Fault> for Break {
         Self { fault, may_be_written: true }
     }
 }
-
-pub(super) const TOO_EARLY: &str = "a reply to a message that was not sent whole";
 
 pub(super) fn protocol_fault(what: &str) -> Fault {
     Fault::new(code::PROTOCOL, format!("the server sent {what}; the connection was replaced"))

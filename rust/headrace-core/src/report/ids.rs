@@ -1,5 +1,4 @@
-//! Message IDs in the order of the messages: ordinals take no memory, integers eight bytes, Arrow columns stay where
-//! they are.
+//! Message IDs in the order of the messages: ordinals take no memory, integers eight bytes.
 
 use crate::rows::{Id, IdColumn};
 

@@ -11,8 +11,8 @@ use crate::error::Failure;
 use crate::reply::EntryId;
 use crate::rows::IdColumn;
 
-/// Different sentences that one report keeps. A server's errors are few; only one that makes them up passes this, and
-/// must not fill the memory.
+/// Different sentences that one report keeps, and half of the different failures: past those, codes become `ERR`. A
+/// server's errors are few; only one that makes them up passes this, and must not fill the memory.
 const MAX_SENTENCES: usize = 1024;
 /// What stands in place of the sentences past [`MAX_SENTENCES`].
 const NOT_KEPT: &str = "(not kept: this report holds over a thousand different errors)";
@@ -87,6 +87,13 @@ impl FailureTable {
     fn index(&mut self, failure: &Failure) -> u32 {
         if let Some(index) = self.index.get(failure) {
             return *index;
+        }
+        if self.list.len() >= 2 * MAX_SENTENCES && failure.code != "ERR" {
+            return self.index(&Failure {
+                code: Cow::Borrowed("ERR"),
+                message: NOT_KEPT.to_owned(),
+                ..failure.clone()
+            });
         }
         if self.list.len() >= MAX_SENTENCES && failure.message != NOT_KEPT {
             return self.index(&Failure { message: NOT_KEPT.to_owned(), ..failure.clone() });
@@ -235,5 +242,13 @@ mod tests {
         let report = recorder.take(true);
         assert!(report.data.failures.len() <= MAX_SENTENCES + 2);
         assert_eq!(report.failed_by_code(), BTreeMap::from([("ERR".into(), 5_000), ("OOM".into(), 5_000)]));
+
+        recorder.push_ordinals(10_000);
+        for n in 0..10_000 {
+            recorder.failed(&failure(&format!("CODE{n}"), "m"), 1);
+        }
+        let report = recorder.take(true);
+        assert_eq!((report.failed(), report.failures().count()), (10_000, 10_000));
+        assert!(report.data.failures.len() <= 2 * MAX_SENTENCES + 1);
     }
 }

@@ -1,14 +1,20 @@
-//! The message IDs of a record batch.
+//! The message IDs of a record batch, copied out of it.
+//!
+//! Reports outlive the record batch, and data that came over Arrow's C interface is freed only as a whole: a shared column
+//! of IDs would keep every payload beside it in memory.
 
+use arrow_array::builder::LargeStringBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use arrow_array::{
-    Array, ArrayRef, Int8Array, Int16Array, Int32Array, Int64Array, LargeStringArray, StringArray, StringViewArray,
-    UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+use arrow_array::types::{
+    ArrowPrimitiveType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use arrow_array::{Array, ArrayRef, Int64Array, LargeStringArray, OffsetSizeTrait, UInt64Array};
 use arrow_schema::DataType;
 
 use crate::{Error, Result};
+
+/// The longest message ID in bytes: reports keep them.
+pub const MAX_MESSAGE_ID: usize = 16 * 1024;
 
 /// The types a column of message IDs may have, for errors.
 const SUPPORTED: &str = "int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view";
@@ -24,7 +30,7 @@ pub enum Id<'a> {
     Text(&'a str),
 }
 
-/// A column of message IDs. It shares the memory of the array, so that a clone or a slice costs a few words.
+/// The message IDs of consecutive rows. A clone or a slice costs a few words.
 #[derive(Debug, Clone)]
 pub struct IdColumn(Ids);
 
@@ -32,88 +38,48 @@ pub struct IdColumn(Ids);
 enum Ids {
     /// This many rows without a message ID.
     Null(usize),
-    I8(Int8Array),
-    I16(Int16Array),
-    I32(Int32Array),
-    I64(Int64Array),
-    U8(UInt8Array),
-    U16(UInt16Array),
-    U32(UInt32Array),
-    U64(UInt64Array),
-    Utf8(StringArray),
-    LargeUtf8(LargeStringArray),
-    Utf8View(StringViewArray),
+    Int(Int64Array),
+    UInt(UInt64Array),
+    Text(LargeStringArray),
 }
-
-/// Evaluates `$body` with `$array` bound to the array, whatever its type.
-macro_rules! with_array {
-    ($ids:expr, $array:ident => $body:expr, $length:ident => $null:expr) => {
-        match $ids {
-            Ids::Null($length) => $null,
-            Ids::I8($array) => $body,
-            Ids::I16($array) => $body,
-            Ids::I32($array) => $body,
-            Ids::I64($array) => $body,
-            Ids::U8($array) => $body,
-            Ids::U16($array) => $body,
-            Ids::U32($array) => $body,
-            Ids::U64($array) => $body,
-            Ids::Utf8($array) => $body,
-            Ids::LargeUtf8($array) => $body,
-            Ids::Utf8View($array) => $body,
-        }
-    };
-}
-
-/// The longest message ID in bytes: reports keep them.
-pub const MAX_MESSAGE_ID: usize = 16 * 1024;
 
 impl IdColumn {
-    /// Refuses an array of a type that is not one for message IDs. `column` is its name, for the error.
-    #[allow(clippy::needless_pass_by_value)] // the caller gives it away: what is kept shares its memory
+    /// Copies the IDs out of `array`. Refuses a type that is not one for message IDs, and texts that are too long or no
+    /// UTF-8. `column` is the array's name, for the error.
+    #[allow(clippy::needless_pass_by_value)] // the caller gives it away
     pub fn new(array: ArrayRef, column: &str) -> Result<Self> {
-        check_type(array.data_type(), column)?;
-        let ids = match array.data_type() {
-            DataType::Null => Some(Ids::Null(array.len())),
-            DataType::Int8 => array.as_primitive_opt::<Int8Type>().cloned().map(Ids::I8),
-            DataType::Int16 => array.as_primitive_opt::<Int16Type>().cloned().map(Ids::I16),
-            DataType::Int32 => array.as_primitive_opt::<Int32Type>().cloned().map(Ids::I32),
-            DataType::Int64 => array.as_primitive_opt::<Int64Type>().cloned().map(Ids::I64),
-            DataType::UInt8 => array.as_primitive_opt::<UInt8Type>().cloned().map(Ids::U8),
-            DataType::UInt16 => array.as_primitive_opt::<UInt16Type>().cloned().map(Ids::U16),
-            DataType::UInt32 => array.as_primitive_opt::<UInt32Type>().cloned().map(Ids::U32),
-            DataType::UInt64 => array.as_primitive_opt::<UInt64Type>().cloned().map(Ids::U64),
-            DataType::Utf8 => array.as_string_opt().cloned().map(Ids::Utf8),
-            DataType::LargeUtf8 => array.as_string_opt().cloned().map(Ids::LargeUtf8),
-            DataType::Utf8View => array.as_string_view_opt().cloned().map(Ids::Utf8View),
-            _ => None,
+        let texts = match array.data_type() {
+            DataType::Null => return Ok(Self(Ids::Null(array.len()))),
+            DataType::Int8 => return Ok(Self(Ids::Int(widened::<Int8Type>(&array)))),
+            DataType::Int16 => return Ok(Self(Ids::Int(widened::<Int16Type>(&array)))),
+            DataType::Int32 => return Ok(Self(Ids::Int(widened::<Int32Type>(&array)))),
+            DataType::Int64 => return Ok(Self(Ids::Int(widened::<Int64Type>(&array)))),
+            DataType::UInt8 => return Ok(Self(Ids::UInt(widened_unsigned::<UInt8Type>(&array)))),
+            DataType::UInt16 => return Ok(Self(Ids::UInt(widened_unsigned::<UInt16Type>(&array)))),
+            DataType::UInt32 => return Ok(Self(Ids::UInt(widened_unsigned::<UInt32Type>(&array)))),
+            DataType::UInt64 => return Ok(Self(Ids::UInt(widened_unsigned::<UInt64Type>(&array)))),
+            DataType::Utf8 => copied(array.len(), rows_of::<i32>(&array)),
+            DataType::LargeUtf8 => copied(array.len(), rows_of::<i64>(&array)),
+            DataType::Utf8View => {
+                let views = array.as_string_view().clone().to_binary_view();
+                copied(array.len(), (0..views.len()).map(|row| views.is_valid(row).then(|| views.value(row))))
+            }
+            other => return Err(unsupported(other, column)),
         };
-        let ids = ids.map(Self).ok_or_else(|| unsupported(array.data_type(), column))?;
-        match ids.too_long() {
-            None => Ok(ids),
-            Some((row, length)) => Err(Error::schema(format!(
-                "column {column:?} holds message IDs of more than {MAX_MESSAGE_ID} bytes: {length} in row {row}"
-            ))),
+        match texts {
+            Ok(texts) => Ok(Self(Ids::Text(texts))),
+            Err((row, what)) => Err(Error::schema(format!("column {column:?} holds a message ID {what} in row {row}"))),
         }
-    }
-
-    /// The first row whose text is longer than [`MAX_MESSAGE_ID`], and its length.
-    fn too_long(&self) -> Option<(usize, usize)> {
-        let length_of = |row| match &self.0 {
-            Ids::Utf8(array) => usize::try_from(array.value_length(row)).ok(),
-            Ids::LargeUtf8(array) => usize::try_from(array.value_length(row)).ok(),
-            Ids::Utf8View(array) => array.views().get(row).map(|view| *view as u32 as usize),
-            _ => None,
-        };
-        if !matches!(self.0, Ids::Utf8(_) | Ids::LargeUtf8(_) | Ids::Utf8View(_)) {
-            return None;
-        }
-        (0..self.len()).find_map(|row| Some((row, length_of(row).filter(|length| *length > MAX_MESSAGE_ID)?)))
     }
 
     /// The number of rows.
     pub fn len(&self) -> usize {
-        with_array!(&self.0, array => array.len(), length => *length)
+        match &self.0 {
+            Ids::Null(length) => *length,
+            Ids::Int(array) => array.len(),
+            Ids::UInt(array) => array.len(),
+            Ids::Text(array) => array.len(),
+        }
     }
 
     /// Whether there is no row.
@@ -128,40 +94,59 @@ impl IdColumn {
         let length = length.min(self.len() - offset);
         Self(match &self.0 {
             Ids::Null(_) => Ids::Null(length),
-            Ids::I8(array) => Ids::I8(array.slice(offset, length)),
-            Ids::I16(array) => Ids::I16(array.slice(offset, length)),
-            Ids::I32(array) => Ids::I32(array.slice(offset, length)),
-            Ids::I64(array) => Ids::I64(array.slice(offset, length)),
-            Ids::U8(array) => Ids::U8(array.slice(offset, length)),
-            Ids::U16(array) => Ids::U16(array.slice(offset, length)),
-            Ids::U32(array) => Ids::U32(array.slice(offset, length)),
-            Ids::U64(array) => Ids::U64(array.slice(offset, length)),
-            Ids::Utf8(array) => Ids::Utf8(array.slice(offset, length)),
-            Ids::LargeUtf8(array) => Ids::LargeUtf8(array.slice(offset, length)),
-            Ids::Utf8View(array) => Ids::Utf8View(array.slice(offset, length)),
+            Ids::Int(array) => Ids::Int(array.slice(offset, length)),
+            Ids::UInt(array) => Ids::UInt(array.slice(offset, length)),
+            Ids::Text(array) => Ids::Text(array.slice(offset, length)),
         })
     }
 
     /// The message ID of a row; `None` if it is null, or if there is no such row.
     pub fn get(&self, row: usize) -> Option<Id<'_>> {
-        if row >= self.len() || with_array!(&self.0, array => array.is_null(row), _length => true) {
-            return None;
+        let is_there = |array: &dyn Array| row < array.len() && array.is_valid(row);
+        match &self.0 {
+            Ids::Null(_) => None,
+            Ids::Int(array) => is_there(array).then(|| Id::Int(array.value(row))),
+            Ids::UInt(array) => is_there(array).then(|| Id::UInt(array.value(row))),
+            Ids::Text(array) => is_there(array).then(|| Id::Text(array.value(row))),
         }
-        Some(match &self.0 {
-            Ids::Null(_) => return None,
-            Ids::I8(array) => Id::Int(array.value(row).into()),
-            Ids::I16(array) => Id::Int(array.value(row).into()),
-            Ids::I32(array) => Id::Int(array.value(row).into()),
-            Ids::I64(array) => Id::Int(array.value(row)),
-            Ids::U8(array) => Id::UInt(array.value(row).into()),
-            Ids::U16(array) => Id::UInt(array.value(row).into()),
-            Ids::U32(array) => Id::UInt(array.value(row).into()),
-            Ids::U64(array) => Id::UInt(array.value(row)),
-            Ids::Utf8(array) => Id::Text(array.value(row)),
-            Ids::LargeUtf8(array) => Id::Text(array.value(row)),
-            Ids::Utf8View(array) => Id::Text(array.value(row)),
-        })
     }
+}
+
+fn widened<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &ArrayRef) -> Int64Array {
+    array.as_primitive::<T>().iter().map(|id| id.map(Into::into)).collect()
+}
+
+fn widened_unsigned<T: ArrowPrimitiveType<Native: Into<u64>>>(array: &ArrayRef) -> UInt64Array {
+    array.as_primitive::<T>().iter().map(|id| id.map(Into::into)).collect()
+}
+
+/// The bytes of each row: what claims to be UTF-8 is not yet trusted to be.
+fn rows_of<O: OffsetSizeTrait>(array: &ArrayRef) -> impl Iterator<Item = Option<&[u8]>> {
+    let array = array.as_string::<O>();
+    let (bytes, offsets) = (array.value_data(), array.value_offsets());
+    offsets.windows(2).enumerate().map(move |(row, range)| {
+        let range = range[0].as_usize()..range[1].as_usize();
+        if array.is_valid(row) { bytes.get(range) } else { None }
+    })
+}
+
+/// The texts, or the first row that holds none and what it holds instead.
+fn copied<'a>(
+    length: usize,
+    rows: impl Iterator<Item = Option<&'a [u8]>>,
+) -> std::result::Result<LargeStringArray, (usize, String)> {
+    let mut texts = LargeStringBuilder::with_capacity(length, 0);
+    for (row, bytes) in rows.enumerate() {
+        let Some(bytes) = bytes else {
+            texts.append_null();
+            continue;
+        };
+        if bytes.len() > MAX_MESSAGE_ID {
+            return Err((row, format!("of more than {MAX_MESSAGE_ID} bytes ({})", bytes.len())));
+        }
+        texts.append_value(std::str::from_utf8(bytes).map_err(|_| (row, "that is no UTF-8".to_owned()))?);
+    }
+    Ok(texts.finish())
 }
 
 /// Refuses a column whose type is not one for message IDs.
@@ -181,7 +166,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
-    use arrow_array::{Float64Array, NullArray};
+    use arrow_array::{
+        Float64Array, Int8Array, Int16Array, Int32Array, NullArray, StringArray, StringViewArray, UInt8Array,
+        UInt16Array, UInt32Array,
+    };
 
     use super::*;
 
@@ -245,6 +233,22 @@ mod tests {
             assert!(ids.slice(100, 1).is_empty());
         }
         assert_eq!(column(NullArray::new(3)).slice(1, 9).len(), 2);
+    }
+
+    #[test]
+    fn texts_that_are_too_long_are_refused_by_row_and_hidden_ones_are_not_looked_at() {
+        let long = "x".repeat(MAX_MESSAGE_ID + 1);
+        for array in [
+            Arc::new(StringArray::from(vec!["a", &long])) as ArrayRef,
+            Arc::new(LargeStringArray::from(vec!["a", &long])),
+            Arc::new(StringViewArray::from(vec!["a", &long])),
+        ] {
+            let message = IdColumn::new(array, "id").unwrap_err().to_string();
+            assert_eq!(message, "column \"id\" holds a message ID of more than 16384 bytes (16385) in row 1");
+        }
+        let hidden = StringArray::from(vec![long.as_str()]).into_parts();
+        let hidden = StringArray::new(hidden.0, hidden.1, Some(vec![false].into()));
+        assert_eq!(column(hidden).get(0), None);
     }
 
     #[test]

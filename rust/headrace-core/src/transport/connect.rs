@@ -155,7 +155,9 @@ fn explained(fault: Fault, address: &Address, timeout: Duration, stage: Stage, e
     let ended = fault.code == code::EOF || fault.code == code::RESET;
     let message = if fault.code == code::TIMEOUT {
         let hint = if stage == Stage::Tls { "; a server that does not speak TLS here never answers" } else { "" };
-        format!("cannot connect to {server} within {} s: {said}{hint}", timeout.as_secs_f64())
+        // Rounded: what is left of a flush's timeout has nanoseconds.
+        let seconds = (timeout.as_secs_f64() * 1e3).round() / 1e3;
+        format!("cannot connect to {server} within {seconds} s: {said}{hint}")
     } else if ended {
         let first = matches!(stage, Stage::Auth | Stage::Select | Stage::Client) && !encrypted;
         let hint = if first { "; a server that expects TLS here does so" } else { "" };

@@ -74,13 +74,21 @@ fn authenticate(
     let packed = packed_auth(username, password);
     for reply in transport.request(&packed, 1, patience)? {
         if let Some(line) = reply.strip_prefix(b"-") {
-            return Err(refusal_of(Fault::from_reply(line), "AUTH").into());
+            return Err(without(password, refusal_of(Fault::from_reply(line), "AUTH")).into());
         }
         if reply != b"+OK" {
             return Err(Fault::new(code::PROTOCOL, "the server's reply to AUTH is neither OK nor an error").into());
         }
     }
     Ok(())
+}
+
+/// The refusal without the password, should a server or a proxy repeat what it was sent.
+fn without(password: &Secret, mut refusal: Fault) -> Fault {
+    if let Ok(password) = std::str::from_utf8(password.expose()) {
+        refusal.message = refusal.message.replace(password, "***");
+    }
+    refusal
 }
 
 /// The room that `resp::write_bulk` asks for beside the bytes themselves.
@@ -110,7 +118,9 @@ fn introduce(control: &mut Control<'_, '_>) -> Result<(), ConnectError> {
         return Err(failure);
     }
     answered.map_err(|error| unexpected(&error))?;
-    match control.take_refusals().into_iter().find(is_unsolicited) {
+    // Behind NOAUTH large messages would be answered by protocol errors ("unauthenticated bulk length").
+    let ends = |refusal: &Fault| is_unsolicited(refusal) || refusal.code == "NOAUTH";
+    match control.take_refusals().into_iter().find(ends) {
         Some(refusal) => Err(refusal.into()),
         None => Ok(()),
     }
