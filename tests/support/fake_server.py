@@ -130,7 +130,10 @@ class FakeServer:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):  # wakes `accept`
             self._thread.join(PATIENCE)
         self._listener.close()
-        if exc is None:
+        if exc is not None:
+            if self._failure is not None:
+                exc.add_note(f"the fake server had failed before: {self._failure!r}")
+        else:
             assert not self._thread.is_alive(), "a script did not end: is a dispatcher still open?"
             if self._failure is not None:
                 raise self._failure

@@ -46,16 +46,16 @@ def stop(server: LocalServer) -> None:
     wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
 
 
-def resume(server: LocalServer) -> None:
-    """Let a stopped server go on."""
-    os.kill(server.pid, signal.SIGCONT)
+def resume(server: LocalServer | int) -> None:
+    """Let a stopped server go on; a forked child knows it by its process ID only."""
+    os.kill(server if isinstance(server, int) else server.pid, signal.SIGCONT)
 
 
 @contextlib.contextmanager
 def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
     """Call `tick` again and again in the main thread, also inside a native call that waits and heeds signals.
 
-    What it raises is raised by the call that waits. (SIGUSR1, because pytest-timeout has SIGALRM.)
+    What it raises is raised by the call that waits; True ends the ticking. (SIGUSR1: pytest-timeout has SIGALRM.)
     """
     main = threading.main_thread().ident
     assert main is not None
@@ -65,7 +65,11 @@ def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
         while not done.wait(every):
             signal.pthread_kill(main, signal.SIGUSR1)
 
-    signal.signal(signal.SIGUSR1, lambda *_: tick())
+    def handle(*_: object) -> None:
+        if tick() is True:
+            done.set()
+
+    signal.signal(signal.SIGUSR1, handle)
     thread = threading.Thread(target=beat, name="ticking")
     thread.start()
     try:
@@ -79,17 +83,18 @@ def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
 
 @contextlib.contextmanager
 def after_ticks(count: int, act: Callable[[], object]) -> Iterator[None]:
-    """Act once, inside the call that waits, when it has been waiting for so many ticks of 20 ms.
+    """Act once, inside the call that waits, when it has heeded so many ticks of 20 ms; then leave it alone.
 
     A call that heeded so many signals one after the other has done all that it can do without the server.
     """
     seen = 0
 
-    def tick() -> None:
+    def tick() -> bool:
         nonlocal seen
         seen += 1
         if seen == count:
             act()
+        return seen >= count
 
     with ticking(tick):
         yield

@@ -1,0 +1,190 @@
+"""Ctrl-C: noticed within 0.1 s wherever a call waits, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace import Dispatcher
+from headrace.server import LocalServer
+from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
+from support.processes import after_ticks, resume, stop, stopped
+
+Connect = Callable[..., Any]
+
+DELIVERED = (None, None, None)
+#: It is 0.1 s on a quiet machine; this bounds a noisy one. The figures are printed (`pytest -rP`).
+BOUND = 0.5
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """The call inside waits, gets a SIGINT from another thread, and raises KeyboardInterrupt soon after."""
+    waits = threading.Event()
+    sent = 0.0
+
+    def press() -> None:
+        nonlocal sent
+        assert waits.wait(60)
+        sent = time.monotonic()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), after_ticks(3, waits.set):
+            yield
+        noticed = time.monotonic() - sent
+    finally:
+        waits.set()
+        thread.join()
+    print(f"noticed after {noticed * 1000:.0f} ms")
+    assert noticed < BOUND
+
+
+def payloads_of(count: int, size: int = 1_000) -> list[bytes]:
+    return [b"%d-" % number + b"x" * size for number in range(count)]
+
+
+def batch_of(payloads: list[bytes]) -> pa.RecordBatch:
+    return pa.record_batch({"payload": pa.array(payloads, pa.binary())})
+
+
+@pytest.fixture
+def waiting(any_server: LocalServer) -> Iterator[Dispatcher]:
+    """A dispatcher that is connected to a server that stands still."""
+    with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
+        assert dispatcher.dispatch(b"first")
+        with stopped(any_server):
+            yield dispatcher
+
+
+def test_in_flush(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
+    payloads = payloads_of(100, 10)
+    for payload in payloads:
+        waiting.produce(payload)
+    for _ in range(2):
+        with interrupted():
+            waiting.flush()
+        assert waiting.unreported == 100
+    resume(any_server)
+    report = waiting.flush()
+    assert labels(report) == [DELIVERED] * 100
+    assert [payload for _, payload in stored(connect(any_server))] == [b"first", *payloads]
+
+
+def test_in_flush_with_a_timeout(any_server: LocalServer, waiting: Dispatcher) -> None:
+    waiting.produce(b"x")
+    with interrupted():
+        waiting.flush(timeout=50)
+    resume(any_server)
+    assert labels(waiting.flush()) == [DELIVERED]
+
+
+def test_in_produce_batch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
+    """The rows that were not taken fail; those that were go on."""
+    payloads = payloads_of(10_000)
+    client = connect(any_server)
+    with interrupted():
+        waiting.produce_batch(batch_of(payloads))
+    assert waiting.unreported == 10_000
+    resume(any_server)
+    told = outcomes(waiting.flush())
+    taken = sum(outcome.entry_id is not None for outcome in told)
+    assert 0 < taken < 9_000
+    assert [outcome.label for outcome in told[taken:]] == [("retryable", "INTERRUPTED", "no")] * (10_000 - taken)
+    client.xtrim(KEY, maxlen=taken, approximate=False)  # without `first`
+    check_accounting(client, [(KEY, payload) for payload in payloads], told)
+
+
+def test_in_the_second_record_batch_of_a_table(any_server: LocalServer, waiting: Dispatcher) -> None:
+    """Those behind it were not read: no report tells of them."""
+    small, large = batch_of(payloads_of(10)), batch_of(payloads_of(5_000))
+    with interrupted():
+        waiting.produce_batch(pa.Table.from_batches([small, large, small]))
+    resume(any_server)
+    told = labels(waiting.flush())
+    assert len(told) == 5_010
+    assert told[-1] == ("retryable", "INTERRUPTED", "no")
+
+
+def test_in_produce(any_server: LocalServer, waiting: Dispatcher) -> None:
+    """The message was not taken."""
+    with interrupted():
+        for _ in range(10_000):
+            waiting.produce(b"x" * 1_000)
+    taken = waiting.unreported
+    assert 0 < taken < 8_192
+    resume(any_server)
+    waiting.produce(b"x", "the next")
+    report = waiting.flush()
+    assert labels(report) == [DELIVERED] * (taken + 1)
+    assert outcomes(report)[-1].message_id == "the next"
+
+
+def test_in_dispatch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
+    """Its message was handed over, and nobody waits for the outcome any more; those of others stay theirs."""
+    waiting.produce(b"before", "before")
+    with interrupted():
+        waiting.dispatch(b"interrupted")
+    waiting.produce(b"after", "after")
+    resume(any_server)
+    told = outcomes(waiting.flush())
+    assert [outcome.message_id for outcome in told] == ["before", "after"]
+    kept = stored(connect(any_server))
+    assert [payload for _, payload in kept] == [b"first", b"before", b"interrupted", b"after"]
+    assert [outcome.entry_id for outcome in told] == [kept[1][0], kept[3][0]]
+
+
+@pytest.mark.parametrize("call", ["flush", "produce_batch", "dispatch"])
+def test_in_connect(any_server: LocalServer, connect: Connect, call: str) -> None:
+    client = connect(any_server)
+    endpoint = endpoint_to(any_server, connect_timeout=60)
+    stop(any_server)
+    with Dispatcher(endpoint) as dispatcher:
+        for payload in (b"a", b"b"):
+            dispatcher.produce(payload)
+        with interrupted():
+            if call == "flush":
+                dispatcher.flush()
+            elif call == "dispatch":
+                dispatcher.dispatch(b"c")
+            else:
+                dispatcher.produce_batch(batch_of(payloads_of(200)))
+        resume(any_server)
+        told = labels(dispatcher.flush())
+    taken = [label for label in told if label == DELIVERED]
+    assert told == taken + [("retryable", "INTERRUPTED", "no")] * (len(told) - len(taken))
+    assert len(told) == (202 if call == "produce_batch" else 2)
+    assert len(taken) >= 2
+    kept = [payload for _, payload in stored(client)]
+    assert kept[:2] == [b"a", b"b"]
+    assert len(kept) - (call == "dispatch" and b"c" in kept) == len(taken)
+
+
+def test_a_handler_of_ones_own(any_server: LocalServer, waiting: Dispatcher) -> None:
+    """What a signal handler raises is what the call raises."""
+
+    def handler(*_: object) -> None:
+        raise LookupError("from the handler")
+
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        waiting.produce(b"x")
+        with (
+            pytest.raises(LookupError, match="from the handler"),
+            after_ticks(2, lambda: os.kill(os.getpid(), signal.SIGINT)),
+        ):
+            waiting.flush()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    resume(any_server)
+    assert labels(waiting.flush()) == [DELIVERED]

@@ -1,0 +1,240 @@
+"""What becomes of each message: every row of the table of outcomes that a real server gives."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+
+from conftest import StartServer
+from headrace import Dispatcher
+from headrace.server import LocalServer
+from support import Program
+from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
+
+Connect = Callable[..., Any]
+
+DELIVERED = (None, None, None)
+
+
+def permanent(code: str) -> tuple[str, str, str]:
+    return "permanent", code, "no"
+
+
+def retryable(code: str) -> tuple[str, str, str]:
+    return "retryable", code, "no"
+
+
+def flap_memory(client: Any, done: threading.Event) -> None:
+    """Free and fill the server's memory, again and again."""
+    for limit in itertools.cycle((1, 0)):
+        client.config_set("maxmemory", limit)
+        if done.is_set() and limit == 0:
+            return
+
+
+def test_wrongtype_oom_and_good_messages_in_one_pipeline(server: LocalServer, connect: Connect) -> None:
+    """Each of 1,000 messages has its own outcome, while another client fills and frees the memory."""
+    client, other = connect(server), connect(server)
+    client.set("text", "no stream")
+    routes = ["text" if row % 7 == 3 else "second" if row % 3 == 1 else None for row in range(1_000)]
+    flapped = text_refused = False
+    deadline = time.monotonic() + 40
+    with Dispatcher(endpoint_to(server)) as dispatcher:
+        for turn in itertools.count():
+            # Some 1 KB each: a server reads 16 KiB at a time, and hears the other client in between.
+            payloads = [f"{turn}-{row}-".encode() + b"x" * 1_000 for row in range(1_000)]
+            ids = [f"{turn}/{row}" for row in range(1_000)]
+            batch = pa.record_batch({"payload": payloads, "key": routes, "id": ids})
+            done = threading.Event()
+            thread = threading.Thread(target=flap_memory, args=(other, done))
+            thread.start()
+            try:
+                dispatcher.produce_batch(batch, message_id="id", stream_key="key")
+                report = dispatcher.flush()
+            finally:
+                done.set()
+                thread.join()
+            told = outcomes(report)
+            assert [outcome.message_id for outcome in told] == ids
+            assert report.failed_ids == [outcome.message_id for outcome in told if outcome.entry_id is None]
+            for outcome, route in zip(told, routes, strict=True):
+                allowed = {permanent("OOM"), permanent("WRONGTYPE") if route == "text" else DELIVERED}
+                assert outcome.label in allowed
+            check_accounting(
+                client, [(route or KEY, payload) for route, payload in zip(routes, payloads, strict=True)], told
+            )
+            assert len(stored(client)) + len(stored(client, "second")) == report.delivered
+            client.delete(KEY, "second")
+            # Memory came and went in mid-pipeline: it is not one run of each.
+            good = [outcome.code for outcome, route in zip(told, routes, strict=True) if route != "text"]
+            flapped |= len(list(itertools.groupby(good))) >= 4
+            text_refused |= permanent("WRONGTYPE") in labels(report)
+            if flapped and text_refused:
+                break
+            assert time.monotonic() < deadline, "the memory never flapped in mid-pipeline: nothing was tested"
+
+
+def test_nostream(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    with Dispatcher(endpoint_to(server, nomkstream=True)) as dispatcher:
+        dispatcher.produce(b"early")
+        report = dispatcher.flush()
+        assert labels(report) == [retryable("NOSTREAM")]
+        assert report.failed[0].message == "the stream does not exist, and nomkstream forbids to create it"
+        assert not client.exists(KEY)
+        first = client.xadd(KEY, {"payload": b"made by another"})
+        dispatcher.produce(b"late")
+        assert labels(dispatcher.flush()) == [DELIVERED]
+    assert [payload for _, payload in stored(client)] == [b"made by another", b"late"]
+    assert first
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_trimmed(server: LocalServer, connect: Connect, approximate: bool) -> None:
+    """An ID below `minid` comes back for an entry that is trimmed as it is written, or will be."""
+    client = connect(server)
+    later = int(time.time() * 1_000) + 3_600_000
+    endpoint = endpoint_to(server, minid=f"{later}-5", maxlen_approximate=approximate)
+    given = [None, f"{later}-4", f"{later}-5", f"{later}-6"]
+    with Dispatcher(endpoint) as dispatcher:
+        dispatcher.produce_batch(pa.record_batch({"payload": [b"a", b"b", b"c", b"d"], "id": given}), entry_id="id")
+        report = dispatcher.flush()
+        trimmed = ("permanent", "TRIMMED", "unknown")
+        assert labels(report) == [trimmed, trimmed, DELIVERED, DELIVERED]
+        assert f"below minid {later}-5" in report.failed[1].message
+    kept = [payload for _, payload in stored(client)]
+    assert kept[-2:] == [b"c", b"d"]
+    assert len(kept) == 2 or approximate
+
+
+def test_bad_rows_between_good_ones(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    rows = pa.record_batch(
+        {
+            "payload": [b"a", None, b"b", b"c", b"d", b"e", None, b"f"],
+            "key": [None, None, "", None, "second", None, "", "second"],
+            "entry": [None, None, None, "yesterday", "*", "5-", None, None],
+        }
+    )
+    with Dispatcher(endpoint_to(server)) as dispatcher:
+        dispatcher.produce_batch(rows, stream_key="key", entry_id="entry")
+        report = dispatcher.flush()
+        told = labels(report)
+    null, key, entry = permanent("NULL_PAYLOAD"), permanent("BAD_STREAM_KEY"), permanent("BAD_ENTRY_ID")
+    assert told[:6] == [DELIVERED, null, key, entry, DELIVERED, entry]
+    assert told[6] in (null, key)  # both are true of it
+    assert told[7] == DELIVERED
+    assert report.failed_ids == [1, 2, 3, 5, 6]
+    assert [payload for _, payload in stored(client)] == [b"a"]
+    assert [payload for _, payload in stored(client, "second")] == [b"d", b"f"]
+
+
+def test_rows_without_a_field_between_good_ones(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    rows = pa.record_batch({"name": ["a", None, None, "d"], "size": pa.array([1, 2, None, None], pa.int32())})
+    with Dispatcher(endpoint_to(server)) as dispatcher:
+        dispatcher.produce_batch(rows, fields=["name", "size"])
+        assert labels(dispatcher.flush()) == [DELIVERED, DELIVERED, permanent("EMPTY"), DELIVERED]
+    fields = [{name: value for name, value in entry.items() if name != b"ts"} for _, entry in client.xrange(KEY)]
+    assert fields == [{b"name": b"a", b"size": b"1"}, {b"size": b"2"}, {b"name": b"d"}]
+
+
+def test_an_entry_id_at_or_below_the_top_item(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    rows = pa.record_batch({"payload": [b"a", b"b", b"c", b"d", b"e"], "id": ["5-1", "4-9", "5-1", "0-0", "5-2"]})
+    with Dispatcher(endpoint_to(server)) as dispatcher:
+        dispatcher.produce_batch(rows, entry_id="id")
+        told = outcomes(dispatcher.flush())
+    assert [outcome.entry_id for outcome in told] == ["5-1", None, None, None, "5-2"]
+    assert [outcome.label for outcome in told[1:3]] == [retryable("ERR")] * 2
+    # A client may know by itself that 0-0 is no ID.
+    assert told[3].label in (retryable("ERR"), permanent("BAD_ENTRY_ID"))
+    assert "equal or smaller" in (told[1].message or "")
+    assert stored(client) == [("5-1", b"a"), ("5-2", b"e")]
+
+
+@pytest.mark.parametrize("transport", ["unix", "tcp"])
+def test_a_message_larger_than_the_server_takes(
+    start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
+) -> None:
+    """That row alone is permanent. Those that went out behind it were not read; the others go out anew."""
+    server = start_server(program, transport=transport, config={"proto-max-bulk-len": "1mb"})
+    client = connect(server)
+    for turn in range(20):  # the server's last words and its end arrive in any order
+        payloads = [f"{turn}-{row}".encode() for row in range(300)]
+        # No part of it may be taken for commands, wherever the connection ends.
+        payloads[100] += b"\r\nSET injected yes\r\n" * (1 << 16)
+        with Dispatcher(endpoint_to(server)) as dispatcher:
+            dispatcher.produce_batch(pa.record_batch({"payload": payloads}))
+            report = dispatcher.flush()
+            told = outcomes(report)
+            before, large, after = told[:100], told[100], told[101:]
+            assert {outcome.label for outcome in before} == {DELIVERED}
+            assert large.label == permanent("TOOLARGE"), large
+            assert not client.exists("injected")
+            lost = sum(outcome.label != DELIVERED for outcome in after)
+            assert {outcome.label for outcome in after[lost:]} <= {DELIVERED}
+            assert {outcome.label for outcome in after[:lost]} <= {retryable("RESET")}, after[0]
+            check_accounting(client, [(KEY, payload) for payload in payloads], told)
+            dispatcher.produce(b"next")
+            assert labels(dispatcher.flush()) == [DELIVERED]
+        client.delete(KEY)
+
+
+def test_the_payload_is_in_no_message(start_server: StartServer, program: Program) -> None:
+    """A server without XADD echoes the arguments of the command that it does not know."""
+    server = start_server(program, config={"rename-command": 'XADD ""'})
+    with Dispatcher(endpoint_to(server)) as dispatcher:
+        dispatcher.produce(b"canary-payload", "canary-id")
+        (failure,) = dispatcher.flush().failed
+    assert failure.code == "ERR"
+    assert failure.kind == "retryable"
+    assert "unknown command" in failure.message
+    assert not [word for word in ("canary", "payload", KEY) if word in failure.message]
+
+
+@pytest.mark.parametrize("mode", ["spec", "failover", "strict"])
+def test_classify(server: LocalServer, connect: Connect, mode: str) -> None:
+    client = connect(server)
+    client.set("text", "no stream")
+    client.xadd(KEY, {"payload": b"first"}, id="9-9")
+    kinds: dict[str, str] = {}
+
+    def note(name: str, *, key: str = KEY, entry: str | None = None, **options: object) -> None:
+        rows = pa.record_batch({"payload": [b"x"], "key": [key], "entry": pa.array([entry], pa.string())})
+        with Dispatcher(endpoint_to(server), classify=mode, **options) as dispatcher:  # type: ignore[arg-type]
+            dispatcher.produce_batch(rows, stream_key="key", entry_id="entry")
+            (failure,) = dispatcher.flush().failed
+        assert failure.code == name.split()[0]
+        assert failure.written == "no"
+        kinds[name] = failure.kind
+
+    note("WRONGTYPE", key="text")
+    note("WRONGTYPE overridden", key="text", error_overrides={"WRONGTYPE": "retryable"})
+    note("ERR equal or smaller", entry="1-1")
+    note("ERR overridden", entry="1-1", error_overrides={"ERR": "permanent"})
+    client.config_set("maxmemory", 1)
+    note("OOM")
+    note("OOM overridden retryable", error_overrides={"OOM": "retryable"})
+    note("OOM overridden permanent", error_overrides={"OOM": "permanent", "ERR": "permanent"})
+    client.config_set("maxmemory", 0)
+    client.replicaof("127.0.0.1", "1")
+    note("READONLY")
+    client.replicaof("NO", "ONE")
+    p, r = "permanent", "retryable"
+    assert kinds == {
+        "WRONGTYPE": p,
+        "WRONGTYPE overridden": r,
+        "ERR equal or smaller": r,
+        "ERR overridden": p,
+        "OOM": r if mode == "failover" else p,
+        "OOM overridden retryable": r,
+        "OOM overridden permanent": p,
+        "READONLY": r if mode == "failover" else p,
+    }

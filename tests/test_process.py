@@ -1,0 +1,375 @@
+"""Forks, threads, Ctrl-C and the end of the process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint
+from headrace.server import LocalServer
+from support import Certs
+from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
+from support.processes import after_ticks, in_child, resume, stop, stopped, wait_until
+
+Connect = Callable[..., Any]
+
+DELIVERED = (None, None, None)
+TRANSPORTS = ["unix", "tcp", "tls"]
+
+
+@pytest.fixture(params=TRANSPORTS)
+def reached(request: pytest.FixtureRequest, certs: Certs) -> tuple[LocalServer, Endpoint]:
+    """A server over each transport, and the endpoint for it."""
+    name = {"unix": "any_server", "tcp": "tcp_server", "tls": "tls_server"}[request.param]
+    server: LocalServer = request.getfixturevalue(name)
+    options: dict[str, Any] = {"tls_ca_cert": certs.ca} if request.param == "tls" else {}
+    return server, endpoint_to(server, command_timeout=60, **options)
+
+
+def produce_all(dispatcher: Dispatcher, payloads: list[bytes]) -> None:
+    for payload in payloads:
+        dispatcher.produce(payload)
+
+
+def payloads_of(name: str, count: int) -> list[bytes]:
+    return [f"{name}-{number}".encode() for number in range(count)]
+
+
+def connections(client: Any) -> set[str]:
+    return {line["id"] for line in client.client_list() if line["name"] == "headrace"}
+
+
+# --- fork
+
+
+def test_fork_in_mid_pipeline(reached: tuple[LocalServer, Endpoint], connect: Connect) -> None:
+    """At the fork some messages are owed a reply, and some were not sent. They are the parent's alone."""
+    server, endpoint = reached
+    client, server_pid = connect(server), server.pid
+    before, during, after = payloads_of("before", 100), payloads_of("sent", 200), payloads_of("buffered", 300)
+    mine, its = payloads_of("parent", 400), payloads_of("child", 500)
+    with Dispatcher(endpoint) as dispatcher:
+        produce_all(dispatcher, before)
+        told = outcomes(dispatcher.flush())
+        stop(server)
+        produce_all(dispatcher, during)
+        dispatcher.poll()
+        produce_all(dispatcher, after)
+
+        def child() -> tuple[int, list[Any], list[Any], int]:
+            left = dispatcher.unreported
+            resume(server_pid)
+            produce_all(dispatcher, its[:300])
+            first = outcomes(dispatcher.flush())
+            produce_all(dispatcher, its[300:])
+            second = outcomes(dispatcher.flush())
+            dispatcher.close()
+            return left, first, second, os.getpid()
+
+        left, first, second, pid = in_child(child)
+        assert pid != os.getpid()
+        assert left == 0
+        assert [outcome.message_id for outcome in first] == [str(number) for number in range(300)]
+        assert [outcome.message_id for outcome in second] == [str(number) for number in range(200)]
+        assert dispatcher.unreported == 500
+        produce_all(dispatcher, mine)
+        later = outcomes(dispatcher.flush())
+        assert [outcome.message_id for outcome in later] == [str(number) for number in range(900)]
+    told += later + first + second
+    assert {outcome.label for outcome in told} == {DELIVERED}
+    kept = dict(stored(client))
+    sent = before + during + after + mine + its
+    assert sorted(kept.values()) == sorted(sent)
+    assert [kept[outcome.entry_id or ""] for outcome in told] == sent
+
+
+@pytest.mark.parametrize("end", ["close", "with", "drop", "exit", "use and exit"])
+def test_a_child_does_not_disturb_the_parent(reached: tuple[LocalServer, Endpoint], connect: Connect, end: str) -> None:
+    """However the child ends: the parent's connection lives on, with what it is owed."""
+    server, endpoint = reached
+    client, server_pid = connect(server), server.pid
+    dispatcher = Dispatcher(endpoint)
+    dispatcher.produce(b"first")
+    assert dispatcher.flush().ok
+    (connection,) = connections(client)
+    stop(server)
+    dispatcher.produce(b"owed")
+    dispatcher.poll()
+    dispatcher.produce(b"not sent")
+
+    def child() -> int:
+        nonlocal dispatcher
+        resume(server_pid)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if end == "close":
+                dispatcher.close()
+            elif end == "with":
+                with dispatcher:
+                    pass
+            elif end == "drop":
+                del dispatcher
+                gc.collect()
+            elif end == "use and exit":
+                return len(dispatcher.dispatch(b"child"))
+        return 0
+
+    in_child(child)
+    with dispatcher:
+        assert labels(dispatcher.flush()) == [DELIVERED] * 2
+        assert connection in connections(client)
+        assert dispatcher.dispatch(b"last")
+        assert connection in connections(client)
+    kept = [payload for _, payload in stored(client)]
+    assert [payload for payload in kept if payload != b"child"] == [b"first", b"owed", b"not sent", b"last"]
+
+
+def test_a_child_of_a_child(any_server: LocalServer, connect: Connect) -> None:
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        dispatcher.produce(b"parent")
+
+        def child() -> int:
+            dispatcher.produce(b"child")
+            in_child(lambda: dispatcher.dispatch(b"grandchild"))
+            return dispatcher.flush().delivered
+
+        assert in_child(child) == 1
+        assert dispatcher.flush().delivered == 1
+    assert sorted(payload for _, payload in stored(connect(any_server))) == [b"child", b"grandchild", b"parent"]
+
+
+@pytest.mark.parametrize("report", ["held", "dropped", "none"])
+def test_failures_of_the_parent_are_not_the_child_s(closed_port: int, report: str) -> None:
+    """Neither those that a report told of, nor those that none did."""
+    dispatcher = Dispatcher(Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY))
+    produce_all(dispatcher, payloads_of("x", 10))
+    held = None if report == "none" else dispatcher.flush()
+    if report == "dropped":
+        held = None
+
+    def child() -> tuple[int, list[Any]]:
+        left = dispatcher.unreported
+        dispatcher.produce(b"mine")
+        told = labels(dispatcher.flush())
+        dispatcher.close()
+        return left, told
+
+    assert in_child(child) == (0, [("retryable", "CONNECT", "no")])
+    with pytest.raises(DeliveryError, match=r"^10 messages were not delivered"):
+        dispatcher.close()
+    del held
+
+
+# --- threads
+
+
+def test_a_second_caller_is_refused_and_the_gil_is_free(any_server: LocalServer) -> None:
+    """While flush waits, another thread runs Python, and is told at once that the dispatcher is in use."""
+    refused: list[str] = []
+    waiting = threading.Event()
+
+    def other() -> None:
+        waiting.wait(60)
+        calls: list[Callable[[], object]] = [
+            lambda: dispatcher.produce(b"x"),
+            lambda: dispatcher.produce_batch(pa.record_batch({"payload": ["x"]})),
+            dispatcher.poll,
+            dispatcher.flush,
+            lambda: dispatcher.dispatch(b"x"),
+            lambda: dispatcher.unreported,
+            dispatcher.close,
+        ]
+        for call in calls:
+            try:
+                call()
+            except ConcurrentUseError as error:
+                refused.append(str(error))
+        resume(any_server)  # flush, which this thread interrupts nowhere, can only end now
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
+        dispatcher.produce(b"first")
+        assert dispatcher.flush().ok
+        stop(any_server)
+        dispatcher.produce(b"second")
+        with after_ticks(2, waiting.set):
+            report = dispatcher.flush()
+        assert labels(report) == [DELIVERED]
+        thread.join()
+    assert (
+        refused == ["the dispatcher is in use by another call: it takes one caller at a time; make one per thread"] * 7
+    )
+
+
+def test_a_signal_handler_is_a_second_caller_too(any_server: LocalServer) -> None:
+    refused: list[ConcurrentUseError] = []
+
+    def handler() -> None:
+        try:
+            dispatcher.produce(b"x")
+        except ConcurrentUseError as error:
+            refused.append(error)
+        resume(any_server)
+
+    with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
+        dispatcher.produce(b"first")
+        assert dispatcher.flush().ok
+        stop(any_server)
+        dispatcher.produce(b"second")
+        with after_ticks(2, handler):
+            assert labels(dispatcher.flush()) == [DELIVERED]
+    assert len(refused) == 1
+
+
+def test_the_gil_is_free_while_a_record_batch_is_encoded(any_server: LocalServer) -> None:
+    times: list[float] = []
+    done = threading.Event()
+
+    def other() -> None:
+        while not done.is_set():
+            times.append(time.monotonic())
+
+    batch = pa.record_batch({"payload": pa.array([b"x" * 100] * 200_000)})
+    thread = threading.Thread(target=other)
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        thread.start()
+        try:
+            wait_until(lambda: times)
+            started = time.monotonic()
+            dispatcher.produce_batch(batch)
+            ended = time.monotonic()
+        finally:
+            done.set()
+            thread.join()
+        assert dispatcher.flush().ok
+    tenth = (ended - started) / 10
+    ran = {int((at - started) / tenth) for at in times if started < at < ended}
+    assert len(ran & set(range(1, 9))) >= 5, "the other thread stood still for most of the call"
+
+
+def test_one_thread_after_the_other(any_server: LocalServer) -> None:
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        for _ in range(5):
+            thread = threading.Thread(target=produce_all, args=(dispatcher, payloads_of("x", 100)))
+            thread.start()
+            thread.join()
+        assert dispatcher.flush().delivered == 500
+
+
+# --- use after close, pickling, dropping
+
+
+def test_use_after_close(any_server: LocalServer) -> None:
+    dispatcher = Dispatcher(endpoint_to(any_server))
+    before = dispatcher.closed
+    dispatcher.close()
+    dispatcher.close()
+    assert (before, dispatcher.closed) == (False, True)
+    calls: list[Callable[[], object]] = [
+        lambda: dispatcher.produce(b"x"),
+        lambda: dispatcher.produce_batch(pa.record_batch({"payload": ["x"]})),
+        dispatcher.poll,
+        dispatcher.flush,
+        lambda: dispatcher.dispatch(b"x"),
+    ]
+    for call in calls:
+        with pytest.raises(ClosedError, match=r"^the dispatcher is closed; make a new one$"):
+            call()
+
+
+def test_a_dispatcher_is_not_pickled(any_server: LocalServer) -> None:
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        with pytest.raises(TypeError, match=r"a dispatcher cannot be pickled: .*send the endpoint"):
+            pickle.dumps(dispatcher)
+        with Dispatcher(pickle.loads(pickle.dumps(dispatcher.endpoint))) as other:
+            assert other.dispatch(b"x")
+
+
+def test_a_dropped_dispatcher_says_what_is_lost(any_server: LocalServer) -> None:
+    dispatcher = Dispatcher(endpoint_to(any_server))
+    produce_all(dispatcher, payloads_of("x", 1_234))
+    with pytest.warns(ResourceWarning, match=r"^1,234 messages were dropped with .* neither flushed"):
+        del dispatcher
+    gc.collect()
+
+
+@pytest.mark.parametrize("state", ["new", "flushed", "closed"])
+def test_a_dispatcher_without_messages_is_dropped_in_silence(any_server: LocalServer, state: str) -> None:
+    dispatcher = Dispatcher(endpoint_to(any_server))
+    if state != "new":
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+    if state == "closed":
+        dispatcher.close()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        del dispatcher
+        gc.collect()
+    assert [str(warning.message) for warning in seen] == []
+
+
+def script(code: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """A Python process of its own."""
+    command = [sys.executable, *options, "-c", textwrap.dedent(code), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("held", ["module", "cycle"])
+def test_the_interpreter_ends_with_messages_in_flight(any_server: LocalServer, held: str) -> None:
+    """It does not wait for a server that is silent."""
+    code = """
+        import sys
+        from headrace import Dispatcher, Endpoint
+        dispatcher = Dispatcher(Endpoint(unix_socket=sys.argv[1], stream_key="s", command_timeout=300))
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+        input_ = sys.stdin
+        print("stop", flush=True)
+        sys.stdin.readline()
+        for _ in range(100):
+            dispatcher.produce(b"x")
+        dispatcher.poll()
+        if sys.argv[2] == "cycle":
+            dispatcher.cycle = dispatcher
+            del dispatcher
+        print("end", flush=True)
+        """
+    command = [sys.executable, "-X", "dev", "-c", textwrap.dedent(code), any_server.unix_socket, held]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stop\n"
+        with stopped(any_server):
+            started = time.monotonic()
+            _, errors = process.communicate("go\n", timeout=30)
+            assert time.monotonic() - started < 10
+    assert process.returncode == 0, errors
+    assert "ResourceWarning: 100 messages were dropped" in errors
+    assert "Traceback" not in errors
+
+
+def test_import_brings_in_nothing_large() -> None:
+    code = """
+        import sys
+        before = set(sys.modules)
+        import headrace, headrace.server
+        print(sorted(name for name in set(sys.modules) - before if "." not in name))
+        """
+    done = script(code)
+    assert done.returncode == 0, done.stderr
+    imported = set(eval(done.stdout))
+    assert "headrace" in imported
+    assert not imported & {"pyspark", "pandas", "pyarrow", "numpy", "polars", "redis", "py4j"}

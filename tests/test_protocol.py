@@ -1,0 +1,278 @@
+"""Bytes that no real server sends: no hang, no growth, no reply given to the wrong message."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from headrace import Dispatcher, Endpoint
+from support.fake_server import FakeServer, Peer, Script, answer_all, entry_id, hang_up
+from support.pipelines import Outcome, labels, outcomes
+from support.processes import PeakMemory
+
+DELIVERED = (None, None, None)
+POISONED = ("retryable", "PROTOCOL", "unknown")
+
+
+def to(fake: FakeServer, **options: Any) -> Endpoint:
+    return Endpoint(**{"host": "127.0.0.1", "port": fake.port, "stream_key": "s", "command_timeout": 20, **options})
+
+
+def says(reply: bytes, count: int = 5) -> Script:
+    """A script: take so many messages, answer the first two, then say this."""
+
+    def script(peer: Peer) -> None:
+        peer.commands(count)
+        peer.send(entry_id(1) + entry_id(2) + reply)
+        peer.wait_for_end()
+
+    return script
+
+
+def cut(reply: bytes) -> Script:
+    """As `says`, but hang up behind it."""
+
+    def script(peer: Peer) -> None:
+        peer.commands(5)
+        peer.send(entry_id(1) + entry_id(2) + reply)
+
+    return script
+
+
+def run_and_recover(script: Script, **options: Any) -> list[Outcome]:
+    """The outcomes of five messages with this script; the next five are delivered on the next connection."""
+    with FakeServer(script) as fake, Dispatcher(to(fake, **options)) as dispatcher:
+        for number in range(5):
+            dispatcher.produce(b"x", number)
+        started = time.monotonic()
+        report = dispatcher.flush()
+        assert time.monotonic() - started < 10
+        for number in range(5):
+            dispatcher.produce(b"x", number)
+        assert labels(dispatcher.flush()) == [DELIVERED] * 5
+        assert fake.accepted == 2
+        told = outcomes(report)
+    assert [outcome.message_id for outcome in told] == list("01234")
+    assert [outcome.entry_id for outcome in told[:2]] == ["7-1", "7-2"]
+    return told
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"hello\r\n",
+        b"\0\xff\xfe\r\n",
+        b"\r\n",
+        b"+OK\r\n",
+        b":1\r\n",
+        b"*1\r\n$3\r\n7-3\r\n",
+        b"*0\r\n",
+        b"*-1\r\n",
+        b"*1\r\n" * 1_000_000,
+        b"$3\r\nabc\r\n",
+        b"$3\r\n7-3xx",
+        b"$4\r\n7-3\r\n\r\n",
+        b"$1\r\n7\r\n",
+        b"$0\r\n\r\n",
+        b"$41\r\n18446744073709551616-18446744073709551615\r\n",
+        b"$-2\r\n",
+        b"$\r\n",
+        b"$x\r\n",
+        b"$+3\r\n7-3\r\n",
+        b"$03x\r\n7-3\r\n",
+        b"$1025\r\n" + b"1" * 1_025,
+        b"$536870912\r\n",
+        b"$9223372036854775807\r\n",
+        b"$9223372036854775808\r\n",
+        b"$99999999999999999999999999999\r\n",
+        b"$3\r7-3\r\n",
+        b"_\r\n",
+        b">2\r\n+message\r\n+x\r\n",
+        b"%1\r\n+a\r\n+b\r\n",
+        b"=7\r\ntxt:7-3\r\n",
+        b"!5\r\nERR x\r\n",
+        b"-ERR" + b"x" * 70_000 + b"\r\n",
+        b"$" + b"1" * 70_000,
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+    ],
+    ids=lambda reply: repr(reply[:24]),
+)
+def test_no_reply_to_xadd(reply: bytes) -> None:
+    told = run_and_recover(says(reply))
+    assert [outcome.label for outcome in told[2:]] == [POISONED] * 3
+    assert "the connection was replaced" in (told[2].message or "")
+
+
+def test_a_flood_takes_no_memory() -> None:
+    """64 MiB of a line without an end: the connection goes, after 64 KiB or so."""
+
+    def flood(peer: Peer) -> None:
+        peer.commands(5)
+        peer.send(entry_id(1) + entry_id(2) + b"-")
+        for _ in range(1_024):
+            peer.send(b"x" * 65_536)
+
+    memory = PeakMemory()
+    told = run_and_recover(flood)
+    assert [outcome.label for outcome in told[2:]] == [POISONED] * 3
+    assert memory.growth < 8 * 2**20
+
+
+def test_a_surplus_reply() -> None:
+    """All five have their reply; a sixth came with them. The connection cannot be trusted, the outcomes can."""
+
+    def script(peer: Peer) -> None:
+        peer.commands(5)
+        peer.send(b"".join(map(entry_id, range(1, 7))))
+        peer.wait_for_end()
+
+    told = run_and_recover(script)
+    assert [outcome.entry_id for outcome in told] == [f"7-{number}" for number in range(1, 6)]
+
+
+def test_a_surplus_reply_is_not_the_next_message_s() -> None:
+    """It is there before the next message goes out, so it is nobody's."""
+    with FakeServer(says(b"$3\r\n9-9\r\n", 2)) as fake, Dispatcher(to(fake)) as dispatcher:
+        for _ in range(2):
+            dispatcher.produce(b"x")
+        assert labels(dispatcher.flush()) == [DELIVERED] * 2
+        assert dispatcher.dispatch(b"x") == "7-1"  # the second connection's
+        assert fake.accepted == 2
+
+
+def test_nil_without_nomkstream() -> None:
+    """No real server does it: who knows then what else is amiss."""
+    with FakeServer(says(b"$-1\r\n" + entry_id(4) + entry_id(5))) as fake, Dispatcher(to(fake)) as dispatcher:
+        for _ in range(5):
+            dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        assert labels(report) == [DELIVERED] * 2 + [("retryable", "PROTOCOL", "unknown")] * 3
+
+
+@pytest.mark.parametrize(
+    "reply", [b"", b"$", b"$3", b"$3\r", b"$3\r\n", b"$3\r\n7-", b"$3\r\n7-3\r", b"-", b"-ERR x\r"]
+)
+def test_a_reply_cut_short(reply: bytes) -> None:
+    told = run_and_recover(cut(reply))
+    assert [outcome.label for outcome in told[2:]] == [("retryable", "EOF", "unknown")] * 3
+
+
+@pytest.mark.parametrize("reply", [b"", b"$3\r\n7-"])
+def test_a_reply_that_never_ends(reply: bytes) -> None:
+    told = run_and_recover(says(reply), command_timeout=0.3)
+    assert [outcome.label for outcome in told[2:]] == [("retryable", "TIMEOUT", "unknown")] * 3
+
+
+def test_a_reset() -> None:
+    def script(peer: Peer) -> None:
+        peer.commands(5)
+        peer.reset()
+
+    with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
+        for _ in range(5):
+            dispatcher.produce(b"x")
+        assert labels(dispatcher.flush()) == [("retryable", "RESET", "unknown")] * 5
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+
+
+def test_replies_byte_by_byte() -> None:
+    def script(peer: Peer) -> None:
+        peer.commands(5)
+        for byte in b"".join(map(entry_id, range(1, 6))):
+            peer.send(bytes([byte]))
+        answer_all(peer)
+
+    with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
+        for _ in range(5):
+            dispatcher.produce(b"x")
+        assert labels(dispatcher.flush()) == [DELIVERED] * 5
+        assert dispatcher.dispatch(b"x") == "7-1"
+        assert fake.accepted == 1
+
+
+def test_accept_and_hang_up() -> None:
+    with FakeServer(hang_up, hang_up) as fake, Dispatcher(to(fake)) as dispatcher:
+        for turn in (1, 2):
+            for _ in range(5):
+                dispatcher.produce(b"x")
+            told = labels(dispatcher.flush())
+            assert set(told) <= {("retryable", "EOF", "no"), ("retryable", "RESET", "no")}
+            assert fake.accepted == turn
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+
+
+@pytest.mark.parametrize(
+    "reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100_000, b"$9999999999\r\n", b"*1\r\n" * 9]
+)
+def test_nonsense_in_the_handshake(reply: bytes) -> None:
+    def script(peer: Peer) -> None:
+        peer.send(reply)
+        peer.wait_for_end()
+
+    with FakeServer(script, handshake=False) as fake, Dispatcher(to(fake, connect_timeout=5)) as dispatcher:
+        for _ in range(5):
+            dispatcher.produce(b"x")
+        assert labels(dispatcher.flush()) == [("retryable", "PROTOCOL", "no")] * 5
+
+
+def early(reply: bytes) -> Script:
+    """A script: answer the first message, then the second before it is here, and hang up."""
+
+    def script(peer: Peer) -> None:
+        peer.commands(1)
+        peer.send(entry_id(1) + reply)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        (b"-ERR Protocol error: invalid bulk length\r\n", ("permanent", "TOOLARGE", "no")),
+        (entry_id(2), POISONED),
+        (b"$-1\r\n", POISONED),
+        (b"-OOM command not allowed\r\n", POISONED),
+    ],
+    ids=["too large", "an ID", "nil", "an error"],
+)
+def test_a_reply_to_a_message_that_was_not_sent_whole(reply: bytes, label: tuple[str, str, str]) -> None:
+    """What is left of that message goes nowhere: on the next connection it would be read as commands."""
+    seen: list[list[bytes]] = []
+
+    def next_connection(peer: Peer) -> None:
+        while command := peer.commands(1):
+            seen.extend(command)
+            peer.send(entry_id(len(seen)))
+
+    with FakeServer(early(reply), next_connection) as fake, Dispatcher(to(fake)) as dispatcher:
+        dispatcher.produce(b"first")
+        dispatcher.produce(b"\r\nFLUSHALL\r\n" * (1 << 20))  # 12 MiB: more than sockets hold
+        dispatcher.produce(b"third")
+        report = dispatcher.flush()
+        told = labels(report)
+        assert told[:2] == [DELIVERED, label]
+        assert told[2] in [DELIVERED, ("retryable", "RESET", "no"), ("retryable", "PROTOCOL", "no")]
+        dispatcher.produce(b"fourth")
+        assert labels(dispatcher.flush()) == [DELIVERED]
+    assert [command[0] for command in seen] == [b"XADD"] * len(seen)
+    assert seen[-1][4] == b"fourth"
+
+
+def test_rows_behind_one_that_is_too_large() -> None:
+    """They were handed over, and the server closed without a look at them: not written."""
+
+    def script(peer: Peer) -> None:
+        peer.commands(50)
+        peer.send(b"".join(map(entry_id, range(1, 11))) + b"-ERR Protocol error: invalid bulk length\r\n")
+
+    with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
+        for _ in range(50):
+            dispatcher.produce(b"x")
+        told = labels(dispatcher.flush())
+        assert told == [DELIVERED] * 10 + [("permanent", "TOOLARGE", "no")] + [("retryable", "RESET", "no")] * 39
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
