@@ -48,8 +48,10 @@ test: machine $(VENV)/.test
 	@cargo test $(LOCKED) --quiet --package headrace-core --doc
 	@$(PY) -m pytest
 
+# BENCH="--benchmark-json FILE" keeps the figures; HEADRACE_BENCH_ROWS=20000 is over in seconds.
 bench: machine $(VENV)/.bench
-	@$(PY) -m pytest benches -p no:randomly --benchmark-enable --benchmark-only --timeout 1800 $(BENCH)
+	@tools/step.sh "Fetching Redis and Valkey servers for the benchmarks" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	@$(PY) -m pytest benches -q -p no:randomly --benchmark-enable --benchmark-only --benchmark-quiet --timeout 300 $(BENCH)
 
 lint: machine $(VENV)/.lint
 	@cargo fmt --all --check
