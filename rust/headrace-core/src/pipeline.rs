@@ -4,6 +4,8 @@
 //! in `out` until the transport takes it; what the transport took stays in the window until its reply is here.
 
 mod link;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -264,7 +266,11 @@ impl Pipeline {
                     if connection.needs_ping(&self.window) {
                         match connection.ping(deadline, watch) {
                             Ok(()) => {}
-                            Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
+                            Err(ConnectError::Interrupted) => {
+                                // The reply to PING would be taken for the next message's.
+                                self.drop_connection();
+                                return Err(Error::Interrupted);
+                            }
                             Err(ConnectError::Fault(fault)) => self.break_or_renew(&fault.into(), &mut renewed),
                         }
                         continue;
@@ -457,6 +463,11 @@ impl Pipeline {
             return;
         }
         *renewed = true;
+        self.drop_connection();
+    }
+
+    /// Ends the connection abnormally. What waits stays.
+    fn drop_connection(&mut self) {
         if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
             connection.transport.abort();
         }
@@ -464,9 +475,7 @@ impl Pipeline {
 
     /// Ends the connection for good: a broken one is never used again, and what waits on it fails.
     fn break_link(&mut self, broken: &Break) {
-        if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
-            connection.transport.abort();
-        }
+        self.drop_connection();
         let failure = |written| self.classifier.failure(&broken.fault, written);
         let (unknown, not_written) = (failure(Written::Unknown), failure(Written::No));
         while let Some(left) = self.window.give_up() {

@@ -1,0 +1,91 @@
+//! What takes a silence of 30 s on a real server: here the clock of the connection is set back.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use super::*;
+use crate::endpoint::{Form, OptionValue};
+use crate::transport::{NeverInterrupted, Transport};
+
+/// A pipeline on one end of a socket pair, idle for 31 s; a new connection would be refused.
+fn idle_pipeline() -> (Pipeline, UnixStream) {
+    let options = [("unix_socket", "/nonexistent/headrace.sock"), ("stream_key", "s"), ("command_timeout", "5")];
+    let options = options.map(|(name, value)| (name.to_owned(), OptionValue::text(value)));
+    let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
+    let names = FieldNames { payload: "payload".to_owned(), ts: None };
+    let endpoint = Endpoint::new(options, Form::Text).unwrap();
+    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), limits, &names);
+    let (transport, peer) = Transport::pair();
+    let mut connection = Connection::new(transport, Duration::from_secs(5));
+    connection.used = Instant::now().checked_sub(Duration::from_secs(31)).unwrap();
+    connection.proven = true;
+    pipeline.link = Link::Open(Box::new(connection));
+    pipeline.recorder.push_ordinals(1);
+    pipeline.push_payload(b"x", SystemTime::now());
+    (pipeline, peer)
+}
+
+fn read(peer: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = [0; 1024];
+    let count = peer.read(&mut bytes).unwrap();
+    bytes[..count].to_vec()
+}
+
+#[test]
+fn an_idle_connection_is_tried_with_ping_and_any_reply_will_do() {
+    for reply in [&b"+PONG\r\n"[..], b"-NOPERM this user has no permissions to run the 'ping' command\r\n"] {
+        let (mut pipeline, mut peer) = idle_pipeline();
+        let server = thread::spawn(move || {
+            assert_eq!(read(&mut peer), b"*1\r\n$4\r\nPING\r\n");
+            peer.write_all(reply).unwrap();
+            assert!(read(&mut peer).starts_with(b"*5\r\n$4\r\nXADD\r\n"));
+            peer.write_all(b"$3\r\n7-1\r\n").unwrap();
+            peer
+        });
+        pipeline.drain(None, &mut NeverInterrupted).unwrap();
+        assert_eq!(pipeline.recorder.take(true).delivered(), 1);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn an_idle_connection_that_is_dead_leaves_no_message_in_doubt() {
+    let (mut pipeline, peer) = idle_pipeline();
+    drop(peer);
+    pipeline.drain(None, &mut NeverInterrupted).unwrap();
+    let report = pipeline.recorder.take(true);
+    let failure = report.failures().next().unwrap().failure.clone();
+    assert_eq!((&*failure.code, failure.written), (code::CONNECT, Written::No), "the new connection was refused");
+}
+
+#[test]
+fn ping_ends_with_the_deadline_of_flush() {
+    let (mut pipeline, _peer) = idle_pipeline();
+    let started = Instant::now();
+    pipeline.drain(Some(started + Duration::from_millis(50)), &mut NeverInterrupted).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(2), "command_timeout is 5 s");
+    let report = pipeline.recorder.take(true);
+    assert_eq!(report.failures().next().unwrap().failure.written, Written::No);
+}
+
+#[test]
+fn the_reply_to_an_interrupted_ping_is_nobodys() {
+    struct Now;
+    impl Watch for Now {
+        fn interrupted(&mut self) -> bool {
+            true
+        }
+    }
+    let (mut pipeline, mut peer) = idle_pipeline();
+    assert_eq!(pipeline.drain(None, &mut Now).unwrap_err(), Error::Interrupted);
+    assert!(matches!(pipeline.link, Link::Closed));
+    assert!(!pipeline.is_idle(), "the message waits for another flush");
+    let mut rest = Vec::new();
+    let _ = peer.read_to_end(&mut rest);
+    pipeline.drain(None, &mut NeverInterrupted).unwrap();
+    let report = pipeline.recorder.take(true);
+    assert_eq!(report.failures().next().unwrap().failure.code, code::CONNECT);
+}
