@@ -83,9 +83,13 @@ fn authenticate(
     Ok(())
 }
 
-/// The refusal without the password, should a server or a proxy repeat what it was sent.
+/// The refusal without the password, should a server or a proxy repeat what it was sent. Texts that servers are known by
+/// stay as they are: a password may be a word of theirs.
 fn without(password: &Secret, mut refusal: Fault) -> Fault {
-    if let Ok(password) = std::str::from_utf8(password.expose()) {
+    if let Ok(password) = std::str::from_utf8(password.expose())
+        && matches!(refusal.text, ReplyText::Other | ReplyText::BadCommand)
+        && refusal.code == "ERR"
+    {
         refusal.message = refusal.message.replace(password, "***");
     }
     refusal
