@@ -97,9 +97,11 @@ impl Dispatcher {
             GivenId::Text(id) => self.pipeline.recorder.push_text(id),
         }
         self.unreported += 1;
-        match self.pipeline.down().cloned() {
-            Some(failure) => self.pipeline.push_failed(&failure, 1),
-            None => self.pipeline.push_payload(payload, SystemTime::now()),
+        if let Some(failure) = self.pipeline.down().cloned() {
+            self.pipeline.push_failed(&failure, 1);
+        } else {
+            self.pipeline.set_time(SystemTime::now());
+            self.pipeline.push_payload(payload);
         }
         Ok(())
     }
@@ -125,7 +127,7 @@ impl Dispatcher {
             }
         }
         self.unreported += count as u64;
-        let mut now = SystemTime::now();
+        self.pipeline.set_time(SystemTime::now());
         for row in 0..count {
             let checked = if row % WATCH_ROWS == 0 { self.pipeline.check(Instant::now(), watch) } else { Ok(()) };
             if checked.is_err() || !self.pipeline.has_room() {
@@ -138,9 +140,9 @@ impl Dispatcher {
                     self.pipeline.push_failed(&failure, (count - row) as u64);
                     break;
                 }
-                now = SystemTime::now();
+                self.pipeline.set_time(SystemTime::now());
             }
-            self.pipeline.push_row(&rows, row, now);
+            self.pipeline.push_row(&rows, row);
         }
         self.pipeline.poll();
         Ok(())
@@ -177,7 +179,8 @@ impl Dispatcher {
         self.enter()?;
         // It is a batch of its own, so it may connect anew.
         self.pipeline.lift();
-        let outcome = self.pipeline.call(payload, SystemTime::now(), watch);
+        self.pipeline.set_time(SystemTime::now());
+        let outcome = self.pipeline.call(payload, watch);
         if self.unreported == 0 {
             self.pipeline.lift();
         }

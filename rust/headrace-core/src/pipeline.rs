@@ -122,21 +122,34 @@ impl Pipeline {
         }
     }
 
+    /// The time that messages carry from now on.
+    #[inline]
+    pub(crate) fn set_time(&mut self, now: SystemTime) {
+        self.template.set_time(now);
+    }
+
     /// Encodes a message of one payload. There must be [room](Self::make_room).
     #[inline]
-    pub(crate) fn push_payload(&mut self, payload: &[u8], now: SystemTime) {
-        self.push(now, Owner::Report, |template, out| template.write_payload(out, payload));
+    pub(crate) fn push_payload(&mut self, payload: &[u8]) {
+        self.push(Owner::Report, |template, out| template.write_payload(out, payload));
     }
 
     /// Encodes row `row`, or notes why it cannot be. There must be [room](Self::make_room).
     #[inline]
-    pub(crate) fn push_row(&mut self, rows: &Rows<'_>, row: usize, now: SystemTime) {
+    pub(crate) fn push_row(&mut self, rows: &Rows<'_>, row: usize) {
+        match rows.payload_alone(row) {
+            Some(payload) => self.push_payload(payload),
+            None => self.push_other_row(rows, row),
+        }
+    }
+
+    fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) {
         let fields = match rows.field_count(row) {
             Ok(fields) => fields,
             Err(fault) => return self.push_fault(&fault, 1),
         };
         let mut scratch = std::mem::take(&mut self.scratch);
-        self.push(now, Owner::Report, |template, out| {
+        self.push(Owner::Report, |template, out| {
             template.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
             rows.write_fields(row, out, &mut scratch);
             template.write_end(out);
@@ -147,8 +160,7 @@ impl Pipeline {
     }
 
     #[inline]
-    fn push(&mut self, now: SystemTime, owner: Owner, write: impl FnOnce(&mut Template, &mut Vec<u8>)) {
-        self.template.set_time(now);
+    fn push(&mut self, owner: Owner, write: impl FnOnce(&mut Template, &mut Vec<u8>)) {
         let before = self.out.len();
         write(&mut self.template, &mut self.out);
         self.window.push(self.out.len() - before, owner);
@@ -172,7 +184,6 @@ impl Pipeline {
     pub(crate) fn call(
         &mut self,
         payload: &[u8],
-        now: SystemTime,
         watch: &mut dyn Watch,
     ) -> Result<std::result::Result<EntryId, Failure>> {
         self.make_room(watch)?;
@@ -180,7 +191,7 @@ impl Pipeline {
             return Ok(Err((**failure).clone()));
         }
         self.call = None;
-        self.push(now, Owner::Call, |template, out| template.write_payload(out, payload));
+        self.push(Owner::Call, |template, out| template.write_payload(out, payload));
         let driven = self.drive(Goal::Call, None, watch);
         self.call.take().ok_or_else(|| {
             self.window.abandon_call();
@@ -221,7 +232,7 @@ impl Pipeline {
 
     fn reached(&self, goal: Goal) -> bool {
         match goal {
-            Goal::Room => self.has_room() || self.is_down(),
+            Goal::Room => (self.has_room() && self.window.has_ample_room(self.limits)) || self.is_down(),
             Goal::Empty => self.window.is_empty(),
             Goal::Call => self.call.is_some(),
         }

@@ -10,11 +10,18 @@ pub(crate) fn write_array_header(out: &mut Vec<u8>, count: usize) {
 /// Appends `$<length>\r\n<bytes>\r\n`.
 pub(crate) fn write_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() + 32);
-    write_length(out, b'$', bytes.len());
+    write_bulk_length(out, bytes.len());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends `$<length>\r\n`; as many bytes and `\r\n` must follow.
+#[inline]
+pub(crate) fn write_bulk_length(out: &mut Vec<u8>, length: usize) {
+    write_length(out, b'$', length);
+}
+
+#[inline]
 fn write_length(out: &mut Vec<u8>, marker: u8, length: usize) {
     out.push(marker);
     out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());

@@ -74,6 +74,15 @@ impl Window {
                 && self.slots.len() < limits.max_entries.saturating_mul(2))
     }
 
+    /// Whether a quarter of the window is free. Who waits for room waits for that much: a message for each reply would be a
+    /// system call for each message.
+    pub(crate) fn has_ample_room(&self, limits: Limits) -> bool {
+        let (max_entries, max_bytes) = (limits.max_entries, limits.max_bytes);
+        self.encoded_slots == 0
+            || (self.slots.len() <= max_entries - max_entries / 4
+                && self.encoded - self.front <= max_bytes - max_bytes / 4)
+    }
+
     /// Whether the transport has a byte of a message that is not answered.
     pub(crate) fn is_owed(&self) -> bool {
         self.handed > self.front

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use chrono::DateTime;
 
 use crate::endpoint::{Endpoint, Trim};
-use crate::resp::{write_array_header, write_bulk};
+use crate::resp::{write_array_header, write_bulk, write_bulk_length};
 
 /// How the two fields of an entry are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub(crate) struct Template {
     /// The last field, `ts`, and the second that it tells; empty without `ts`.
     ts: Vec<u8>,
     ts_second: Option<u64>,
+    /// What follows a payload: its line end and `ts`.
+    payload_tail: Vec<u8>,
     ts_field: Option<String>,
     trims: TrimSchedule,
 }
@@ -78,6 +80,7 @@ impl Template {
             payload_head,
             ts: Vec::new(),
             ts_second: None,
+            payload_tail: b"\r\n".to_vec(),
             ts_field: names.ts.clone(),
             trims,
         };
@@ -100,6 +103,8 @@ impl Template {
         self.ts.clear();
         write_bulk(&mut self.ts, field.as_bytes());
         write_bulk(&mut self.ts, text.as_bytes());
+        self.payload_tail.truncate(2);
+        self.payload_tail.extend_from_slice(&self.ts);
         self.ts_second = Some(second);
     }
 
@@ -108,10 +113,11 @@ impl Template {
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8]) {
         let trim = usize::from(self.trims.is_due(None));
         let head = &self.payload_head[trim];
-        out.reserve(head.len() + payload.len() + self.ts.len() + 32);
+        out.reserve(head.len() + payload.len() + self.payload_tail.len() + 32);
         out.extend_from_slice(head);
-        write_bulk(out, payload);
-        out.extend_from_slice(&self.ts);
+        write_bulk_length(out, payload.len());
+        out.extend_from_slice(payload);
+        out.extend_from_slice(&self.payload_tail);
     }
 
     /// Appends the start of a message with `fields` pairs; the pairs and then [`write_end`](Self::write_end) follow.

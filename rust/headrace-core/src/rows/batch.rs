@@ -65,6 +65,16 @@ impl<'a> Rows<'a> {
         self.entry_ids.as_ref()?.bytes(row)
     }
 
+    /// The payload of a row that is no more than a payload for the endpoint's stream key, which is what most rows are;
+    /// `None` for any other, and for one that cannot be sent.
+    #[inline]
+    pub fn payload_alone(&self, row: usize) -> Option<&'a [u8]> {
+        match (&self.body, &self.stream_keys, &self.entry_ids) {
+            (Body::Payload { payloads, .. }, None, None) => payloads.bytes(row),
+            _ => None,
+        }
+    }
+
     /// How many field-value pairs this row gives (at least one), or why it cannot be sent.
     ///
     /// The faults are `BAD_STREAM_KEY`, `BAD_ENTRY_ID`, `NULL_PAYLOAD` and `EMPTY`, in this order if there are several.

@@ -89,6 +89,7 @@ impl<'a> Column<'a> {
     }
 
     /// The values and the place in them that hold this row's; `None` if it is null.
+    #[inline]
     pub(super) fn locate(&self, row: usize) -> Option<(&Values<'a>, usize)> {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
             return None;
@@ -104,6 +105,7 @@ impl<'a> Column<'a> {
     }
 
     /// The bytes of a text or binary column's row; `None` if it is null.
+    #[inline]
     pub(super) fn bytes(&self, row: usize) -> Option<&'a [u8]> {
         match self.locate(row)? {
             (Values::Text(bytes) | Values::Binary(bytes), place) => Some(bytes.get(place)),
