@@ -74,7 +74,7 @@ fn authenticate(
     let packed = packed_auth(username, password);
     for reply in transport.request(&packed, 1, patience)? {
         if let Some(line) = reply.strip_prefix(b"-") {
-            return Err(without(password, refusal_of(Fault::from_reply(line), "AUTH")).into());
+            return Err(refusal_of(Fault::from_reply(&without(password.expose(), line)), "AUTH").into());
         }
         if reply != b"+OK" {
             return Err(Fault::new(code::PROTOCOL, "the server's reply to AUTH is neither OK nor an error").into());
@@ -83,16 +83,24 @@ fn authenticate(
     Ok(())
 }
 
-/// The refusal without the password, should a server or a proxy repeat what it was sent. Texts that servers are known by
-/// stay as they are: a password may be a word of theirs.
-fn without(password: &Secret, mut refusal: Fault) -> Fault {
-    if let Ok(password) = std::str::from_utf8(password.expose())
-        && matches!(refusal.text, ReplyText::Other | ReplyText::BadCommand)
-        && refusal.code == "ERR"
-    {
-        refusal.message = refusal.message.replace(password, "***");
+/// Refusals whose texts are known and repeat nothing. A password may be a word of theirs.
+const KNOWN_REFUSALS: [&[u8]; 6] =
+    [b"WRONGPASS ", b"ERR AUTH <password> called", b"ERR max number of clients", b"DENIED ", b"LOADING ", b"NOPERM "];
+
+/// A refusal of AUTH without the password, should a server or a proxy repeat what it was sent.
+fn without(password: &[u8], line: &[u8]) -> Vec<u8> {
+    if KNOWN_REFUSALS.iter().any(|known| line.starts_with(known)) {
+        return line.to_vec();
     }
-    refusal
+    let mut redacted = Vec::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = memchr::memmem::find(rest, password) {
+        redacted.extend_from_slice(&rest[..at]);
+        redacted.extend_from_slice(b"***");
+        rest = &rest[at + password.len()..];
+    }
+    redacted.extend_from_slice(rest);
+    redacted
 }
 
 /// The room that `resp::write_bulk` asks for beside the bytes themselves.
@@ -189,6 +197,13 @@ mod tests {
             let packed = packed_auth(Some(&"u".repeat(length)), &Secret::new(vec![b'p'; length]));
             assert_eq!(packed.capacity(), 2 * length + 4 * ROOM_PER_BULK, "grown: the old buffer was not zeroed");
         }
+    }
+
+    #[test]
+    fn a_password_that_a_refusal_repeats_is_left_out() {
+        assert_eq!(without(b"pass", b"ERR no pass like pass"), b"ERR no *** like ***");
+        let known = b"ERR AUTH <password> called without any password configured";
+        assert_eq!(without(b"pass", known), known);
     }
 
     #[test]
