@@ -4,6 +4,7 @@
 //! in `out` until the transport takes it; what the transport took stays in the window until its reply is here.
 
 mod link;
+mod settle;
 #[cfg(test)]
 mod tests;
 
@@ -11,15 +12,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::endpoint::{Endpoint, Settings, Trim};
-use crate::error::{Classifier, Error, Failure, Fault, ReplyText, Result, Written, code};
-use crate::reply::{EntryId, Reply};
+use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
+use crate::reply::EntryId;
 use crate::report::Recorder;
 use crate::rows::Rows;
 use crate::transport::{ConnectError, Watch, connect};
 use crate::window::{Limits, Owner, Unanswered, Window};
 use crate::xadd::{FieldNames, Template};
 
-use link::{Break, Connection, Link, protocol_fault, trimmed_fault};
+use link::{Break, Connection, Link};
 
 /// Encoded bytes go out when there are this many: large writes cost less, most of all under TLS.
 const CHUNK: usize = 64 * 1024;
@@ -385,60 +386,6 @@ impl Pipeline {
             self.taken = 0;
         }
         Ok(moved)
-    }
-
-    /// Gives each reply that is here to its message.
-    fn settle(&mut self) -> std::result::Result<(), Break> {
-        let Link::Open(connection) = &mut self.link else { return Ok(()) };
-        loop {
-            let reply = match connection.replies.next() {
-                Ok(Some(reply)) => reply,
-                Ok(None) => return Ok(()),
-                Err(violation) => return Err(protocol_fault(violation.0).into()),
-            };
-            let Some((owner, whole)) = self.window.answer() else {
-                return Err(protocol_fault("a reply to nothing that was sent").into());
-            };
-            connection.proven = true;
-            // What is left of a message that was answered too early must not go out: a server would read it as commands.
-            let mut ends = None;
-            let outcome = match reply {
-                Reply::Id(id) if whole => match self.min_id {
-                    Some(min_id) if id < min_id => Err((trimmed_fault(id, min_id), Written::Unknown)),
-                    Some(_) | None => Ok(id),
-                },
-                Reply::Nil if whole && self.endpoint.nomkstream() => {
-                    let message = "the stream does not exist, and nomkstream forbids to create it";
-                    Err((Fault::new(code::NOSTREAM, message), Written::No))
-                }
-                Reply::Error(line) if Fault::from_reply(line).text == ReplyText::ProtocolError => {
-                    let message = "the server closed the connection over a message before this one";
-                    ends = Some(Break { fault: Fault::new(code::RESET, message), may_be_written: false });
-                    Err((Fault { code: code::TOOLARGE.into(), ..Fault::from_reply(line) }, Written::No))
-                }
-                Reply::Error(line) if whole => Err((Fault::from_reply(line), Written::No)),
-                Reply::Id(_) | Reply::Nil | Reply::Error(_) => {
-                    let fault = protocol_fault(if whole { "nil without NOMKSTREAM" } else { "a reply too early" });
-                    ends = Some(fault.clone().into());
-                    Err((fault, Written::Unknown))
-                }
-            };
-            let outcome = outcome.map_err(|(fault, written)| self.classifier.failure(&fault, written));
-            match owner {
-                Owner::Report => match &outcome {
-                    Ok(id) => self.recorder.delivered(*id),
-                    Err(failure) => self.recorder.failed(failure, 1),
-                },
-                Owner::Call => self.call = Some(outcome),
-                Owner::Nobody => {}
-            }
-            while let Some((count, failure)) = self.window.pop_settled() {
-                self.recorder.failed(&failure, count);
-            }
-            if let Some(broken) = ends {
-                return Err(broken);
-            }
-        }
     }
 
     /// Makes a connection. If that fails, every message that waits fails with it, and so does the rest of the batch.

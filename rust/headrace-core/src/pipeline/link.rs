@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Failure, Fault, code};
-use crate::reply::{EntryId, ReplyBuffer};
+use crate::error::{Failure, Fault};
+use crate::reply::ReplyBuffer;
 use crate::transport::{self, ConnectError, Transport, Watch};
 use crate::window::Window;
 
@@ -61,15 +61,4 @@ impl From<Fault> for Break {
     fn from(fault: Fault) -> Self {
         Self { fault, may_be_written: true }
     }
-}
-
-pub(super) fn protocol_fault(what: &str) -> Fault {
-    Fault::new(code::PROTOCOL, format!("the server sent {what}; the connection was replaced"))
-}
-
-pub(super) fn trimmed_fault(id: EntryId, min_id: EntryId) -> Fault {
-    Fault::new(
-        code::TRIMMED,
-        format!("the entry got the ID {id}, below minid {min_id}: it is trimmed as it is written"),
-    )
 }
