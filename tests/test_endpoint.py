@@ -19,54 +19,10 @@ from cryptography.hazmat.primitives import serialization
 
 from headrace import ConfigError, Endpoint
 from headrace.endpoint import EndpointOptions
+from support import specification
 from support.endpoints import CANARY, Pem, build, refused
 
-#: Every JSON object of the specification, TLS paths apart.
-EXAMPLES: list[dict[str, Any]] = [
-    {"host": "redis", "stream_key": "order-events"},
-    {
-        "host": "redis.example.com",
-        "port": 6380,
-        "stream_key": "order-events",
-        "db": 2,
-        "username": "producer",
-        "password": "secret",
-        "connect_timeout": 10,
-        "command_timeout": 30,
-        "maxlen": 100000,
-        "maxlen_approximate": True,
-        "nomkstream": False,
-        "consumer_group": "order-processors",
-        "tls": True,
-        "tls_ca_cert": "/etc/ssl/certs/redis-ca.pem",
-        "tls_cert": "/etc/ssl/client/redis-cert.pem",
-        "tls_key": "/etc/ssl/client/redis-key.pem",
-    },
-    {"host": "redis", "stream_key": "events", "maxlen": 10000, "maxlen_approximate": True},
-    {"host": "redis", "stream_key": "events", "maxlen": 10000, "maxlen_approximate": False},
-    {"host": "redis", "stream_key": "events", "minid": 1713091234567},
-    {"host": "redis", "stream_key": "events", "nomkstream": True},
-    {"host": "redis.example.com", "stream_key": "events", "username": "ulak_producer", "password": "secret"},
-    {"host": "redis.example.com", "stream_key": "events", "password": "requirepass-value"},
-    {
-        "host": "redis.example.com",
-        "port": 6380,
-        "stream_key": "events",
-        "tls": True,
-        "tls_ca_cert": "/etc/ssl/certs/redis-ca.pem",
-    },
-    {
-        "host": "redis.example.com",
-        "port": 6380,
-        "stream_key": "events",
-        "password": "secret",
-        "tls": True,
-        "tls_ca_cert": "/etc/ssl/certs/redis-ca.pem",
-        "tls_cert": "/etc/ssl/client/redis-cert.pem",
-        "tls_key": "/etc/ssl/client/redis-key.pem",
-    },
-    {"host": "redis", "stream_key": "order-events", "consumer_group": "order-processors"},
-]
+EXAMPLES: list[dict[str, Any]] = [example.options for example in specification.EXAMPLES]
 
 
 @pytest.fixture(autouse=True)
