@@ -195,6 +195,7 @@ def test_a_payload_with_half_a_character(dispatcher: Dispatcher) -> None:
         (b"x", "a message ID must be a str or an int: got bytes"),
         (2**63, "an int message ID must fit 64 bits (-2**63 to 2**63-1): 9223372036854775808"),
         (-(2**63) - 1, "an int message ID must fit 64 bits (-2**63 to 2**63-1): -9223372036854775809"),
+        pytest.param(10**5_000, "an int message ID must fit 64 bits (-2**63 to 2**63-1): a larger one", id="10**5000"),
         ("x" * 16_385, "a message ID has at most 16384 bytes: got 16385"),
         ("ä" * 8_193, "a message ID has at most 16384 bytes: got 16386"),
         ("\ud800", "a message ID must be valid Unicode: it has lone surrogates"),
@@ -330,6 +331,16 @@ def test_message_ids_of_a_column_have_the_same_limit(dispatcher: Dispatcher) -> 
     batch = pa.record_batch({"payload": ["a", "b"], "id": ["x", "x" * 16_385]})
     with pytest.raises(HeadraceError, match=r"16384 bytes.*16385"):
         dispatcher.produce_batch(batch, message_id="id")
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "text"), [(pa.binary(), pa.utf8()), (pa.large_binary(), pa.large_utf8())], ids=["utf8", "large_utf8"]
+)
+def test_message_ids_of_a_column_are_utf8(dispatcher: Dispatcher, bytes_: pa.DataType, text: pa.DataType) -> None:
+    ids = pa.array([b"a", b"\xff"], bytes_).view(text)
+    batch = pa.record_batch({"payload": [None, "b"], "id": ids})
+    message = 'column "id" holds a message ID that is no UTF-8 in row 1'
+    check(lambda: dispatcher.produce_batch(batch, message_id="id"), SchemaError, message)
 
 
 @pytest.mark.parametrize("argument", ["payload", "message_id", "stream_key", "entry_id"])

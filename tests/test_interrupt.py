@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import Dispatcher
+from headrace import Dispatcher, Endpoint
 from headrace.server import LocalServer
+from support.fake_server import FakeServer, Peer, answer_all, entry_id
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop, stopped
 
@@ -26,24 +27,28 @@ BOUND = 0.5
 
 
 @contextmanager
-def interrupted() -> Iterator[None]:
+def interrupted() -> Iterator[pytest.ExceptionInfo[KeyboardInterrupt]]:
     """The call inside waits, gets a SIGINT from another thread, and raises KeyboardInterrupt soon after."""
     waits = threading.Event()
+    over = False
     sent = 0.0
 
     def press() -> None:
         nonlocal sent
         assert waits.wait(60)
+        if over:
+            return  # the call did not wait; a SIGINT now would end the whole run
         sent = time.monotonic()
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press)
     thread.start()
     try:
-        with pytest.raises(KeyboardInterrupt), after_ticks(3, waits.set):
-            yield
+        with pytest.raises(KeyboardInterrupt) as caught, after_ticks(3, waits.set):
+            yield caught
         noticed = time.monotonic() - sent
     finally:
+        over = True
         waits.set()
         thread.join()
     print(f"noticed after {noticed * 1000:.0f} ms")
@@ -89,6 +94,29 @@ def test_in_flush_with_a_timeout(any_server: LocalServer, waiting: Dispatcher) -
     assert labels(waiting.flush()) == [DELIVERED]
 
 
+def test_right_before_a_report_is_handed_out() -> None:
+    """The signal is there before the last reply: the report must not go with it."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def script(peer: Peer) -> None:
+        peer.commands(1)
+        signal.pthread_kill(main, signal.SIGINT)
+        peer.send(entry_id(1))
+        answer_all(peer)
+
+    with (
+        FakeServer(script) as fake,
+        Dispatcher(Endpoint(host="127.0.0.1", port=fake.port, stream_key=KEY)) as dispatcher,
+    ):
+        dispatcher.produce(b"x", "mine")
+        with pytest.raises(KeyboardInterrupt):
+            dispatcher.flush()
+        assert dispatcher.unreported == 1
+        (told,) = outcomes(dispatcher.flush())
+    assert (told.message_id, told.entry_id) == ("mine", "7-1")
+
+
 def test_in_produce_batch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
     """The rows that were not taken fail; those that were go on."""
     payloads = payloads_of(10_000)
@@ -114,6 +142,36 @@ def test_in_the_second_record_batch_of_a_table(any_server: LocalServer, waiting:
     told = labels(waiting.flush())
     assert len(told) == 5_010
     assert told[-1] == ("retryable", "INTERRUPTED", "no")
+
+
+def test_in_rows_that_are_all_bad(any_server: LocalServer) -> None:
+    """They need no room in the window, so nothing is ever waited for."""
+    count = 10_000_000  # some seconds
+    rows = pa.record_batch({"payload": pa.nulls(count, pa.utf8())})
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        with interrupted():
+            dispatcher.produce_batch(rows)
+        assert dispatcher.unreported == count
+        report = dispatcher.flush()
+        codes = report.failed_by_code
+        assert set(codes) == {"NULL_PAYLOAD", "INTERRUPTED"}
+        assert sum(codes.values()) == len(report) == count
+        assert not report.ok
+
+
+def test_in_record_batches_while_there_is_no_server(closed_port: int) -> None:
+    """Each fails at once; there are a great many."""
+    rows = pa.Table.from_batches([batch_of([b"x"])] * 2_000_000)  # some seconds
+    with Dispatcher(Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)) as dispatcher:
+        dispatcher.produce(b"x" * 100_000)  # more than a chunk: this one connects
+        with interrupted():
+            dispatcher.produce_batch(rows)
+        report = dispatcher.flush()
+        assert 0 < len(report) < rows.num_rows
+        codes = report.failed_by_code
+        assert codes.pop("INTERRUPTED") == 1
+        assert set(codes) == {"CONNECT"}
+        assert not report.ok
 
 
 def test_in_produce(any_server: LocalServer, waiting: Dispatcher) -> None:
@@ -168,6 +226,38 @@ def test_in_connect(any_server: LocalServer, connect: Connect, call: str) -> Non
     kept = [payload for _, payload in stored(client)]
     assert kept[:2] == [b"a", b"b"]
     assert len(kept) - (call == "dispatch" and b"c" in kept) == len(taken)
+
+
+@pytest.mark.parametrize("how", ["close", "with"])
+def test_in_close(waiting: Dispatcher, how: str) -> None:
+    """It is closed, and says what nobody will ever hear of."""
+    for _ in range(2_000):
+        waiting.produce(b"x")
+    leave = waiting.close if how == "close" else lambda: waiting.__exit__(None, None, None)
+    with interrupted() as caught:
+        leave()
+    assert caught.value.__notes__ == ["headrace: closed with 2,000 messages that have no outcome in a report"]
+    assert waiting.closed
+
+
+def test_in_the_flush_after_an_exception(waiting: Dispatcher) -> None:
+    """The exception of the block stays the one that is raised."""
+
+    def work() -> None:
+        with waiting:
+            waiting.produce(b"x")
+            raise LookupError("of the block")
+
+    with (
+        pytest.raises(LookupError, match="of the block") as caught,
+        after_ticks(3, lambda: os.kill(os.getpid(), signal.SIGINT)),
+    ):
+        work()
+    assert caught.value.__notes__ == [
+        "headrace: 1 messages have no outcome in a report",
+        "headrace: cannot flush after this exception: KeyboardInterrupt()",
+    ]
+    assert waiting.closed
 
 
 def test_a_handler_of_ones_own(any_server: LocalServer, waiting: Dispatcher) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import Dispatcher, Endpoint
+from headrace._headrace import OWN_CODES
+from support.endpoints import CANARY
 from support.fake_server import FakeServer, Peer, Script, answer_all, entry_id, hang_up
 from support.pipelines import Outcome, labels, outcomes
 from support.processes import PeakMemory
@@ -276,3 +278,74 @@ def test_rows_behind_one_that_is_too_large() -> None:
         assert told == [DELIVERED] * 10 + [("permanent", "TOOLARGE", "no")] + [("retryable", "RESET", "no")] * 39
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok
+
+
+def test_codes_of_ours_from_a_server() -> None:
+    """They say what happened here, which a server cannot: such a reply is an error like any other."""
+    assert {"TOOLARGE", "PROTOCOL", "TLS"} <= set(OWN_CODES)
+
+    def script(peer: Peer) -> None:
+        peer.commands(len(OWN_CODES))
+        peer.send(b"".join(b"-%s upstream\r\n" % code.encode() for code in OWN_CODES))
+        answer_all(peer)
+
+    with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
+        for code in OWN_CODES:
+            dispatcher.produce(b"x", code)
+        told = outcomes(dispatcher.flush())
+        assert [outcome.message_id for outcome in told] == OWN_CODES
+        assert [outcome.label for outcome in told] == [("retryable", "ERR", "no")] * len(OWN_CODES)
+        assert [outcome.message for outcome in told] == [f"{code} upstream" for code in OWN_CODES]
+        assert dispatcher.dispatch(b"x") == "7-1"
+        assert fake.accepted == 1
+
+
+def test_a_server_that_makes_up_codes() -> None:
+    """Each message has its outcome; how many different ones are kept has a bound."""
+    count = 5_000
+
+    def script(peer: Peer) -> None:
+        peer.commands(count)
+        peer.send(b"".join(b"-MADEUP%d as number %d\r\n" % (number, number) for number in range(count)))
+        peer.wait_for_end()
+
+    with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
+        for number in range(count):
+            dispatcher.produce(b"x", number)
+        report = dispatcher.flush()
+        told = outcomes(report)
+    assert [outcome.message_id for outcome in told] == [str(number) for number in range(count)]
+    assert {(outcome.kind, outcome.written) for outcome in told} == {("retryable", "no")}
+    assert [outcome.code for outcome in told[:1_000]] == [f"MADEUP{number}" for number in range(1_000)]
+    assert told[999].message == "MADEUP999 as number 999"
+    assert told[-1].code == "ERR"
+    codes = report.failed_by_code
+    assert sum(codes.values()) == len(report.failed) == count
+    assert len(codes) < 2_100
+    assert len({outcome.message for outcome in told}) < 1_100
+
+
+@pytest.mark.parametrize(
+    ("password", "reply"),
+    [
+        (CANARY, f"ERR no such user bob with password {CANARY}"),
+        (CANARY, f"ERR {CANARY} is wrong, {CANARY}!"),
+        (CANARY * 5, f"ERR {'x' * 170} {CANARY * 5}"),
+        (CANARY.replace("-", "\x01"), f"ERR no such user bob with password {CANARY}".replace("-", "\x01")),
+    ],
+    ids=["in the text", "twice", "where the text is cut", "with a control character"],
+)
+def test_a_password_that_the_server_repeats(password: str, reply: str) -> None:
+    def script(peer: Peer) -> None:
+        (command,) = peer.commands(1)
+        assert command == [b"AUTH", b"bob", password.encode()]
+        peer.send(f"-{reply}\r\n".encode())
+        peer.wait_for_end()
+
+    with FakeServer(script, handshake=False) as fake:
+        with Dispatcher(to(fake, username="bob", password=password)) as dispatcher:
+            dispatcher.produce(b"x")
+            (failure,) = dispatcher.flush().failed
+        assert failure.code == reply.split()[0]
+        assert "AUTH was refused: " in failure.message
+        assert not [word for word in ("canary", "hunter2") if word in failure.message], failure.message

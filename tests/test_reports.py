@@ -282,6 +282,28 @@ def test_dropped_reports_are_kept_as_counts(any_server: LocalServer) -> None:
     assert codes == [*["NULL_PAYLOAD"] * 6, "BAD_STREAM_KEY", *["NULL_PAYLOAD"] * 3]
 
 
+def test_kept_reports_cost_nothing_at_each_new_one(any_server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 reports that somebody holds unread: they are gone through a few times, not at each flush."""
+    gone_through = 0
+
+    def sweep(dispatcher: Dispatcher) -> None:
+        nonlocal gone_through
+        gone_through += len(dispatcher._handed_out)
+        original(dispatcher)
+
+    original = Dispatcher._sweep
+    monkeypatch.setattr(Dispatcher, "_sweep", sweep)
+    dispatcher = Dispatcher(endpoint_to(any_server))
+    held = []
+    for _ in range(3_000):
+        dispatcher.produce_batch(NULLS)
+        held.append(dispatcher.flush())
+    assert 0 < gone_through < 4 * 3_000
+    with pytest.raises(DeliveryError, match=r"^9,000 messages were not delivered"):
+        dispatcher.close()
+    assert not any(report.ok for report in held)
+
+
 @pytest.mark.parametrize("look", [True, False])
 def test_an_exception_in_the_block_gets_a_note(any_server: LocalServer, connect: Connect, look: bool) -> None:
     """It is raised, not the failures; the last flush is told of in a note."""

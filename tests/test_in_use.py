@@ -1,0 +1,90 @@
+"""A dispatcher that another thread is using: leaving `with`, and a fork."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from headrace import ConcurrentUseError, DeliveryReport, Dispatcher
+from headrace.server import LocalServer
+from support.pipelines import endpoint_to, labels
+from support.processes import in_child, resume, stopped, wait_until
+
+
+def is_in_use(dispatcher: Dispatcher) -> bool:
+    try:
+        return dispatcher.unreported < 0
+    except ConcurrentUseError:
+        return True
+
+
+@pytest.fixture
+def in_flush(any_server: LocalServer) -> Iterator[Dispatcher]:
+    """A dispatcher that another thread flushes until the server, which stands still, goes on."""
+    reports: list[DeliveryReport] = []
+    with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
+        assert dispatcher.dispatch(b"first")
+        thread = threading.Thread(target=lambda: reports.append(dispatcher.flush()))
+        with stopped(any_server):
+            dispatcher.produce(b"owed")
+            thread.start()
+            wait_until(lambda: is_in_use(dispatcher))
+            yield dispatcher
+        thread.join()
+        assert labels(*reports) == [(None, None, None)]
+        assert dispatcher.dispatch(b"last")
+
+
+def test_an_exception_in_the_block_is_the_one_that_is_raised(in_flush: Dispatcher) -> None:
+    def work() -> None:
+        with in_flush:
+            raise LookupError("of the block")
+
+    with pytest.raises(LookupError, match="of the block") as caught:
+        work()
+    (note,) = caught.value.__notes__
+    assert note.startswith("headrace: cannot flush after this exception: ConcurrentUseError('the dispatcher is in use ")
+
+
+def test_the_end_of_the_block_without_an_exception(in_flush: Dispatcher) -> None:
+    with pytest.raises(ConcurrentUseError, match="in use by another call"):
+        in_flush.__exit__(None, None, None)
+
+
+def test_fork(in_flush: Dispatcher, any_server: LocalServer) -> None:
+    """The child has no such thread, and so nobody who would ever let go of its copy."""
+    server_pid = any_server.pid
+
+    def child() -> tuple[list[str], bool, int, list[str], str]:
+        calls: list[Callable[[], object]] = [
+            lambda: in_flush.produce(b"x"),
+            lambda: in_flush.produce_batch(pa.record_batch({"payload": ["x"]})),
+            in_flush.poll,
+            in_flush.flush,
+            lambda: in_flush.dispatch(b"x"),
+        ]
+        refused = []
+        for call in calls:
+            try:
+                call()
+            except ConcurrentUseError as error:
+                refused.append(str(error))
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            in_flush.close()
+            with in_flush:
+                pass
+            in_flush.__del__()
+        resume(server_pid)
+        with Dispatcher(in_flush.endpoint) as its_own:
+            entry = its_own.dispatch(b"child")
+        return refused, in_flush.closed, in_flush.unreported, [str(warning.message) for warning in seen], entry
+
+    refused, closed, unreported, warned, entry = in_child(child)
+    assert refused == ["the process was forked while a thread used the dispatcher: make a new one in the child"] * 5
+    assert (closed, unreported, warned) == (True, 0, [])
+    assert entry
