@@ -302,6 +302,7 @@ def test_a_server_that_died_while_idle(any_server: LocalServer) -> None:
 def test_signals_of_others_break_nothing(any_server: LocalServer, connect: Connect) -> None:
     """A program's own signal handlers run while a call waits, and the call goes on."""
     ran = 0
+    ctrl_c = signal.getsignal(signal.SIGINT)
 
     def tick() -> None:
         nonlocal ran
@@ -314,5 +315,5 @@ def test_signals_of_others_break_nothing(any_server: LocalServer, connect: Conne
             dispatcher.produce_batch(batch_of(payloads))
             sent += payloads
         report = dispatcher.flush()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
     check_accounting(connect(any_server), [(KEY, payload) for payload in sent], outcomes(report))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ WORKER_PASSWORD = "hunter2-of-the-workers"
 @contextmanager
 def start_spark() -> Iterator[SparkSession]:
     """Start Spark `local[2]`, and stop it at the end of the block. It takes some five seconds."""
+    ctrl_c = signal.getsignal(signal.SIGINT)
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("headrace tests")
@@ -29,6 +31,8 @@ def start_spark() -> Iterator[SparkSession]:
         .config(f"spark.executorEnv.{WORKER_VARIABLE}", WORKER_PASSWORD)
         .getOrCreate()
     )
+    # Spark puts a handler of its own there, for the rest of the process: other tests press Ctrl-C, and not for its jobs.
+    signal.signal(signal.SIGINT, ctrl_c)
     spark.sparkContext.setLogLevel("OFF")  # jobs that fail on purpose
     try:
         yield spark
