@@ -120,9 +120,10 @@ def test_right_before_a_report_is_handed_out() -> None:
 def test_in_produce_batch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
     """The rows that were not taken fail; those that were go on."""
     payloads = payloads_of(10_000)
+    rows = batch_of(payloads)  # not in the block: it takes a while, and is interrupted as well
     client = connect(any_server)
     with interrupted():
-        waiting.produce_batch(batch_of(payloads))
+        waiting.produce_batch(rows)
     assert waiting.unreported == 10_000
     resume(any_server)
     told = outcomes(waiting.flush())
@@ -206,6 +207,7 @@ def test_in_dispatch(any_server: LocalServer, connect: Connect, waiting: Dispatc
 def test_in_connect(any_server: LocalServer, connect: Connect, call: str) -> None:
     client = connect(any_server)
     endpoint = endpoint_to(any_server, connect_timeout=60)
+    rows = batch_of(payloads_of(200))
     stop(any_server)
     with Dispatcher(endpoint) as dispatcher:
         for payload in (b"a", b"b"):
@@ -216,7 +218,7 @@ def test_in_connect(any_server: LocalServer, connect: Connect, call: str) -> Non
             elif call == "dispatch":
                 dispatcher.dispatch(b"c")
             else:
-                dispatcher.produce_batch(batch_of(payloads_of(200)))
+                dispatcher.produce_batch(rows)
         resume(any_server)
         told = labels(dispatcher.flush())
     taken = [label for label in told if label == DELIVERED]

@@ -31,7 +31,7 @@ def start_spark() -> Iterator[SparkSession]:
         .config(f"spark.executorEnv.{WORKER_VARIABLE}", WORKER_PASSWORD)
         .getOrCreate()
     )
-    # Spark puts a handler of its own there, for the rest of the process: other tests press Ctrl-C, and not for its jobs.
+    # Spark puts a handler of its own there for the rest of the process; other tests press Ctrl-C too.
     signal.signal(signal.SIGINT, ctrl_c)
     spark.sparkContext.setLogLevel("OFF")  # jobs that fail on purpose
     try:
