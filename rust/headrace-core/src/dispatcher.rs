@@ -88,13 +88,13 @@ impl Dispatcher {
             return Err(Error::Closed);
         }
         match id {
-            GivenId::None => self.pipeline.recorder.push_ordinals(1),
-            GivenId::Int(id) => self.pipeline.recorder.push_int(id),
+            GivenId::None => self.pipeline.recorder().push_ordinals(1),
+            GivenId::Int(id) => self.pipeline.recorder().push_int(id),
             GivenId::Text(id) if id.len() > MAX_MESSAGE_ID => {
                 let length = id.len();
                 return Err(Error::message(format!("a message ID has at most {MAX_MESSAGE_ID} bytes: got {length}")));
             }
-            GivenId::Text(id) => self.pipeline.recorder.push_text(id),
+            GivenId::Text(id) => self.pipeline.recorder().push_text(id),
         }
         self.unreported += 1;
         if let Some(failure) = self.pipeline.down().cloned() {
@@ -120,29 +120,28 @@ impl Dispatcher {
         let rows = plan.bind(batch)?;
         let count = rows.len();
         match plan.message_id_column() {
-            None => self.pipeline.recorder.push_ordinals(count as u64),
+            None => self.pipeline.recorder().push_ordinals(count as u64),
             Some(at) => {
                 let ids = IdColumn::new(batch.column(at).clone(), batch.schema().field(at).name())?;
-                self.pipeline.recorder.push_column(ids);
+                self.pipeline.recorder().push_column(ids);
             }
         }
         self.unreported += count as u64;
         self.pipeline.set_time(SystemTime::now());
-        for row in 0..count {
-            let checked = if row % WATCH_ROWS == 0 { self.pipeline.check(Instant::now(), watch) } else { Ok(()) };
-            if checked.is_err() || !self.pipeline.has_room() {
-                if let Err(error) = checked.and_then(|()| self.pipeline.make_room(watch)) {
-                    let fault = Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent");
-                    self.pipeline.push_fault(&fault, (count - row) as u64);
-                    return Err(error);
-                }
-                if let Some(failure) = self.pipeline.down().cloned() {
-                    self.pipeline.push_failed(&failure, (count - row) as u64);
-                    break;
-                }
-                self.pipeline.set_time(SystemTime::now());
+        let mut row = 0;
+        while row < count {
+            let room = self.pipeline.check(Instant::now(), watch).and_then(|()| self.pipeline.make_room(watch));
+            if let Err(error) = room {
+                let fault = Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent");
+                self.pipeline.push_fault(&fault, (count - row) as u64);
+                return Err(error);
             }
-            self.pipeline.push_row(&rows, row);
+            if let Some(failure) = self.pipeline.down().cloned() {
+                self.pipeline.push_failed(&failure, (count - row) as u64);
+                break;
+            }
+            self.pipeline.set_time(SystemTime::now());
+            row = self.pipeline.push_rows(&rows, row..count.min(row + WATCH_ROWS));
         }
         self.pipeline.poll();
         Ok(())
@@ -205,7 +204,7 @@ impl Dispatcher {
     }
 
     fn report(&mut self, restart: bool) -> DeliveryReport {
-        let report = self.pipeline.recorder.take(restart);
+        let report = self.pipeline.recorder().take(restart);
         self.unreported -= report.delivered() + report.failed();
         report
     }

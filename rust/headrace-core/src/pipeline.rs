@@ -3,29 +3,34 @@
 //! One thread, no locks: every public call of the dispatcher runs this loop as far as it needs to. What was encoded stays
 //! in `out` until the transport takes it; what the transport took stays in the window until its reply is here.
 
+mod ledger;
 mod link;
-mod settle;
+mod outbox;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::endpoint::{Endpoint, Settings, Trim};
+use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
 use crate::reply::EntryId;
 use crate::report::Recorder;
 use crate::rows::Rows;
 use crate::transport::{ConnectError, Watch, connect};
-use crate::window::{Limits, Owner, Unanswered, Window};
+use crate::window::{Limits, Owner};
 use crate::xadd::{FieldNames, Template};
 
+use ledger::Ledger;
 use link::{Break, Connection, Link};
+use outbox::Outbox;
 
-/// Encoded bytes go out when there are this many: large writes cost less, most of all under TLS.
-const CHUNK: usize = 64 * 1024;
-/// What buffers keep: one large message must not hold its memory for ever.
-const KEPT_CAPACITY: usize = 4 * CHUNK;
+/// What the scratch buffer keeps: one large row must not hold its memory for ever.
+const KEPT_SCRATCH: usize = 256 * 1024;
+/// Payloads from this size on are not copied, but sent from where they are. Measured: below it the copy costs less than
+/// what the kernel does for another slice.
+const LENT_FROM: usize = 8 * 1024;
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
@@ -43,19 +48,11 @@ enum Goal {
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     endpoint: Endpoint,
-    classifier: Classifier,
     limits: Limits,
     template: Template,
+    outbox: Outbox,
     link: Link,
-    /// Encoded and, from `taken` on, not yet with the transport.
-    out: Vec<u8>,
-    taken: usize,
-    window: Window,
-    pub(crate) recorder: Recorder,
-    /// The outcome that a call of `dispatch` waits for.
-    call: Option<std::result::Result<EntryId, Failure>>,
-    /// IDs below it were trimmed as they were written.
-    min_id: Option<EntryId>,
+    ledger: Ledger,
     watched: Instant,
     scratch: Vec<u8>,
 }
@@ -64,30 +61,31 @@ impl Pipeline {
     pub(crate) fn new(endpoint: Endpoint, classifier: Classifier, limits: Limits, names: &FieldNames) -> Self {
         Self {
             template: Template::new(&endpoint, names),
-            min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
+            ledger: Ledger::new(&endpoint, classifier),
             endpoint,
-            classifier,
             limits,
+            outbox: Outbox::new(),
             link: Link::Closed,
-            out: Vec::with_capacity(CHUNK + CHUNK / 4),
-            taken: 0,
-            window: Window::default(),
-            recorder: Recorder::default(),
-            call: None,
             watched: Instant::now(),
             scratch: Vec::new(),
         }
     }
 
+    /// The outcomes so far, and the message IDs: those of a message before it is pushed.
+    #[inline]
+    pub(crate) fn recorder(&mut self) -> &mut Recorder {
+        &mut self.ledger.recorder
+    }
+
     /// Whether no message waits for its outcome.
     pub(crate) fn is_idle(&self) -> bool {
-        self.window.is_empty()
+        self.ledger.window.is_empty()
     }
 
     /// Whether the next message can be encoded without waiting.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.out.len() - self.taken < CHUNK && self.window.has_room(self.limits) && !self.is_down()
+        self.outbox.has_room() && self.ledger.window.has_room(self.limits) && !self.is_down()
     }
 
     /// The failure that every message of this batch meets, if connecting failed.
@@ -98,6 +96,7 @@ impl Pipeline {
         }
     }
 
+    #[inline]
     fn is_down(&self) -> bool {
         self.down().is_some()
     }
@@ -115,7 +114,7 @@ impl Pipeline {
     /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
     pub(crate) fn poll(&mut self) {
         let Link::Open(connection) = &self.link else { return };
-        if connection.needs_ping(&self.window) {
+        if connection.needs_ping(&self.ledger.window) {
             return;
         }
         if let Err(broken) = self.step() {
@@ -135,13 +134,19 @@ impl Pipeline {
         self.push(Owner::Report, |template, out| template.write_payload(out, payload));
     }
 
-    /// Encodes row `row`, or notes why it cannot be. There must be [room](Self::make_room).
-    #[inline]
-    pub(crate) fn push_row(&mut self, rows: &Rows<'_>, row: usize) {
-        match rows.payload_alone(row) {
-            Some(payload) => self.push_payload(payload),
-            None => self.push_other_row(rows, row),
+    /// Encodes rows as long as there is [room](Self::make_room) for one more, or notes why one cannot be. Returns the first
+    /// row that is left.
+    pub(crate) fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
+        for row in range.clone() {
+            if !self.has_room() {
+                return row;
+            }
+            match rows.payload_alone(row) {
+                Some(payload) if payload.len() < LENT_FROM => self.push_payload(payload),
+                _ => self.push_other_row(rows, row),
+            }
         }
+        range.end
     }
 
     fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) {
@@ -156,29 +161,26 @@ impl Pipeline {
             template.write_end(out);
         });
         scratch.clear();
-        scratch.shrink_to(KEPT_CAPACITY);
+        scratch.shrink_to(KEPT_SCRATCH);
         self.scratch = scratch;
     }
 
     #[inline]
     fn push(&mut self, owner: Owner, write: impl FnOnce(&mut Template, &mut Vec<u8>)) {
-        let before = self.out.len();
-        write(&mut self.template, &mut self.out);
-        self.window.push(self.out.len() - before, owner);
+        let before = self.outbox.len();
+        write(&mut self.template, self.outbox.bytes());
+        self.ledger.window.push(self.outbox.len() - before, 1, owner);
     }
 
     /// Gives `count` messages an outcome that needs no server.
     pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
-        if self.window.is_empty() {
-            self.recorder.failed(failure, count);
-        } else {
-            self.window.push_settled(count, failure);
-        }
+        self.ledger.push_failed(failure, count);
     }
 
     /// The same for a fault that is not classified yet.
     pub(crate) fn push_fault(&mut self, fault: &Fault, count: u64) {
-        self.push_failed(&Arc::new(self.classifier.failure(fault, Written::No)), count);
+        let failure = Arc::new(self.ledger.failure(fault, Written::No));
+        self.ledger.push_failed(&failure, count);
     }
 
     /// Sends one message behind all others and waits for its outcome.
@@ -191,11 +193,11 @@ impl Pipeline {
         if let Some(failure) = self.down() {
             return Ok(Err((**failure).clone()));
         }
-        self.call = None;
+        self.ledger.call = None;
         self.push(Owner::Call, |template, out| template.write_payload(out, payload));
         let driven = self.drive(Goal::Call, None, watch);
-        self.call.take().ok_or_else(|| {
-            self.window.abandon_call();
+        self.ledger.call.take().ok_or_else(|| {
+            self.ledger.window.abandon_call();
             driven.err().unwrap_or(Error::Interrupted)
         })
     }
@@ -224,18 +226,15 @@ impl Pipeline {
         if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
             connection.transport.forget();
         }
-        self.out.clear();
-        self.taken = 0;
-        self.window = Window::default();
-        self.recorder = Recorder::default();
-        self.call = None;
+        self.outbox.clear();
+        self.ledger.forget();
     }
 
     fn reached(&self, goal: Goal) -> bool {
         match goal {
-            Goal::Room => (self.has_room() && self.window.has_ample_room(self.limits)) || self.is_down(),
-            Goal::Empty => self.window.is_empty(),
-            Goal::Call => self.call.is_some(),
+            Goal::Room => (self.has_room() && self.ledger.window.has_ample_room(self.limits)) || self.is_down(),
+            Goal::Empty => self.is_idle(),
+            Goal::Call => self.ledger.call.is_some(),
         }
     }
 
@@ -275,7 +274,7 @@ impl Pipeline {
                 Link::Down(_) => return Ok(()),
                 Link::Closed => self.open(deadline, watch)?,
                 Link::Open(connection) => {
-                    if connection.needs_ping(&self.window) {
+                    if connection.needs_ping(&self.ledger.window) {
                         match connection.ping(deadline, watch) {
                             Ok(()) => {}
                             Err(ConnectError::Interrupted) => {
@@ -318,7 +317,7 @@ impl Pipeline {
         if let Some(deadline) = deadline {
             timeout = timeout.min(deadline.saturating_duration_since(now));
         }
-        let writable = self.taken < self.out.len() || connection.transport.wants_write();
+        let writable = !self.outbox.is_empty() || connection.transport.wants_write();
         let ready = connection.transport.wait(writable, timeout);
         if ready.interrupted && watch.interrupted() {
             return Err(Error::Interrupted);
@@ -353,7 +352,7 @@ impl Pipeline {
             moved = true;
             connection.used = Instant::now();
             connection.replies.filled(count);
-            self.settle()?;
+            self.ledger.settle(connection)?;
             if count < room {
                 break;
             }
@@ -364,26 +363,16 @@ impl Pipeline {
     fn send(&mut self) -> std::result::Result<bool, Fault> {
         let Link::Open(connection) = &mut self.link else { return Ok(false) };
         let mut moved = connection.transport.push()? > 0;
-        while self.taken < self.out.len() {
-            let count = connection.transport.send(&self.out[self.taken..])?;
+        while !self.outbox.is_empty() {
+            let count = self.outbox.send(&mut connection.transport)?;
             if count == 0 {
                 break;
             }
             moved = true;
-            self.taken += count;
-            self.window.hand_over(count);
+            self.ledger.window.hand_over(count);
         }
         if moved {
             connection.used = Instant::now();
-        }
-        if self.taken == self.out.len() {
-            self.out.clear();
-            self.taken = 0;
-            self.out.shrink_to(KEPT_CAPACITY);
-        } else if self.taken >= CHUNK && self.taken >= self.out.len() - self.taken {
-            // Only once the rest is the smaller part: a message of many megabytes is not moved for each chunk of it.
-            self.out.drain(..self.taken);
-            self.taken = 0;
         }
         Ok(moved)
     }
@@ -405,7 +394,7 @@ impl Pipeline {
             }
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {
-                let failure = Arc::new(self.classifier.failure(&fault, Written::No));
+                let failure = Arc::new(self.ledger.failure(&fault, Written::No));
                 self.break_link(&fault.into());
                 self.link = Link::Down(failure);
                 Ok(())
@@ -416,7 +405,7 @@ impl Pipeline {
     /// Replaces a connection that ended between messages: those that wait go out on the next one, none is in doubt.
     fn break_or_renew(&mut self, broken: &Break, renewed: &mut bool) {
         let proven = matches!(&self.link, Link::Open(connection) if connection.proven);
-        if !self.window.is_between_messages() || !proven || *renewed {
+        if !self.ledger.window.is_between_messages() || !proven || *renewed {
             self.break_link(broken);
             return;
         }
@@ -434,23 +423,7 @@ impl Pipeline {
     /// Ends the connection for good: a broken one is never used again, and what waits on it fails.
     fn break_link(&mut self, broken: &Break) {
         self.drop_connection();
-        let failure = |written| self.classifier.failure(&broken.fault, written);
-        let (unknown, not_written) = (failure(Written::Unknown), failure(Written::No));
-        while let Some(left) = self.window.give_up() {
-            match left {
-                Unanswered::Settled { count, failure } => self.recorder.failed(&failure, count),
-                Unanswered::Encoded { owner, handed } => {
-                    let failure = if handed && broken.may_be_written { &unknown } else { &not_written };
-                    match owner {
-                        Owner::Report => self.recorder.failed(failure, 1),
-                        Owner::Call => self.call = Some(Err(failure.clone())),
-                        Owner::Nobody => {}
-                    }
-                }
-            }
-        }
-        self.out.clear();
-        self.out.shrink_to(KEPT_CAPACITY);
-        self.taken = 0;
+        self.ledger.give_up(broken);
+        self.outbox.clear();
     }
 }

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::resp::write_bulk;
+
 /// The longest error line that is taken, and so the most that is buffered for one reply.
 const MAX_LINE: usize = 64 * 1024;
 /// The longest bulk string that is looked at; an entry ID has at most 41 bytes.
@@ -30,11 +32,11 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// A reply to one XADD.
+/// What the server answers to one XADD, or to several that follow each other.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply<'a> {
-    /// The entry was appended under this ID.
-    Id(EntryId),
+    /// `count` entries were appended, the first under `first`, the others under the sequence numbers that follow.
+    Ids { first: EntryId, count: u64 },
     /// NOMKSTREAM was asked for and there is no such stream.
     Nil,
     /// Refused; the line without its `-` and its end.
@@ -51,45 +53,71 @@ pub(crate) struct ReplyBuffer {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    recent: Recent,
+    expected: Expected,
 }
 
-/// How the last entry ID began, up to its sequence number. A busy server gives hundreds of IDs in a millisecond, and only
-/// their sequence numbers differ.
-#[derive(Debug, Default)]
-struct Recent {
-    /// `$15\r\n1795249090487-`; empty before the first.
-    start: Vec<u8>,
-    ms: u64,
-    seq_length: usize,
+/// The reply that comes next if the server goes on as it did: the last ID with the next sequence number. A busy server
+/// gives hundreds of IDs in a millisecond, so nearly every reply is this one, and to compare is less than to parse.
+#[derive(Debug)]
+struct Expected {
+    /// `$17\r\n1795249090487-123\r\n`, then zeros.
+    bytes: [u8; Self::WIDTH],
+    /// Ones where `bytes` holds the reply.
+    mask: [u8; Self::WIDTH],
+    /// 0: nothing is expected.
+    length: usize,
+    id: EntryId,
 }
 
-impl Recent {
-    /// The ID at the start of `bytes` and the reply's length, if it begins like the last one and is there whole.
-    #[inline]
-    fn scan(&self, bytes: &[u8]) -> Option<(EntryId, usize)> {
-        let rest = bytes.strip_prefix(self.start.as_slice())?;
-        let (seq, rest) = rest.split_at_checked(self.seq_length)?;
-        if !rest.starts_with(b"\r\n") {
-            return None;
-        }
-        let id = EntryId { ms: self.ms, seq: decimal(seq)? };
-        Some((id, self.start.len() + self.seq_length + 2))
+impl Expected {
+    /// Longer than the reply to a million entries in one millisecond. Nothing is expected past it.
+    const WIDTH: usize = 32;
+
+    fn nothing() -> Self {
+        Self { bytes: [0; Self::WIDTH], mask: [0; Self::WIDTH], length: 0, id: EntryId { ms: 0, seq: 0 } }
     }
 
+    /// Whether `bytes` begin with it.
+    #[inline]
+    fn matches(&self, bytes: &[u8; Self::WIDTH]) -> bool {
+        let differences =
+            bytes.iter().zip(&self.bytes).zip(&self.mask).map(|((seen, byte), mask)| (seen ^ byte) & mask);
+        differences.fold(0, |any, difference| any | difference) == 0
+    }
+
+    /// The next one is expected from now on.
+    #[inline]
+    fn advance(&mut self) {
+        // The digits end before the line end.
+        match (self.bytes.get_mut(self.length - 3), self.id.seq.checked_add(1)) {
+            (Some(units), Some(seq)) if *units < b'9' => {
+                *units += 1;
+                self.id.seq = seq;
+            }
+            _ => self.follow(self.id),
+        }
+    }
+
+    /// The one after `id` is expected from now on.
     #[cold]
-    fn remember(&mut self, reply: &[u8], id: EntryId) {
-        let Some(dash) = memchr::memchr(b'-', reply) else { return };
-        self.start.clear();
-        self.start.extend_from_slice(&reply[..=dash]);
-        self.ms = id.ms;
-        self.seq_length = reply.len() - dash - 3;
+    fn follow(&mut self, id: EntryId) {
+        *self = Self::nothing();
+        let Some(seq) = id.seq.checked_add(1) else { return };
+        self.id = EntryId { seq, ..id };
+        let mut reply = Vec::with_capacity(64);
+        let text = self.id.to_string();
+        write_bulk(&mut reply, text.as_bytes());
+        if reply.len() <= Self::WIDTH {
+            self.length = reply.len();
+            self.bytes[..self.length].copy_from_slice(&reply);
+            self.mask[..self.length].fill(0xff);
+        }
     }
 }
 
 impl ReplyBuffer {
     pub(crate) fn new() -> Self {
-        Self { bytes: vec![0; CAPACITY].into_boxed_slice(), start: 0, end: 0, recent: Recent::default() }
+        Self { bytes: vec![0; CAPACITY].into_boxed_slice(), start: 0, end: 0, expected: Expected::nothing() }
     }
 
     /// Room to receive into; never empty, because [`next`](Self::next) takes no more than [`MAX_LINE`] for one reply.
@@ -114,23 +142,39 @@ impl ReplyBuffer {
         self.start == self.end
     }
 
-    /// The next whole reply, if it is there.
+    /// The next whole reply, if it is there. IDs that follow each other come together.
     pub(crate) fn next(&mut self) -> Result<Option<Reply<'_>>, Violation> {
-        let bytes = &self.bytes[self.start..self.end];
-        if let Some((id, length)) = self.recent.scan(bytes) {
-            self.start += length;
-            return Ok(Some(Reply::Id(id)));
+        if let Some(run) = self.expected_run() {
+            return Ok(Some(run));
         }
-        match scan(bytes)? {
+        match scan(&self.bytes[self.start..self.end])? {
             Some((reply, length)) => {
-                if let Reply::Id(id) = reply {
-                    self.recent.remember(&bytes[..length], id);
+                if let Reply::Ids { first, .. } = reply {
+                    self.expected.follow(first);
                 }
                 self.start += length;
                 Ok(Some(reply))
             }
             None => Ok(None),
         }
+    }
+
+    /// As many replies as are the expected ones.
+    #[inline]
+    fn expected_run(&mut self) -> Option<Reply<'static>> {
+        let first = self.expected.id;
+        let mut count = 0;
+        while self.expected.length > 0 && self.expected.length <= self.end - self.start {
+            // What lies behind the end is not looked at.
+            let Some(bytes) = self.bytes.get(self.start..).and_then(<[u8]>::first_chunk) else { break };
+            if !self.expected.matches(bytes) {
+                break;
+            }
+            self.start += self.expected.length;
+            self.expected.advance();
+            count += 1;
+        }
+        (count > 0).then_some(Reply::Ids { first, count })
     }
 }
 
@@ -162,7 +206,7 @@ fn scan_bulk(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     let Some(whole) = bytes.get(body..body + length + 2) else { return Ok(None) };
     let (id, end) = whole.split_at(length);
     match (entry_id(id), end) {
-        (Some(id), b"\r\n") => Ok(Some((Reply::Id(id), body + length + 2))),
+        (Some(first), b"\r\n") => Ok(Some((Reply::Ids { first, count: 1 }, body + length + 2))),
         _ => Err(Violation("a bulk string that is no entry ID")),
     }
 }
@@ -244,11 +288,13 @@ mod tests {
             buffer.filled(count);
             rest = &rest[count..];
             while let Some(reply) = buffer.next()? {
-                seen.push(match reply {
-                    Reply::Id(id) => Owned::Id(id.ms, id.seq),
-                    Reply::Nil => Owned::Nil,
-                    Reply::Error(line) => Owned::Error(line.to_vec()),
-                });
+                match reply {
+                    Reply::Ids { first, count } => {
+                        seen.extend((0..count).map(|more| Owned::Id(first.ms, first.seq + more)));
+                    }
+                    Reply::Nil => seen.push(Owned::Nil),
+                    Reply::Error(line) => seen.push(Owned::Error(line.to_vec())),
+                }
             }
         }
         Ok(())
@@ -256,14 +302,16 @@ mod tests {
 
     fn replies() -> impl Strategy<Value = Vec<Owned>> {
         let one = prop_oneof![
-            8 => (any::<u64>(), any::<u64>()).prop_map(|(ms, seq)| Owned::Id(ms, seq)),
-            // As busy servers answer: alike but for the sequence number.
-            16 => (7..9_u64, 0..1_200_u64).prop_map(|(ms, seq)| Owned::Id(ms, seq)),
-            1 => Just(Owned::Nil),
-            2 => "[A-Z]{1,9} [ -~]{0,60}".prop_map(|text| Owned::Error(text.into_bytes())),
-            1 => (20_000..65_000_usize).prop_map(|length| Owned::Error(vec![b'x'; length])),
+            4 => (any::<u64>(), any::<u64>()).prop_map(|(ms, seq)| vec![Owned::Id(ms, seq)]),
+            // As busy servers answer: one sequence number after the other, with more digits now and then.
+            16 => (prop_oneof![7..9_u64, Just(u64::MAX)], 0..1_200_u64, 1..120_u64)
+                .prop_map(|(ms, seq, count)| (seq..seq + count).map(|seq| Owned::Id(ms, seq)).collect()),
+            1 => (0..5_u64).prop_map(|more| (u64::MAX - 5..=u64::MAX - more).map(|seq| Owned::Id(1, seq)).collect()),
+            1 => Just(vec![Owned::Nil]),
+            2 => "[A-Z]{1,9} [ -~]{0,60}".prop_map(|text| vec![Owned::Error(text.into_bytes())]),
+            1 => (20_000..65_000_usize).prop_map(|length| vec![Owned::Error(vec![b'x'; length])]),
         ];
-        prop::collection::vec(one, 0..40)
+        prop::collection::vec(one, 0..40).prop_map(|parts| parts.concat())
     }
 
     proptest! {

@@ -9,13 +9,30 @@ use std::sync::Arc;
 
 use crate::error::Failure;
 
-/// One message, or a run of messages that failed before they were encoded and wait for their turn to be told.
+/// One entry that was encoded and has no reply yet.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// The offset just behind its last byte.
+    end: u64,
+    /// How many messages it carries.
+    rows: u32,
+    owner: Owner,
+}
+
+impl Slot {
+    /// What nearly every slot is: a message of its own, told to the next report.
+    fn is_plain(self) -> bool {
+        self.rows == 1 && self.owner == Owner::Report
+    }
+}
+
+/// Messages that failed before they were encoded and wait for their turn to be told.
 #[derive(Debug)]
-enum Slot {
-    /// Encoded; `end` is the offset just behind its last byte.
-    Encoded { end: u64, owner: Owner },
-    /// `count` messages that never went out.
-    Settled { count: u64, failure: Arc<Failure> },
+struct Settled {
+    /// The number of the entry that comes after them.
+    before: u64,
+    count: u64,
+    failure: Arc<Failure>,
 }
 
 /// Whom an outcome is told to.
@@ -37,20 +54,34 @@ pub(crate) struct Limits {
     pub(crate) max_bytes: u64,
 }
 
-/// A message that left the window without a reply.
+/// What left the window without a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// Encoded; whether a byte of it was handed to the transport.
-    Encoded { owner: Owner, handed: bool },
+    /// An entry of `rows` messages; whether a byte of it was handed to the transport.
+    Encoded { rows: u64, owner: Owner, handed: bool },
     /// Messages that had failed before.
     Settled { count: u64, failure: Arc<Failure> },
+}
+
+/// What a reply is the answer to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answered {
+    /// How many messages the entry carries.
+    pub(crate) rows: u64,
+    pub(crate) owner: Owner,
+    /// Whether the transport has all bytes of it.
+    pub(crate) whole: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     slots: VecDeque<Slot>,
-    encoded_slots: usize,
-    /// Offset of the first byte of the first encoded message.
+    /// Slots that are not [plain](Slot::is_plain).
+    special: usize,
+    settled: VecDeque<Settled>,
+    /// The number of the first slot: how many entries have [left](Self::left).
+    first: u64,
+    /// Offset of the first byte of the first slot.
     front: u64,
     /// Offset just behind the last byte that was encoded.
     encoded: u64,
@@ -61,56 +92,61 @@ pub(crate) struct Window {
 impl Window {
     /// Whether no message waits for its outcome.
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.is_empty() && self.settled.is_empty()
     }
 
-    /// Whether one more message may be encoded.
+    /// How many entries have left the window.
+    pub(crate) fn left(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether one more entry may be encoded.
     #[inline]
     pub(crate) fn has_room(&self, limits: Limits) -> bool {
-        self.encoded_slots == 0
-            || (self.encoded_slots < limits.max_entries
+        self.slots.is_empty()
+            || (self.slots.len() < limits.max_entries
                 && self.encoded - self.front < limits.max_bytes
-                // Failures that wait for their turn between messages in flight are bounded as well.
-                && self.slots.len() < limits.max_entries.saturating_mul(2))
+                // Failures that wait for their turn between entries in flight are bounded as well.
+                && self.settled.len() < limits.max_entries)
     }
 
     /// Whether a quarter of the window is free. Who waits for room waits for that much: a message for each reply would be a
     /// system call for each message.
     pub(crate) fn has_ample_room(&self, limits: Limits) -> bool {
         let (max_entries, max_bytes) = (limits.max_entries, limits.max_bytes);
-        self.encoded_slots == 0
+        self.slots.is_empty()
             || (self.slots.len() <= max_entries - max_entries / 4
+                && self.settled.len() <= max_entries - max_entries / 4
                 && self.encoded - self.front <= max_bytes - max_bytes / 4)
     }
 
-    /// Whether the transport has a byte of a message that is not answered.
+    /// Whether the transport has a byte of an entry that is not answered.
     pub(crate) fn is_owed(&self) -> bool {
         self.handed > self.front
     }
 
-    /// Whether the transport was given whole messages only, and all of those are answered: what follows may then go out
-    /// on another connection. Behind an answer that came too early the rest of a message is left.
+    /// Whether the transport was given whole entries only, and all of those are answered: what follows may then go out
+    /// on another connection. Behind an answer that came too early the rest of an entry is left.
     pub(crate) fn is_between_messages(&self) -> bool {
         self.handed == self.front
     }
 
-    /// Adds a message of `length` encoded bytes.
+    /// Adds an entry of `length` encoded bytes that carries `rows` messages.
     #[inline]
-    pub(crate) fn push(&mut self, length: usize, owner: Owner) {
+    pub(crate) fn push(&mut self, length: usize, rows: u32, owner: Owner) {
         self.encoded += length as u64;
-        self.encoded_slots += 1;
-        self.slots.push_back(Slot::Encoded { end: self.encoded, owner });
+        let slot = Slot { end: self.encoded, rows, owner };
+        self.special += usize::from(!slot.is_plain());
+        self.slots.push_back(slot);
     }
 
     /// Adds `count` messages that failed without being encoded. The caller tells them at once if the window is empty.
     pub(crate) fn push_settled(&mut self, count: u64, failure: &Arc<Failure>) {
-        if let Some(Slot::Settled { count: before, failure: last }) = self.slots.back_mut()
-            && last == failure
-        {
-            *before += count;
-            return;
+        let before = self.first + self.slots.len() as u64;
+        match self.settled.back_mut() {
+            Some(last) if last.before == before && last.failure == *failure => last.count += count,
+            _ => self.settled.push_back(Settled { before, count, failure: Arc::clone(failure) }),
         }
-        self.slots.push_back(Slot::Settled { count, failure: Arc::clone(failure) });
     }
 
     /// Says that the transport took `count` more bytes.
@@ -120,46 +156,60 @@ impl Window {
         debug_assert!(self.handed <= self.encoded, "handed over more than was encoded");
     }
 
-    /// Takes the first message out, because its reply is here; says whether the transport has all bytes of it.
-    /// `None`: nothing was owed, so the reply is a surplus.
+    /// Takes out entries at the front, at most `at_most`, whose replies are here: as long as each is a message of its own,
+    /// told to the next report, and the transport has all of it. Returns how many; 0 says no more than that
+    /// [`answer`](Self::answer) has to look at the first one.
     #[inline]
-    pub(crate) fn answer(&mut self) -> Option<(Owner, bool)> {
+    pub(crate) fn answer_plain(&mut self, at_most: u64) -> u64 {
+        if self.special > 0 {
+            return 0;
+        }
+        let until_settled = self.settled.front().map_or(u64::MAX, |settled| settled.before - self.first);
+        let count = at_most.min(until_settled).min(self.slots.len() as u64);
+        let Some(last) = (count as usize).checked_sub(1).and_then(|last| self.slots.get(last)) else { return 0 };
+        if last.end > self.handed {
+            return 0;
+        }
+        self.front = last.end;
+        self.first += count;
+        self.slots.drain(..count as usize);
+        count
+    }
+
+    /// Takes the first entry out, because its reply is here. `None`: nothing was owed, so the reply is a surplus.
+    pub(crate) fn answer(&mut self) -> Option<Answered> {
         if !self.is_owed() {
             return None;
         }
-        // While something is owed, its message is in front: failures there were told before.
-        let (end, owner) = match self.slots.front()? {
-            Slot::Encoded { end, owner } => (*end, *owner),
-            Slot::Settled { .. } => return None,
-        };
-        self.slots.pop_front();
-        self.front = end;
-        self.encoded_slots -= 1;
-        Some((owner, self.handed >= end))
+        let Slot { end, rows, owner } = self.pop()?;
+        Some(Answered { rows: rows.into(), owner, whole: self.handed >= end })
+    }
+
+    fn pop(&mut self) -> Option<Slot> {
+        let slot = self.slots.pop_front()?;
+        self.special -= usize::from(!slot.is_plain());
+        self.front = slot.end;
+        self.first += 1;
+        Some(slot)
     }
 
     /// Takes out messages at the front that had failed before they were encoded: their turn has come.
     #[inline]
     pub(crate) fn pop_settled(&mut self) -> Option<(u64, Arc<Failure>)> {
-        match self.slots.front()? {
-            Slot::Encoded { .. } => None,
-            Slot::Settled { .. } => match self.slots.pop_front()? {
-                Slot::Settled { count, failure } => Some((count, failure)),
-                Slot::Encoded { .. } => None,
-            },
+        if self.settled.front()?.before > self.first {
+            return None;
         }
+        self.settled.pop_front().map(|settled| (settled.count, settled.failure))
     }
 
-    /// Takes the first message out, because its connection is gone. Offsets start anew when all are out.
+    /// Takes out what comes first, because its connection is gone. Offsets start anew when all is out.
     pub(crate) fn give_up(&mut self) -> Option<Unanswered> {
-        match self.slots.pop_front() {
-            Some(Slot::Encoded { end, owner }) => {
-                let handed = self.handed > self.front;
-                self.front = end;
-                self.encoded_slots -= 1;
-                Some(Unanswered::Encoded { owner, handed })
-            }
-            Some(Slot::Settled { count, failure }) => Some(Unanswered::Settled { count, failure }),
+        if let Some((count, failure)) = self.pop_settled() {
+            return Some(Unanswered::Settled { count, failure });
+        }
+        let handed = self.is_owed();
+        match self.pop() {
+            Some(Slot { rows, owner, .. }) => Some(Unanswered::Encoded { rows: rows.into(), owner, handed }),
             None => {
                 (self.front, self.encoded, self.handed) = (0, 0, 0);
                 None
@@ -170,10 +220,8 @@ impl Window {
     /// The interrupted call no longer waits for its message.
     pub(crate) fn abandon_call(&mut self) {
         for slot in &mut self.slots {
-            if let Slot::Encoded { owner, .. } = slot
-                && *owner == Owner::Call
-            {
-                *owner = Owner::Nobody;
+            if slot.owner == Owner::Call {
+                slot.owner = Owner::Nobody;
             }
         }
     }
@@ -195,13 +243,13 @@ mod tests {
         let limits = Limits { max_entries: 2, max_bytes: 100 };
         let mut window = Window::default();
         assert!(window.has_room(limits));
-        window.push(1_000, Owner::Report);
+        window.push(1_000, 1, Owner::Report);
         assert!(!window.has_room(limits), "bytes");
         window.hand_over(1_000);
-        assert_eq!(window.answer(), Some((Owner::Report, true)));
-        window.push(1, Owner::Report);
+        assert!(window.answer().unwrap().whole);
+        window.push(1, 1, Owner::Report);
         assert!(window.has_room(limits));
-        window.push(1, Owner::Report);
+        window.push(1, 1, Owner::Report);
         assert!(!window.has_room(limits), "entries");
     }
 
@@ -209,14 +257,14 @@ mod tests {
     fn failures_that_wait_for_their_turn_fill_the_window_too() {
         let limits = Limits { max_entries: 10, max_bytes: 100 };
         let mut window = Window::default();
-        window.push(1, Owner::Report);
+        window.push(1, 1, Owner::Report);
         for _ in 0..100 {
             window.push_settled(1, &failure("EMPTY"));
         }
         assert!(window.has_room(limits), "equal ones are one run");
-        for _ in 0..10 {
-            window.push_settled(1, &failure("EMPTY"));
+        for _ in 0..5 {
             window.push_settled(1, &failure("NULL_PAYLOAD"));
+            window.push_settled(1, &failure("EMPTY"));
         }
         assert!(!window.has_room(limits));
     }
@@ -225,33 +273,36 @@ mod tests {
     fn a_reply_to_what_was_not_handed_over_is_a_surplus() {
         let mut window = Window::default();
         assert_eq!(window.answer(), None);
-        window.push(10, Owner::Report);
+        window.push(10, 1, Owner::Report);
         assert_eq!(window.answer(), None);
         window.hand_over(1);
-        assert_eq!(window.answer(), Some((Owner::Report, false)), "an error may come before the last byte is out");
+        assert_eq!(window.answer_plain(1), 0, "one that is not out yet is a matter for a closer look");
+        assert!(!window.answer().unwrap().whole, "an error may come before the last byte is out");
         assert!(!window.is_between_messages(), "the rest of the message is still to come");
     }
 
     proptest! {
         /// Against a plain model: which messages leave in which order, and whose fate is unknown.
         #[test]
-        fn order_and_fate_are_those_of_a_list(steps in prop::collection::vec((0..4_u8, 1..50_usize), 1..200)) {
+        fn order_and_fate_are_those_of_a_list(steps in prop::collection::vec((0..6_u8, 1..50_usize), 1..200)) {
             let (mut window, bad) = (Window::default(), failure("EMPTY"));
-            let mut model: VecDeque<Option<(u64, u64)>> = VecDeque::new(); // start and end, or settled
+            let mut model: VecDeque<Option<Model>> = VecDeque::new(); // `None`: settled
             let (mut encoded, mut handed) = (0_u64, 0_u64);
             for (step, size) in steps {
                 match step {
-                    0 => {
-                        window.push(size, Owner::Report);
-                        model.push_back(Some((encoded, encoded + size as u64)));
+                    0 | 1 => {
+                        let rows = if size == 7 { 3 } else { 1 };
+                        let owner = if size == 8 { Owner::Call } else { Owner::Report };
+                        window.push(size, rows, owner);
+                        model.push_back(Some(Model { start: encoded, rows: rows.into(), owner }));
                         encoded += size as u64;
                     }
-                    1 => {
+                    2 => {
                         let count = size.min((encoded - handed) as usize);
                         window.hand_over(count);
                         handed += count as u64;
                     }
-                    2 => {
+                    3 => {
                         window.push_settled(1, &bad);
                         model.push_back(None);
                     }
@@ -259,24 +310,44 @@ mod tests {
                         while let Some((count, _)) = window.pop_settled() {
                             for _ in 0..count { prop_assert_eq!(model.pop_front(), Some(None)) }
                         }
-                        let expected = matches!(model.front(), Some(Some((start, _))) if *start < handed);
-                        prop_assert_eq!(window.answer().is_some(), expected);
-                        if expected { model.pop_front(); }
+                        let plain = if step == 5 { window.answer_plain(size as u64) } else { 0 };
+                        prop_assert!(plain <= size as u64);
+                        for _ in 0..plain {
+                            let Model { rows, owner, .. } = model.pop_front().unwrap().unwrap();
+                            prop_assert_eq!((rows, owner), (1, Owner::Report));
+                        }
+                        prop_assert!(plain == 0 || window.handed >= window.front);
+                        if step == 5 { continue }
+                        match model.front() {
+                            Some(Some(first)) if first.start < handed => {
+                                let answered = window.answer().unwrap();
+                                prop_assert_eq!((answered.rows, answered.owner), (first.rows, first.owner));
+                                model.pop_front();
+                            }
+                            _ => prop_assert_eq!(window.answer(), None),
+                        }
                     }
                 }
             }
             while let Some(left) = window.give_up() {
                 match left {
-                    Unanswered::Encoded { handed: was_handed, .. } => {
-                        let (start, _) = model.pop_front().unwrap().unwrap();
-                        prop_assert_eq!(was_handed, start < handed);
+                    Unanswered::Encoded { rows, owner, handed: was_handed } => {
+                        let first = model.pop_front().unwrap().unwrap();
+                        prop_assert_eq!((rows, owner, was_handed), (first.rows, first.owner, first.start < handed));
                     }
                     Unanswered::Settled { count, .. } => {
                         for _ in 0..count { prop_assert_eq!(model.pop_front(), Some(None)) }
                     }
                 }
             }
-            prop_assert!(model.is_empty() && window.is_empty() && !window.is_owed());
+            prop_assert!(model.is_empty() && window.is_empty() && !window.is_owed() && window.special == 0);
         }
+    }
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Model {
+        start: u64,
+        rows: u64,
+        owner: Owner,
     }
 }

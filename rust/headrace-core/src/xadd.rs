@@ -32,8 +32,8 @@ pub(crate) struct Template {
     options: [Vec<u8>; 2],
     /// How many arguments a command has beside its fields: without and with the trim options.
     arguments: [usize; 2],
-    /// The whole start of a command with one payload and the endpoint's key, up to the payload's length.
-    payload_head: [Vec<u8>; 2],
+    /// The whole start of a command with one payload and the endpoint's key, up to the payload.
+    payload_start: [PayloadStart; 2],
     /// The last field, `ts`, and the second that it tells; empty without `ts`.
     ts: Vec<u8>,
     ts_second: Option<u64>,
@@ -61,14 +61,14 @@ impl Template {
         let trim_arguments = endpoint.trim().map_or(0, |trim| write_trim(&mut trimming, trim));
         let (options, arguments) = ([plain, trimming], [count, count + trim_arguments]);
 
-        let payload_head = [0, 1].map(|trim| {
+        let payload_start = [0, 1].map(|trim| {
             let mut head = Vec::new();
             write_array_header(&mut head, arguments[trim] + 2);
             head.extend_from_slice(&name_and_key);
             head.extend_from_slice(&options[trim]);
             write_bulk(&mut head, b"*");
             write_bulk(&mut head, names.payload.as_bytes());
-            head
+            PayloadStart::new(head)
         });
         let trims = TrimSchedule::new(if trim_arguments == 0 { 0 } else { endpoint.trim_every() });
         let mut template = Self {
@@ -77,7 +77,7 @@ impl Template {
             name_and_key,
             options,
             arguments,
-            payload_head,
+            payload_start,
             ts: Vec::new(),
             ts_second: None,
             payload_tail: b"\r\n".to_vec(),
@@ -112,10 +112,9 @@ impl Template {
     #[inline]
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8]) {
         let trim = usize::from(self.trims.is_due(None));
-        let head = &self.payload_head[trim];
-        out.reserve(head.len() + payload.len() + self.payload_tail.len() + 32);
-        out.extend_from_slice(head);
-        write_bulk_length(out, payload.len());
+        let start = self.payload_start[trim].of(payload.len());
+        out.reserve(start.len() + payload.len() + self.payload_tail.len());
+        out.extend_from_slice(start);
         out.extend_from_slice(payload);
         out.extend_from_slice(&self.payload_tail);
     }
@@ -149,6 +148,34 @@ impl Template {
     /// Appends the `ts` pair, if there is one.
     pub(crate) fn write_end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.ts);
+    }
+}
+
+/// The start of a command up to its payload. Kept with the length of the last one: many have the same.
+#[derive(Debug)]
+struct PayloadStart {
+    bytes: Vec<u8>,
+    /// How many of `bytes` come before the payload's length.
+    head: usize,
+    length: usize,
+}
+
+impl PayloadStart {
+    fn new(head: Vec<u8>) -> Self {
+        let mut start = Self { head: head.len(), bytes: head, length: 0 };
+        write_bulk_length(&mut start.bytes, start.length);
+        start
+    }
+
+    /// For a payload of `length` bytes.
+    #[inline]
+    fn of(&mut self, length: usize) -> &[u8] {
+        if self.length != length {
+            self.length = length;
+            self.bytes.truncate(self.head);
+            write_bulk_length(&mut self.bytes, length);
+        }
+        &self.bytes
     }
 }
 

@@ -23,7 +23,7 @@ fn idle_pipeline() -> (Pipeline, UnixStream) {
     connection.used = Instant::now().checked_sub(Duration::from_secs(31)).unwrap();
     connection.proven = true;
     pipeline.link = Link::Open(Box::new(connection));
-    pipeline.recorder.push_ordinals(1);
+    pipeline.recorder().push_ordinals(1);
     pipeline.push_payload(b"x");
     (pipeline, peer)
 }
@@ -46,7 +46,7 @@ fn an_idle_connection_is_tried_with_ping_and_any_reply_will_do() {
             peer
         });
         pipeline.drain(None, &mut NeverInterrupted).unwrap();
-        assert_eq!(pipeline.recorder.take(true).delivered(), 1);
+        assert_eq!(pipeline.recorder().take(true).delivered(), 1);
         server.join().unwrap();
     }
 }
@@ -56,7 +56,7 @@ fn an_idle_connection_that_is_dead_leaves_no_message_in_doubt() {
     let (mut pipeline, peer) = idle_pipeline();
     drop(peer);
     pipeline.drain(None, &mut NeverInterrupted).unwrap();
-    let report = pipeline.recorder.take(true);
+    let report = pipeline.recorder().take(true);
     let failure = report.failures().next().unwrap().failure.clone();
     assert_eq!((&*failure.code, failure.written), (code::CONNECT, Written::No), "the new connection was refused");
 }
@@ -67,7 +67,7 @@ fn ping_ends_with_the_deadline_of_flush() {
     let started = Instant::now();
     pipeline.drain(Some(started + Duration::from_millis(50)), &mut NeverInterrupted).unwrap();
     assert!(started.elapsed() < Duration::from_secs(2), "command_timeout is 5 s");
-    let report = pipeline.recorder.take(true);
+    let report = pipeline.recorder().take(true);
     assert_eq!(report.failures().next().unwrap().failure.written, Written::No);
 }
 
@@ -86,6 +86,6 @@ fn the_reply_to_an_interrupted_ping_is_nobodys() {
     let mut rest = Vec::new();
     let _ = peer.read_to_end(&mut rest);
     pipeline.drain(None, &mut NeverInterrupted).unwrap();
-    let report = pipeline.recorder.take(true);
+    let report = pipeline.recorder().take(true);
     assert_eq!(report.failures().next().unwrap().failure.code, code::CONNECT);
 }

@@ -3,12 +3,14 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow_array::builder::StringBuilder;
-use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader, StringArray};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use super::ids::{IdCursor, MessageId};
+use super::ids::{IdCursor, MessageId, MessageIds};
 use super::outcomes::{Run, RunCursor};
 use super::recorder::ReportData;
+use crate::reply::EntryId;
 
 /// Rows of one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
@@ -46,24 +48,28 @@ impl ReportBatches {
         Self { data, runs: RunCursor::default(), ids, rest: None }
     }
 
+    /// At most `at_most` messages of the next run. `None` also where an entry's messages are more than that: they stay
+    /// together.
     fn next_run(&mut self, at_most: u64) -> Option<Run> {
         let run = self.rest.take().or_else(|| self.runs.next(&self.data.outcomes))?;
-        let more = run.count().saturating_sub(at_most);
-        if more == 0 {
+        if run.count() <= at_most {
             return Some(run);
         }
         let (now, later) = match run {
-            Run::Failed { failure, .. } => {
-                (Run::Failed { failure, count: at_most }, Run::Failed { failure, count: more })
+            Run::Failed { failure, count } => {
+                (Run::Failed { failure, count: at_most }, Run::Failed { failure, count: count - at_most })
             }
-            Run::Delivered { first, .. } => {
-                let mut next = first;
-                next.seq += at_most;
-                (Run::Delivered { first, count: at_most }, Run::Delivered { first: next, count: more })
+            Run::Delivered { first, entries, rows } => {
+                let fitting = at_most / rows;
+                let next = EntryId { seq: first.seq.wrapping_add(fitting), ..first };
+                (
+                    Run::Delivered { first, entries: fitting, rows },
+                    Run::Delivered { first: next, entries: entries - fitting, rows },
+                )
             }
         };
         self.rest = Some(later);
-        Some(now)
+        (now.count() > 0).then_some(now)
     }
 }
 
@@ -75,11 +81,8 @@ impl Iterator for ReportBatches {
         let mut rows = 0;
         while rows < BATCH_ROWS {
             let Some(run) = self.next_run((BATCH_ROWS - rows) as u64) else { break };
-            let data = &self.data;
-            for _ in 0..run.count() {
-                columns.push_message_id(self.ids.next(&data.ids));
-            }
-            columns.push_outcomes(run, data);
+            columns.push_message_ids(&mut self.ids, &self.data.ids, run.count());
+            columns.push_outcomes(run, &self.data);
             rows += run.count() as usize;
         }
         (rows > 0).then(|| columns.finish())
@@ -94,8 +97,8 @@ impl RecordBatchReader for ReportBatches {
 
 #[derive(Default)]
 struct Columns {
-    message_id: StringBuilder,
-    entry_id: StringBuilder,
+    message_id: Texts,
+    entry_id: Texts,
     kind: StringBuilder,
     code: StringBuilder,
     message: StringBuilder,
@@ -103,33 +106,39 @@ struct Columns {
 }
 
 impl Columns {
-    fn push_message_id(&mut self, id: MessageId<'_>) {
+    fn push_message_ids(&mut self, cursor: &mut IdCursor, ids: &MessageIds, count: u64) {
         let mut digits = itoa::Buffer::new();
-        self.message_id.append_value(match id {
-            MessageId::Ordinal(id) | MessageId::UInt(id) => digits.format(id),
-            MessageId::Int(id) => digits.format(id),
-            MessageId::Text(id) => id,
+        cursor.each(ids, count, |id| {
+            self.message_id.push(match id {
+                MessageId::Ordinal(id) | MessageId::UInt(id) => digits.format(id),
+                MessageId::Int(id) => digits.format(id),
+                MessageId::Text(id) => id,
+            });
         });
+        self.message_id.valid.append_n_non_nulls(count as usize);
     }
 
     fn push_outcomes(&mut self, run: Run, data: &ReportData) {
         let count = run.count() as usize;
         match run {
-            Run::Delivered { first, .. } => {
+            Run::Delivered { first, entries, rows } => {
                 let mut text = format!("{}-", first.ms);
                 let prefix = text.len();
                 let mut digits = itoa::Buffer::new();
-                for n in 0..run.count() {
+                for entry in 0..entries {
                     text.truncate(prefix);
-                    text.push_str(digits.format(first.seq + n));
-                    self.entry_id.append_value(&text);
+                    text.push_str(digits.format(first.seq.wrapping_add(entry)));
+                    for _ in 0..rows {
+                        self.entry_id.push(&text);
+                    }
                 }
+                self.entry_id.valid.append_n_non_nulls(count);
                 for column in [&mut self.kind, &mut self.code, &mut self.message, &mut self.written] {
                     column.append_nulls(count);
                 }
             }
             Run::Failed { failure, .. } => {
-                self.entry_id.append_nulls(count);
+                self.entry_id.push_nulls(count);
                 let Some(failure) = data.failures.get(failure as usize) else { return };
                 for _ in 0..count {
                     self.kind.append_value(failure.kind.as_str());
@@ -142,18 +151,46 @@ impl Columns {
     }
 
     fn finish(mut self) -> Result<RecordBatch, ArrowError> {
-        let columns = [
-            &mut self.message_id,
-            &mut self.entry_id,
-            &mut self.kind,
-            &mut self.code,
-            &mut self.message,
-            &mut self.written,
-        ];
-        RecordBatch::try_new(
-            outcome_schema(),
-            columns.into_iter().map(|column| Arc::new(column.finish()) as _).collect(),
-        )
+        let others = [&mut self.kind, &mut self.code, &mut self.message, &mut self.written];
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(self.message_id.finish()?), Arc::new(self.entry_id.finish()?)];
+        columns.extend(others.map(|column| Arc::new(column.finish()) as ArrayRef));
+        RecordBatch::try_new(outcome_schema(), columns)
+    }
+}
+
+/// A column of texts that are short and many: a value costs a copy and its offset, where Arrow's builder asks for room
+/// three times.
+struct Texts {
+    bytes: Vec<u8>,
+    offsets: Vec<i32>,
+    /// To be told of many rows at once.
+    valid: NullBufferBuilder,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), offsets: vec![0], valid: NullBufferBuilder::new(0) }
+    }
+}
+
+impl Texts {
+    /// Of a record batch's rows none has more than a message ID of 16 KiB, so that offsets of 32 bits suffice.
+    #[inline]
+    #[allow(clippy::cast_possible_wrap)]
+    fn push(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.offsets.push(self.bytes.len() as i32);
+    }
+
+    #[allow(clippy::cast_possible_wrap)]
+    fn push_nulls(&mut self, count: usize) {
+        self.offsets.extend(std::iter::repeat_n(self.bytes.len() as i32, count));
+        self.valid.append_n_nulls(count);
+    }
+
+    fn finish(mut self) -> Result<StringArray, ArrowError> {
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
+        StringArray::try_new(offsets, Buffer::from_vec(self.bytes), self.valid.finish())
     }
 }
 
@@ -173,11 +210,11 @@ mod tests {
         recorder.push_ordinals(100_000);
         let failure = Failure { kind: Kind::Permanent, code: "OOM".into(), message: "m".into(), written: Written::No };
         for n in 0..50_000 {
-            recorder.delivered(EntryId { ms: 7, seq: n });
+            recorder.delivered(EntryId { ms: 7, seq: n }, 1, 1);
         }
         recorder.failed(&failure, 40_000);
         for n in 0..10_000 {
-            recorder.delivered(EntryId { ms: 8 + n, seq: 3 });
+            recorder.delivered(EntryId { ms: 8 + n, seq: 3 }, 1, 1);
         }
         let mut row = 0_u64;
         for batch in recorder.take(true).to_arrow() {
@@ -197,5 +234,16 @@ mod tests {
             }
         }
         assert_eq!(row, 100_000);
+    }
+
+    #[test]
+    fn messages_of_one_entry_have_one_id_and_stay_in_one_record_batch() {
+        let mut recorder = Recorder::default();
+        recorder.push_ordinals(150_000);
+        recorder.delivered(EntryId { ms: 7, seq: 0 }, 5, 30_000);
+        let batches: Vec<_> = recorder.take(true).to_arrow().map(Result::unwrap).collect();
+        assert_eq!(batches.iter().map(|batch| batch.num_rows()).collect::<Vec<_>>(), [60_000, 60_000, 30_000]);
+        let ids = batches.iter().flat_map(|batch| batch.column(1).as_string::<i32>().iter().flatten());
+        assert!(ids.enumerate().all(|(row, id)| id == format!("7-{}", row / 30_000)));
     }
 }

@@ -175,6 +175,21 @@ impl IdCursor {
         id
     }
 
+    /// Tells the IDs of the next `count` messages; moves on.
+    pub(crate) fn each(&mut self, ids: &MessageIds, count: u64, mut tell: impl FnMut(MessageId<'_>)) {
+        let end = self.ordinal + count;
+        while self.ordinal < end {
+            self.settle(ids);
+            let Some(segment) = ids.segments.get(self.segment) else { return };
+            let more = (end - self.ordinal).min(segment.len() - self.at);
+            for step in 0..more {
+                tell(segment.get(self.at + step).unwrap_or(MessageId::Ordinal(self.ordinal + step)));
+            }
+            self.at += more;
+            self.ordinal += more;
+        }
+    }
+
     fn settle(&mut self, ids: &MessageIds) {
         while let Some(segment) = ids.segments.get(self.segment) {
             let length = segment.len();

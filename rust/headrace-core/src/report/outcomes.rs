@@ -6,22 +6,26 @@ use crate::reply::EntryId;
 /// Consecutive messages with one outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// Delivered: the first under `first`, the others under the sequence numbers that follow.
-    Delivered { first: EntryId, count: u64 },
+    /// Delivered in entries of `rows` messages each: the first entry under `first`, the others under the sequence numbers
+    /// that follow.
+    Delivered { first: EntryId, entries: u64, rows: u64 },
     /// Failed, all as `failure` of the report's table says.
     Failed { failure: u32, count: u64 },
 }
 
 impl Run {
+    /// How many messages these are.
     pub(crate) fn count(&self) -> u64 {
         match *self {
-            Self::Delivered { count, .. } | Self::Failed { count, .. } => count,
+            Self::Delivered { entries, rows, .. } => entries * rows,
+            Self::Failed { count, .. } => count,
         }
     }
 }
 
-/// The packed list. Each run is `count << 1 | failed`, then the table index, or the ID as differences to the run before
-/// it; all as variable-length integers of seven bits a byte.
+/// The packed list. Each run is `count << 2 | kind`; then, of a failure, its index in the table; of entries the ID, as
+/// differences to the run before, and the rows of an entry where there are several. All are variable-length integers of
+/// seven bits a byte.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Outcomes {
     packed: Vec<u8>,
@@ -31,6 +35,11 @@ pub(crate) struct Outcomes {
     base: Base,
 }
 
+/// The kinds of a packed run.
+const ONE_ROW_EACH: u64 = 0;
+const SEVERAL_ROWS_EACH: u64 = 1;
+const FAILED: u64 = 2;
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Base {
     ms: u64,
@@ -38,16 +47,18 @@ struct Base {
 }
 
 impl Outcomes {
+    /// `more` entries of `rows` messages each, the first under `id`, the others under the sequence numbers that follow.
     #[inline]
-    pub(crate) fn push_delivered(&mut self, id: EntryId) {
-        if let Some(Run::Delivered { first, count }) = &mut self.open
+    pub(crate) fn push_delivered(&mut self, id: EntryId, more: u64, rows: u64) {
+        if let Some(Run::Delivered { first, entries, rows: before }) = &mut self.open
             && first.ms == id.ms
-            && id.seq.checked_sub(first.seq) == Some(*count)
+            && id.seq.checked_sub(first.seq) == Some(*entries)
+            && *before == rows
         {
-            *count += 1;
+            *entries += more;
             return;
         }
-        self.start(Run::Delivered { first: id, count: 1 });
+        self.start(Run::Delivered { first: id, entries: more, rows });
     }
 
     pub(crate) fn push_failed(&mut self, failure: u32, more: u64) {
@@ -62,19 +73,23 @@ impl Outcomes {
 
     #[cold]
     fn start(&mut self, run: Run) {
+        let packed = &mut self.packed;
         match self.open.replace(run) {
             None => {}
-            Some(Run::Delivered { first, count }) => {
-                put(&mut self.packed, count << 1);
+            Some(Run::Delivered { first, entries, rows }) => {
+                put(packed, entries << 2 | if rows == 1 { ONE_ROW_EACH } else { SEVERAL_ROWS_EACH });
                 let Base { ms, seq } = self.base;
-                put(&mut self.packed, zigzag(first.ms.wrapping_sub(ms)));
+                put(packed, zigzag(first.ms.wrapping_sub(ms)));
                 // In a new millisecond sequence numbers begin near 0; in the same one near the last.
-                put(&mut self.packed, if first.ms == ms { zigzag(first.seq.wrapping_sub(seq)) } else { first.seq });
+                put(packed, if first.ms == ms { zigzag(first.seq.wrapping_sub(seq)) } else { first.seq });
+                if rows != 1 {
+                    put(packed, rows);
+                }
                 self.base = Base { ms: first.ms, seq: first.seq };
             }
             Some(Run::Failed { failure, count }) => {
-                put(&mut self.packed, count << 1 | 1);
-                put(&mut self.packed, u64::from(failure));
+                put(packed, count << 2 | FAILED);
+                put(packed, u64::from(failure));
             }
         }
     }
@@ -107,16 +122,17 @@ impl RunCursor {
             return if std::mem::replace(&mut self.open_taken, true) { None } else { outcomes.open };
         }
         let head = take(packed, &mut self.at);
-        let count = head >> 1;
-        if head & 1 == 1 {
+        let count = head >> 2;
+        if head & 3 == FAILED {
             let failure = take(packed, &mut self.at) as u32;
             return Some(Run::Failed { failure, count });
         }
         let ms = self.base.ms.wrapping_add(unzigzag(take(packed, &mut self.at)));
         let seq = take(packed, &mut self.at);
         let seq = if ms == self.base.ms { self.base.seq.wrapping_add(unzigzag(seq)) } else { seq };
+        let rows = if head & 3 == ONE_ROW_EACH { 1 } else { take(packed, &mut self.at) };
         self.base = Base { ms, seq };
-        Some(Run::Delivered { first: EntryId { ms, seq }, count })
+        Some(Run::Delivered { first: EntryId { ms, seq }, entries: count, rows })
     }
 }
 
@@ -172,11 +188,7 @@ mod tests {
     fn push(outcomes: &mut Outcomes, runs: &[Run]) {
         for run in runs {
             match *run {
-                Run::Delivered { first, count } => {
-                    for n in 0..count {
-                        outcomes.push_delivered(EntryId { ms: first.ms, seq: first.seq.saturating_add(n) });
-                    }
-                }
+                Run::Delivered { first, entries, rows } => outcomes.push_delivered(first, entries, rows),
                 Run::Failed { failure, count } => outcomes.push_failed(failure, count),
             }
         }
@@ -185,7 +197,7 @@ mod tests {
     fn expand(runs: impl Iterator<Item = Run>) -> Vec<(u64, u64, u32)> {
         runs.flat_map(|run| {
             (0..run.count()).map(move |n| match run {
-                Run::Delivered { first, .. } => (first.ms, first.seq + n, u32::MAX),
+                Run::Delivered { first, rows, .. } => (first.ms, first.seq + n / rows, u32::MAX),
                 Run::Failed { failure, .. } => (0, 0, failure),
             })
         })
@@ -195,8 +207,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_goes_in_comes_out(runs in prop::collection::vec(prop_oneof![
-            (prop_oneof![any::<u64>(), 0..4_u64], prop_oneof![0..u64::MAX - 100, 0..4_u64], 1..9_u64)
-                .prop_map(|(ms, seq, count)| Run::Delivered { first: EntryId { ms, seq }, count }),
+            (prop_oneof![any::<u64>(), 0..4_u64], prop_oneof![0..u64::MAX - 100, 0..4_u64], 1..9_u64, 1..4_u64)
+                .prop_map(|(ms, seq, entries, rows)| Run::Delivered { first: EntryId { ms, seq }, entries, rows }),
             (0..3_u32, 1..9_u64).prop_map(|(failure, count)| Run::Failed { failure, count }),
         ], 0..60)) {
             let mut outcomes = Outcomes::default();
@@ -207,18 +219,20 @@ mod tests {
 
     #[test]
     fn a_million_entries_of_a_busy_server_take_a_few_kilobytes() {
-        let mut outcomes = Outcomes::default();
-        for n in 0..1_000_000_u64 {
-            outcomes.push_delivered(EntryId { ms: 1_790_000_000_000 + n / 600, seq: n % 600 });
+        for rows in [1, 10] {
+            let mut outcomes = Outcomes::default();
+            for n in 0..1_000_000_u64 {
+                outcomes.push_delivered(EntryId { ms: 1_790_000_000_000 + n / 600, seq: n % 600 }, 1, rows);
+            }
+            assert!(outcomes.bytes() < 10_000, "{}", outcomes.bytes());
         }
-        assert!(outcomes.bytes() < 10_000, "{}", outcomes.bytes());
     }
 
     #[test]
     fn a_trickle_stays_within_sixteen_bytes_a_message() {
         let mut outcomes = Outcomes::default();
         for n in 0..1_000_u64 {
-            outcomes.push_delivered(EntryId { ms: 1_790_000_000_000 + n * 7_919, seq: n % 3 });
+            outcomes.push_delivered(EntryId { ms: 1_790_000_000_000 + n * 7_919, seq: n % 3 }, 1, 1);
             outcomes.push_failed(n as u32 % 5, 1);
         }
         assert!(outcomes.bytes() < 2_000 * 16, "{}", outcomes.bytes());

@@ -46,11 +46,12 @@ impl Recorder {
         self.ids.push_column(column);
     }
 
-    /// The next message in order was delivered.
+    /// The next messages in order were delivered: `entries` of `rows` messages each, the first under `first`, the others
+    /// under the sequence numbers that follow.
     #[inline]
-    pub(crate) fn delivered(&mut self, id: EntryId) {
-        self.delivered += 1;
-        self.outcomes.push_delivered(id);
+    pub(crate) fn delivered(&mut self, first: EntryId, entries: u64, rows: u64) {
+        self.delivered += entries * rows;
+        self.outcomes.push_delivered(first, entries, rows);
     }
 
     /// The next `count` messages in order failed.
@@ -148,8 +149,8 @@ impl DeliveryReport {
         let mut ids = IdCursor::new(data.first_ordinal);
         data.outcomes.runs().flat_map(move |run| {
             let (failure, count) = match run {
-                Run::Delivered { count, .. } => {
-                    ids.skip(&data.ids, count);
+                Run::Delivered { .. } => {
+                    ids.skip(&data.ids, run.count());
                     (None, 0)
                 }
                 Run::Failed { failure, count } => (data.failures.get(failure as usize), count),
@@ -214,7 +215,7 @@ mod tests {
         for id in [10, 11, 12, 13] {
             recorder.push_int(id);
         }
-        recorder.delivered(EntryId { ms: 1, seq: 0 });
+        recorder.delivered(EntryId { ms: 1, seq: 0 }, 1, 1);
         recorder.failed(&failure("OOM", "no memory"), 1);
         let first = recorder.take(false);
         assert_eq!((first.delivered(), first.failed()), (1, 1));

@@ -9,6 +9,7 @@ use arrow_array::types::{
     ArrowPrimitiveType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, Int64Array, LargeStringArray, OffsetSizeTrait, UInt64Array};
+use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 
 use crate::{Error, Result};
@@ -102,22 +103,31 @@ impl IdColumn {
 
     /// The message ID of a row; `None` if it is null, or if there is no such row.
     pub fn get(&self, row: usize) -> Option<Id<'_>> {
-        let is_there = |array: &dyn Array| row < array.len() && array.is_valid(row);
+        let is_there = |nulls: Option<&NullBuffer>| nulls.is_none_or(|nulls| row < nulls.len() && nulls.is_valid(row));
         match &self.0 {
             Ids::Null(_) => None,
-            Ids::Int(array) => is_there(array).then(|| Id::Int(array.value(row))),
-            Ids::UInt(array) => is_there(array).then(|| Id::UInt(array.value(row))),
-            Ids::Text(array) => is_there(array).then(|| Id::Text(array.value(row))),
+            Ids::Int(array) if is_there(array.nulls()) => array.values().get(row).copied().map(Id::Int),
+            Ids::UInt(array) if is_there(array.nulls()) => array.values().get(row).copied().map(Id::UInt),
+            Ids::Text(array) if row < array.len() && is_there(array.nulls()) => Some(Id::Text(array.value(row))),
+            Ids::Int(_) | Ids::UInt(_) | Ids::Text(_) => None,
         }
     }
 }
 
 fn widened<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &ArrayRef) -> Int64Array {
-    array.as_primitive::<T>().iter().map(|id| id.map(Into::into)).collect()
+    let ids = array.as_primitive::<T>().values().iter().map(|id| (*id).into());
+    Int64Array::new(ids.collect(), copied_nulls(array))
 }
 
 fn widened_unsigned<T: ArrowPrimitiveType<Native: Into<u64>>>(array: &ArrayRef) -> UInt64Array {
-    array.as_primitive::<T>().iter().map(|id| id.map(Into::into)).collect()
+    let ids = array.as_primitive::<T>().values().iter().map(|id| (*id).into());
+    UInt64Array::new(ids.collect(), copied_nulls(array))
+}
+
+/// Which rows are null, as bits of our own.
+fn copied_nulls(array: &ArrayRef) -> Option<NullBuffer> {
+    let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0)?;
+    Some(nulls.iter().collect())
 }
 
 /// The bytes of each row: what claims to be UTF-8 is not yet trusted to be.

@@ -32,6 +32,10 @@ pub(super) fn send(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, SEND_FLAGS)?)
 }
 
+pub(super) fn send_vectored(socket: &Socket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    Ok(rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SEND_FLAGS)?)
+}
+
 pub(super) fn receive(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     let (received, _) = rustix::net::recv(socket, buf, RecvFlags::empty())?;
     Ok(received)
@@ -127,7 +131,7 @@ impl io::Write for Wire<'_> {
 
     /// All TLS records that are ready in one call: a record holds 16 KiB, a chunk of ours several records.
     fn write_vectored(&mut self, records: &[IoSlice<'_>]) -> io::Result<usize> {
-        Ok(rustix::net::sendmsg(self.0, records, &mut SendAncillaryBuffer::default(), SEND_FLAGS)?)
+        send_vectored(self.0, records)
     }
 
     fn flush(&mut self) -> io::Result<()> {

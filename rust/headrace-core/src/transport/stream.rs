@@ -1,6 +1,7 @@
 //! One connection, whatever carries it: bytes in and out, never blocking, and the three ways to end it.
 
 use std::fmt;
+use std::io::IoSlice;
 use std::time::Duration;
 
 use socket2::Socket;
@@ -57,6 +58,14 @@ impl Transport {
         match &mut self.0 {
             Stream::Tcp(socket) | Stream::Unix(socket) => moved(socket::send(socket, bytes)),
             Stream::Tls(stream) => stream.send(bytes),
+        }
+    }
+
+    /// The same as [`Transport::send`] for the bytes of several slices, in order.
+    pub fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
+        match &mut self.0 {
+            Stream::Tcp(socket) | Stream::Unix(socket) => moved(socket::send_vectored(socket, slices)),
+            Stream::Tls(stream) => stream.send_vectored(slices),
         }
     }
 

@@ -1,6 +1,6 @@
 //! TLS over a non-blocking socket: rustls does the records, this file moves them and names what went wrong.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,8 +84,13 @@ impl TlsStream {
 
     /// Hands `bytes` to rustls as far as its buffer goes, and that on to the socket.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        self.send_vectored(&[IoSlice::new(bytes)])
+    }
+
+    /// The same for the bytes of several slices, in order.
+    pub(super) fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
         self.push()?;
-        let taken = self.session.writer().write(bytes).map_err(|error| io_fault(&error))?;
+        let taken = self.session.writer().write_vectored(slices).map_err(|error| io_fault(&error))?;
         // Taken all the same when this write fails, since a part may reach the server. What is left stays in rustls'
         // buffer, so that the next call meets the failure again.
         let _ = self.push();

@@ -1,0 +1,186 @@
+//! What was encoded and is not with the transport yet: bytes, and between them large payloads that stay where they are.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use arrow_buffer::Buffer;
+
+use crate::error::Fault;
+use crate::transport::Transport;
+
+/// Encoded bytes go out when there are this many: large writes cost less, most of all under TLS.
+const CHUNK: usize = 64 * 1024;
+/// What the buffer keeps: one large message must not hold its memory for ever.
+const KEPT_CAPACITY: usize = 4 * CHUNK;
+/// The most slices of one write. The largest number of payloads in a chunk needs fewer.
+const MAX_SLICES: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Outbox {
+    bytes: Vec<u8>,
+    /// How many of `bytes` are with the transport.
+    taken: usize,
+    lent: VecDeque<Lent>,
+    /// How many bytes of `lent` are not with the transport.
+    lent_bytes: usize,
+}
+
+/// A payload that goes out from the buffer that holds it.
+#[derive(Debug)]
+struct Lent {
+    /// Where it stands: before this one of `bytes`.
+    at: usize,
+    payload: Buffer,
+}
+
+impl Outbox {
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::with_capacity(CHUNK + CHUNK / 4), taken: 0, lent: VecDeque::new(), lent_bytes: 0 }
+    }
+
+    /// How many bytes are to be sent.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.taken + self.lent_bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether another message should be encoded before these bytes go out.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.len() < CHUNK
+    }
+
+    /// Where encoded bytes are appended.
+    #[inline]
+    pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Appends a payload, which is not empty, without copying it.
+    pub(super) fn lend(&mut self, payload: Buffer) {
+        self.lent_bytes += payload.len();
+        self.lent.push_back(Lent { at: self.bytes.len(), payload });
+    }
+
+    /// Gives the transport as much as it takes in one call; returns how much.
+    pub(super) fn send(&mut self, transport: &mut Transport) -> Result<usize, Fault> {
+        let count = if self.lent.is_empty() {
+            transport.send(&self.bytes[self.taken..])?
+        } else {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let filled = self.fill(&mut slices);
+            transport.send_vectored(&slices[..filled])?
+        };
+        self.advance(count);
+        Ok(count)
+    }
+
+    fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut places = slices.iter_mut();
+        let mut start = self.taken;
+        let mut filled = 0;
+        let mut add = |slice: &'a [u8]| {
+            if !slice.is_empty()
+                && let Some(place) = places.next()
+            {
+                *place = IoSlice::new(slice);
+                filled += 1;
+            }
+        };
+        for lent in &self.lent {
+            add(&self.bytes[start..lent.at]);
+            add(&lent.payload);
+            start = lent.at;
+        }
+        add(&self.bytes[start..]);
+        filled
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        while count > 0 {
+            let (until, is_lent) = match self.lent.front() {
+                Some(lent) if lent.at == self.taken => (lent.payload.len(), true),
+                Some(lent) => (lent.at - self.taken, false),
+                None => (count, false),
+            };
+            let step = count.min(until);
+            count -= step;
+            if !is_lent {
+                self.taken += step;
+                continue;
+            }
+            self.lent_bytes -= step;
+            if step == until {
+                self.lent.pop_front();
+            } else if let Some(lent) = self.lent.front_mut() {
+                lent.payload.advance(step);
+            }
+        }
+        self.tidy();
+    }
+
+    /// Gives up memory that is no longer needed.
+    fn tidy(&mut self) {
+        if self.is_empty() {
+            self.clear();
+        } else if self.taken >= CHUNK && self.taken >= self.bytes.len() - self.taken {
+            // Only once the rest is the smaller part: a message of many megabytes is not moved for each chunk of it.
+            self.bytes.drain(..self.taken);
+            for lent in &mut self.lent {
+                lent.at -= self.taken;
+            }
+            self.taken = 0;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_CAPACITY);
+        self.lent.clear();
+        (self.taken, self.lent_bytes) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::Read;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// However much the socket takes at a time.
+        #[test]
+        fn what_goes_in_comes_out_in_order(parts in prop::collection::vec((any::<bool>(), 1..120_000_usize), 1..30)) {
+            let (mut transport, mut peer) = Transport::pair();
+            peer.set_nonblocking(true).unwrap();
+            let (mut outbox, mut expected, mut seen) = (Outbox::new(), Vec::new(), Vec::new());
+            let mut drain = |outbox: &mut Outbox| {
+                while !outbox.is_empty() {
+                    let before = outbox.len();
+                    let count = outbox.send(&mut transport).unwrap();
+                    assert_eq!(outbox.len(), before - count);
+                    let mut some = vec![0; 70_000];
+                    while let Ok(count @ 1..) = peer.read(&mut some) {
+                        seen.extend_from_slice(&some[..count]);
+                    }
+                }
+            };
+            for (number, (is_lent, length)) in parts.into_iter().enumerate() {
+                let part: Vec<u8> = (0..length).map(|at| (at + number) as u8).collect();
+                expected.extend_from_slice(&part);
+                if is_lent { outbox.lend(part.into()) } else { outbox.bytes().extend_from_slice(&part) }
+                if number % 7 == 6 { drain(&mut outbox) }
+            }
+            drain(&mut outbox);
+            prop_assert!(seen == expected);
+            prop_assert!(outbox.lent.is_empty() && outbox.bytes.is_empty());
+        }
+    }
+}
