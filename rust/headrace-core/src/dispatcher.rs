@@ -42,7 +42,7 @@ pub enum GivenId<'a> {
 pub struct Dispatcher {
     pipeline: Pipeline,
     names: FieldNames,
-    process: u32,
+    fork: forkguard::Guard,
     closed: bool,
     /// Messages without an outcome in a report.
     unreported: u64,
@@ -57,7 +57,7 @@ impl Dispatcher {
         Self {
             pipeline: Pipeline::new(endpoint, classifier, limits, &names),
             names,
-            process: std::process::id(),
+            fork: forkguard::new(),
             closed: false,
             unreported: 0,
         }
@@ -210,7 +210,7 @@ impl Dispatcher {
     }
 
     fn is_forked(&self) -> bool {
-        self.process != std::process::id()
+        self.fork.clone().detected_fork()
     }
 
     #[inline]
@@ -218,10 +218,9 @@ impl Dispatcher {
         if self.closed {
             return Err(Error::Closed);
         }
-        if self.is_forked() {
+        if self.fork.detected_fork() {
             self.pipeline.forget();
             self.unreported = 0;
-            self.process = std::process::id();
         }
         Ok(())
     }

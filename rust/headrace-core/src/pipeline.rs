@@ -85,7 +85,7 @@ impl Pipeline {
     /// Whether the next message can be encoded without waiting.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.outbox.has_room() && self.ledger.window.has_room(self.limits) && !self.is_down()
+        self.outbox.room() > 0 && self.ledger.window.has_room(self.limits) && !self.is_down()
     }
 
     /// The failure that every message of this batch meets, if connecting failed.
@@ -137,16 +137,38 @@ impl Pipeline {
     /// Encodes rows as long as there is [room](Self::make_room) for one more, or notes why one cannot be. Returns the first
     /// row that is left.
     pub(crate) fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
-        for row in range.clone() {
-            if !self.has_room() {
-                return row;
-            }
+        let mut row = range.start;
+        while row < range.end && self.has_room() {
             match rows.payload_alone(row) {
-                Some(payload) if payload.len() < LENT_FROM => self.push_payload(payload),
-                _ => self.push_other_row(rows, row),
+                Some(payload) if payload.len() < LENT_FROM => row = self.push_payloads(rows, row..range.end),
+                _ => {
+                    self.push_other_row(rows, row);
+                    row += 1;
+                }
             }
         }
-        range.end
+        row
+    }
+
+    /// Encodes rows as long as they are no more than a payload. What a row is asked for here, every row pays for: so the
+    /// room is measured once.
+    fn push_payloads(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
+        let room = self.ledger.window.room(self.limits);
+        let end = range.end.min(range.start.saturating_add(room.entries));
+        let out = self.outbox.room().min(room.bytes);
+        let mut row = range.start;
+        let mut encoded = 0;
+        while row < end && encoded < out {
+            let Some(payload) = rows.payload_alone(row).filter(|payload| payload.len() < LENT_FROM) else { break };
+            let bytes = self.outbox.bytes();
+            let before = bytes.len();
+            self.template.write_payload(bytes, payload);
+            let length = bytes.len() - before;
+            self.ledger.window.push(length, 1, Owner::Report);
+            encoded += length;
+            row += 1;
+        }
+        row
     }
 
     fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) {

@@ -60,7 +60,7 @@ pub(crate) struct ReplyBuffer {
 /// gives hundreds of IDs in a millisecond, so nearly every reply is this one, and to compare is less than to parse.
 #[derive(Debug)]
 struct Expected {
-    /// `$17\r\n1795249090487-123\r\n`, then zeros.
+    /// `$17\r\n1795249090487-123\r\n`, then whatever.
     bytes: [u8; Self::WIDTH],
     /// Ones where `bytes` holds the reply.
     mask: [u8; Self::WIDTH],
@@ -80,38 +80,62 @@ impl Expected {
     /// Whether `bytes` begin with it.
     #[inline]
     fn matches(&self, bytes: &[u8; Self::WIDTH]) -> bool {
-        let differences =
-            bytes.iter().zip(&self.bytes).zip(&self.mask).map(|((seen, byte), mask)| (seen ^ byte) & mask);
-        differences.fold(0, |any, difference| any | difference) == 0
+        let mut difference = 0;
+        for at in 0..Self::WIDTH {
+            difference |= (bytes[at] ^ self.bytes[at]) & self.mask[at];
+        }
+        difference == 0
+    }
+
+    /// The one after `reply`, which told `id`, is expected from now on.
+    fn follow(&mut self, reply: &[u8], id: EntryId) {
+        self.set(reply);
+        self.id = id;
+        if self.length > 0 {
+            self.advance();
+        }
+    }
+
+    fn set(&mut self, reply: &[u8]) {
+        if reply.len() > Self::WIDTH {
+            self.length = 0;
+            return;
+        }
+        self.bytes[..reply.len()].copy_from_slice(reply);
+        if self.length != reply.len() {
+            self.length = reply.len();
+            self.mask = std::array::from_fn(|at| if at < reply.len() { 0xff } else { 0 });
+        }
     }
 
     /// The next one is expected from now on.
     #[inline]
     fn advance(&mut self) {
+        let Some(seq) = self.id.seq.checked_add(1) else {
+            self.length = 0;
+            return;
+        };
+        self.id.seq = seq;
         // The digits end before the line end.
-        match (self.bytes.get_mut(self.length - 3), self.id.seq.checked_add(1)) {
-            (Some(units), Some(seq)) if *units < b'9' => {
-                *units += 1;
-                self.id.seq = seq;
+        for digit in self.bytes[..self.length - 2].iter_mut().rev() {
+            match digit {
+                b'0'..=b'8' => {
+                    *digit += 1;
+                    return;
+                }
+                b'9' => *digit = b'0',
+                _ => break,
             }
-            _ => self.follow(self.id),
         }
+        self.lengthen();
     }
 
-    /// The one after `id` is expected from now on.
+    /// A digit more than the last one had.
     #[cold]
-    fn follow(&mut self, id: EntryId) {
-        *self = Self::nothing();
-        let Some(seq) = id.seq.checked_add(1) else { return };
-        self.id = EntryId { seq, ..id };
-        let mut reply = Vec::with_capacity(64);
-        let text = self.id.to_string();
-        write_bulk(&mut reply, text.as_bytes());
-        if reply.len() <= Self::WIDTH {
-            self.length = reply.len();
-            self.bytes[..self.length].copy_from_slice(&reply);
-            self.mask[..self.length].fill(0xff);
-        }
+    fn lengthen(&mut self) {
+        let mut reply = Vec::new();
+        write_bulk(&mut reply, self.id.to_string().as_bytes());
+        self.set(&reply);
     }
 }
 
@@ -147,10 +171,11 @@ impl ReplyBuffer {
         if let Some(run) = self.expected_run() {
             return Ok(Some(run));
         }
-        match scan(&self.bytes[self.start..self.end])? {
+        let bytes = &self.bytes[self.start..self.end];
+        match scan(bytes)? {
             Some((reply, length)) => {
                 if let Reply::Ids { first, .. } = reply {
-                    self.expected.follow(first);
+                    self.expected.follow(&bytes[..length], first);
                 }
                 self.start += length;
                 Ok(Some(reply))

@@ -54,6 +54,14 @@ pub(crate) struct Limits {
     pub(crate) max_bytes: u64,
 }
 
+/// How much may be encoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) entries: usize,
+    /// The entry that passes it is let through.
+    pub(crate) bytes: usize,
+}
+
 /// What left the window without a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
@@ -103,11 +111,20 @@ impl Window {
     /// Whether one more entry may be encoded.
     #[inline]
     pub(crate) fn has_room(&self, limits: Limits) -> bool {
-        self.slots.is_empty()
-            || (self.slots.len() < limits.max_entries
-                && self.encoded - self.front < limits.max_bytes
-                // Failures that wait for their turn between entries in flight are bounded as well.
-                && self.settled.len() < limits.max_entries)
+        let room = self.room(limits);
+        room.entries > 0 && room.bytes > 0
+    }
+
+    /// How much may be encoded.
+    #[inline]
+    pub(crate) fn room(&self, limits: Limits) -> Room {
+        let bytes = usize::try_from(limits.max_bytes.saturating_sub(self.encoded - self.front)).unwrap_or(usize::MAX);
+        if self.slots.is_empty() {
+            return Room { entries: limits.max_entries, bytes };
+        }
+        // Failures that wait for their turn between entries in flight are bounded as well.
+        let taken = if self.settled.len() < limits.max_entries { self.slots.len() } else { limits.max_entries };
+        Room { entries: limits.max_entries.saturating_sub(taken), bytes }
     }
 
     /// Whether a quarter of the window is free. Who waits for room waits for that much: a message for each reply would be a

@@ -48,10 +48,10 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// Whether another message should be encoded before these bytes go out.
+    /// How many more bytes are to be encoded before these go out. The message that passes the limit is let through.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.len() < CHUNK
+    pub(super) fn room(&self) -> usize {
+        CHUNK.saturating_sub(self.len())
     }
 
     /// Where encoded bytes are appended.
