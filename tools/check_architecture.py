@@ -20,7 +20,7 @@ ROWS = [
     {"report"},
     {"transport", "window", "reply", "xadd", "rows"},
     {"endpoint"},
-    {"resp", "secret"},
+    {"decimal", "resp", "secret"},
     {"error"},
 ]
 # What the crate must not be built with.

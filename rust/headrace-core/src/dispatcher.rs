@@ -2,7 +2,7 @@
 
 mod options;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
@@ -100,7 +100,7 @@ impl Dispatcher {
         if let Some(failure) = self.pipeline.down().cloned() {
             self.pipeline.push_failed(&failure, 1);
         } else {
-            self.pipeline.set_time(SystemTime::now());
+            self.pipeline.set_time();
             self.pipeline.push_payload(payload);
         }
         Ok(())
@@ -127,7 +127,7 @@ impl Dispatcher {
             }
         }
         self.unreported += count as u64;
-        self.pipeline.set_time(SystemTime::now());
+        self.pipeline.set_time();
         let mut row = 0;
         while row < count {
             let room = self.pipeline.check(Instant::now(), watch).and_then(|()| self.pipeline.make_room(watch));
@@ -140,7 +140,7 @@ impl Dispatcher {
                 self.pipeline.push_failed(&failure, (count - row) as u64);
                 break;
             }
-            self.pipeline.set_time(SystemTime::now());
+            self.pipeline.set_time();
             row = self.pipeline.push_rows(&rows, row..count.min(row + WATCH_ROWS));
         }
         self.pipeline.poll();
@@ -178,7 +178,7 @@ impl Dispatcher {
         self.enter()?;
         // It is a batch of its own, so it may connect anew.
         self.pipeline.lift();
-        self.pipeline.set_time(SystemTime::now());
+        self.pipeline.set_time();
         let outcome = self.pipeline.call(payload, watch);
         if self.unreported == 0 {
             self.pipeline.lift();

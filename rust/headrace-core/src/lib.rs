@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod decimal;
 mod dispatcher;
 pub mod endpoint;
 pub mod error;

@@ -3,6 +3,7 @@
 //! One thread, no locks: every public call of the dispatcher runs this loop as far as it needs to. What was encoded stays
 //! in `out` until the transport takes it; what the transport took stays in the window until its reply is here.
 
+mod clock;
 mod ledger;
 mod link;
 mod outbox;
@@ -11,7 +12,7 @@ mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
@@ -122,10 +123,10 @@ impl Pipeline {
         }
     }
 
-    /// The time that messages carry from now on.
+    /// Messages carry the present time from now on.
     #[inline]
-    pub(crate) fn set_time(&mut self, now: SystemTime) {
-        self.template.set_time(now);
+    pub(crate) fn set_time(&mut self) {
+        self.template.set_time(clock::unix_second());
     }
 
     /// Encodes a message of one payload. There must be [room](Self::make_room).

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::decimal;
 use crate::resp::write_bulk;
 
 /// The longest error line that is taken, and so the most that is buffered for one reply.
@@ -117,17 +118,9 @@ impl Expected {
         };
         self.id.seq = seq;
         // The digits end before the line end.
-        for digit in self.bytes[..self.length - 2].iter_mut().rev() {
-            match digit {
-                b'0'..=b'8' => {
-                    *digit += 1;
-                    return;
-                }
-                b'9' => *digit = b'0',
-                _ => break,
-            }
+        if !decimal::count_up(&mut self.bytes[..self.length - 2]) {
+            self.lengthen();
         }
-        self.lengthen();
     }
 
     /// A digit more than the last one had.
@@ -222,7 +215,7 @@ fn scan_bulk(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
         if line == b"$-1" {
             return Ok(Some((Reply::Nil, line.len() + 2)));
         }
-        match decimal(&line[1..]).and_then(|length| usize::try_from(length).ok()) {
+        match decimal::parse(&line[1..]).and_then(|length| usize::try_from(length).ok()) {
             Some(length) if length <= MAX_BULK => (length, line.len() + 2),
             Some(_) => return Err(Violation("a bulk string that is too long for an entry ID")),
             None => return Err(Violation("a bulk string without a length")),
@@ -253,29 +246,7 @@ fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Violation> {
 /// `<ms>-<seq>`, both in 64 bits.
 pub(crate) fn entry_id(bytes: &[u8]) -> Option<EntryId> {
     let dash = bytes.iter().position(|&byte| byte == b'-')?;
-    Some(EntryId { ms: decimal(&bytes[..dash])?, seq: decimal(&bytes[dash + 1..])? })
-}
-
-/// An unsigned number of one digit or more that fits 64 bits.
-fn decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 20 {
-        return None;
-    }
-    // 19 digits always fit; only the twentieth can overflow.
-    let (safe, last) = digits.split_at(digits.len().min(19));
-    let mut value = 0_u64;
-    for byte in safe {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        value = value * 10 + u64::from(digit);
-    }
-    match last {
-        [] => Some(value),
-        [byte] if byte.is_ascii_digit() => value.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
-        _ => None,
-    }
+    Some(EntryId { ms: decimal::parse(&bytes[..dash])?, seq: decimal::parse(&bytes[dash + 1..])? })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod arrow;
 mod ids;
 mod outcomes;
 mod recorder;
+mod texts;
 
 pub use arrow::{ReportBatches, outcome_schema};
 pub use ids::MessageId;

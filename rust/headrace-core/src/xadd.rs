@@ -5,7 +5,6 @@
 //! specification has it: a server refuses both together.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::DateTime;
 
@@ -84,17 +83,22 @@ impl Template {
             ts_field: names.ts.clone(),
             trims,
         };
-        template.set_time(UNIX_EPOCH);
+        template.set_time(0);
         template
     }
 
-    /// The time that messages carry from now on: `2026-04-14T12:00:00Z`.
-    pub(crate) fn set_time(&mut self, now: SystemTime) {
-        let Some(field) = &self.ts_field else { return };
-        let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        if self.ts_second == Some(second) {
-            return;
+    /// The time that messages carry from now on, in seconds since the epoch: `2026-04-14T12:00:00Z`.
+    #[inline]
+    pub(crate) fn set_time(&mut self, second: u64) {
+        if self.ts_second != Some(second) {
+            self.write_time(second);
         }
+    }
+
+    #[cold]
+    fn write_time(&mut self, second: u64) {
+        self.ts_second = Some(second);
+        let Some(field) = &self.ts_field else { return };
         // Past the year 262142 chrono has no name for the second; no clock is set there.
         let text = DateTime::from_timestamp(i64::try_from(second).unwrap_or_default(), 0)
             .unwrap_or_default()
@@ -105,7 +109,6 @@ impl Template {
         write_bulk(&mut self.ts, text.as_bytes());
         self.payload_tail.truncate(2);
         self.payload_tail.extend_from_slice(&self.ts);
-        self.ts_second = Some(second);
     }
 
     /// Appends a message of one payload for the endpoint's stream key.

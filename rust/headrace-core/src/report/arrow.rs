@@ -3,17 +3,20 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow_array::builder::StringBuilder;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader, StringArray};
-use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use super::ids::{IdCursor, MessageId, MessageIds};
+use super::ids::{IdCursor, MessageId, MessageIds, Span};
 use super::outcomes::{Run, RunCursor};
 use super::recorder::ReportData;
+use super::texts::Texts;
 use crate::reply::EntryId;
 
 /// Rows of one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
+/// Bytes of what most are: memory is asked for once. Longer ones ask again.
+const USUAL_MESSAGE_ID: usize = 8;
+const USUAL_ENTRY_ID: usize = 18;
 
 /// The columns of a report: `message_id` and, where the message was delivered, `entry_id`; else `kind`, `code`, `message`
 /// and `written`. All are utf8.
@@ -40,12 +43,14 @@ pub struct ReportBatches {
     ids: IdCursor,
     /// What is left of the run that the last record batch cut.
     rest: Option<Run>,
+    /// Messages that no record batch held yet.
+    left: u64,
 }
 
 impl ReportBatches {
     pub(super) fn new(data: Arc<ReportData>) -> Self {
         let ids = IdCursor::new(data.first_ordinal);
-        Self { data, runs: RunCursor::default(), ids, rest: None }
+        Self { left: data.delivered + data.failed, data, runs: RunCursor::default(), ids, rest: None }
     }
 
     /// At most `at_most` messages of the next run. `None` also where an entry's messages are more than that: they stay
@@ -77,14 +82,15 @@ impl Iterator for ReportBatches {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut columns = Columns::default();
+        let mut columns = Columns::new(BATCH_ROWS.min(usize::try_from(self.left).unwrap_or(BATCH_ROWS)));
         let mut rows = 0;
         while rows < BATCH_ROWS {
             let Some(run) = self.next_run((BATCH_ROWS - rows) as u64) else { break };
-            columns.push_message_ids(&mut self.ids, &self.data.ids, run.count());
             columns.push_outcomes(run, &self.data);
             rows += run.count() as usize;
         }
+        columns.push_message_ids(&mut self.ids, &self.data.ids, rows as u64);
+        self.left -= rows as u64;
         (rows > 0).then(|| columns.finish())
     }
 }
@@ -95,7 +101,6 @@ impl RecordBatchReader for ReportBatches {
     }
 }
 
-#[derive(Default)]
 struct Columns {
     message_id: Texts,
     entry_id: Texts,
@@ -103,41 +108,52 @@ struct Columns {
     code: StringBuilder,
     message: StringBuilder,
     written: StringBuilder,
+    /// Delivered messages since the last failure: nulls in the columns of failures, appended all at once.
+    delivered: usize,
 }
 
 impl Columns {
+    fn new(rows: usize) -> Self {
+        let [kind, code, message, written] = std::array::from_fn(|_| StringBuilder::new());
+        let (message_id, entry_id) = (Texts::of(rows, USUAL_MESSAGE_ID), Texts::of(rows, USUAL_ENTRY_ID));
+        Self { message_id, entry_id, kind, code, message, written, delivered: 0 }
+    }
+
     fn push_message_ids(&mut self, cursor: &mut IdCursor, ids: &MessageIds, count: u64) {
+        let column = &mut self.message_id;
         let mut digits = itoa::Buffer::new();
-        cursor.each(ids, count, |id| {
-            self.message_id.push(match id {
-                MessageId::Ordinal(id) | MessageId::UInt(id) => digits.format(id),
-                MessageId::Int(id) => digits.format(id),
-                MessageId::Text(id) => id,
-            });
+        cursor.spans(ids, count, |span| match span {
+            Span::Ordinals { first, count } => column.push_numbers("", first, count as usize),
+            // Most IDs are one more than the last one.
+            Span::Ints(ids) => ids.chunk_by(|id, next| id.checked_add(1) == Some(*next)).for_each(|run| {
+                match run.first().and_then(|first| u64::try_from(*first).ok()) {
+                    Some(first) => column.push_numbers("", first, run.len()),
+                    None => run.iter().for_each(|id| column.push(digits.format(*id))),
+                }
+            }),
+            Span::One(MessageId::Text(id)) => column.push(id),
+            Span::One(MessageId::Int(id)) => column.push(digits.format(id)),
+            Span::One(MessageId::UInt(id) | MessageId::Ordinal(id)) => column.push(digits.format(id)),
         });
-        self.message_id.valid.append_n_non_nulls(count as usize);
     }
 
     fn push_outcomes(&mut self, run: Run, data: &ReportData) {
         let count = run.count() as usize;
         match run {
             Run::Delivered { first, entries, rows } => {
-                let mut text = format!("{}-", first.ms);
-                let prefix = text.len();
-                let mut digits = itoa::Buffer::new();
-                for entry in 0..entries {
-                    text.truncate(prefix);
-                    text.push_str(digits.format(first.seq.wrapping_add(entry)));
-                    for _ in 0..rows {
-                        self.entry_id.push(&text);
+                let prefix = format!("{}-", first.ms);
+                if rows == 1 {
+                    self.entry_id.push_numbers(&prefix, first.seq, entries as usize);
+                } else {
+                    for entry in 0..entries {
+                        let id = format!("{prefix}{}", first.seq.wrapping_add(entry));
+                        (0..rows).for_each(|_| self.entry_id.push(&id));
                     }
                 }
-                self.entry_id.valid.append_n_non_nulls(count);
-                for column in [&mut self.kind, &mut self.code, &mut self.message, &mut self.written] {
-                    column.append_nulls(count);
-                }
+                self.delivered += count;
             }
             Run::Failed { failure, .. } => {
+                self.settle();
                 self.entry_id.push_nulls(count);
                 let Some(failure) = data.failures.get(failure as usize) else { return };
                 for _ in 0..count {
@@ -150,47 +166,19 @@ impl Columns {
         }
     }
 
+    fn settle(&mut self) {
+        let count = std::mem::take(&mut self.delivered);
+        for column in [&mut self.kind, &mut self.code, &mut self.message, &mut self.written] {
+            column.append_nulls(count);
+        }
+    }
+
     fn finish(mut self) -> Result<RecordBatch, ArrowError> {
+        self.settle();
         let others = [&mut self.kind, &mut self.code, &mut self.message, &mut self.written];
         let mut columns: Vec<ArrayRef> = vec![Arc::new(self.message_id.finish()?), Arc::new(self.entry_id.finish()?)];
         columns.extend(others.map(|column| Arc::new(column.finish()) as ArrayRef));
         RecordBatch::try_new(outcome_schema(), columns)
-    }
-}
-
-/// A column of texts that are short and many: a value costs a copy and its offset, where Arrow's builder asks for room
-/// three times.
-struct Texts {
-    bytes: Vec<u8>,
-    offsets: Vec<i32>,
-    /// To be told of many rows at once.
-    valid: NullBufferBuilder,
-}
-
-impl Default for Texts {
-    fn default() -> Self {
-        Self { bytes: Vec::new(), offsets: vec![0], valid: NullBufferBuilder::new(0) }
-    }
-}
-
-impl Texts {
-    /// Of a record batch's rows none has more than a message ID of 16 KiB, so that offsets of 32 bits suffice.
-    #[inline]
-    #[allow(clippy::cast_possible_wrap)]
-    fn push(&mut self, text: &str) {
-        self.bytes.extend_from_slice(text.as_bytes());
-        self.offsets.push(self.bytes.len() as i32);
-    }
-
-    #[allow(clippy::cast_possible_wrap)]
-    fn push_nulls(&mut self, count: usize) {
-        self.offsets.extend(std::iter::repeat_n(self.bytes.len() as i32, count));
-        self.valid.append_n_nulls(count);
-    }
-
-    fn finish(mut self) -> Result<StringArray, ArrowError> {
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
-        StringArray::try_new(offsets, Buffer::from_vec(self.bytes), self.valid.finish())
     }
 }
 

@@ -15,6 +15,14 @@ pub enum MessageId<'a> {
     Text(&'a str),
 }
 
+/// IDs of consecutive messages that can be told together.
+#[derive(Debug)]
+pub(crate) enum Span<'a> {
+    Ordinals { first: u64, count: u64 },
+    Ints(&'a [i64]),
+    One(MessageId<'a>),
+}
+
 /// The IDs of consecutive messages.
 #[derive(Debug, Clone)]
 enum Segment {
@@ -34,6 +42,15 @@ impl Segment {
             Self::Ints(ids) => ids.len() as u64,
             Self::Texts { ends, .. } => ends.len() as u64,
             Self::Column(column) => column.len() as u64,
+        }
+    }
+
+    /// All of them, where they are signed integers.
+    fn ints(&self) -> Option<&[i64]> {
+        match self {
+            Self::Ints(ids) => Some(ids),
+            Self::Column(column) => column.ints(),
+            Self::Ordinals(_) | Self::Texts { .. } => None,
         }
     }
 
@@ -175,15 +192,20 @@ impl IdCursor {
         id
     }
 
-    /// Tells the IDs of the next `count` messages; moves on.
-    pub(crate) fn each(&mut self, ids: &MessageIds, count: u64, mut tell: impl FnMut(MessageId<'_>)) {
+    /// Tells the IDs of the next `count` messages, as many at a time as lie side by side; moves on.
+    pub(crate) fn spans<'a>(&mut self, ids: &'a MessageIds, count: u64, mut tell: impl FnMut(Span<'a>)) {
         let end = self.ordinal + count;
         while self.ordinal < end {
             self.settle(ids);
             let Some(segment) = ids.segments.get(self.segment) else { return };
             let more = (end - self.ordinal).min(segment.len() - self.at);
-            for step in 0..more {
-                tell(segment.get(self.at + step).unwrap_or(MessageId::Ordinal(self.ordinal + step)));
+            let (at, ordinal) = (self.at, self.ordinal);
+            match (segment, segment.ints()) {
+                (Segment::Ordinals(_), _) => tell(Span::Ordinals { first: ordinal, count: more }),
+                (_, Some(ids)) => tell(Span::Ints(&ids[at as usize..(at + more) as usize])),
+                (_, None) => (0..more).for_each(|step| {
+                    tell(Span::One(segment.get(at + step).unwrap_or(MessageId::Ordinal(ordinal + step))));
+                }),
             }
             self.at += more;
             self.ordinal += more;

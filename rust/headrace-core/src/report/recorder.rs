@@ -113,8 +113,8 @@ pub(super) struct ReportData {
     pub(super) ids: MessageIds,
     pub(super) outcomes: Outcomes,
     pub(super) failures: Vec<Failure>,
-    delivered: u64,
-    failed: u64,
+    pub(super) delivered: u64,
+    pub(super) failed: u64,
 }
 
 /// One outcome for each of a run of messages, in the order in which they were produced.

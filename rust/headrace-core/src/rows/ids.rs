@@ -101,6 +101,14 @@ impl IdColumn {
         })
     }
 
+    /// All of them, where they are signed integers and none is null.
+    pub(crate) fn ints(&self) -> Option<&[i64]> {
+        match &self.0 {
+            Ids::Int(array) if array.null_count() == 0 => Some(array.values()),
+            Ids::Null(_) | Ids::Int(_) | Ids::UInt(_) | Ids::Text(_) => None,
+        }
+    }
+
     /// The message ID of a row; `None` if it is null, or if there is no such row.
     pub fn get(&self, row: usize) -> Option<Id<'_>> {
         let is_there = |nulls: Option<&NullBuffer>| nulls.is_none_or(|nulls| row < nulls.len() && nulls.is_valid(row));
