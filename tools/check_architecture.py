@@ -17,8 +17,8 @@ SOURCES = ROOT / "rust" / "headrace-core" / "src"
 ROWS = [
     {"dispatcher"},
     {"pipeline"},
-    {"report"},
-    {"transport", "window", "reply", "xadd", "rows"},
+    {"batch", "report"},
+    {"ipc", "transport", "window", "reply", "xadd", "rows"},
     {"endpoint"},
     {"decimal", "resp", "secret"},
     {"error"},

@@ -18,6 +18,7 @@ from headrace.errors import (
     ServerError,
 )
 from headrace.report import DeliveryReport, Failure
+from headrace.unpack import unpack, unpack_arrow
 
 __all__ = [
     "ClosedError",
@@ -35,6 +36,8 @@ __all__ = [
     "SchemaError",
     "ServerError",
     "__version__",
+    "unpack",
+    "unpack_arrow",
 ]
 
 if debug_build:

@@ -5,7 +5,17 @@ from typing import Final, Literal, Protocol, Self, final
 
 from typing_extensions import disjoint_base
 
-__all__ = ["OWN_CODES", "Dispatcher", "Endpoint", "Outcomes", "Report", "__version__", "debug_build"]
+__all__ = [
+    "OWN_CODES",
+    "Dispatcher",
+    "Endpoint",
+    "Outcomes",
+    "Report",
+    "Rows",
+    "__version__",
+    "debug_build",
+    "decode_rows",
+]
 
 __version__: Final[str]
 debug_build: Final[bool]
@@ -53,11 +63,16 @@ class Dispatcher:
         message_id: str | None = None,
         stream_key: str | None = None,
         entry_id: str | None = None,
+        rows_per_entry: int | None = None,
+        arrow_ipc: bool = False,
+        codec: Literal["lz4", "zstd"] | None = None,
     ) -> None:
         """Take every row of Arrow data as a message, straight from its buffers.
 
         One of `payload`, `fields` and `json` says what a row's entry holds; beside it each entry has the field `ts`.
         A row that cannot be written (a null payload, no field at all) fails alone, as a permanent outcome.
+        `rows_per_entry` and `arrow_ipc` put many rows into one entry, which costs the server less: each row keeps its
+        outcome, but has its entry's ID, and `maxlen` counts entries.
 
         Args:
             data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader
@@ -73,9 +88,18 @@ class Dispatcher:
             stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
             entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
                 `*`. Anything else fails: `BAD_ENTRY_ID`.
+            rows_per_entry: With `payload` or `json`: up to so many rows become the fields `payload:0`, `payload:1`, … of
+                one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Excludes `fields`, `stream_key`
+                and `entry_id`. An entry holds rows of one record batch.
+            arrow_ipc: True: the payload of an entry is an Arrow IPC stream of up to `rows_per_entry` rows (default
+                10,000), with all columns or those of `fields`; `headrace.unpack_arrow` and
+                `pyarrow.ipc.open_stream` read it back. Excludes the other layouts, `stream_key` and `entry_id`.
+            codec: With `arrow_ipc`: compresses it. None (default), `"lz4"` or `"zstd"`.
 
         Raises:
-            SchemaError: A column does not exist or has a type that cannot be written; nothing was sent.
+            ConfigError: `rows_per_entry` or `codec` is wrong; nothing was sent.
+            SchemaError: A column does not exist or has a type that cannot be written, or arguments exclude each other;
+                nothing was sent.
             ReaderError: The reader failed.
             ClosedError: The dispatcher was closed.
             ConcurrentUseError: Another call is under way.
@@ -104,7 +128,7 @@ class Report:
     def failures(self, limit: int | None = None) -> list[tuple[int | str, _Kind, str, str, _Written]]: ...
     def failed_ids(self) -> list[int | str]: ...
     def failed_by_code(self) -> dict[str, int]: ...
-    def to_arrow(self) -> Outcomes: ...
+    def to_arrow(self, only_failed: bool = False) -> Outcomes: ...
 
 @final
 class Outcomes:
@@ -113,6 +137,16 @@ class Outcomes:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
     def __len__(self) -> int: ...
+
+@final
+class Rows:
+    """The rows of one entry, for any Arrow library; see `headrace.unpack_arrow`."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __len__(self) -> int: ...
+
+def decode_rows(stream: bytes) -> Rows: ...
 
 @disjoint_base
 class Endpoint:

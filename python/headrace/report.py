@@ -87,8 +87,11 @@ class DeliveryReport:
         """How many messages failed with each code. Reading it does not count as looking: it names no message."""
         return self._native.failed_by_code()
 
-    def to_arrow(self) -> _headrace.Outcomes:
+    def to_arrow(self, *, only_failed: bool = False) -> _headrace.Outcomes:
         """Give all outcomes to any Arrow library, one row per message, in order.
+
+        Args:
+            only_failed: Leave out the messages that were delivered. Default False.
 
         The object has `__arrow_c_stream__`: `pyarrow.table(report.to_arrow())`, `polars.DataFrame(report.to_arrow())`,
         `pyarrow.RecordBatchReader.from_stream(report.to_arrow())`. The record batches, of at most 65,536 rows, are made
@@ -98,7 +101,7 @@ class DeliveryReport:
         `code`, `message`, `written` (null where it was delivered).
         """
         self._look()
-        return self._native.to_arrow()
+        return self._native.to_arrow(only_failed)
 
     def raise_for_failures(self) -> DeliveryReport:
         """Return this report if nothing failed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
@@ -32,7 +32,7 @@ class Xadd:
     Each partition's record batches go straight to the native producer, over one connection per Python worker; rows are
     never turned into Python objects. There is one output row per input row: `message_id`, `entry_id`, and where the row
     failed `kind`, `code`, `message`, `written` (see `headrace.Failure`). A row that fails does not fail the job: look
-    at `code`.
+    at `code`. With `only_failed=True` there are output rows for failures alone, which spares Spark most of the work.
 
     **One action.** Spark runs the function as often as it runs the plan: twice for two actions, for a sort or a
     `repartitionByRange` downstream, and not for all rows under a `limit`, which `show` and `head` have too. So run one
@@ -49,6 +49,11 @@ class Xadd:
             row's ordinal in its partition.
         stream_key: Column with the row's own stream key; null means the endpoint's.
         entry_id: Column with the row's own entry ID (`"1713091234567-0"`, `"1713091234567-*"`); null means `*`.
+        rows_per_entry: Rows of one entry, with `payload` or `json`; default 1. With `arrow_ipc` 10,000. An entry holds rows
+            of one record batch, of which `spark.sql.execution.arrow.maxRecordsPerBatch` gives the size.
+        arrow_ipc: True: the payload of an entry is an Arrow IPC stream of many rows.
+        codec: With `arrow_ipc`: None, `"lz4"` or `"zstd"`.
+        only_failed: True: output rows for the rows that failed, and for no others. Default False.
         **options: Options of `headrace.Dispatcher`.
 
     Raises:
@@ -69,6 +74,10 @@ class Xadd:
         message_id: str | None = None,
         stream_key: str | None = None,
         entry_id: str | None = None,
+        rows_per_entry: int | None = None,
+        arrow_ipc: bool = False,
+        codec: Literal["lz4", "zstd"] | None = None,
+        only_failed: bool = False,
         **options: Any,
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         # Opens no connection; a wrong option is told here and not by a task.
@@ -80,14 +89,17 @@ class Xadd:
             "message_id": message_id,
             "stream_key": stream_key,
             "entry_id": entry_id,
+            "rows_per_entry": rows_per_entry,
+            "arrow_ipc": arrow_ipc,
+            "codec": codec,
         }
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with worker.dispatcher(endpoint, options) as dispatcher:
                 for batch in batches:
                     dispatcher.produce_batch(batch, **layout)
-                    yield from _outcomes(dispatcher.poll())
-                yield from _outcomes(dispatcher.flush())
+                    yield from _outcomes(dispatcher.poll(), only_failed)
+                yield from _outcomes(dispatcher.flush(), only_failed)
 
         return write
 
@@ -95,5 +107,5 @@ class Xadd:
 xadd = Xadd()
 
 
-def _outcomes(report: DeliveryReport) -> Iterator[pa.RecordBatch]:
-    return iter(pa.RecordBatchReader.from_stream(report.to_arrow()))
+def _outcomes(report: DeliveryReport, only_failed: bool) -> Iterator[pa.RecordBatch]:
+    return iter(pa.RecordBatchReader.from_stream(report.to_arrow(only_failed=only_failed)))

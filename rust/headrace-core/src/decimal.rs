@@ -50,8 +50,8 @@ mod tests {
             assert!(count_up(&mut text));
         }
         assert!(!count_up(&mut text), "there is no sixth digit");
-        assert!(!count_up(&mut *b"99".to_vec()));
-        assert!(!count_up(b"".to_vec().as_mut_slice()));
+        assert!(!count_up(&mut b"99".to_vec()));
+        assert!(!count_up(&mut []));
     }
 
     #[test]

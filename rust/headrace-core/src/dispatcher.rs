@@ -5,22 +5,20 @@ mod options;
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
-use arrow_schema::Schema;
+use arrow_schema::SchemaRef;
 
+use crate::batch::{BatchLayout, BatchPlan};
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
 use crate::pipeline::Pipeline;
 use crate::reply::EntryId;
 use crate::report::DeliveryReport;
-use crate::rows::{IdColumn, Layout, MAX_MESSAGE_ID, RowPlan};
+use crate::rows::MAX_MESSAGE_ID;
 use crate::transport::Watch;
 use crate::window::Limits;
 use crate::xadd::FieldNames;
 
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
-
-/// Rows that are encoded without asking the watch: bad ones need no room in the window, and so no wait.
-const WATCH_ROWS: usize = 1024;
 
 /// The caller's name for one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,27 +105,23 @@ impl Dispatcher {
     }
 
     /// Resolves `layout` against `schema`: once for all record batches of that schema.
-    pub fn plan(&mut self, schema: &Schema, layout: &Layout) -> Result<RowPlan> {
+    pub fn plan(&mut self, schema: &SchemaRef, layout: &BatchLayout) -> Result<BatchPlan> {
         self.enter()?;
-        RowPlan::new(schema, layout, &self.names.payload, self.names.ts.as_deref())
+        BatchPlan::new(schema, layout, &self.names)
     }
 
     /// Takes every row of a record batch, each as a message; waits for room where it must.
     ///
     /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no.
-    pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &RowPlan, watch: &mut dyn Watch) -> Result<()> {
+    pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        let rows = plan.bind(batch)?;
-        let count = rows.len();
-        match plan.message_id_column() {
+        let (mut rows, ids) = plan.bind(batch)?;
+        let count = batch.num_rows();
+        match ids {
             None => self.pipeline.recorder().push_ordinals(count as u64),
-            Some(at) => {
-                let ids = IdColumn::new(batch.column(at).clone(), batch.schema().field(at).name())?;
-                self.pipeline.recorder().push_column(ids);
-            }
+            Some(ids) => self.pipeline.recorder().push_column(ids),
         }
         self.unreported += count as u64;
-        self.pipeline.set_time();
         let mut row = 0;
         while row < count {
             let room = self.pipeline.check(Instant::now(), watch).and_then(|()| self.pipeline.make_room(watch));
@@ -141,7 +135,7 @@ impl Dispatcher {
                 break;
             }
             self.pipeline.set_time();
-            row = self.pipeline.push_rows(&rows, row..count.min(row + WATCH_ROWS));
+            row = self.pipeline.push_batch(&mut rows, row..count);
         }
         self.pipeline.poll();
         Ok(())

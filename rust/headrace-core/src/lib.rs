@@ -22,10 +22,12 @@
 //! # }
 //! ```
 
+mod batch;
 mod decimal;
 mod dispatcher;
 pub mod endpoint;
 pub mod error;
+pub mod ipc;
 mod pipeline;
 mod reply;
 pub mod report;
@@ -36,6 +38,7 @@ pub mod transport;
 mod window;
 mod xadd;
 
+pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId};
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};

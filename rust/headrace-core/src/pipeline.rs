@@ -7,10 +7,10 @@ mod clock;
 mod ledger;
 mod link;
 mod outbox;
+mod push;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,6 @@ use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
 use crate::reply::EntryId;
 use crate::report::Recorder;
-use crate::rows::Rows;
 use crate::transport::{ConnectError, Watch, connect};
 use crate::window::{Limits, Owner};
 use crate::xadd::{FieldNames, Template};
@@ -27,11 +26,6 @@ use ledger::Ledger;
 use link::{Break, Connection, Link};
 use outbox::Outbox;
 
-/// What the scratch buffer keeps: one large row must not hold its memory for ever.
-const KEPT_SCRATCH: usize = 256 * 1024;
-/// Payloads from this size on are not copied, but sent from where they are. Measured: below it the copy costs less than
-/// what the kernel does for another slice.
-const LENT_FROM: usize = 8 * 1024;
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
@@ -129,72 +123,6 @@ impl Pipeline {
         self.template.set_time(clock::unix_second());
     }
 
-    /// Encodes a message of one payload. There must be [room](Self::make_room).
-    #[inline]
-    pub(crate) fn push_payload(&mut self, payload: &[u8]) {
-        self.push(Owner::Report, |template, out| template.write_payload(out, payload));
-    }
-
-    /// Encodes rows as long as there is [room](Self::make_room) for one more, or notes why one cannot be. Returns the first
-    /// row that is left.
-    pub(crate) fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
-        let mut row = range.start;
-        while row < range.end && self.has_room() {
-            match rows.payload_alone(row) {
-                Some(payload) if payload.len() < LENT_FROM => row = self.push_payloads(rows, row..range.end),
-                _ => {
-                    self.push_other_row(rows, row);
-                    row += 1;
-                }
-            }
-        }
-        row
-    }
-
-    /// Encodes rows as long as they are no more than a payload. What a row is asked for here, every row pays for: so the
-    /// room is measured once.
-    fn push_payloads(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
-        let room = self.ledger.window.room(self.limits);
-        let end = range.end.min(range.start.saturating_add(room.entries));
-        let out = self.outbox.room().min(room.bytes);
-        let mut row = range.start;
-        let mut encoded = 0;
-        while row < end && encoded < out {
-            let Some(payload) = rows.payload_alone(row).filter(|payload| payload.len() < LENT_FROM) else { break };
-            let bytes = self.outbox.bytes();
-            let before = bytes.len();
-            self.template.write_payload(bytes, payload);
-            let length = bytes.len() - before;
-            self.ledger.window.push(length, 1, Owner::Report);
-            encoded += length;
-            row += 1;
-        }
-        row
-    }
-
-    fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) {
-        let fields = match rows.field_count(row) {
-            Ok(fields) => fields,
-            Err(fault) => return self.push_fault(&fault, 1),
-        };
-        let mut scratch = std::mem::take(&mut self.scratch);
-        self.push(Owner::Report, |template, out| {
-            template.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
-            rows.write_fields(row, out, &mut scratch);
-            template.write_end(out);
-        });
-        scratch.clear();
-        scratch.shrink_to(KEPT_SCRATCH);
-        self.scratch = scratch;
-    }
-
-    #[inline]
-    fn push(&mut self, owner: Owner, write: impl FnOnce(&mut Template, &mut Vec<u8>)) {
-        let before = self.outbox.len();
-        write(&mut self.template, self.outbox.bytes());
-        self.ledger.window.push(self.outbox.len() - before, 1, owner);
-    }
-
     /// Gives `count` messages an outcome that needs no server.
     pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
         self.ledger.push_failed(failure, count);
@@ -217,7 +145,7 @@ impl Pipeline {
             return Ok(Err((**failure).clone()));
         }
         self.ledger.call = None;
-        self.push(Owner::Call, |template, out| template.write_payload(out, payload));
+        self.push(1, Owner::Call, |template, out| template.write_payload(out, payload));
         let driven = self.drive(Goal::Call, None, watch);
         self.ledger.call.take().ok_or_else(|| {
             self.ledger.window.abandon_call();

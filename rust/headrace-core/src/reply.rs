@@ -81,11 +81,7 @@ impl Expected {
     /// Whether `bytes` begin with it.
     #[inline]
     fn matches(&self, bytes: &[u8; Self::WIDTH]) -> bool {
-        let mut difference = 0;
-        for at in 0..Self::WIDTH {
-            difference |= (bytes[at] ^ self.bytes[at]) & self.mask[at];
-        }
-        difference == 0
+        (0..Self::WIDTH).fold(0, |any, at| any | ((bytes[at] ^ self.bytes[at]) & self.mask[at])) == 0
     }
 
     /// The one after `reply`, which told `id`, is expected from now on.

@@ -225,13 +225,11 @@ impl Window {
             return Some(Unanswered::Settled { count, failure });
         }
         let handed = self.is_owed();
-        match self.pop() {
-            Some(Slot { rows, owner, .. }) => Some(Unanswered::Encoded { rows: rows.into(), owner, handed }),
-            None => {
-                (self.front, self.encoded, self.handed) = (0, 0, 0);
-                None
-            }
+        if let Some(Slot { rows, owner, .. }) = self.pop() {
+            return Some(Unanswered::Encoded { rows: rows.into(), owner, handed });
         }
+        (self.front, self.encoded, self.handed) = (0, 0, 0);
+        None
     }
 
     /// The interrupted call no longer waits for its message.

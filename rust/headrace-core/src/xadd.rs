@@ -122,6 +122,18 @@ impl Template {
         out.extend_from_slice(&self.payload_tail);
     }
 
+    /// Appends what comes before a payload of `length` bytes; the payload and then
+    /// [`write_payload_end`](Self::write_payload_end) follow.
+    pub(crate) fn write_payload_start(&mut self, out: &mut Vec<u8>, length: usize) {
+        let trim = usize::from(self.trims.is_due(None));
+        out.extend_from_slice(self.payload_start[trim].of(length));
+    }
+
+    /// Appends what comes after a payload.
+    pub(crate) fn write_payload_end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.payload_tail);
+    }
+
     /// Appends the start of a message with `fields` pairs; the pairs and then [`write_end`](Self::write_end) follow.
     ///
     /// `stream_key`: of the row, instead of the endpoint's. `entry_id`: of the row, instead of `*`; checked before, since

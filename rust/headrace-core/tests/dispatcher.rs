@@ -14,7 +14,7 @@ use headrace_core::endpoint::{Form, OptionValue};
 use headrace_core::error::{Kind, Written};
 use headrace_core::report::MessageId;
 use headrace_core::rows::{Body, Layout};
-use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, Error, GivenId, NeverInterrupted};
+use headrace_core::{BatchLayout, Dispatcher, DispatcherOptions, Endpoint, Error, GivenId, NeverInterrupted};
 
 fn dispatcher(endpoint: Endpoint) -> Dispatcher {
     Dispatcher::new(endpoint, DispatcherOptions::default())
@@ -43,8 +43,8 @@ fn messages_of_all_kinds_of_ids_are_stored_in_order_and_reported_once() {
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
     assert_eq!((report.delivered(), report.failed(), dispatcher.unreported()), (3, 0, 0));
     assert_eq!(payloads(&server, "s"), ["a", "b", "c"]);
-    assert_eq!(report.to_arrow().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 3);
-    assert_eq!(report.to_arrow().schema().fields().len(), 6);
+    assert_eq!(report.to_arrow(false).map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 3);
+    assert_eq!(report.to_arrow(false).schema().fields().len(), 6);
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 0);
 }
 
@@ -69,8 +69,8 @@ fn a_row_that_the_server_refuses_fails_alone_and_by_its_own_name() {
         entry_id: None,
     };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
-    let plan = dispatcher.plan(&batch.schema(), &layout).unwrap();
-    dispatcher.produce_batch(&batch, &plan, &mut NeverInterrupted).unwrap();
+    let mut plan = dispatcher.plan(&batch.schema(), &BatchLayout::Rows(layout)).unwrap();
+    dispatcher.produce_batch(&batch, &mut plan, &mut NeverInterrupted).unwrap();
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
 
     let failed: Vec<_> = report.failures().map(|f| (f.message_id, f.failure.code.to_string())).collect();

@@ -1,12 +1,17 @@
 //! Arrow comes in by `PyCapsule`, so that pyarrow, polars, pandas and others all work and none is imported.
 
 use arrow_array::RecordBatchReader;
+use headrace_core::ipc::Codec;
 use headrace_core::rows::{Body, Layout};
+use headrace_core::{BatchLayout, Error, MAX_ROWS_PER_ENTRY};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyBool, PyInt, PyString};
 use pyo3_arrow::input::AnyRecordBatch;
 
-use crate::errors::raise;
+use crate::errors::{raise, to_py};
+
+/// Rows of an entry of Arrow IPC, where the caller says nothing: as many as Spark has in a record batch.
+const ARROW_ROWS_PER_ENTRY: usize = 10_000;
 
 /// A reader over whatever record batches `data` holds.
 pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
@@ -25,16 +30,23 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReade
     })
 }
 
+/// The keyword arguments of `produce_batch`.
+#[derive(Default)]
+pub(crate) struct LayoutArguments<'a, 'py> {
+    pub(crate) payload: Option<String>,
+    pub(crate) fields: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) json: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) message_id: Option<String>,
+    pub(crate) stream_key: Option<String>,
+    pub(crate) entry_id: Option<String>,
+    pub(crate) rows_per_entry: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) arrow_ipc: bool,
+    pub(crate) codec: Option<&'a Bound<'py, PyAny>>,
+}
+
 /// The layout that the keyword arguments of `produce_batch` ask for.
-pub(crate) fn layout(
-    payload: Option<String>,
-    fields: Option<&Bound<'_, PyAny>>,
-    json: Option<&Bound<'_, PyAny>>,
-    message_id: Option<String>,
-    stream_key: Option<String>,
-    entry_id: Option<String>,
-) -> PyResult<Layout> {
-    let json = match json {
+pub(crate) fn layout(given: LayoutArguments<'_, '_>) -> PyResult<BatchLayout> {
+    let json = match given.json {
         None => None,
         Some(json) => match json.extract::<bool>() {
             Ok(false) => None,
@@ -42,14 +54,58 @@ pub(crate) fn layout(
             Err(_) => Some(Body::Json(Some(names("json", json)?))),
         },
     };
-    let fields = fields.map(|fields| names("fields", fields)).transpose()?.map(Body::Fields);
-    let body = match (payload, fields, json) {
+    let fields = given.fields.map(|fields| names("fields", fields)).transpose()?;
+    let rows_per_entry = given.rows_per_entry.map(rows_per_entry).transpose()?;
+    let codec = given.codec.map(codec).transpose()?;
+    let message_id = given.message_id;
+    if given.arrow_ipc {
+        for (name, is_given) in [
+            ("payload", given.payload.is_some()),
+            ("json", json.is_some()),
+            ("stream_key", given.stream_key.is_some()),
+            ("entry_id", given.entry_id.is_some()),
+        ] {
+            if is_given {
+                return Err(raise("SchemaError", format!("arrow_ipc and {name} exclude each other: give one of them")));
+            }
+        }
+        let rows_per_entry = rows_per_entry.unwrap_or(ARROW_ROWS_PER_ENTRY);
+        return Ok(BatchLayout::Arrow { columns: fields, message_id, codec, rows_per_entry });
+    }
+    if codec.is_some() {
+        return Err(raise("SchemaError", "codec is for arrow_ipc: give arrow_ipc=True as well"));
+    }
+    let body = match (given.payload, fields.map(Body::Fields), json) {
         (None, None, None) => Body::Payload("payload".to_owned()),
         (Some(column), None, None) => Body::Payload(column),
         (None, Some(body), None) | (None, None, Some(body)) => body,
         _ => return Err(raise("SchemaError", "payload, fields and json exclude each other: give one of them")),
     };
-    Ok(Layout { body, message_id, stream_key, entry_id })
+    let layout = Layout { body, message_id, stream_key: given.stream_key, entry_id: given.entry_id };
+    Ok(match rows_per_entry {
+        None | Some(1) => BatchLayout::Rows(layout),
+        Some(rows) => BatchLayout::Payloads(layout, rows),
+    })
+}
+
+fn rows_per_entry(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let is_int = value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>();
+    let rows = if is_int { value.extract().ok() } else { None };
+    rows.filter(|rows| (1..=MAX_ROWS_PER_ENTRY).contains(rows)).ok_or_else(|| {
+        let got = value.repr().map_or_else(|_| type_name(value), |repr| repr.to_string());
+        let message = format!("rows_per_entry must be an integer from 1 to {MAX_ROWS_PER_ENTRY}: got {got}");
+        to_py(&Error::config("rows_per_entry", message))
+    })
+}
+
+fn codec(value: &Bound<'_, PyAny>) -> PyResult<Codec> {
+    match value.extract::<&str>() {
+        Ok(name) => Codec::named(name).map_err(|error| to_py(&error)),
+        Err(_) => {
+            let got = value.repr().map_or_else(|_| type_name(value), |repr| repr.to_string());
+            Err(to_py(&Error::config("codec", format!("codec must be None, \"lz4\" or \"zstd\": got {got}"))))
+        }
+    }
 }
 
 fn names(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
-use crate::arrow::{layout, read, type_name};
+use crate::arrow::{LayoutArguments, layout, read, type_name};
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
 use crate::report::PyReport;
@@ -76,7 +76,7 @@ impl PyDispatcher {
         })
     }
 
-    #[pyo3(signature = (data, *, payload = None, fields = None, json = None, message_id = None, stream_key = None, entry_id = None))]
+    #[pyo3(signature = (data, *, payload = None, fields = None, json = None, message_id = None, stream_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
     #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
     fn produce_batch(
         &self,
@@ -88,16 +88,29 @@ impl PyDispatcher {
         message_id: Option<String>,
         stream_key: Option<String>,
         entry_id: Option<String>,
+        rows_per_entry: Option<&Bound<'_, PyAny>>,
+        arrow_ipc: bool,
+        codec: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let mut inner = self.lock()?;
-        let layout = layout(payload, fields, json, message_id, stream_key, entry_id)?;
+        let layout = layout(LayoutArguments {
+            payload,
+            fields,
+            json,
+            message_id,
+            stream_key,
+            entry_id,
+            rows_per_entry,
+            arrow_ipc,
+            codec,
+        })?;
         let reader = read(data)?;
-        let plan = inner.plan(&reader.schema(), &layout).map_err(|e| to_py(&e))?;
+        let mut plan = inner.plan(&reader.schema(), &layout).map_err(|e| to_py(&e))?;
         let dispatcher = &mut *inner;
         without_gil(py, |signals| {
             for batch in reader {
                 let batch = batch.map_err(|error| Error::Reader { message: error.to_string() })?;
-                dispatcher.produce_batch(&batch, &plan, signals)?;
+                dispatcher.produce_batch(&batch, &mut plan, signals)?;
             }
             Ok(())
         })

@@ -7,6 +7,7 @@ mod endpoint;
 mod errors;
 mod report;
 mod signals;
+mod unpack;
 
 /// The native half of the `headrace` package. Not for direct use.
 #[pyo3::pymodule(gil_used = false)]
@@ -17,6 +18,8 @@ mod _headrace {
     use crate::endpoint::PyEndpoint;
     #[pymodule_export]
     use crate::report::{PyOutcomes, PyReport};
+    #[pymodule_export]
+    use crate::unpack::{PyRows, decode_rows};
     use pyo3::prelude::*;
 
     #[pymodule_init]

@@ -58,8 +58,9 @@ impl PyReport {
         Ok(counts)
     }
 
-    fn to_arrow(&self) -> PyOutcomes {
-        PyOutcomes(self.0.clone())
+    #[pyo3(signature = (only_failed = false))]
+    fn to_arrow(&self, only_failed: bool) -> PyOutcomes {
+        PyOutcomes { report: self.0.clone(), only_failed }
     }
 }
 
@@ -73,7 +74,10 @@ fn id_to_py<'py>(py: Python<'py>, id: MessageId<'_>) -> PyResult<Bound<'py, PyAn
 
 /// The outcomes of a report for any Arrow library: `pyarrow.table(outcomes)`, `polars.DataFrame(outcomes)`.
 #[pyclass(frozen, name = "Outcomes", module = "headrace._headrace")]
-pub(crate) struct PyOutcomes(DeliveryReport);
+pub(crate) struct PyOutcomes {
+    report: DeliveryReport,
+    only_failed: bool,
+}
 
 #[pymethods]
 impl PyOutcomes {
@@ -83,7 +87,7 @@ impl PyOutcomes {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reader = PyRecordBatchReader::new(Box::new(self.0.to_arrow()));
+        let reader = PyRecordBatchReader::new(Box::new(self.report.to_arrow(self.only_failed)));
         Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
     }
 
@@ -93,6 +97,7 @@ impl PyOutcomes {
     }
 
     fn __len__(&self) -> usize {
-        usize::try_from(self.0.delivered() + self.0.failed()).unwrap_or(usize::MAX)
+        let delivered = if self.only_failed { 0 } else { self.report.delivered() };
+        usize::try_from(delivered + self.report.failed()).unwrap_or(usize::MAX)
     }
 }

@@ -43,20 +43,28 @@ pub struct ReportBatches {
     ids: IdCursor,
     /// What is left of the run that the last record batch cut.
     rest: Option<Run>,
+    only_failed: bool,
     /// Messages that no record batch held yet.
     left: u64,
 }
 
 impl ReportBatches {
-    pub(super) fn new(data: Arc<ReportData>) -> Self {
+    pub(super) fn new(data: Arc<ReportData>, only_failed: bool) -> Self {
         let ids = IdCursor::new(data.first_ordinal);
-        Self { left: data.delivered + data.failed, data, runs: RunCursor::default(), ids, rest: None }
+        let left = if only_failed { data.failed } else { data.delivered + data.failed };
+        Self { data, runs: RunCursor::default(), ids, rest: None, only_failed, left }
     }
 
-    /// At most `at_most` messages of the next run. `None` also where an entry's messages are more than that: they stay
-    /// together.
+    /// At most `at_most` messages of the next run that is to be told. `None` also where the messages of one entry are more
+    /// than that: they stay together.
     fn next_run(&mut self, at_most: u64) -> Option<Run> {
-        let run = self.rest.take().or_else(|| self.runs.next(&self.data.outcomes))?;
+        let run = loop {
+            let run = self.rest.take().or_else(|| self.runs.next(&self.data.outcomes))?;
+            if !self.only_failed || matches!(run, Run::Failed { .. }) {
+                break run;
+            }
+            self.ids.skip(&self.data.ids, run.count());
+        };
         if run.count() <= at_most {
             return Some(run);
         }
@@ -86,10 +94,10 @@ impl Iterator for ReportBatches {
         let mut rows = 0;
         while rows < BATCH_ROWS {
             let Some(run) = self.next_run((BATCH_ROWS - rows) as u64) else { break };
+            columns.push_message_ids(&mut self.ids, &self.data.ids, run.count());
             columns.push_outcomes(run, &self.data);
             rows += run.count() as usize;
         }
-        columns.push_message_ids(&mut self.ids, &self.data.ids, rows as u64);
         self.left -= rows as u64;
         (rows > 0).then(|| columns.finish())
     }
@@ -185,8 +193,8 @@ impl Columns {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use arrow_array::Array as _;
     use arrow_array::cast::AsArray as _;
+    use arrow_array::{Array as _, RecordBatch};
 
     use crate::error::{Failure, Kind, Written};
     use crate::reply::EntryId;
@@ -205,7 +213,7 @@ mod tests {
             recorder.delivered(EntryId { ms: 8 + n, seq: 3 }, 1, 1);
         }
         let mut row = 0_u64;
-        for batch in recorder.take(true).to_arrow() {
+        for batch in recorder.take(true).to_arrow(false) {
             let batch = batch.unwrap();
             let text = |column: usize| batch.column(column).as_string::<i32>();
             for at in 0..batch.num_rows() {
@@ -229,9 +237,25 @@ mod tests {
         let mut recorder = Recorder::default();
         recorder.push_ordinals(150_000);
         recorder.delivered(EntryId { ms: 7, seq: 0 }, 5, 30_000);
-        let batches: Vec<_> = recorder.take(true).to_arrow().map(Result::unwrap).collect();
-        assert_eq!(batches.iter().map(|batch| batch.num_rows()).collect::<Vec<_>>(), [60_000, 60_000, 30_000]);
+        let batches: Vec<_> = recorder.take(true).to_arrow(false).map(Result::unwrap).collect();
+        assert_eq!(batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [60_000, 60_000, 30_000]);
         let ids = batches.iter().flat_map(|batch| batch.column(1).as_string::<i32>().iter().flatten());
         assert!(ids.enumerate().all(|(row, id)| id == format!("7-{}", row / 30_000)));
+    }
+
+    #[test]
+    fn failures_alone_have_their_ids() {
+        let mut recorder = Recorder::default();
+        recorder.push_ordinals(200_000);
+        let failure = Failure { kind: Kind::Permanent, code: "OOM".into(), message: "m".into(), written: Written::No };
+        for n in 0..100 {
+            recorder.delivered(EntryId { ms: n, seq: 0 }, 1_000, 1);
+            recorder.failed(&failure, 1_000);
+        }
+        let batches: Vec<_> = recorder.take(true).to_arrow(true).map(Result::unwrap).collect();
+        let ids = batches.iter().flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten());
+        let expected = (0..200_000).filter(|n| n / 1_000 % 2 == 1).map(|n: u64| n.to_string());
+        assert!(ids.eq(expected));
+        assert!(batches.iter().all(|batch| batch.column(1).null_count() == batch.num_rows()));
     }
 }

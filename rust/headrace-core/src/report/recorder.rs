@@ -188,9 +188,9 @@ impl DeliveryReport {
         })
     }
 
-    /// All outcomes as record batches, made one at a time as they are read.
-    pub fn to_arrow(&self) -> ReportBatches {
-        ReportBatches::new(Arc::clone(&self.data))
+    /// All outcomes, or those of the failed messages, as record batches, made one at a time as they are read.
+    pub fn to_arrow(&self, only_failed: bool) -> ReportBatches {
+        ReportBatches::new(Arc::clone(&self.data), only_failed)
     }
 }
 

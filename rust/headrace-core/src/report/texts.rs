@@ -70,7 +70,7 @@ impl Texts {
     }
 
     /// `count` more texts of `length` bytes are there.
-    #[allow(clippy::cast_possible_wrap)] // see `of`
+    #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // see `of`
     fn push_offsets(&mut self, count: usize, length: usize) {
         let start = self.offsets.last().copied().unwrap_or_default() as usize;
         self.offsets.extend((1..=count).map(|n| (start + n * length) as i32));

@@ -1,6 +1,10 @@
 //! The rows of one record batch, ready to be written.
 
+use arrow_buffer::Buffer;
+
+use super::bytes::span;
 use super::column::{Column, Values};
+use super::line::{self, Line, Piece};
 use super::text::Style;
 use super::{entry_id, json};
 use crate::error::{Fault, code};
@@ -14,12 +18,16 @@ pub struct Rows<'a> {
     stream_keys: Option<Column<'a>>,
     entry_ids: Option<Column<'a>>,
     body: Body<'a>,
+    /// The number of fields, if it is known that every row can be sent and has as many.
+    every_row: Option<usize>,
+    /// Offsets and bytes of the payloads, if every row is a payload and no more, in the most common layout.
+    plain: Option<(&'a [i32], &'a [u8])>,
 }
 
 enum Body<'a> {
     Payload { name: &'a [u8], payloads: Column<'a> },
-    Fields { columns: Vec<(&'a [u8], Column<'a>)>, always: usize },
-    Json { name: &'a [u8], members: Vec<(&'a [u8], Column<'a>)> },
+    Fields(Vec<(Piece<'a>, Column<'a>)>),
+    Json { name: &'a [u8], members: Vec<(Piece<'a>, Column<'a>)> },
 }
 
 impl<'a> Rows<'a> {
@@ -28,21 +36,32 @@ impl<'a> Rows<'a> {
         Self::of(len, Body::Payload { name, payloads })
     }
 
-    pub(super) fn of_fields(len: usize, columns: Vec<(&'a [u8], Column<'a>)>) -> Self {
-        let always = columns.iter().filter(|(_, column)| column.is_never_null()).count();
-        Self::of(len, Body::Fields { columns, always })
+    pub(super) fn of_fields(len: usize, columns: Vec<(Piece<'a>, Column<'a>)>) -> Self {
+        Self::of(len, Body::Fields(columns))
     }
 
-    pub(super) fn of_json(len: usize, name: &'a [u8], members: Vec<(&'a [u8], Column<'a>)>) -> Self {
+    pub(super) fn of_json(len: usize, name: &'a [u8], members: Vec<(Piece<'a>, Column<'a>)>) -> Self {
         Self::of(len, Body::Json { name, members })
     }
 
     fn of(len: usize, body: Body<'a>) -> Self {
-        Self { len, stream_keys: None, entry_ids: None, body }
+        let every_row = match &body {
+            Body::Payload { payloads, .. } => payloads.is_never_null().then_some(1),
+            Body::Fields(columns) => columns.iter().all(|(_, column)| column.is_never_null()).then_some(columns.len()),
+            Body::Json { .. } => Some(1),
+        };
+        let plain = match &body {
+            Body::Payload { payloads, .. } => payloads.plain(),
+            Body::Fields(_) | Body::Json { .. } => None,
+        };
+        Self { len, stream_keys: None, entry_ids: None, body, every_row, plain }
     }
 
     pub(super) fn routed(self, stream_keys: Option<Column<'a>>, entry_ids: Option<Column<'a>>) -> Self {
-        Self { stream_keys, entry_ids, ..self }
+        if stream_keys.is_none() && entry_ids.is_none() {
+            return self;
+        }
+        Self { stream_keys, entry_ids, every_row: None, plain: None, ..self }
     }
 
     /// The number of rows.
@@ -69,16 +88,40 @@ impl<'a> Rows<'a> {
     /// `None` for any other, and for one that cannot be sent.
     #[inline]
     pub fn payload_alone(&self, row: usize) -> Option<&'a [u8]> {
+        match self.plain {
+            Some((offsets, payloads)) => Some(&payloads[span(offsets, row)]),
+            None => self.other_payload_alone(row),
+        }
+    }
+
+    fn other_payload_alone(&self, row: usize) -> Option<&'a [u8]> {
         match (&self.body, &self.stream_keys, &self.entry_ids) {
             (Body::Payload { payloads, .. }, None, None) => payloads.bytes(row),
             _ => None,
         }
     }
 
+    /// The payload of a row as a slice of the column's own buffer, which it keeps alive: the same bytes as written by
+    /// [`Rows::write_fields`]. `None` if it is null or in no buffer (a short one of a view), and for rows that are no payload.
+    pub fn payload_buffer(&self, row: usize) -> Option<Buffer> {
+        match &self.body {
+            Body::Payload { payloads, .. } => payloads.buffer(row),
+            Body::Fields(_) | Body::Json { .. } => None,
+        }
+    }
+
     /// How many field-value pairs this row gives (at least one), or why it cannot be sent.
     ///
     /// The faults are `BAD_STREAM_KEY`, `BAD_ENTRY_ID`, `NULL_PAYLOAD` and `EMPTY`, in this order if there are several.
+    #[inline]
     pub fn field_count(&self, row: usize) -> Result<usize, Fault> {
+        match self.every_row {
+            Some(count) => Ok(count),
+            None => self.count_fields(row),
+        }
+    }
+
+    fn count_fields(&self, row: usize) -> Result<usize, Fault> {
         if self.stream_key(row).is_some_and(<[u8]>::is_empty) {
             return Err(Fault::new(code::BAD_STREAM_KEY, "the row's stream key is empty"));
         }
@@ -94,51 +137,76 @@ impl<'a> Rows<'a> {
                 Some(_) => Ok(1),
                 None => Err(Fault::new(code::NULL_PAYLOAD, "the payload is null")),
             },
-            Body::Fields { columns, always } if *always == columns.len() => Ok(*always),
-            Body::Fields { columns, .. } => {
-                match columns.iter().filter(|(_, column)| column.locate(row).is_some()).count() {
-                    0 => Err(Fault::new(code::EMPTY, "every field of the row is null")),
-                    count => Ok(count),
-                }
-            }
+            Body::Fields(columns) => match columns.iter().filter(|(_, column)| column.locate(row).is_some()).count() {
+                0 => Err(Fault::new(code::EMPTY, "every field of the row is null")),
+                count => Ok(count),
+            },
             Body::Json { .. } => Ok(1),
         }
     }
 
     /// Appends the row's fields as bulk strings: [`Rows::field_count`] times a name and a value.
     ///
-    /// `scratch` is overwritten. It is the caller's so that its memory serves row after row.
+    /// `scratch` is overwritten. It is the caller's so that its memory, a few KiB, serves row after row: it should be handed
+    /// in as it was left.
     pub fn write_fields(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         match &self.body {
-            Body::Payload { name, payloads } => {
+            Body::Payload { name, .. } | Body::Json { name, .. } => self.write_payload(row, name, out, scratch),
+            Body::Fields(columns) => {
+                let Some(room) = room(scratch) else { return };
+                write_columns(columns, row, &mut Line::new(room, out));
+            }
+        }
+    }
+
+    /// Appends the row's payload or JSON as a field of this name, which is a bulk string. A row of fields has neither.
+    pub fn write_payload(&self, row: usize, name: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        match &self.body {
+            Body::Payload { payloads, .. } => {
                 if let Some(payload) = payloads.bytes(row) {
                     out.extend_from_slice(name);
                     write_bulk(out, payload);
                 }
             }
-            Body::Fields { columns, .. } => {
-                for (name, column) in columns {
-                    if let Some((values, place)) = column.locate(row) {
-                        out.extend_from_slice(name);
-                        write_text_bulk(values, place, out, scratch);
-                    }
-                }
-            }
-            Body::Json { name, members } => {
-                scratch.clear();
-                json::write_object(members, row, scratch);
+            Body::Json { members, .. } => {
+                let Some(room) = room(scratch) else { return };
                 out.extend_from_slice(name);
-                write_bulk(out, scratch);
+                let mut line = Line::new(room, out);
+                let start = line.begin_bulk();
+                json::write_object(members, row, &mut line);
+                line.end_bulk(start);
             }
+            Body::Fields(_) => {}
         }
     }
 }
 
-fn write_text_bulk(values: &Values<'_>, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
-    if let Values::Text(bytes) | Values::Binary(bytes) = values {
-        return write_bulk(out, bytes.get(row));
+/// The part of `scratch` that a line is put together in. It is there.
+fn room(scratch: &mut Vec<u8>) -> Option<&mut [u8; line::SIZE]> {
+    if scratch.len() < line::SIZE {
+        scratch.resize(line::SIZE, 0);
     }
-    scratch.clear();
-    values.write_text(row, scratch, Style::Field);
-    write_bulk(out, scratch);
+    scratch.first_chunk_mut()
+}
+
+#[inline]
+fn write_columns(columns: &[(Piece<'_>, Column<'_>)], row: usize, line: &mut Line<'_>) {
+    for (start, column) in columns {
+        let Some((values, place)) = column.locate(row) else { continue };
+        line.make_room();
+        let value = line.begin_field(start);
+        match values {
+            Values::Text(bytes) | Values::Binary(bytes) => {
+                let bytes = bytes.get(place);
+                if bytes.len() > 99 {
+                    line.end_field_with(bytes);
+                    continue;
+                }
+                line.push_text(bytes);
+            }
+            values => values.write_text(place, line, Style::Field),
+        }
+        line.end_field(value);
+    }
+    line.flush();
 }

@@ -2,33 +2,42 @@
 
 use std::ops::Range;
 
+use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowPrimitiveType, BinaryViewType, ByteViewType, Date32Type, Date64Type, Decimal32Type, Decimal64Type,
-    Decimal128Type, Decimal256Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    StringViewType, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
+    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType,
+    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{
-    Array, BinaryArray, FixedSizeBinaryArray, GenericByteViewArray, LargeBinaryArray, LargeStringArray, StringArray,
-};
-use arrow_buffer::{BooleanBuffer, NullBuffer, i256};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, i256};
 use arrow_schema::{DataType, TimeUnit};
 
+use super::bytes::{Bytes, large_span, span};
+use super::line::{Line, Piece};
 use super::shape::Shape;
 use super::text::{self, Style};
 use super::time;
-use super::zone::Zone;
+use super::timestamps::Timestamps;
 
 /// A column of one record batch.
 pub(super) struct Column<'a> {
-    /// `None` if no value is null.
-    nulls: Option<&'a NullBuffer>,
+    /// `None` if no row is null.
+    nulls: Option<Nulls<'a>>,
     values: Values<'a>,
 }
 
+/// Which rows are null.
+#[derive(Clone, Copy)]
+enum Nulls<'a> {
+    /// Those that are marked.
+    Marked(&'a NullBuffer),
+    /// Those of a dictionary that are marked, or whose key stands for null; all of a column that has only nulls.
+    ByValue(Option<&'a NullBuffer>),
+}
+
 /// The values of a column. Those at null rows mean nothing.
+#[repr(u8)]
 pub(super) enum Values<'a> {
     Null,
     Bool(&'a BooleanBuffer),
@@ -51,7 +60,7 @@ pub(super) enum Values<'a> {
     Date64(&'a [i64]),
     Time32(&'a [i32], TimeUnit),
     Time64(&'a [i64], TimeUnit),
-    Timestamp(&'a [i64], TimeUnit, Option<Zone>),
+    Timestamp(Timestamps<'a>),
     Text(Bytes<'a>),
     Binary(Bytes<'a>),
     /// Keys and values.
@@ -60,18 +69,7 @@ pub(super) enum Values<'a> {
     /// Spans of entries, keys, values.
     Map(&'a [i32], Box<(Column<'a>, Column<'a>)>),
     /// Members, each with its JSON key.
-    Struct(Vec<(&'a [u8], Column<'a>)>),
-}
-
-/// Byte strings in each layout that Arrow has for them.
-pub(super) enum Bytes<'a> {
-    Utf8(&'a StringArray),
-    LargeUtf8(&'a LargeStringArray),
-    Utf8View(&'a GenericByteViewArray<StringViewType>),
-    Binary(&'a BinaryArray),
-    LargeBinary(&'a LargeBinaryArray),
-    BinaryView(&'a GenericByteViewArray<BinaryViewType>),
-    FixedSize(&'a FixedSizeBinaryArray),
+    Struct(Vec<(Piece<'a>, Column<'a>)>),
 }
 
 /// Where the elements of a list are.
@@ -84,23 +82,32 @@ pub(super) enum Spans<'a> {
 impl<'a> Column<'a> {
     /// `shape` is that of the array's type; `None` if it is not.
     pub(super) fn new(array: &'a dyn Array, shape: &'a Shape) -> Option<Self> {
-        let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
-        Some(Self { nulls, values: Values::new(array, shape)? })
+        let values = Values::new(array, shape)?;
+        let nulls = match (&values, array.nulls().filter(|nulls| nulls.null_count() > 0)) {
+            (Values::Null | Values::Dictionary(_), nulls) => Some(Nulls::ByValue(nulls)),
+            (_, nulls) => nulls.map(Nulls::Marked),
+        };
+        Some(Self { nulls, values })
     }
 
     /// The values and the place in them that hold this row's; `None` if it is null.
-    #[inline]
+    #[inline(always)]
     pub(super) fn locate(&self, row: usize) -> Option<(&Values<'a>, usize)> {
-        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
-            return None;
+        match self.nulls {
+            None => Some((&self.values, row)),
+            Some(Nulls::Marked(nulls)) => nulls.is_valid(row).then_some((&self.values, row)),
+            Some(Nulls::ByValue(nulls)) => self.locate_by_value(nulls, row),
         }
+    }
+
+    #[inline(never)]
+    fn locate_by_value(&self, nulls: Option<&NullBuffer>, row: usize) -> Option<(&Values<'a>, usize)> {
         match &self.values {
-            Values::Null => None,
-            Values::Dictionary(dictionary) => {
+            Values::Dictionary(dictionary) if nulls.is_none_or(|nulls| nulls.is_valid(row)) => {
                 let (keys, values) = &**dictionary;
                 values.locate(keys.values.dictionary_key(row)?)
             }
-            values => Some((values, row)),
+            _ => None,
         }
     }
 
@@ -113,18 +120,34 @@ impl<'a> Column<'a> {
         }
     }
 
+    /// [`Column::bytes`] as a slice of the column's own buffer.
+    pub(super) fn buffer(&self, row: usize) -> Option<Buffer> {
+        match self.locate(row)? {
+            (Values::Text(bytes) | Values::Binary(bytes), place) => bytes.buffer(place),
+            _ => None,
+        }
+    }
+
+    /// Offsets and bytes of a text or binary column without nulls, in the most common layout.
+    pub(super) fn plain(&self) -> Option<(&'a [i32], &'a [u8])> {
+        match &self.values {
+            Values::Text(Bytes::Small(offsets, bytes)) | Values::Binary(Bytes::Small(offsets, bytes))
+                if self.is_never_null() =>
+            {
+                Some((*offsets, bytes.as_slice()))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it is known that no row is null. The values of a dictionary may be null as well.
     pub(super) fn is_never_null(&self) -> bool {
-        self.nulls.is_none() && !matches!(self.values, Values::Null | Values::Dictionary(_))
+        self.nulls.is_none()
     }
 }
 
 impl<'a> Values<'a> {
     fn new(array: &'a dyn Array, shape: &'a Shape) -> Option<Self> {
-        let zone = match shape {
-            Shape::Zoned(zone) => Some(*zone),
-            Shape::Scalar | Shape::Dictionary(_) | Shape::List(_) | Shape::Map(_) | Shape::Struct(_) => None,
-        };
         Some(match array.data_type() {
             DataType::Null => Self::Null,
             DataType::Boolean => Self::Bool(array.as_boolean_opt()?.values()),
@@ -151,12 +174,15 @@ impl<'a> Values<'a> {
                 Self::Time64(natives::<Time64MicrosecondType>(array)?, *unit)
             }
             DataType::Time64(unit) => Self::Time64(natives::<Time64NanosecondType>(array)?, *unit),
-            DataType::Timestamp(unit, _) => Self::Timestamp(timestamps(array, *unit)?, *unit, zone),
-            DataType::Utf8 => Self::Text(Bytes::Utf8(array.as_string_opt()?)),
-            DataType::LargeUtf8 => Self::Text(Bytes::LargeUtf8(array.as_string_opt()?)),
-            DataType::Utf8View => Self::Text(Bytes::Utf8View(array.as_string_view_opt()?)),
-            DataType::Binary => Self::Binary(Bytes::Binary(array.as_binary_opt()?)),
-            DataType::LargeBinary => Self::Binary(Bytes::LargeBinary(array.as_binary_opt()?)),
+            DataType::Timestamp(unit, _) => {
+                let zone = if let Shape::Zoned(zone) = shape { Some(*zone) } else { None };
+                Self::Timestamp(Timestamps::new(timestamps(array, *unit)?, *unit, zone))
+            }
+            DataType::Utf8 => Self::Text(Bytes::small(array.as_string_opt()?)),
+            DataType::LargeUtf8 => Self::Text(Bytes::large(array.as_string_opt()?)),
+            DataType::Utf8View => Self::Text(Bytes::TextView(array.as_string_view_opt()?)),
+            DataType::Binary => Self::Binary(Bytes::small(array.as_binary_opt()?)),
+            DataType::LargeBinary => Self::Binary(Bytes::large(array.as_binary_opt()?)),
             DataType::BinaryView => Self::Binary(Bytes::BinaryView(array.as_binary_view_opt()?)),
             DataType::FixedSizeBinary(_) => Self::Binary(Bytes::FixedSize(array.as_fixed_size_binary_opt()?)),
             _ => Self::nested(array, shape)?,
@@ -191,7 +217,7 @@ impl<'a> Values<'a> {
             (DataType::Struct(_), Shape::Struct(shapes)) => {
                 let arrays = array.as_struct_opt()?.columns();
                 let members = arrays.iter().zip(shapes);
-                let members = members.map(|(array, (key, shape))| Some((&**key, Column::new(array, shape)?)));
+                let members = members.map(|(array, (key, shape))| Some((Piece::new(key), Column::new(array, shape)?)));
                 members.collect::<Option<_>>().map(Self::Struct)
             }
             _ => None,
@@ -214,9 +240,13 @@ impl<'a> Values<'a> {
     }
 
     /// Appends the value as text, as the table in [`super`] has it. Nested types have none.
-    pub(super) fn write_text(&self, row: usize, out: &mut Vec<u8>, style: Style) {
+    #[inline(always)]
+    pub(super) fn write_text(&self, row: usize, out: &mut Line<'_>, style: Style) {
         match self {
-            Self::Bool(values) => out.extend_from_slice(if values.value(row) { b"true" } else { b"false" }),
+            Self::Bool(values) => {
+                let (text, length) = if values.value(row) { (b"true\0", 4) } else { (b"false", 5) };
+                out.push_start(text, length);
+            }
             Self::I8(values) => write_integer(out, values[row]),
             Self::I16(values) => write_integer(out, values[row]),
             Self::I32(values) => write_integer(out, values[row]),
@@ -225,34 +255,33 @@ impl<'a> Values<'a> {
             Self::U16(values) => write_integer(out, values[row]),
             Self::U32(values) => write_integer(out, values[row]),
             Self::U64(values) => write_integer(out, values[row]),
-            Self::F16(values) => text::write_f32(out, values[row].to_f32()),
-            Self::F32(values) => text::write_f32(out, values[row]),
-            Self::F64(values) => text::write_f64(out, values[row]),
+            Self::F16(values) => text::write_f32(out, values[row].to_f32(), style),
+            Self::F32(values) => text::write_f32(out, values[row], style),
+            Self::F64(values) => text::write_f64(out, values[row], style),
             Self::Decimal32(values, scale) => text::write_decimal(out, values[row].into(), *scale, style),
             Self::Decimal64(values, scale) => text::write_decimal(out, values[row].into(), *scale, style),
             Self::Decimal128(values, scale) => text::write_decimal(out, values[row], *scale, style),
             Self::Decimal256(values, scale) => text::write_decimal256(out, values[row], *scale, style),
-            Self::Date32(values) => time::write_date(out, values[row].into()),
-            Self::Date64(values) => time::write_date(out, time::day_of_millis(values[row])),
-            Self::Time32(values, unit) => time::write_time(out, values[row].into(), *unit),
-            Self::Time64(values, unit) => time::write_time(out, values[row], *unit),
-            Self::Timestamp(values, unit, zone) => time::write_timestamp(out, values[row], *unit, *zone, style),
-            Self::Text(bytes) | Self::Binary(bytes) => out.extend_from_slice(bytes.get(row)),
+            Self::Date32(_) | Self::Date64(_) | Self::Time32(..) | Self::Time64(..) | Self::Timestamp(_) => {
+                self.write_time(row, out, style);
+            }
+            Self::Text(bytes) | Self::Binary(bytes) => out.push_bytes(bytes.get(row)),
             Self::Null | Self::Dictionary(_) | Self::List(..) | Self::Map(..) | Self::Struct(_) => {}
         }
     }
 }
 
-impl<'a> Bytes<'a> {
-    pub(super) fn get(&self, row: usize) -> &'a [u8] {
+impl Values<'_> {
+    /// [`Values::write_text`] of dates and times.
+    #[inline(always)]
+    pub(super) fn write_time(&self, row: usize, out: &mut Line<'_>, style: Style) {
         match self {
-            Self::Utf8(array) => array.value(row).as_bytes(),
-            Self::LargeUtf8(array) => array.value(row).as_bytes(),
-            Self::Utf8View(array) => view(array, row),
-            Self::Binary(array) => array.value(row),
-            Self::LargeBinary(array) => array.value(row),
-            Self::BinaryView(array) => view(array, row),
-            Self::FixedSize(array) => array.value(row),
+            Self::Timestamp(timestamps) => timestamps.write(row, out, style),
+            Self::Date32(values) => time::write_date(out, values[row].into()),
+            Self::Date64(values) => time::write_date(out, time::day_of_millis(values[row])),
+            Self::Time32(values, unit) => time::write_time(out, values[row].into(), *unit),
+            Self::Time64(values, unit) => time::write_time(out, values[row], *unit),
+            _ => {}
         }
     }
 }
@@ -262,29 +291,14 @@ impl Spans<'_> {
     pub(super) fn get(&self, row: usize) -> Range<usize> {
         match self {
             Self::Small(offsets) => span(offsets, row),
-            // Arrow has checked the offsets: they are within the elements.
-            #[allow(clippy::cast_sign_loss)]
-            Self::Large(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
+            Self::Large(offsets) => large_span(offsets, row),
             Self::Fixed(size) => row * size..(row + 1) * size,
         }
     }
 }
 
-/// The places of a row's elements. Arrow has checked the offsets: they are within the elements.
-#[allow(clippy::cast_sign_loss)]
-pub(super) fn span(offsets: &[i32], row: usize) -> Range<usize> {
-    offsets[row] as usize..offsets[row + 1] as usize
-}
-
-fn view<T: ByteViewType>(array: &GenericByteViewArray<T>, row: usize) -> &[u8]
-where
-    T::Native: AsRef<[u8]>,
-{
-    array.value(row).as_ref()
-}
-
-pub(super) fn write_integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+pub(super) fn write_integer(out: &mut Line<'_>, value: impl itoa::Integer) {
+    out.push_text(itoa::Buffer::new().format(value).as_bytes());
 }
 
 fn natives<T: ArrowPrimitiveType>(array: &dyn Array) -> Option<&[T::Native]> {

@@ -113,11 +113,10 @@ impl IdColumn {
     pub fn get(&self, row: usize) -> Option<Id<'_>> {
         let is_there = |nulls: Option<&NullBuffer>| nulls.is_none_or(|nulls| row < nulls.len() && nulls.is_valid(row));
         match &self.0 {
-            Ids::Null(_) => None,
             Ids::Int(array) if is_there(array.nulls()) => array.values().get(row).copied().map(Id::Int),
             Ids::UInt(array) if is_there(array.nulls()) => array.values().get(row).copied().map(Id::UInt),
             Ids::Text(array) if row < array.len() && is_there(array.nulls()) => Some(Id::Text(array.value(row))),
-            Ids::Int(_) | Ids::UInt(_) | Ids::Text(_) => None,
+            Ids::Null(_) | Ids::Int(_) | Ids::UInt(_) | Ids::Text(_) => None,
         }
     }
 }

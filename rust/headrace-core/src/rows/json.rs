@@ -3,175 +3,173 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::column::{Column, Values, span, write_integer};
-use super::text::{Style, name_of_non_finite};
+use super::bytes::span;
+use super::column::{Column, Values, write_integer};
+use super::line::{self, Line, Piece};
+use super::text::Style;
 use super::time;
 
 /// `,"name":`, as it stands between two members of an object.
 pub(super) fn key(name: &str) -> Vec<u8> {
-    let mut out = vec![b','];
-    write_string(&mut out, name.as_bytes());
-    out.push(b':');
+    let (mut room, mut out) = ([0; line::SIZE], vec![b',']);
+    let mut line = Line::new(&mut room, &mut out);
+    write_string(&mut line, name.as_bytes());
+    line.push(b":");
+    line.flush();
     out
 }
 
 /// Appends an object. Members that are null are left out.
-pub(super) fn write_object(members: &[(&[u8], Column<'_>)], row: usize, out: &mut Vec<u8>) {
-    let start = out.len();
+pub(super) fn write_object(members: &[(Piece<'_>, Column<'_>)], row: usize, out: &mut Line<'_>) {
+    let mut is_empty = true;
     for (key, column) in members {
-        if let Some((values, place)) = column.locate(row) {
-            out.extend_from_slice(key);
-            write_value(values, place, out);
+        let Some((values, place)) = column.locate(row) else { continue };
+        out.make_room();
+        if is_empty {
+            // The bracket takes the place of the key's comma.
+            out.push_piece_with(b'{', key);
+            is_empty = false;
+        } else {
+            out.push_piece(key);
         }
+        write_value(values, place, out);
     }
-    open(out, start, b'{');
-    out.push(b'}');
+    if is_empty {
+        out.push(b"{");
+    }
+    out.push(b"}");
 }
 
-/// Puts the opening bracket where the first element has its comma.
-fn open(out: &mut Vec<u8>, start: usize, bracket: u8) {
-    match out.get_mut(start) {
-        Some(comma) => *comma = bracket,
-        None => out.push(bracket),
-    }
-}
-
-fn write_value(values: &Values<'_>, row: usize, out: &mut Vec<u8>) {
+#[inline(always)]
+fn write_value(values: &Values<'_>, row: usize, out: &mut Line<'_>) {
     match values {
         Values::Text(text) => write_string(out, text.get(row)),
-        Values::Binary(bytes) => write_base64(out, bytes.get(row)),
-        Values::F16(floats) => write_float(values, row, floats[row].to_f64(), out),
-        Values::F32(floats) => write_float(values, row, floats[row].into(), out),
-        Values::F64(floats) => write_float(values, row, floats[row], out),
-        Values::Date32(_) | Values::Date64(_) | Values::Time32(..) | Values::Time64(..) | Values::Timestamp(..) => {
-            write_quoted(values, row, out);
+        Values::Binary(_) | Values::Struct(_) | Values::List(..) | Values::Map(..) => write_large(values, row, out),
+        Values::Date32(_) | Values::Date64(_) | Values::Time32(..) | Values::Time64(..) | Values::Timestamp(_) => {
+            out.push(b"\"");
+            values.write_time(row, out, Style::Json);
+            out.push(b"\"");
         }
-        Values::Struct(members) => write_object(members, row, out),
-        Values::List(spans, elements) => {
-            let start = out.len();
-            for place in spans.get(row) {
-                out.push(b',');
-                write_or_null(elements, place, out);
-            }
-            open(out, start, b'[');
-            out.push(b']');
-        }
-        Values::Map(offsets, entries) => {
-            let start = out.len();
-            for place in span(offsets, row) {
-                out.push(b',');
-                write_map_key(&entries.0, place, out);
-                out.push(b':');
-                write_or_null(&entries.1, place, out);
-            }
-            open(out, start, b'{');
-            out.push(b'}');
-        }
-        Values::Null
-        | Values::Bool(_)
-        | Values::I8(_)
-        | Values::I16(_)
-        | Values::I32(_)
-        | Values::I64(_)
-        | Values::U8(_)
-        | Values::U16(_)
-        | Values::U32(_)
-        | Values::U64(_)
-        | Values::Decimal32(..)
-        | Values::Decimal64(..)
-        | Values::Decimal128(..)
-        | Values::Decimal256(..)
-        | Values::Dictionary(_) => values.write_text(row, out, Style::Json),
+        values => values.write_text(row, out, Style::Json),
     }
 }
 
-fn write_or_null(column: &Column<'_>, row: usize, out: &mut Vec<u8>) {
+/// The values that can be of any size. This is the part of [`write_value`] that calls itself.
+fn write_large(values: &Values<'_>, row: usize, out: &mut Line<'_>) {
+    match values {
+        Values::Binary(bytes) => write_base64(out, bytes.get(row)),
+        Values::Struct(members) => write_object(members, row, out),
+        Values::List(spans, elements) => {
+            out.push(b"[");
+            for (index, place) in spans.get(row).enumerate() {
+                out.push_start(b",", usize::from(index > 0));
+                write_or_null(elements, place, out);
+            }
+            out.push(b"]");
+        }
+        Values::Map(offsets, entries) => {
+            out.push(b"{");
+            for (index, place) in span(offsets, row).enumerate() {
+                out.push_start(b",", usize::from(index > 0));
+                write_map_key(&entries.0, place, out);
+                out.push(b":");
+                write_or_null(&entries.1, place, out);
+            }
+            out.push(b"}");
+        }
+        _ => {}
+    }
+    // Many may end here, one in the other.
+    out.make_room();
+}
+
+fn write_or_null(column: &Column<'_>, row: usize, out: &mut Line<'_>) {
+    out.make_room();
     match column.locate(row) {
         Some((values, place)) => write_value(values, place, out),
-        None => out.extend_from_slice(b"null"),
+        None => out.push(b"null"),
     }
 }
 
 /// Spark writes a key as its internal value prints: a date is its days since 1970, a timestamp its microseconds, a time
 /// of day its nanoseconds. Arrow has no null keys; should one come all the same, it is "null".
-fn write_map_key(keys: &Column<'_>, row: usize, out: &mut Vec<u8>) {
-    let Some((values, place)) = keys.locate(row) else { return out.extend_from_slice(b"\"null\"") };
+fn write_map_key(keys: &Column<'_>, row: usize, out: &mut Line<'_>) {
+    out.make_room();
+    let Some((values, place)) = keys.locate(row) else { return out.push(b"\"null\"") };
     if let Values::Text(text) = values {
         return write_string(out, text.get(place));
     }
-    out.push(b'"');
+    out.push(b"\"");
     match values {
         Values::Date32(days) => write_integer(out, days[place]),
         Values::Date64(millis) => write_integer(out, time::day_of_millis(millis[place])),
-        Values::Timestamp(times, unit, _) => write_integer(out, time::in_nanos(times[place], *unit).div_euclid(1000)),
+        Values::Timestamp(times) => write_integer(out, times.micros(place)),
         Values::Time32(times, unit) => write_integer(out, time::in_nanos(times[place].into(), *unit)),
         Values::Time64(times, unit) => write_integer(out, time::in_nanos(times[place], *unit)),
+        // Without the quotes of NaN.
+        Values::F16(_) | Values::F32(_) | Values::F64(_) => values.write_text(place, out, Style::Field),
         values => values.write_text(place, out, Style::Json),
     }
-    out.push(b'"');
+    out.push(b"\"");
 }
 
-fn write_quoted(values: &Values<'_>, row: usize, out: &mut Vec<u8>) {
-    out.push(b'"');
-    values.write_text(row, out, Style::Json);
-    out.push(b'"');
-}
-
-/// JSON has no numbers for NaN and the infinities.
-fn write_float(values: &Values<'_>, row: usize, value: f64, out: &mut Vec<u8>) {
-    if name_of_non_finite(value).is_some() {
-        write_quoted(values, row, out);
-    } else {
-        values.write_text(row, out, Style::Json);
+fn write_base64(out: &mut Line<'_>, bytes: &[u8]) {
+    // Groups of three bytes become four letters each, so that parts can stand one after the other.
+    const PART: usize = 3 * 64;
+    let mut letters = [0; PART / 3 * 4];
+    out.push(b"\"");
+    for part in bytes.chunks(PART) {
+        // The room is exactly what it takes: this cannot fail.
+        let length = STANDARD.encode_slice(part, &mut letters).unwrap_or_default();
+        out.push_bytes(&letters[..length]);
     }
-}
-
-fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.push(b'"');
-    let start = out.len();
-    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
-    // The room is exactly what it takes: this cannot fail.
-    let written = STANDARD.encode_slice(bytes, &mut out[start..]).unwrap_or_default();
-    out.truncate(start + written);
-    out.push(b'"');
+    out.push(b"\"");
 }
 
 /// Appends a string, escaped as Jackson does: what JSON demands and nothing else.
-fn write_string(out: &mut Vec<u8>, text: &[u8]) {
-    out.reserve(text.len() + 2);
-    out.push(b'"');
+fn write_string(out: &mut Line<'_>, text: &[u8]) {
+    out.push(b"\"");
     let mut rest = text;
     loop {
         let (plain, tail) = rest.split_at(plain_length(rest));
-        out.extend_from_slice(plain);
+        out.push_bytes(plain);
         let Some((byte, after)) = tail.split_first() else { break };
         write_escaped(out, *byte);
         rest = after;
     }
-    out.push(b'"');
+    out.push(b"\"");
 }
 
 /// How many bytes come before the first one that has to be escaped. Eight at a time, as most strings have none.
 fn plain_length(text: &[u8]) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
-    const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
-    // A byte below `limit` borrows, which sets its high bit; those that had it before are not below.
-    let any_below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGHS != 0;
     let mut plain = 0;
     for chunk in text.chunks_exact(8) {
-        let word = chunk.try_into().map(u64::from_ne_bytes).unwrap_or_default();
-        let is_any = |byte: u8| any_below(word ^ (ONES * u64::from(byte)), 1);
-        if any_below(word, 0x20) || is_any(b'"') || is_any(b'\\') {
+        if !chunk.first_chunk().copied().is_some_and(is_plain) {
             break;
         }
         plain += 8;
     }
     let rest = &text[plain..];
+    if rest.len() < 8 && text.last_chunk().copied().is_some_and(is_plain) {
+        return text.len();
+    }
     plain + rest.iter().position(|byte| matches!(byte, 0..0x20 | b'"' | b'\\')).unwrap_or(rest.len())
 }
 
+/// Whether none of these has to be escaped.
+#[inline]
+fn is_plain(bytes: [u8; 8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
+    const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
+    let word = u64::from_ne_bytes(bytes);
+    // A byte below `limit` borrows, which sets its high bit; those that had it before are not below.
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word;
+    let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    (below(word, 0x20) | equal(b'"') | equal(b'\\')) & HIGHS == 0
+}
+
 #[cold]
-fn write_escaped(out: &mut Vec<u8>, byte: u8) {
+fn write_escaped(out: &mut Line<'_>, byte: u8) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let letter = match byte {
         b'\x08' => b'b',
@@ -182,10 +180,10 @@ fn write_escaped(out: &mut Vec<u8>, byte: u8) {
         b'"' | b'\\' => byte,
         _ => {
             let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
-            return out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
+            return out.push(&[b'\\', b'u', b'0', b'0', high, low]);
         }
     };
-    out.extend_from_slice(&[b'\\', letter]);
+    out.push(&[b'\\', letter]);
 }
 
 #[cfg(test)]
@@ -196,9 +194,7 @@ mod tests {
     use super::*;
 
     fn string(text: &str) -> String {
-        let mut out = Vec::new();
-        write_string(&mut out, text.as_bytes());
-        String::from_utf8(out).unwrap()
+        String::from_utf8(Line::written(|out| write_string(out, text.as_bytes()))).unwrap()
     }
 
     #[test]
@@ -226,9 +222,7 @@ mod tests {
         for (bytes, text) in
             [(&b""[..], "\"\""), (b"\x00", "\"AA==\""), (b"\x00\xff", "\"AP8=\""), (b"\xff\xfe\xfd", "\"//79\"")]
         {
-            let mut out = Vec::new();
-            write_base64(&mut out, bytes);
-            assert_eq!(out, text.as_bytes());
+            assert_eq!(Line::written(|out| write_base64(out, bytes)), text.as_bytes());
         }
     }
 

@@ -7,6 +7,7 @@ use arrow_schema::{DataType, Schema};
 
 use super::batch::Rows;
 use super::column::Column;
+use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
 use super::{ids, json};
 use crate::resp::write_bulk;
@@ -89,8 +90,9 @@ impl RowPlan {
                          choose another ts_field)"
                     )));
                 }
-                let source =
-                    |column: &String| Ok((bulk(column), Source::new(schema, column, "be a field", Role::Field)?));
+                let source = |column: &String| {
+                    Ok((Line::field_start(column), Source::new(schema, column, "be a field", Role::Field)?))
+                };
                 BodyPlan::Fields(columns.iter().map(source).collect::<Result<_>>()?)
             }
             Body::Json(columns) => {
@@ -104,10 +106,7 @@ impl RowPlan {
                 BodyPlan::Json(bulk(payload_field), columns.iter().map(source).collect::<Result<_>>()?)
             }
         };
-        let message_id = layout.message_id.as_deref().map(|column| {
-            let index = find(schema, column)?;
-            ids::check_type(schema.field(index).data_type(), column).map(|()| index)
-        });
+        let message_id = layout.message_id.as_deref().map(|column| message_id_column(schema, column));
         let stream_key = layout.stream_key.as_deref();
         let entry_id = layout.entry_id.as_deref();
         Ok(Self {
@@ -124,7 +123,7 @@ impl RowPlan {
     pub fn bind<'a>(&'a self, batch: &'a RecordBatch) -> Result<Rows<'a>> {
         let bind = |source: &'a Source| source.bind(batch);
         let bind_all = |sources: &'a [(Vec<u8>, Source)]| -> Result<Vec<_>> {
-            sources.iter().map(|(name, source)| Ok((&**name, source.bind(batch)?))).collect()
+            sources.iter().map(|(name, source)| Ok((Piece::new(name), source.bind(batch)?))).collect()
         };
         let stream_keys = self.stream_key.as_ref().map(bind).transpose()?;
         let entry_ids = self.entry_id.as_ref().map(bind).transpose()?;
@@ -141,6 +140,18 @@ impl RowPlan {
     pub fn message_id_column(&self) -> Option<usize> {
         self.message_id
     }
+}
+
+/// The column of the callers' own names for the messages. Refuses one that is not there (or twice), or of another type.
+pub(crate) fn message_id_column(schema: &Schema, column: &str) -> Result<usize> {
+    let index = find(schema, column)?;
+    ids::check_type(schema.field(index).data_type(), column).map(|()| index)
+}
+
+/// The columns of these names, in this order, for the argument of this name. Refuses those that are not there (or twice).
+pub(crate) fn columns_of(schema: &Schema, argument: &str, columns: &[String]) -> Result<Vec<usize>> {
+    check_names(argument, columns)?;
+    columns.iter().map(|column| find(schema, column)).collect()
 }
 
 impl Source {

@@ -23,10 +23,13 @@ fn json(columns: Vec<(&str, ArrayRef)>) -> Vec<String> {
     let plan = RowPlan::new(&batch.schema(), &layout, "payload", Some("ts")).unwrap();
     let rows = plan.bind(&batch).unwrap();
     let written = (0..rows.len()).map(|row| {
-        let (mut out, mut text) = (Vec::new(), Vec::new());
-        rows.write_fields(row, &mut out, &mut text);
-        serde_json::from_slice::<serde_json::Value>(&text).unwrap();
-        String::from_utf8(text).unwrap()
+        let mut out = Vec::new();
+        rows.write_fields(row, &mut out, &mut Vec::new());
+        let fields = String::from_utf8(out).unwrap();
+        let text = fields.strip_prefix("$7\r\npayload\r\n$").unwrap().strip_suffix("\r\n").unwrap();
+        let (_, text) = text.split_once("\r\n").unwrap();
+        serde_json::from_str::<serde_json::Value>(text).unwrap();
+        text.to_owned()
     });
     written.collect()
 }

@@ -191,6 +191,26 @@ fn a_record_batch_may_have_no_rows_or_no_columns() {
 }
 
 #[test]
+fn a_row_may_be_of_any_length() {
+    // Values and names around the sizes in which pieces are copied, and of more than is gathered at once.
+    let lengths = (0..140).chain([510, 511, 512, 513, 4090, 4095, 4096, 4097, 9000]);
+    let names: Vec<(String, String)> =
+        lengths.map(|length| (format!("{length:0length$}"), "\"é".repeat(length))).collect();
+    let names = || names.iter().filter(|(name, _)| name.len() > 2).map(|(name, text)| (name.as_str(), text.as_str()));
+    let column = |(name, text)| (name, Arc::new(StringArray::from(vec![text])) as ArrayRef);
+    let batch = batch(names().map(column).collect());
+    let all: Vec<&str> = names().map(|(name, _)| name).collect();
+    let pairs = written(&batch, &fields(&all)).remove(0).unwrap();
+    assert!(
+        pairs.iter().map(|(name, text)| (name.as_str(), text.as_slice())).eq(names().map(|(n, t)| (n, t.as_bytes())))
+    );
+    let json = written(&batch, &layout(Body::Json(None))).remove(0).unwrap().remove(0).1;
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&json).unwrap();
+    assert_eq!(object.len(), all.len());
+    assert!(names().all(|(name, text)| object[name] == text));
+}
+
+#[test]
 fn a_record_batch_of_another_schema_is_refused() {
     let first = batch(vec![("p", Arc::new(StringArray::from(vec!["x"])))]);
     let plan = RowPlan::new(&first.schema(), &payload("p"), "payload", None).unwrap();

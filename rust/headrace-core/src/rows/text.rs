@@ -1,6 +1,10 @@
 //! Numbers as text: floats and decimals. Integers need no more than itoa.
 
+use std::fmt::LowerExp;
+
 use arrow_buffer::i256;
+
+use super::line::Line;
 
 /// Whom a text is for, where that makes a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,33 +17,44 @@ pub(super) enum Style {
 }
 
 /// `value` as `Double.toString` of Java 19 and later writes it: the shortest digits that read back the same value.
-pub(super) fn write_f64(out: &mut Vec<u8>, value: f64) {
+#[inline]
+pub(super) fn write_f64(out: &mut Line<'_>, value: f64, style: Style) {
     if is_plain(value) {
-        return out.extend_from_slice(zmij::Buffer::new().format_finite(value).as_bytes());
-    }
-    if let Some(name) = name_of_non_finite(value) {
-        return out.extend_from_slice(name.as_bytes());
-    }
-    if !write_scientific(out, zmij::Buffer::new().format_finite(value), value.is_subnormal()) {
-        write_scientific(out, &format!("{value:.1e}"), false);
+        out.push_text(zmij::Buffer::new().format_finite(value).as_bytes());
+    } else {
+        write_other_float(out, value, value.is_subnormal(), style);
     }
 }
 
 /// `value` as `Float.toString` writes it; see [`write_f64`].
-pub(super) fn write_f32(out: &mut Vec<u8>, value: f32) {
+#[inline]
+pub(super) fn write_f32(out: &mut Line<'_>, value: f32, style: Style) {
     if is_plain(value.into()) {
-        return out.extend_from_slice(zmij::Buffer::new().format_finite(value).as_bytes());
+        out.push_text(zmij::Buffer::new().format_finite(value).as_bytes());
+    } else {
+        write_other_float(out, value, value.is_subnormal(), style);
     }
+}
+
+/// Writes a float that is very large or small, or no number.
+#[inline(never)]
+fn write_other_float<F>(out: &mut Line<'_>, value: F, is_subnormal: bool, style: Style)
+where
+    F: zmij::Float + Into<f64> + LowerExp + Copy,
+{
     if let Some(name) = name_of_non_finite(value.into()) {
-        return out.extend_from_slice(name.as_bytes());
-    }
-    if !write_scientific(out, zmij::Buffer::new().format_finite(value), value.is_subnormal()) {
+        // JSON has no numbers for these.
+        let quotes = usize::from(style == Style::Json);
+        out.push_start(b"\"", quotes);
+        out.push_text(name.as_bytes());
+        out.push_start(b"\"", quotes);
+    } else if !write_scientific(out, zmij::Buffer::new().format_finite(value), is_subnormal) {
         write_scientific(out, &format!("{value:.1e}"), false);
     }
 }
 
 /// Java's names for what is no number.
-pub(super) fn name_of_non_finite(value: f64) -> Option<&'static str> {
+fn name_of_non_finite(value: f64) -> Option<&'static str> {
     if value.is_nan() {
         Some("NaN")
     } else if value.is_infinite() {
@@ -58,7 +73,7 @@ fn is_plain(value: f64) -> bool {
 ///
 /// Java takes the nearest of the two-digit decimals where one digit would do (`4.9E-324`, not `5.0E-324`). That makes a
 /// difference for the smallest numbers only: with `two_digits` this writes nothing for a single digit, and returns false.
-fn write_scientific(out: &mut Vec<u8>, number: &str, two_digits: bool) -> bool {
+fn write_scientific(out: &mut Line<'_>, number: &str, two_digits: bool) -> bool {
     let (sign, number) = number.strip_prefix('-').map_or(("", number), |number| ("-", number));
     let (mantissa, exponent) = number.split_once('e').unwrap_or((number, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -79,11 +94,11 @@ fn write_scientific(out: &mut Vec<u8>, number: &str, two_digits: bool) -> bool {
     if two_digits && rest.is_empty() {
         return false;
     }
-    out.extend_from_slice(sign.as_bytes());
-    out.extend_from_slice(&[*first, b'.']);
-    out.extend_from_slice(if rest.is_empty() { b"0" } else { rest });
-    out.push(b'E');
-    out.extend_from_slice(itoa::Buffer::new().format(first_exponent).as_bytes());
+    out.push_text(sign.as_bytes());
+    out.push(&[*first, b'.']);
+    out.push_text(if rest.is_empty() { b"0" } else { rest });
+    out.push(b"E");
+    out.push_text(itoa::Buffer::new().format(first_exponent).as_bytes());
     true
 }
 
@@ -93,18 +108,27 @@ fn without_trailing_zeros(digits: &[u8]) -> &[u8] {
 }
 
 /// `unscaled` × 10^-`scale`.
-pub(super) fn write_decimal(out: &mut Vec<u8>, unscaled: i128, scale: i8, style: Style) {
-    let mut buffer = itoa::Buffer::new();
-    // Most decimals fit 64 bits, which divide several times faster.
-    let digits = match u64::try_from(unscaled.unsigned_abs()) {
-        Ok(small) => buffer.format(small),
-        Err(_) => buffer.format(unscaled.unsigned_abs()),
-    };
-    place_point(out, unscaled < 0, digits.as_bytes(), scale, style);
+#[inline]
+pub(super) fn write_decimal(out: &mut Line<'_>, unscaled: i128, scale: i8, style: Style) {
+    // Most decimals fit 64 bits, which divide several times faster, and most have digits on both sides of the point.
+    if let (Ok(small), 1..=Line::MAX_PLACES) = (i64::try_from(unscaled), scale) {
+        let mut buffer = itoa::Buffer::new();
+        let digits = buffer.format(small).as_bytes();
+        if digits.len() > usize::from(scale.unsigned_abs()) + usize::from(small < 0) {
+            out.push_text(digits);
+            return out.insert_point(scale.unsigned_abs());
+        }
+    }
+    write_other_decimal(out, unscaled, scale, style);
+}
+
+#[inline(never)]
+fn write_other_decimal(out: &mut Line<'_>, unscaled: i128, scale: i8, style: Style) {
+    place_point(out, unscaled < 0, itoa::Buffer::new().format(unscaled.unsigned_abs()).as_bytes(), scale, style);
 }
 
 /// `unscaled` × 10^-`scale`.
-pub(super) fn write_decimal256(out: &mut Vec<u8>, unscaled: i256, scale: i8, style: Style) {
+pub(super) fn write_decimal256(out: &mut Line<'_>, unscaled: i256, scale: i8, style: Style) {
     if let Some(small) = unscaled.to_i128() {
         return write_decimal(out, small, scale, style);
     }
@@ -125,37 +149,43 @@ pub(super) fn write_decimal256(out: &mut Vec<u8>, unscaled: i256, scale: i8, sty
 }
 
 /// Writes a decimal's digits (no leading zeros) with its sign and its point.
-fn place_point(out: &mut Vec<u8>, negative: bool, digits: &[u8], scale: i8, style: Style) {
+fn place_point(out: &mut Line<'_>, negative: bool, digits: &[u8], scale: i8, style: Style) {
     if negative {
-        out.push(b'-');
+        out.push(b"-");
     }
     let Ok(scale @ 1..) = usize::try_from(scale) else {
-        out.extend_from_slice(digits);
+        out.push_text(digits);
         if digits != b"0" {
-            out.extend(std::iter::repeat_n(b'0', scale.unsigned_abs().into()));
+            push_zeros(out, scale.unsigned_abs().into());
         }
         return;
     };
     // The exponent of the first digit is `length - 1 - scale`; Java's limit is -6.
     if style == Style::Json && digits.len() + 5 < scale {
         let (first, rest) = digits.split_at(1);
-        out.extend_from_slice(first);
+        out.push_text(first);
         if !rest.is_empty() {
-            out.push(b'.');
-            out.extend_from_slice(rest);
+            out.push(b".");
+            out.push_text(rest);
         }
-        out.extend_from_slice(b"E-");
-        return out.extend_from_slice(itoa::Buffer::new().format(scale + 1 - digits.len()).as_bytes());
+        out.push(b"E-");
+        return out.push_text(itoa::Buffer::new().format(scale + 1 - digits.len()).as_bytes());
     }
     if let Some(point) = digits.len().checked_sub(scale).filter(|point| *point > 0) {
         let (whole, fraction) = digits.split_at(point);
-        out.extend_from_slice(whole);
-        out.push(b'.');
-        out.extend_from_slice(fraction);
+        out.push_text(whole);
+        out.push(b".");
+        out.push_text(fraction);
     } else {
-        out.extend_from_slice(b"0.");
-        out.extend(std::iter::repeat_n(b'0', scale - digits.len()));
-        out.extend_from_slice(digits);
+        out.push(b"0.");
+        push_zeros(out, scale - digits.len());
+        out.push_text(digits);
+    }
+}
+
+fn push_zeros(out: &mut Line<'_>, count: usize) {
+    for _ in 0..count {
+        out.push(b"0");
     }
 }
 
@@ -166,18 +196,16 @@ mod tests {
 
     use super::*;
 
-    fn written(write: impl Fn(&mut Vec<u8>)) -> String {
-        let mut out = Vec::new();
-        write(&mut out);
-        String::from_utf8(out).unwrap()
+    fn written(write: impl Fn(&mut Line<'_>)) -> String {
+        String::from_utf8(Line::written(write)).unwrap()
     }
 
     fn double(value: f64) -> String {
-        written(|out| write_f64(out, value))
+        written(|out| write_f64(out, value, Style::Field))
     }
 
     fn float(value: f32) -> String {
-        written(|out| write_f32(out, value))
+        written(|out| write_f32(out, value, Style::Field))
     }
 
     #[test]
@@ -272,6 +300,22 @@ mod tests {
             if two.len() == "1.4E-45".len() {
                 prop_assert_eq!(two, format!("{single:.1e}").replace('e', "E"));
             }
+        }
+
+        #[test]
+        fn a_decimal_is_the_number_with_a_point_in_it(
+            unscaled in prop_oneof![any::<i128>(), any::<i64>().prop_map(i128::from), -2000_i128..2000],
+            scale in 0_i8..=38,
+        ) {
+            let places = usize::from(scale.unsigned_abs());
+            let mut expected = format!("{:0>1$}", unscaled.unsigned_abs(), places + 1);
+            if places > 0 {
+                expected.insert(expected.len() - places, '.');
+            }
+            if unscaled < 0 {
+                expected.insert(0, '-');
+            }
+            prop_assert_eq!(written(|out| write_decimal(out, unscaled, scale, Style::Field)), expected);
         }
 
         #[test]

@@ -43,6 +43,11 @@ impl Zone {
         Self::Named { zone, settled: first.filter(|first| offsets.all(|offset| offset == *first)) }
     }
 
+    /// Whether the offset depends on the instant.
+    pub(super) fn changes(self) -> bool {
+        matches!(self, Self::Named { .. })
+    }
+
     /// Seconds east of UTC, `second` seconds after 1970-01-01T00:00:00Z.
     pub(super) fn offset(self, second: i64) -> i32 {
         match self {

@@ -1,0 +1,122 @@
+//! How the rows of a record batch become entries: one each, several payloads in one, or many as Arrow IPC.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::error::{Error, Result};
+use crate::ipc::{Codec, Encoder};
+use crate::resp::write_bulk;
+use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column};
+use crate::xadd::FieldNames;
+
+/// The most rows of one entry. A report keeps the rows of an entry in one record batch, which has no more.
+pub const MAX_ROWS_PER_ENTRY: usize = 65_536;
+
+/// What the rows of a record batch become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BatchLayout {
+    /// Each row becomes an entry of its own.
+    Rows(Layout),
+    /// Up to so many payloads, or JSON objects, become the fields `payload:0`, `payload:1` and so on of one entry. The
+    /// layout has neither fields nor a stream key nor an entry ID.
+    Payloads(Layout, usize),
+    /// Rows become an Arrow IPC stream in the payload field of one entry.
+    Arrow {
+        /// The columns that are written, in this order; `None`: all.
+        columns: Option<Vec<String>>,
+        /// The column of the caller's own names for the messages.
+        message_id: Option<String>,
+        /// How the stream is compressed.
+        codec: Option<Codec>,
+        /// The most rows of an entry.
+        rows_per_entry: usize,
+    },
+}
+
+/// A [`BatchLayout`] applied to a schema.
+#[derive(Debug)]
+pub struct BatchPlan {
+    message_id: Option<usize>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Rows(RowPlan),
+    /// With the names of the fields, as bulk strings.
+    Payloads(RowPlan, Vec<Vec<u8>>),
+    Arrow(Box<Encoder>, usize),
+}
+
+/// A record batch that is ready to be encoded.
+pub(crate) enum Batch<'a> {
+    Rows(Rows<'a>),
+    Payloads(Rows<'a>, &'a [Vec<u8>]),
+    Arrow { encoder: &'a mut Encoder, batch: &'a RecordBatch, rows_per_entry: usize },
+}
+
+impl BatchPlan {
+    /// Refuses columns that are not there (or twice), types that cannot be written, and what excludes each other.
+    pub(crate) fn new(schema: &SchemaRef, layout: &BatchLayout, names: &FieldNames) -> Result<Self> {
+        let rows = |layout: &Layout| RowPlan::new(schema, layout, &names.payload, names.ts.as_deref());
+        let (kind, message_id) = match layout {
+            BatchLayout::Rows(layout) => (Kind::Rows(rows(layout)?), &layout.message_id),
+            BatchLayout::Payloads(layout, rows_per_entry) => {
+                check_rows_per_entry(*rows_per_entry)?;
+                check_fits_several(layout)?;
+                let names = (0..*rows_per_entry).map(|place| {
+                    let mut name = Vec::new();
+                    write_bulk(&mut name, format!("{}:{place}", names.payload).as_bytes());
+                    name
+                });
+                (Kind::Payloads(rows(layout)?, names.collect()), &layout.message_id)
+            }
+            BatchLayout::Arrow { columns, message_id, codec, rows_per_entry } => {
+                check_rows_per_entry(*rows_per_entry)?;
+                let columns = columns.as_ref().map(|columns| columns_of(schema, "fields", columns)).transpose()?;
+                let encoder = Encoder::new(schema, columns.as_deref(), *codec)?;
+                (Kind::Arrow(Box::new(encoder), *rows_per_entry), message_id)
+            }
+        };
+        let message_id = message_id.as_deref().map(|column| message_id_column(schema, column)).transpose()?;
+        Ok(Self { message_id, kind })
+    }
+
+    /// Prepares a record batch, once for all of its rows. Refuses one of another schema.
+    pub(crate) fn bind<'a>(&'a mut self, batch: &'a RecordBatch) -> Result<(Batch<'a>, Option<IdColumn>)> {
+        let batch_of = match &mut self.kind {
+            Kind::Rows(plan) => Batch::Rows(plan.bind(batch)?),
+            Kind::Payloads(plan, names) => Batch::Payloads(plan.bind(batch)?, names),
+            Kind::Arrow(encoder, rows_per_entry) => {
+                encoder.check(batch)?;
+                Batch::Arrow { encoder, batch, rows_per_entry: *rows_per_entry }
+            }
+        };
+        let ids = self.message_id.map(|at| IdColumn::new(batch.column(at).clone(), batch.schema().field(at).name()));
+        Ok((batch_of, ids.transpose()?))
+    }
+}
+
+fn check_fits_several(layout: &Layout) -> Result<()> {
+    for (name, is_given) in [
+        ("fields", matches!(layout.body, Body::Fields(_))),
+        ("stream_key", layout.stream_key.is_some()),
+        ("entry_id", layout.entry_id.is_some()),
+    ] {
+        if is_given {
+            return Err(Error::schema(format!(
+                "rows_per_entry and {name} exclude each other: an entry of several rows has their payloads, one stream \
+                 key and one ID"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_rows_per_entry(rows: usize) -> Result<()> {
+    if (1..=MAX_ROWS_PER_ENTRY).contains(&rows) {
+        return Ok(());
+    }
+    let message = format!("rows_per_entry must be an integer from 1 to {MAX_ROWS_PER_ENTRY}: got {rows}");
+    Err(Error::config("rows_per_entry", message))
+}

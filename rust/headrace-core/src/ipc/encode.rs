@@ -1,0 +1,231 @@
+//! Writes rows as an Arrow IPC stream.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_buffer::Buffer;
+use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
+use arrow_ipc::{CompressionType, MetadataVersion};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+
+use super::compact::{check_type, compact, has_dictionary, is_loose};
+use super::{MAX_ENTRY_BYTES, MAX_ROWS_BYTES};
+use crate::error::{Error, Fault, Result, code};
+
+type Arrow<T> = std::result::Result<T, ArrowError>;
+
+/// The multiple of bytes at which each buffer starts: the least that the format allows. The 64 that it recommends are
+/// for files that are mapped into memory, and would be lost in an entry.
+const ALIGNMENT: usize = 8;
+
+/// The most columns that an error lists.
+const MAX_LISTED: usize = 20;
+
+/// How the buffers of an entry's rows are compressed: each by itself, as the format has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Codec {
+    /// LZ4 frames.
+    Lz4,
+    /// Zstandard, at its default level.
+    Zstd,
+}
+
+impl Codec {
+    /// The codec that is called `"lz4"` or `"zstd"`.
+    pub fn named(name: &str) -> Result<Self> {
+        match name {
+            "lz4" => Ok(Self::Lz4),
+            "zstd" => Ok(Self::Zstd),
+            _ => Err(Error::config("codec", format!("codec must be None, \"lz4\" or \"zstd\": got {name:?}"))),
+        }
+    }
+
+    fn compression(self) -> CompressionType {
+        match self {
+            Self::Lz4 => CompressionType::LZ4_FRAME,
+            Self::Zstd => CompressionType::ZSTD,
+        }
+    }
+}
+
+/// Writes rows of record batches of one schema, each time as a whole stream.
+pub struct Encoder {
+    /// That of the record batches, before the projection.
+    source: SchemaRef,
+    projection: Option<Vec<usize>>,
+    schema: SchemaRef,
+    /// For each column that is written, whether a slice of it may hold more than its own rows.
+    loose: Vec<bool>,
+    options: IpcWriteOptions,
+    compressed: bool,
+    /// The messages that a stream starts and ends with.
+    head: Vec<Buffer>,
+    end: Buffer,
+    /// Kept for its buffers and the compressor's tables. `None` with dictionaries: it would write each of them once
+    /// only, and the second entry could not be read without the first.
+    stream: Option<StreamEncoder>,
+}
+
+impl Encoder {
+    /// `projection`: the columns that are written, in this order; `None`: all.
+    ///
+    /// Refuses columns that are not there, and types of which a few rows cannot be cut out.
+    pub fn new(schema: &SchemaRef, projection: Option<&[usize]>, codec: Option<Codec>) -> Result<Self> {
+        let projected = match projection {
+            None => schema.clone(),
+            Some(columns) => Arc::new(schema.project(columns).map_err(|error| refused(&error))?),
+        };
+        for field in projected.fields() {
+            check_type(field)?;
+        }
+        let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
+            .and_then(|options| options.try_with_compression(codec.map(Codec::compression)))
+            .map_err(|error| refused(&error))?;
+        let start = || StreamEncoder::try_new_with_options(&projected, options.clone());
+        // A stream of no rows is its schema and its end.
+        let mut head = start().and_then(StreamEncoder::finish).map_err(|error| refused(&error))?;
+        let end = head.pop().unwrap_or_default();
+        // With its first record batch, this one of no rows, it writes the schema: that is behind it then.
+        let mut stream = start().map_err(|error| refused(&error))?;
+        stream.encode(&RecordBatch::new_empty(projected.clone())).map_err(|error| refused(&error))?;
+        let types = || projected.fields().iter().map(|field| field.data_type());
+        Ok(Self {
+            source: schema.clone(),
+            projection: projection.map(<[usize]>::to_vec),
+            loose: types().map(is_loose).collect(),
+            compressed: codec.is_some(),
+            stream: (!types().any(has_dictionary)).then_some(stream),
+            options,
+            head,
+            end,
+            schema: projected,
+        })
+    }
+
+    /// The schema of the rows as they are written.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Refuses a record batch of another schema than the encoder's.
+    pub fn check(&self, batch: &RecordBatch) -> Result<()> {
+        let (first, now) = (&self.source, batch.schema_ref());
+        if Arc::ptr_eq(first, now) || first.fields() == now.fields() {
+            return Ok(());
+        }
+        let listed = |schema: &Schema| {
+            let columns = schema.fields().iter().take(MAX_LISTED);
+            columns.map(|field| format!("{:?} {}", field.name(), field.data_type())).collect::<Vec<_>>().join(", ")
+        };
+        let (first, now) = (listed(first), listed(now));
+        Err(Error::schema(format!("the record batch has another schema than the first one: {now}; it was: {first}")))
+    }
+
+    /// Appends these rows of a record batch that was [checked](Self::check), as a stream that is complete in itself, and
+    /// returns how many bytes it has.
+    ///
+    /// The stream is the buffers one after the other. Those of the record batch are among them, not copied, where they
+    /// hold these rows alone and there is no codec.
+    ///
+    /// `TOOLARGE`, and nothing is appended, if it is more than [`MAX_ENTRY_BYTES`], or [`MAX_ROWS_BYTES`] before it is
+    /// compressed. Panics if the record batch does not have these rows.
+    pub fn encode(
+        &mut self,
+        batch: &RecordBatch,
+        rows: Range<usize>,
+        out: &mut Vec<Buffer>,
+    ) -> std::result::Result<usize, Fault> {
+        let (start, count) = (out.len(), rows.len());
+        let result = self.try_encode(batch, &rows, out).map_err(|error| match error {
+            Refused::Size(size) => format!(
+                "an entry of {count} rows would have {size} bytes, at most {MAX_ENTRY_BYTES} are allowed: lower \
+                 rows_per_entry"
+            ),
+            Refused::RowsSize(size) => format!(
+                "an entry of {count} rows would have {size} bytes before it is compressed, at most {MAX_ROWS_BYTES} are \
+                 allowed: lower rows_per_entry"
+            ),
+            // What Arrow does not write are offsets and keys that leave their range.
+            Refused::Arrow(error) => format!("an entry of {count} rows cannot be written: {error}"),
+        });
+        result.map_err(|message| {
+            out.truncate(start);
+            Fault::new(code::TOOLARGE, message)
+        })
+    }
+
+    fn try_encode(
+        &mut self,
+        batch: &RecordBatch,
+        rows: &Range<usize>,
+        out: &mut Vec<Buffer>,
+    ) -> std::result::Result<usize, Refused> {
+        let rows = self.cut(batch, rows)?;
+        // Found out only where it may be too large.
+        if self.compressed && batch.get_array_memory_size() > MAX_ROWS_BYTES {
+            let plain = self.options.clone().try_with_compression(None)?;
+            let size = size_of_all(&StreamEncoder::try_new_with_options(&self.schema, plain)?.encode(&rows)?);
+            if size > MAX_ROWS_BYTES {
+                return Err(Refused::RowsSize(size));
+            }
+        }
+        let start = out.len();
+        let messages = if let Some(stream) = &mut self.stream {
+            out.extend_from_slice(&self.head);
+            stream.encode(&rows)?
+        } else {
+            StreamEncoder::try_new_with_options(&self.schema, self.options.clone())?.encode(&rows)?
+        };
+        out.extend(messages);
+        out.push(self.end.clone());
+        let size = size_of_all(&out[start..]);
+        if size > MAX_ENTRY_BYTES { Err(Refused::Size(size)) } else { Ok(size) }
+    }
+
+    /// The columns that are written, of these rows alone.
+    fn cut(&self, batch: &RecordBatch, rows: &Range<usize>) -> Arrow<RecordBatch> {
+        let slice = batch.slice(rows.start, rows.len());
+        let column = |(at, loose): (usize, &bool)| {
+            let column = slice.column(at);
+            if *loose { compact(column) } else { Ok(column.clone()) }
+        };
+        let columns = match &self.projection {
+            None => self.loose.iter().enumerate().map(column).collect::<Arrow<_>>()?,
+            Some(columns) => columns.iter().copied().zip(&self.loose).map(column).collect::<Arrow<_>>()?,
+        };
+        // A record batch of no columns has rows all the same.
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+    }
+}
+
+/// Why rows do not become an entry.
+enum Refused {
+    /// The size of the entry.
+    Size(usize),
+    /// The size of the rows without their codec.
+    RowsSize(usize),
+    Arrow(ArrowError),
+}
+
+impl From<ArrowError> for Refused {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(error)
+    }
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder").field("schema", &self.schema).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+fn size_of_all(buffers: &[Buffer]) -> usize {
+    buffers.iter().map(Buffer::len).sum()
+}
+
+fn refused(error: &ArrowError) -> Error {
+    Error::schema(format!("the rows cannot be written as Arrow IPC: {error}"))
+}

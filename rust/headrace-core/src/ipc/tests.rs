@@ -1,0 +1,351 @@
+//! Rows in, a stream out, and back; streams that are cut, flipped or claim too much.
+// Arrow's arrays read best by the name of their type.
+#![allow(clippy::unwrap_used, clippy::from_iter_instead_of_collect)]
+// Numbers of rows as values.
+#![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss)]
+
+use std::sync::Arc;
+
+use arrow_array::builder::{ListBuilder, MapBuilder, StringBuilder, StringViewBuilder};
+use arrow_array::types::{Int32Type, UInt32Type};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
+    FixedSizeBinaryArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, LargeStringArray, ListViewArray,
+    NullArray, RecordBatch, RecordBatchOptions, StringArray, StringViewArray, StructArray, TimestampMicrosecondArray,
+    UInt64Array,
+};
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_schema::{DataType, Field, Schema};
+use proptest::prelude::*;
+
+use super::check::check;
+use super::{Codec, Encoder, MAX_ENTRY_BYTES, MAX_ROWS_BYTES, decode};
+use crate::error::code;
+
+const CODECS: [Option<Codec>; 3] = [None, Some(Codec::Lz4), Some(Codec::Zstd)];
+
+/// Columns of `rows` rows, of every type that can be written. Values repeat, so that they can be compressed.
+fn columns(rows: usize) -> Vec<(&'static str, ArrayRef)> {
+    let text = |row: usize| (row % 5 != 1).then(|| format!("the text of row {}", row % 100));
+    let texts = || (0..rows).map(text);
+    let mut list = ListBuilder::new(StringViewBuilder::new());
+    let mut map = MapBuilder::new(None, StringBuilder::new(), StringViewBuilder::new());
+    for row in 0..rows {
+        list.append_option((row % 4 != 2).then(|| (0..row % 3).map(move |_| text(row))));
+        map.keys().append_value(format!("key {row}"));
+        map.values().append_option(text(row));
+        map.append(row % 7 != 3).unwrap();
+    }
+    let owned: Vec<_> = texts().collect();
+    let dictionary = || owned.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>();
+    let views = Arc::new(texts().collect::<StringViewArray>());
+    let keys = dictionary().keys().clone();
+    let of_views = dictionary().values().as_any().downcast_ref::<StringArray>().unwrap().iter().collect();
+    let of_views: StringViewArray = of_views;
+    let fields = vec![
+        (Arc::new(Field::new("views", DataType::Utf8View, true)), views.clone() as ArrayRef),
+        (Arc::new(Field::new("n", DataType::Int32, true)), Arc::new(Int32Array::from_iter(0..rows as i32)) as ArrayRef),
+    ];
+    let item = Arc::new(Field::new("item", DataType::Utf8View, true));
+    let pairs: StringViewArray = (0..rows * 2).map(text).collect();
+    vec![
+        ("null", Arc::new(NullArray::new(rows))),
+        ("bool", Arc::new(BooleanArray::from_iter((0..rows).map(|row| (row % 3 > 0).then_some(row % 2 == 0))))),
+        ("int", Arc::new(Int64Array::from_iter((0..rows).map(|row| (row % 10 > 0).then_some(row as i64))))),
+        ("uint", Arc::new(UInt64Array::from_iter_values((0..rows).map(|row| row as u64)))),
+        ("double", Arc::new(Float64Array::from_iter_values((0..rows).map(|row| row as f64 / 3.0)))),
+        ("decimal", Arc::new(Decimal128Array::from_iter_values((0..rows).map(|row| row as i128 - 7)))),
+        ("date", Arc::new(Date32Array::from_iter_values(0..rows as i32))),
+        ("time", Arc::new(TimestampMicrosecondArray::from_iter_values(0..rows as i64).with_timezone("+02:00"))),
+        ("utf8", Arc::new(texts().collect::<StringArray>())),
+        ("large_utf8", Arc::new(texts().collect::<LargeStringArray>())),
+        ("utf8_view", views),
+        ("binary", Arc::new(texts().map(|text| text.map(String::into_bytes)).collect::<BinaryArray>())),
+        ("binary_view", Arc::new(texts().map(|text| text.map(String::into_bytes)).collect::<BinaryViewArray>())),
+        (
+            "fixed",
+            Arc::new(
+                FixedSizeBinaryArray::try_from_sparse_iter_with_size(
+                    (0..rows).map(|row| (row % 2 == 0).then_some([row as u8; 7])),
+                    7,
+                )
+                .unwrap(),
+            ),
+        ),
+        ("dictionary", Arc::new(dictionary())),
+        ("dictionary_of_views", Arc::new(DictionaryArray::new(keys, Arc::new(of_views)))),
+        ("list", Arc::new(list.finish())),
+        ("map", Arc::new(map.finish())),
+        ("struct", Arc::new(StructArray::from(fields))),
+        ("fixed_list", Arc::new(FixedSizeListArray::new(item, 2, Arc::new(pairs), None))),
+    ]
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true))).unwrap()
+}
+
+fn encoder(batch: &RecordBatch, codec: Option<Codec>) -> Encoder {
+    Encoder::new(&batch.schema(), None, codec).unwrap()
+}
+
+/// The stream of these rows, as it lies in an entry.
+fn encode(encoder: &mut Encoder, batch: &RecordBatch, rows: std::ops::Range<usize>) -> Vec<u8> {
+    encoder.check(batch).unwrap();
+    let mut buffers = Vec::new();
+    let size = encoder.encode(batch, rows, &mut buffers).unwrap();
+    let bytes: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
+    assert_eq!(bytes.len(), size);
+    bytes
+}
+
+#[test]
+fn every_type_comes_back_with_every_codec() {
+    for codec in CODECS {
+        let whole = batch(columns(300));
+        let mut encoder = encoder(&whole, codec);
+        // A slice of a slice, too; each stream is complete in itself, also the second with the same dictionaries.
+        for (batch, rows) in [(whole.clone(), 0..300), (whole.clone(), 0..300), (whole.slice(57, 200), 13..101)] {
+            let decoded = decode(encode(&mut encoder, &batch, rows.clone())).unwrap();
+            assert_eq!(decoded.schema, whole.schema());
+            assert_eq!(decoded.batches, [batch.slice(rows.start, rows.len())], "{codec:?}");
+        }
+        let decoded = decode(encode(&mut encoder, &whole, 100..100)).unwrap();
+        assert_eq!(decoded.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 0);
+    }
+}
+
+#[test]
+fn a_slice_carries_no_other_rows() {
+    const ROWS: usize = 200_000;
+    let long = |row: usize| format!("a text that no view holds within itself, of row {row}");
+    let views: StringViewArray = (0..ROWS).map(|row| Some(long(row))).collect();
+    let dictionary: DictionaryArray<UInt32Type> = views.iter().collect();
+    let mut list = ListBuilder::new(StringViewBuilder::new());
+    (0..ROWS).for_each(|row| list.append_value([Some(long(row))]));
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("utf8", Arc::new(StringArray::from_iter_values((0..ROWS).map(long)))),
+        (
+            "struct",
+            Arc::new(StructArray::from(vec![(
+                Arc::new(Field::new("views", DataType::Utf8View, true)),
+                Arc::new(views.clone()) as ArrayRef,
+            )])),
+        ),
+        ("views", Arc::new(views)),
+        ("dictionary", Arc::new(dictionary)),
+        ("list", Arc::new(list.finish())),
+        ("int", Arc::new(Int64Array::from_iter_values(0..ROWS as i64))),
+    ];
+    for (name, column) in columns {
+        let whole = batch(vec![(name, column)]);
+        let stream = encode(&mut encoder(&whole, None), &whole, 100_000..100_100);
+        // About 60 bytes of text, two offsets or a view, a list's own offset.
+        assert!(stream.len() < 100 * 100 + 1000, "{name}: {}", stream.len());
+        assert_eq!(decode(stream).unwrap().batches, [whole.slice(100_000, 100)]);
+    }
+}
+
+#[test]
+fn buffers_are_those_of_the_record_batch() {
+    let values = Int64Array::from_iter_values(0..1000);
+    let address = values.values().inner().as_ptr();
+    let whole = batch(vec![("a", Arc::new(values))]);
+    let mut buffers = vec![Buffer::from(b"before")];
+    encoder(&whole, None).encode(&whole, 500..1000, &mut buffers).unwrap();
+    assert_eq!(&*buffers[0], b"before");
+    assert!(buffers.iter().any(|buffer| buffer.as_ptr() == address.wrapping_add(4000) && buffer.len() == 4000));
+}
+
+#[test]
+fn a_projection_has_its_own_order() {
+    let whole = batch(columns(10));
+    let schema = whole.schema();
+    let mut encoder = Encoder::new(&schema, Some(&[8, 2]), None).unwrap();
+    let decoded = decode(encode(&mut encoder, &whole, 3..7)).unwrap();
+    assert_eq!(decoded.batches, [whole.slice(3, 4).project(&[8, 2]).unwrap()]);
+    assert_eq!(encoder.schema().field(0).name(), "utf8");
+    assert!(Encoder::new(&schema, Some(&[99]), None).is_err());
+}
+
+#[test]
+fn rows_without_columns_are_rows() {
+    let schema = Arc::new(Schema::empty());
+    let options = RecordBatchOptions::new().with_row_count(Some(5));
+    let whole = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();
+    assert_eq!(decode(encode(&mut encoder(&whole, None), &whole, 1..4)).unwrap().batches[0].num_rows(), 3);
+}
+
+#[test]
+fn metadata_is_kept() {
+    let field = Field::new("a", DataType::Int32, false).with_metadata([("unit".into(), "m".into())].into());
+    let schema = Arc::new(Schema::new(vec![field]).with_metadata([("origin".into(), "here".into())].into()));
+    let whole = RecordBatch::try_new(schema.clone(), vec![Arc::new(Int32Array::from(vec![1]))]).unwrap();
+    assert_eq!(decode(encode(&mut encoder(&whole, None), &whole, 0..1)).unwrap().schema, schema);
+}
+
+#[test]
+fn what_cannot_be_written_is_refused() {
+    let item = Arc::new(Field::new("item", DataType::Int32, true));
+    let views = ListViewArray::new(item, vec![0].into(), vec![1].into(), Arc::new(Int32Array::from(vec![1])), None);
+    let whole = batch(vec![("nested", Arc::new(views))]);
+    let error = Encoder::new(&whole.schema(), None, None).unwrap_err().to_string();
+    assert!(
+        error.starts_with("column \"nested\" cannot be written as Arrow IPC: its type is or has ListView"),
+        "{error}"
+    );
+
+    let other = batch(vec![("b", Arc::new(Int32Array::from(vec![1])))]);
+    let whole = batch(vec![("a", Arc::new(Int32Array::from(vec![1])))]);
+    let error = encoder(&whole, None).check(&other).unwrap_err().to_string();
+    assert_eq!(error, "the record batch has another schema than the first one: \"b\" Int32; it was: \"a\" Int32");
+    assert_eq!(Codec::named("zstd"), Ok(Codec::Zstd));
+    let error = Codec::named("gzip").unwrap_err().to_string();
+    assert_eq!(error, "codec must be None, \"lz4\" or \"zstd\": got \"gzip\"");
+}
+
+#[test]
+fn what_is_too_large_is_not_written() {
+    // The pages of these zeros are never touched.
+    let of_zeros = |size: usize| {
+        let offsets = OffsetBuffer::<i64>::from_lengths([size - 1, 1]);
+        let values = arrow_buffer::MutableBuffer::from_len_zeroed(size).into();
+        batch(vec![("a", Arc::new(arrow_array::LargeBinaryArray::new(offsets, values, None)))])
+    };
+    for (codec, limit, what) in [
+        (None, MAX_ENTRY_BYTES, "bytes, at most 536870912"),
+        (Some(Codec::Zstd), MAX_ROWS_BYTES, "bytes before it is compressed, at most 1073741824"),
+    ] {
+        let whole = of_zeros(limit + 1);
+        let mut encoder = encoder(&whole, codec);
+        let mut out = vec![Buffer::from(b"before")];
+        let fault = encoder.encode(&whole, 0..2, &mut out).unwrap_err();
+        assert_eq!((&*fault.code, out.len()), (code::TOOLARGE, 1));
+        assert!(
+            fault.message.starts_with("an entry of 2 rows would have ") && fault.message.contains(what),
+            "{fault:?}"
+        );
+        // The row that is small goes all the same.
+        assert_eq!(decode(encode(&mut encoder, &whole, 1..2)).unwrap().batches[0].num_rows(), 1);
+    }
+}
+
+/// Small streams with everything in them that can be broken, in two halves so that each is small.
+fn streams() -> Vec<Vec<u8>> {
+    let mut columns = columns(12);
+    let halves = [columns.split_off(10), columns].map(batch);
+    let encode = |half: &RecordBatch, codec| encode(&mut encoder(half, codec), half, 3..11);
+    halves.iter().flat_map(|half| CODECS.map(|codec| encode(half, codec))).collect()
+}
+
+#[test]
+fn what_is_cut_is_refused() {
+    for stream in streams() {
+        for length in 0..stream.len() {
+            let error = decode(stream[..length].to_vec()).unwrap_err().to_string();
+            assert!(
+                error.starts_with("the payload is no Arrow IPC stream that can be read: it is cut: its "),
+                "{error}"
+            );
+        }
+        let error = decode([&stream[..], b"x"].concat()).unwrap_err().to_string();
+        assert!(error.ends_with(": 1 bytes follow its end"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_something_else_is_refused() {
+    for bytes in
+        [&b"{\"order_id\": 123}"[..], b"ARROW1\0\0", &[0; 64], &[0xFF; 64], &[0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0]]
+    {
+        let error = decode(bytes.to_vec()).unwrap_err().to_string();
+        assert!(error.starts_with("the payload is no Arrow IPC stream that can be read: it"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_flipped_is_an_error_or_rows() {
+    let mut refused = 0;
+    for stream in streams() {
+        for at in 0..stream.len() {
+            for mask in [1 << (at % 8), 0xFF] {
+                let mut flipped = stream.clone();
+                flipped[at] ^= mask;
+                match decode(flipped) {
+                    // What the bits of a number stood for nobody knows.
+                    Ok(decoded) => decoded.batches.iter().for_each(|batch| batch.columns().iter().for_each(touch)),
+                    Err(error) => {
+                        refused += 1;
+                        assert!(error.to_string().starts_with("the payload is no Arrow IPC stream"), "{error}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 1000, "{refused}");
+}
+
+/// Reads every value.
+fn touch(array: &ArrayRef) {
+    array.to_data().validate_full().unwrap();
+}
+
+proptest! {
+    #[test]
+    fn what_is_noise_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(decode(bytes).is_err());
+    }
+
+    #[test]
+    fn what_is_noise_in_places_is_an_error_or_rows(
+        which in 0..6_usize,
+        noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+    ) {
+        let mut stream = streams().swap_remove(which);
+        for (at, byte) in noise {
+            let at = at.index(stream.len());
+            stream[at] = byte;
+        }
+        if let Ok(decoded) = decode(stream) {
+            decoded.batches.iter().for_each(|batch| batch.columns().iter().for_each(touch));
+        }
+    }
+}
+
+/// A stream of one compressed buffer, and the place of the length that it claims.
+fn compressed(codec: Codec, rows: usize) -> (Vec<u8>, usize) {
+    let whole = batch(vec![("a", Arc::new(Int64Array::from(vec![7; rows])))]);
+    let stream = encode(&mut encoder(&whole, Some(codec)), &whole, 0..rows);
+    let claim = (rows * 8).to_le_bytes();
+    let found: Vec<usize> = (0..stream.len() - 8).filter(|at| stream[*at..at + 8] == claim).collect();
+    (stream, *found.last().unwrap())
+}
+
+#[test]
+fn claims_are_not_believed() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        let (stream, at) = compressed(codec, 5000);
+        assert_eq!(decode(stream.clone()).unwrap().batches[0].num_rows(), 5000);
+        for (claim, text) in [
+            (i64::MAX, "its rows claim 9223372036854775807 bytes, at most 1073741824 are allowed"),
+            (2 << 30, "its rows claim 2147483648 bytes, at most 1073741824 are allowed"),
+            (-2, "the length of a compressed buffer is wrong"),
+            (1 << 30, "it is corrupt"),
+            (39_999, "it is corrupt"),
+        ] {
+            let mut stream = stream.clone();
+            stream[at..at + 8].copy_from_slice(&claim.to_le_bytes());
+            let error = decode(stream).unwrap_err().to_string();
+            assert!(error.contains(text), "{codec:?}, {claim}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_frame_that_grows_beyond_its_claim_is_stopped() {
+    let (mut stream, at) = compressed(Codec::Lz4, 500_000);
+    stream[at..at + 8].copy_from_slice(&100_i64.to_le_bytes());
+    assert_eq!(check(&stream, 5_000_000), Ok(()));
+    assert!(check(&stream, 100_000).unwrap_err().starts_with("its rows claim 100001 bytes"));
+    assert!(decode(stream).is_err());
+}

@@ -1,0 +1,152 @@
+//! Encodes messages into the outbox, each entry with its slot in the window.
+
+use std::ops::Range;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+
+use super::Pipeline;
+use crate::batch::Batch;
+use crate::ipc::Encoder;
+use crate::rows::Rows;
+use crate::window::Owner;
+use crate::xadd::Template;
+
+/// Rows that are encoded without asking the watch: bad ones need no room in the window, and so no wait.
+const WATCH_ROWS: usize = 1024;
+/// Payloads from this size on are not copied, but sent from where they are. Below it the copy costs less than what the
+/// kernel does for another slice.
+const LENT_FROM: usize = 8 * 1024;
+
+impl Pipeline {
+    /// Encodes a message of one payload. There must be [room](Self::make_room).
+    #[inline]
+    pub(crate) fn push_payload(&mut self, payload: &[u8]) {
+        self.push(1, Owner::Report, |template, out| template.write_payload(out, payload));
+    }
+
+    /// Encodes rows as long as there is [room](Self::make_room) for one more entry, or notes why one cannot be sent.
+    /// Returns the first row that is left: it may come before the room ends, so that the watch can be asked.
+    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, range: Range<usize>) -> usize {
+        let watched = range.start.saturating_add(WATCH_ROWS);
+        let mut row = range.start;
+        while row < range.end.min(watched) && self.has_room() {
+            row = match batch {
+                Batch::Rows(rows) => self.push_rows(rows, row..range.end.min(watched)),
+                Batch::Payloads(rows, names) => self.push_payloads_of_one(rows, names, row..range.end),
+                Batch::Arrow { encoder, batch, rows_per_entry } => {
+                    self.push_arrow(encoder, batch, row..range.end.min(row + *rows_per_entry))
+                }
+            };
+        }
+        row
+    }
+
+    /// Encodes one row or more.
+    fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
+        let row = range.start;
+        match rows.payload_alone(row) {
+            Some(payload) if payload.len() < LENT_FROM => return self.push_payloads(rows, range),
+            Some(_) => match rows.payload_buffer(row) {
+                Some(payload) => self.push_lent(payload),
+                None => self.push_other_row(rows, row),
+            },
+            None => self.push_other_row(rows, row),
+        }
+        row + 1
+    }
+
+    /// Encodes rows as long as they are no more than a payload. What a row is asked for here, every row pays for: so the
+    /// room is measured once.
+    fn push_payloads(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
+        let room = self.ledger.window.room(self.limits);
+        let end = range.end.min(range.start.saturating_add(room.entries));
+        let out = self.outbox.room().min(room.bytes);
+        let mut row = range.start;
+        let mut encoded = 0;
+        while row < end && encoded < out {
+            let Some(payload) = rows.payload_alone(row).filter(|payload| payload.len() < LENT_FROM) else { break };
+            let bytes = self.outbox.bytes();
+            let before = bytes.len();
+            self.template.write_payload(bytes, payload);
+            let length = bytes.len() - before;
+            self.ledger.window.push(length, 1, Owner::Report);
+            encoded += length;
+            row += 1;
+        }
+        row
+    }
+
+    /// Encodes a payload that stays where it is until it is sent.
+    fn push_lent(&mut self, payload: Buffer) {
+        let before = self.outbox.len();
+        self.template.write_payload_start(self.outbox.bytes(), payload.len());
+        self.outbox.lend(payload);
+        self.template.write_payload_end(self.outbox.bytes());
+        self.ledger.window.push(self.outbox.len() - before, 1, Owner::Report);
+    }
+
+    fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) {
+        let fields = match rows.field_count(row) {
+            Ok(fields) => fields,
+            Err(fault) => return self.push_fault(&fault, 1),
+        };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        self.push(1, Owner::Report, |template, out| {
+            template.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
+            rows.write_fields(row, out, &mut scratch);
+            template.write_end(out);
+        });
+        self.scratch = scratch;
+    }
+
+    /// Encodes one entry of as many rows as there are names, or of fewer: it ends before a row that cannot be sent, so that
+    /// outcomes stay in the order of the rows.
+    fn push_payloads_of_one(&mut self, rows: &Rows<'_>, names: &[Vec<u8>], range: Range<usize>) -> usize {
+        let fitting = range.clone().take(names.len()).take_while(|row| rows.field_count(*row).is_ok()).count();
+        if fitting == 0 {
+            self.push_other_row(rows, range.start);
+            return range.start + 1;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        self.push(fitting as u32, Owner::Report, |template, out| {
+            template.write_start(out, fitting, None, None);
+            for (row, name) in range.clone().zip(&names[..fitting]) {
+                rows.write_payload(row, name, out, &mut scratch);
+            }
+            template.write_end(out);
+        });
+        self.scratch = scratch;
+        range.start + fitting
+    }
+
+    /// Encodes all rows of the range as one entry.
+    fn push_arrow(&mut self, encoder: &mut Encoder, batch: &RecordBatch, range: Range<usize>) -> usize {
+        let (end, rows) = (range.end, range.len());
+        let mut stream = Vec::new();
+        match encoder.encode(batch, range, &mut stream) {
+            Ok(length) => {
+                let before = self.outbox.len();
+                self.template.write_payload_start(self.outbox.bytes(), length);
+                for part in stream {
+                    if part.len() < LENT_FROM {
+                        self.outbox.bytes().extend_from_slice(&part);
+                    } else {
+                        self.outbox.lend(part);
+                    }
+                }
+                self.template.write_payload_end(self.outbox.bytes());
+                self.ledger.window.push(self.outbox.len() - before, rows as u32, Owner::Report);
+            }
+            Err(fault) => self.push_fault(&fault, rows as u64),
+        }
+        end
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, rows: u32, owner: Owner, write: impl FnOnce(&mut Template, &mut Vec<u8>)) {
+        let before = self.outbox.len();
+        write(&mut self.template, self.outbox.bytes());
+        self.ledger.window.push(self.outbox.len() - before, rows, owner);
+    }
+}

@@ -1,0 +1,143 @@
+//! Byte strings of a column, in each layout that Arrow has for them.
+
+use std::ops::Range;
+
+use arrow_array::types::{BinaryViewType, ByteArrayType, ByteViewType, StringViewType};
+use arrow_array::{FixedSizeBinaryArray, GenericByteArray, GenericByteViewArray};
+use arrow_buffer::Buffer;
+
+/// The byte strings of text and binary columns.
+pub(super) enum Bytes<'a> {
+    /// Offsets, and what they lie in.
+    Small(&'a [i32], &'a Buffer),
+    /// The same with wider offsets.
+    Large(&'a [i64], &'a Buffer),
+    TextView(&'a GenericByteViewArray<StringViewType>),
+    BinaryView(&'a GenericByteViewArray<BinaryViewType>),
+    FixedSize(&'a FixedSizeBinaryArray),
+}
+
+impl<'a> Bytes<'a> {
+    pub(super) fn small<T: ByteArrayType<Offset = i32>>(array: &'a GenericByteArray<T>) -> Self {
+        Self::Small(array.value_offsets(), array.values())
+    }
+
+    pub(super) fn large<T: ByteArrayType<Offset = i64>>(array: &'a GenericByteArray<T>) -> Self {
+        Self::Large(array.value_offsets(), array.values())
+    }
+
+    #[inline]
+    pub(super) fn get(&self, row: usize) -> &'a [u8] {
+        match self {
+            Self::Small(offsets, values) => &values[span(offsets, row)],
+            _ => self.get_other(row),
+        }
+    }
+
+    fn get_other(&self, row: usize) -> &'a [u8] {
+        match self {
+            Self::Small(offsets, values) => &values[span(offsets, row)],
+            Self::Large(offsets, values) => &values[large_span(offsets, row)],
+            Self::TextView(array) => view(array, row),
+            Self::BinaryView(array) => view(array, row),
+            Self::FixedSize(array) => array.value(row),
+        }
+    }
+
+    /// The same bytes as a slice of the column's own buffer, which it keeps alive. `None` if they are in no buffer.
+    pub(super) fn buffer(&self, row: usize) -> Option<Buffer> {
+        let (values, span) = match self {
+            Self::Small(offsets, values) => (*values, span(offsets, row)),
+            Self::Large(offsets, values) => (*values, large_span(offsets, row)),
+            Self::TextView(array) => view_span(array, row)?,
+            Self::BinaryView(array) => view_span(array, row)?,
+            Self::FixedSize(array) => {
+                let size = array.value_size();
+                (array.values(), row * size..(row + 1) * size)
+            }
+        };
+        Some(values.slice_with_length(span.start, span.len()))
+    }
+}
+
+/// From where to where a row's part goes. Arrow has checked the offsets: they are within what they lie in.
+#[inline]
+#[allow(clippy::cast_sign_loss)]
+pub(super) fn span(offsets: &[i32], row: usize) -> Range<usize> {
+    offsets[row] as usize..offsets[row + 1] as usize
+}
+
+/// [`span`] with wider offsets.
+#[inline]
+#[allow(clippy::cast_sign_loss)]
+pub(super) fn large_span(offsets: &[i64], row: usize) -> Range<usize> {
+    offsets[row] as usize..offsets[row + 1] as usize
+}
+
+fn view<T: ByteViewType>(array: &GenericByteViewArray<T>, row: usize) -> &[u8]
+where
+    T::Native: AsRef<[u8]>,
+{
+    array.value(row).as_ref()
+}
+
+/// Where a view points; `None` if the bytes are in the view itself, as those of up to 12 bytes are.
+///
+/// From its low end a view is four numbers of 32 bits: length, prefix, the buffer's index, the offset in it:
+/// <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
+fn view_span<T: ByteViewType>(array: &GenericByteViewArray<T>, row: usize) -> Option<(&Buffer, Range<usize>)> {
+    const MAX_INLINE: usize = 12;
+    let view = array.views()[row];
+    let number = |place: u32| (view >> (32 * place)) as u32 as usize;
+    let (length, index, offset) = (number(0), number(2), number(3));
+    let buffer = array.data_buffers().get(index).filter(|_| length > MAX_INLINE)?;
+    Some((buffer, offset..offset + length))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use arrow_array::types::Int8Type;
+    use arrow_array::{
+        Array, ArrayRef, BinaryArray, BinaryViewArray, DictionaryArray, LargeBinaryArray, LargeStringArray,
+        RecordBatch, StringArray, StringViewArray,
+    };
+
+    use crate::rows::{Body, Layout, RowPlan};
+
+    #[test]
+    fn a_payload_is_lent_from_the_column_itself() {
+        let words = [Some("skipped"), Some("longer than a view holds"), None, Some(""), Some("short")];
+        let bytes = words.map(|word| word.map(str::as_bytes));
+        let arrays: [ArrayRef; 7] = [
+            Arc::new(words.iter().collect::<StringArray>()),
+            Arc::new(words.iter().collect::<LargeStringArray>()),
+            Arc::new(words.iter().collect::<StringViewArray>()),
+            Arc::new(bytes.iter().collect::<BinaryArray>()),
+            Arc::new(bytes.iter().collect::<LargeBinaryArray>()),
+            Arc::new(bytes.iter().collect::<BinaryViewArray>()),
+            Arc::new(words.into_iter().collect::<DictionaryArray<Int8Type>>()),
+        ];
+        let layout = Layout { body: Body::Payload("p".into()), message_id: None, stream_key: None, entry_id: None };
+        for array in arrays {
+            let is_view = array.as_any().is::<StringViewArray>() || array.as_any().is::<BinaryViewArray>();
+            let batch = RecordBatch::try_from_iter([("p", array.slice(1, 4))]).unwrap();
+            let plan = RowPlan::new(&batch.schema(), &layout, "payload", None).unwrap();
+            let rows = plan.bind(&batch).unwrap();
+            for row in 0..rows.len() {
+                let (copied, lent) = (rows.payload_alone(row), rows.payload_buffer(row));
+                if is_view && copied.is_some_and(|bytes| bytes.len() <= 12) {
+                    assert_eq!(lent, None, "the bytes are in the view");
+                    continue;
+                }
+                assert_eq!(lent.as_deref(), copied);
+                assert_eq!(lent.map(|bytes| bytes.as_ptr()), copied.map(<[u8]>::as_ptr), "not a copy");
+            }
+            let kept = rows.payload_buffer(0).unwrap();
+            drop((batch, array));
+            assert_eq!(&*kept, b"longer than a view holds");
+        }
+    }
+}
