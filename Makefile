@@ -2,7 +2,8 @@
 #
 #   make demo    336,776 real flights from Spark into Redis, with a summary
 #   make test    everything: Rust and Python, against real servers that it fetches and starts
-#   make bench   headrace beside redis-py and beside the floor
+#   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
+#   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make lint    formats, types, lints, the order of the modules
 #   make docs    the Rust documentation
 #   make clean   removes what the others made
@@ -26,10 +27,10 @@ RUST_TEST_SERVER := $(abspath .servers/redis-8.6)
 # CI builds exactly what Cargo.lock says; elsewhere cargo may complete it.
 LOCKED := $(if $(CI),--locked)
 
-SOURCES := $(shell find rust python -type f ! -name '*.py[co]' ! -name '.*') \
+SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test bench lint docs clean machine
+.PHONY: help demo test bench bench-instructions bench-programs lint docs clean machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
@@ -38,20 +39,44 @@ demo: machine $(VENV)/.demo
 
 test: machine $(VENV)/.test
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
-	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --no-run
+	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --package headrace-bench --no-run
 	@if [ -x $(RUST_TEST_SERVER) ]; then export HEADRACE_TEST_SERVER=$(RUST_TEST_SERVER); fi; \
 	if cargo nextest --version > /dev/null 2>&1; then \
-	    cargo nextest run $(LOCKED) --package headrace-core --cargo-quiet --status-level fail --hide-progress-bar; \
+	    cargo nextest run $(LOCKED) --package headrace-core --package headrace-bench --cargo-quiet --status-level fail --hide-progress-bar; \
 	else \
-	    cargo test $(LOCKED) --quiet --package headrace-core --lib --tests; \
+	    cargo test $(LOCKED) --quiet --package headrace-core --package headrace-bench --lib --bins --tests; \
 	fi
 	@cargo test $(LOCKED) --quiet --package headrace-core --doc
 	@$(PY) -m pytest
 
-# BENCH="--benchmark-json FILE" keeps the figures; HEADRACE_BENCH_ROWS=20000 is over in seconds.
-bench: machine $(VENV)/.bench
+# A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
+# parts (BENCH="-k layouts") leave theirs in .bench; with RECORD=1 they too replace what they measured in docs/.
+WHOLE := $(if $(BENCH)$(HEADRACE_BENCH_ROWS)$(HEADRACE_BENCH_ROUNDS),,1)
+DOCUMENT := --figures docs/pictures/figures.json --document docs/benchmarks.md
+KEEP = $(if $(or $(RECORD),$(WHOLE)),$(DOCUMENT),--figures .bench/figures.json)
+DRAW = @PYTHONPATH=tests $(PY) -m benches.pictures $(word 2,$(KEEP)) $(dir $(word 2,$(KEEP)))
+
+bench: machine $(VENV)/.bench bench-programs
 	@tools/step.sh "Fetching Redis and Valkey servers for the benchmarks" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
-	@$(PY) -m pytest benches -q -p no:randomly --benchmark-enable --benchmark-only --benchmark-quiet --timeout 300 $(BENCH)
+	@$(PY) -m pytest benches -q -p no:randomly --benchmark-enable --benchmark-only --benchmark-quiet --timeout 600 $(KEEP) $(BENCH)
+	$(DRAW)
+
+# CASES="payload json" chooses. RECORD=1 keeps the figures in docs/. PROFILE=payload shows the functions, by their names.
+bench-instructions: KEEP := $(if $(RECORD),$(DOCUMENT),--figures .bench/figures.json)
+bench-instructions: machine $(VENV)/.bench bench-programs
+ifdef PROFILE
+	$(STEP) "Building headrace with the names of its functions" $(VENV)/bin/maturin build --release --strip false $(LOCKED) \
+	    --interpreter $(PYO3_PYTHON) --out .bench/profile
+	@$(VENV)/bin/pip install --quiet --no-deps --upgrade --target .bench/profile/site .bench/profile/headrace-*.whl
+	@PYTHONPATH=.bench/profile/site:tests $(PY) -m benches.instructions $(or $(CASES),$(PROFILE)) --profile $(PROFILE)
+else
+	@PYTHONPATH=tests $(PY) -m benches.instructions $(CASES) $(KEEP)
+	$(DRAW)
+endif
+
+# A server that counts and a proxy that delays.
+bench-programs: machine
+	$(STEP) "Building the programs of the benchmarks" cargo build $(LOCKED) --release --package headrace-bench
 
 lint: machine $(VENV)/.lint
 	@cargo fmt --all --check
@@ -70,7 +95,7 @@ docs: machine
 	@echo "The Rust documentation is in $${CARGO_TARGET_DIR:-target}/doc/headrace_core/index.html"
 
 clean:
-	rm -rf $(VENV) dist target .servers
+	rm -rf $(VENV) dist target .servers .bench
 
 # What the machine must have. It prints one message and stops everything if something is missing.
 machine:

@@ -1,28 +1,56 @@
-"""Servers for the benchmarks, and the tables at the end of the run."""
+"""Fixtures of the benchmarks; the tables and the figures at the end of the run."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
-from benches.tables import Round, tables
+from benches import document, figures
+from benches.driver import Record, TakeTurn, turn_taker
+from benches.machine import described
+from benches.progress import Progress
+from benches.tables import MEANINGFUL_ROWS, Bench, tables
+from benches.turns import ROWS, Turn
+from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.server import LocalServer
 from support import Program
 
-_rounds = pytest.StashKey[list[Round]]()
+_machine = pytest.StashKey[dict[str, str]]()
+_taken = pytest.StashKey[dict[str, tuple[Bench, list[Turn]]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--figures", type=Path, help="put the figures of the benchmarks that were run into this JSON file")
+    parser.addoption("--document", type=Path, help="put their tables into this document")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_rounds] = []
+    config.stash[_machine] = described()
+    config.stash[_taken] = {}
+    config.pluginmanager.register(Progress(config))
+    # It comes on top of the failure that kept a turn from being taken.
+    config.addinivalue_line("filterwarnings", "ignore:Benchmark fixture was not used at all")
 
 
 @pytest.fixture
-def rounds(pytestconfig: pytest.Config) -> list[Round]:
-    """What was measured so far; the tables are made of it."""
-    return pytestconfig.stash[_rounds]
+def record(pytestconfig: pytest.Config) -> Record:
+    """Keeps a turn for the tables, the pictures and the JSON."""
+
+    def record(bench: Bench, turn: Turn) -> None:
+        pytestconfig.stash[_taken].setdefault(bench.name, (bench, []))[1].append(turn)
+
+    return record
+
+
+@pytest.fixture
+def take_turn(benchmark: BenchmarkFixture, record: Record) -> TakeTurn:
+    """Takes a turn of a contender, in a process of its own; see `benches.driver.TakeTurn`."""
+    if benchmark.disabled:
+        pytest.skip("it only measures: `make bench` turns it on")
+    return turn_taker(benchmark, record)
 
 
 @pytest.fixture(scope="session")
@@ -40,9 +68,23 @@ def server_of() -> Iterator[Callable[[Program], LocalServer]]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if rounds := config.stash[_rounds]:
-        terminalreporter.section("entries into a Redis stream")
-        for line in tables(rounds):
+    taken = config.stash[_taken]
+    if not taken:
+        return
+    machine = config.stash[_machine]
+    for bench, turns in taken.values():
+        lines = list(tables(bench, turns))
+        terminalreporter.section(bench.title)
+        for line in lines:
             terminalreporter.write_line(line)
-        minutes = ", ".join(f"{load:.1f}" for load in os.getloadavg())
-        terminalreporter.write_line(f"\nLoad of this machine in the last 1, 5 and 15 minutes: {minutes}.")
+        if path := config.getoption("figures"):
+            figures.put(path, bench.name, figures.of_turns(machine, turns))
+    terminalreporter.section("machine")
+    terminalreporter.write_line(document.taken_on(machine))
+    if ROWS < MEANINGFUL_ROWS:
+        terminalreporter.write_line(
+            f"Turns of fewer than {MEANINGFUL_ROWS:,} rows show that it runs, not how fast it is."
+        )
+    if path := config.getoption("document"):
+        for bench, turns in taken.values():
+            document.fill(path, bench.name, [document.taken_on(machine), *tables(bench, turns)])

@@ -1,119 +1,146 @@
-"""The tables: medians of the rounds, and the ratios, which carry over to another machine better than the figures."""
+"""The tables: medians of the rounds, and the ratios, which carry over to another machine better than the figures.
+
+A `Bench` says what its tables look like; each file of benchmarks has one.
+"""
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import hiredis
-import redis
-from benches.contenders import BATCH, CONTENDERS, FLOOR, MAXLEN, PAYLOAD_BYTES, PRODUCE, PRODUCE_BATCH, REDIS_PY
+from benches.turns import Turn
 
-import headrace
-
-#: With fewer, a round is over before it is under way.
+#: With fewer rows, a turn is over before it is under way.
 MEANINGFUL_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Round:
-    """One contender's turn."""
+class Column:
+    """A figure as it is shown. `of` is None where a turn has no such figure."""
 
-    server: str
-    contender: str
-    number: int
-    rows: int
-    seconds: float
-    #: CPU seconds, user and system.
-    client_cpu: float
-    server_cpu: float
+    head: str
+    of: Callable[[Turn], float | None]
+    form: str = ",.2f"
 
+    @classmethod
+    def per_row(cls, head: str, figure: str, scale: float = 1.0, form: str = ",.2f") -> Column:
+        """A total of the turn for each row, times `scale`."""
 
-Figure = Callable[[Round], float]
+        def of(turn: Turn) -> float | None:
+            return turn.figures[figure] / turn.rows * scale if figure in turn.figures else None
 
+        return cls(head, of, form)
 
-def entries_per_second(turn: Round) -> float:
-    return turn.rows / turn.seconds
+    @classmethod
+    def figure(cls, head: str, figure: str, scale: float = 1.0, form: str = ",.2f") -> Column:
+        """A figure as it was measured, times `scale`."""
 
+        def of(turn: Turn) -> float | None:
+            return turn.figures[figure] * scale if figure in turn.figures else None
 
-def client_cpu_per_million(turn: Round) -> float:
-    return turn.client_cpu / turn.rows * 1e6
-
-
-def server_cpu_us_per_entry(turn: Round) -> float:
-    return turn.server_cpu / turn.rows * 1e6
+        return cls(head, of, form)
 
 
-def tables(rounds: list[Round]) -> Iterator[str]:
-    """Lines of Markdown: a table for each server, and the ratios below it."""
-    packages = f"headrace {headrace.__version__}, redis-py {redis.__version__}, hiredis {hiredis.__version__}"
-    system = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    yield f"{system}, {packages}."
-    yield (
-        f"XADD MAXLEN ~ {MAXLEN:,} with payload ({PAYLOAD_BYTES} bytes) and ts over TCP on this machine; "
-        f"record batches of {BATCH:,} rows."
-    )
-    yield f"{max(turn.number for turn in rounds)} rounds, taken in turns: median (lowest-highest)."
-    if max(turn.rows for turn in rounds) < MEANINGFUL_ROWS:
-        yield f"Fewer than {MEANINGFUL_ROWS:,} rows a round: this shows that it runs, not how fast it is."
-    for server in dict.fromkeys(turn.server for turn in rounds):
+RATE = Column("entries/s", lambda turn: turn.rows / turn.figures["seconds"], ",.0f")
+ROW_RATE = Column("rows/s", RATE.of, ",.0f")
+CLIENT_CPU = Column.per_row("client CPU, s per million", "client_cpu", 1e6)
+SERVER_CPU = Column.per_row("server CPU, µs per entry", "server_cpu", 1e6)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One file of benchmarks: its name in figures, the heading of its tables, and what they show.
+
+    A table for each group, below it the `ratios` of contenders (ours, other) in each of `compared`; with `flat`, one
+    table that has the group as its first column.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    ratios: Sequence[tuple[str, str]] = ()
+    compared: Sequence[Column] = (RATE, CLIENT_CPU)
+    flat: str = ""
+
+
+def tables(bench: Bench, turns: Sequence[Turn]) -> Iterator[str]:
+    """Lines of Markdown."""
+    rounds = max(turn.number for turn in turns)
+    yield f"{rounds} rounds, taken in turns: median (lowest-highest)." if rounds > 1 else "One round."
+    groups = {name: [turn for turn in turns if turn.group == name] for name in dict.fromkeys(t.group for t in turns)}
+    if bench.flat:
         yield ""
-        yield from table([turn for turn in rounds if turn.server == server])
+        lines = [line for name, members in groups.items() for line in body(bench, members, [name])]
+        yield from aligned([(bench.flat, "contender", *heads(bench)), *lines], left=2)
+        yield ""
+        for name, members in groups.items():
+            yield from (f"- {name}: {line}" for line in ratio_lines(bench, members))
+        return
+    for name, members in groups.items():
+        yield ""
+        yield from aligned([(name, *heads(bench)), *body(bench, members, [])])
+        yield ""
+        yield from (f"- {line}" for line in ratio_lines(bench, members))
 
 
-def table(rounds: list[Round]) -> Iterator[str]:
-    heads = (rounds[0].server, "entries/s", "client CPU, s per million", "server CPU, µs per entry", "rows a round")
-    turns_of = {contender: [turn for turn in rounds if turn.contender == contender.name] for contender in CONTENDERS}
-    yield from aligned(
-        [
-            heads,
-            *(
-                (
-                    contender.name,
-                    spread([entries_per_second(turn) for turn in turns], ",.0f"),
-                    spread([client_cpu_per_million(turn) for turn in turns], ".2f"),
-                    spread([server_cpu_us_per_entry(turn) for turn in turns], ".2f"),
-                    f"{turns[0].rows:,}",
-                )
-                for contender, turns in turns_of.items()
-                if turns
-            ),
+def heads(bench: Bench) -> list[str]:
+    return [*(column.head for column in bench.columns), "rows a turn"]
+
+
+def body(bench: Bench, turns: Sequence[Turn], first: list[str]) -> Iterator[tuple[str, ...]]:
+    for contender in in_order(turns):
+        of_it = [turn for turn in turns if turn.contender == contender]
+        cells = (spread(values(column, of_it), column.form) for column in bench.columns)
+        yield (*first, contender, *cells, f"{of_it[0].rows:,}")
+
+
+def in_order(turns: Sequence[Turn]) -> list[str]:
+    """The contenders as the first round had them."""
+    return list(dict.fromkeys(turn.contender for turn in sorted(turns, key=lambda turn: turn.number)))
+
+
+def values(column: Column, turns: Sequence[Turn]) -> list[float]:
+    return [value for turn in turns if (value := column.of(turn)) is not None]
+
+
+def ratio_lines(bench: Bench, turns: Sequence[Turn]) -> Iterator[str]:
+    for ours, other in bench.ratios:
+        parts = [
+            f"{column.head.partition(',')[0]} {spread(found, '.2f')}"
+            for column in bench.compared
+            if (found := ratios(turns, column, ours, other))
         ]
-    )
-    yield ""
-    for ours in (PRODUCE_BATCH, PRODUCE):
-        for other in (REDIS_PY, FLOOR):
-            rates = ratios(rounds, entries_per_second, ours.name, other.name)
-            cpu = ratios(rounds, client_cpu_per_million, ours.name, other.name)
-            if rates:
-                yield f"{ours.name} / {other.name}: entries/s {spread(rates, '.2f')}, client CPU {spread(cpu, '.2f')}"
+        if parts:
+            yield f"{ours} / {other}: {', '.join(parts)}"
 
 
-def ratios(rounds: list[Round], figure: Figure, ours: str, other: str) -> list[float]:
+def ratios(turns: Sequence[Turn], column: Column, ours: str, other: str) -> list[float]:
     """One for each round: what slowed down the machine for a while is in both of its figures."""
-    values = {(turn.contender, turn.number): figure(turn) for turn in rounds}
-    numbers = sorted({turn.number for turn in rounds})
+    found = {(turn.contender, turn.number): column.of(turn) for turn in turns}
+    pairs = [(found.get((ours, number)), found.get((other, number))) for number in sorted({t.number for t in turns})]
     # Of very few rows the clock of the CPU may see nothing.
-    pairs = [(values.get((ours, number)), values.get((other, number))) for number in numbers]
     return [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
 
 
-def spread(values: list[float], form: str) -> str:
+def spread(values: Sequence[float], form: str) -> str:
     """The median, and the lowest and the highest."""
     if not values:
         return "-"
+    if len(values) == 1:
+        return f"{values[0]:{form}}"
     return f"{median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
 
 
-def aligned(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """A table of Markdown that can be read as it is."""
+def aligned(lines: Sequence[tuple[str, ...]], left: int = 1) -> Iterator[str]:
+    """A table of Markdown that can be read as it is; the first `left` columns are words."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
-        first, *others = zip(line, widths, strict=True)
-        cells = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
-        yield f"| {' | '.join(cells)} |"
+        cells = list(zip(line, widths, strict=True))
+        texts = [text.ljust(width) for text, width in cells[:left]] + [text.rjust(w) for text, w in cells[left:]]
+        yield f"| {' | '.join(texts)} |"
         if number == 0:
-            yield f"|{'-' * (widths[0] + 2)}|{'|'.join('-' * (width + 1) + ':' for width in widths[1:])}|"
+            rules = ["-" * (width + 2) for width in widths[:left]] + [
+                "-" * (width + 1) + ":" for width in widths[left:]
+            ]
+            yield f"|{'|'.join(rules)}|"

@@ -1,0 +1,67 @@
+"""Reads what callgrind wrote: how many instructions, in which functions, and who asked for memory how often."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Functions of the C library that hand out memory, or more of it.
+ALLOCATORS = {"malloc", "calloc", "realloc", "reallocarray", "posix_memalign", "aligned_alloc", "memalign"}
+
+_NAME = re.compile(r"(c?)(fn|ob)=(\(\d+\))(?: (.*))?$")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one dump. Functions are named with the file that they were loaded from."""
+
+    instructions: int
+    by_function: Counter[str]
+    allocations_by_caller: Counter[str]
+
+    @property
+    def allocations(self) -> int:
+        return self.allocations_by_caller.total()
+
+
+def read(dump: Path) -> Counts:
+    """Read a dump; its format is in the Callgrind Format Specification of valgrind's manual.
+
+    Raises:
+        ValueError: It holds no counts, or what was read of it does not add up to its total.
+    """
+    names: dict[tuple[str, str], str] = {}
+    by_function: Counter[str] = Counter()
+    allocations: Counter[str] = Counter()
+    # Where the lines that follow belong; `cob=` holds for one call only.
+    file = function = callee = ""
+    of_call = False
+    total = 0
+    with dump.open(encoding="utf-8", errors="replace") as text:
+        for line in text:
+            if found := _NAME.match(line):
+                called, kind, number, name = found.groups()
+                name = names.setdefault((kind, number), name or "")
+                if kind == "ob":
+                    file = file if called else Path(name).name
+                elif called:
+                    callee = name
+                else:
+                    function = f"{name} [{file}]"
+            elif found := re.match(r"calls=(\d+)", line):
+                # A name may carry its version or its depth: `malloc'2`.
+                if re.split(r"['@]", callee)[0] in ALLOCATORS:
+                    allocations[function] += int(found[1])
+                of_call = True
+            elif found := re.match(r"(?:\d+|[+-]\d+|\*) (\d+)$", line):
+                # The line after `calls=` is what happened inside of the call.
+                if not of_call:
+                    by_function[function] += int(found[1])
+                of_call = False
+            elif found := re.match(r"totals: (\d+)$", line):
+                total = int(found[1])
+    if not total or by_function.total() != total:
+        raise ValueError(f"{dump}: {by_function.total():,} instructions in functions, {total:,} in all")
+    return Counts(total, by_function, allocations)

@@ -1,0 +1,29 @@
+"""The contenders: each sends the same rows to one stream in its own way, and is done when every reply is here.
+
+A file each. Only a worker imports them; this list is all that the driver knows.
+"""
+
+from __future__ import annotations
+
+from benches.turns import Contender
+
+_HERE = "benches.contenders"
+
+FLOOR = Contender("floor: prepared bytes", f"{_HERE}.floor:prepare")
+PRODUCE_BATCH = Contender("headrace produce_batch", f"{_HERE}.headrace_:produce_batch")
+TRIM_EVERY_100 = Contender(
+    "headrace produce_batch, trim_every=100",
+    f"{_HERE}.headrace_:produce_batch",
+    {"endpoint_options": {"trim_every": 100}},
+)
+PRODUCE = Contender("headrace produce, ordinals", f"{_HERE}.headrace_:produce")
+PRODUCE_IDS = Contender("headrace produce, int IDs", f"{_HERE}.headrace_:produce", {"message_ids": True})
+BY_HAND = Contender("hiredis and a socket by hand", f"{_HERE}.hiredis_by_hand:prepare")
+BY_HAND_AHEAD = Contender("hiredis by hand, a pipeline ahead", f"{_HERE}.hiredis_by_hand:prepare", {"ahead": True})
+REDIS_PY = Contender("redis-py with hiredis", f"{_HERE}.redis_py:with_hiredis", max_rows=100_000)
+REDIS_PY_PLAIN = Contender("redis-py without hiredis", f"{_HERE}.redis_py:without_hiredis", max_rows=100_000)
+GLIDE = Contender("valkey-glide-sync", f"{_HERE}.glide:prepare", max_rows=100_000)
+COREDIS = Contender("coredis", f"{_HERE}.coredis_:prepare", max_rows=50_000)
+
+OURS = (PRODUCE_BATCH, TRIM_EVERY_100, PRODUCE_IDS, PRODUCE)
+CONTENDERS = (FLOOR, *OURS, BY_HAND, BY_HAND_AHEAD, REDIS_PY, REDIS_PY_PLAIN, GLIDE, COREDIS)

@@ -1,0 +1,65 @@
+"""What several contenders share: the rows, and for those that use a socket themselves the socket."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import chain, repeat
+from random import Random
+
+from benches.turns import Target
+
+#: Commands of a pipeline, where the client has such a thing.
+PIPELINE = 1_000
+#: A server that is silent for so many seconds fails the turn.
+SILENCE = 30.0
+#: Shorter payloads have room for a number only.
+LIFELIKE_BYTES = 100
+RECEIVE_BYTES = 64 * 1024
+
+
+def payloads(target: Target) -> list[bytes]:
+    """`target.batch` JSON objects of `target.payload_bytes` bytes, all different, and as hard to compress as most."""
+    start, end = b'{"n": "%07d', b'"}'
+    if target.payload_bytes >= LIFELIKE_BYTES:
+        start = b'{"order_id": %08d, "status": "shipped", "currency": "EUR", "customer": "'
+    random = Random(target.payload_bytes)
+    missing = target.payload_bytes - len(start % 0) - len(end)
+    fillers = (random.randbytes(missing // 2 + 1).hex()[:missing].encode() for _ in range(target.batch))
+    return [start % number + filler + end for number, filler in enumerate(fillers)]
+
+
+def pipelines(target: Target) -> Iterator[list[bytes]]:
+    """The payloads of `target.rows` rows in pipelines; those of one batch again and again."""
+    rows = payloads(target)
+    parts = [rows[at : at + PIPELINE] for at in range(0, len(rows), PIPELINE)]
+    return chain.from_iterable(repeat(parts, target.rows // target.batch))
+
+
+def now() -> str:
+    """The value of `ts`. The clients that leave it to the caller ask once a pipeline: for a loop in Python a gift."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def packed(*arguments: str | bytes | int) -> bytes:
+    """A command as the server reads it, where packing is off the clock."""
+    parts = [argument if isinstance(argument, bytes) else str(argument).encode() for argument in arguments]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
+
+
+def connect(target: Target) -> socket.socket:
+    if target.unix_socket:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(SILENCE)
+        connection.connect(target.unix_socket)
+        return connection
+    connection = socket.create_connection((target.host, target.port), timeout=SILENCE)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def receive(connection: socket.socket) -> bytes:
+    if not (received := connection.recv(RECEIVE_BYTES)):
+        raise ConnectionError("the server closed the connection")
+    return received

@@ -1,0 +1,58 @@
+"""A server that only counts: the program `counting_server` of rust/headrace-bench."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benches.servers import bench_program
+from benches.turns import Target
+
+
+class CountingServer:
+    """Answers each XADD with a rising entry ID, and stores nothing. It is a `benches.servers.Watch` of itself."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [str(bench_program("counting_server"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.host, _, port = self._process.stdout.readline().strip().partition(":")
+        self.port = int(port)
+
+    def target(self, rows: int) -> Target:
+        return Target(rows, self.host, self.port)
+
+    def fresh(self) -> None:
+        """Count from 0."""
+        assert self._ask(b"FLUSHALL") == b"+OK\r\n"
+
+    def cpu(self) -> float:
+        """CPU seconds of all its threads, by the clock ticks of proc_pid_stat(5). Linux; elsewhere 0."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def entries_added(self, stream_key: str) -> int:
+        """How many XADD it counted, whatever their stream key."""
+        return int(self._ask(b"XLEN", stream_key.encode())[1:])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.communicate()  # it ends when its standard input is closed
+
+    def _ask(self, *command: bytes) -> bytes:
+        packed = b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in command)
+        with socket.create_connection((self.host, self.port), timeout=10) as connection:
+            connection.sendall(packed)
+            return connection.recv(256)

@@ -1,0 +1,62 @@
+"""A network with a round trip, on this machine: the program `delay_proxy` of rust/headrace-bench."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from types import TracebackType
+from typing import Self
+
+from benches.servers import bench_program
+
+from headrace.server import LocalServer
+
+#: PINGs that are sent to see what the round trip really is.
+PINGS = 20
+#: How much longer than asked for the quickest may take, in seconds: the server and two processes that wake up.
+TOLERANCE = 0.0005
+
+
+class DelayProxy:
+    """Between its port and a server each direction takes half of `round_trip` (seconds). It is checked by PINGs."""
+
+    def __init__(self, server: LocalServer, round_trip: float) -> None:
+        self.round_trip = round_trip
+        program = str(bench_program("delay_proxy"))
+        options = ["--target", f"{server.host}:{server.port}", "--round-trip-ms", str(round_trip * 1000)]
+        self._process = subprocess.Popen([program, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            assert self._process.stdout is not None
+            self.port = int(self._process.stdout.readline())
+            quickest = min(pings(self.port))
+            if not round_trip <= quickest < round_trip + TOLERANCE:
+                raise RuntimeError(f"the round trip is {quickest * 1000:.3f} ms instead of {round_trip * 1000:g} ms")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """It ends when its standard input is closed."""
+        self._process.communicate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def pings(port: int) -> list[float]:
+    """Seconds that each PING took."""
+    took = []
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(PINGS):
+            start = time.perf_counter()
+            connection.sendall(b"PING\r\n")
+            assert connection.recv(64) == b"+PONG\r\n"
+            took.append(time.perf_counter() - start)
+    return took

@@ -1,0 +1,122 @@
+"""How a turn is taken, and where its figures go.
+
+A benchmark is a test for each turn:
+
+    BENCH = Bench("throughput", "…", columns=(RATE, CLIENT_CPU, SERVER_CPU), ratios=((OURS.name, FLOOR.name),))
+
+    @pytest.mark.parametrize(("number", "program", "contender"), interleaved(programs(), CONTENDERS, label=…))
+    def test_throughput(number, program, contender, server_of, take_turn):
+        server = server_of(program)
+        with ServerWatch(server) as watch:
+            target = Target.at(server, contender.rows())
+            take_turn(BENCH, contender, target, group=title(program), number=number, watch=watch)
+
+`interleaved` makes the contenders take turns, so that a machine that slows down for a while slows down all of them.
+What does not fit into a worker process is measured by the test itself, which hands a `Turn` to the fixture `record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import pytest
+from benches.servers import Watch
+from benches.tables import Bench
+from benches.turns import ROUNDS, Contender, Target, Turn
+from benches.worker import Worker
+from pytest_benchmark.fixture import BenchmarkFixture
+
+G = TypeVar("G")
+
+
+class Record(Protocol):
+    """The fixture `record`: keeps a turn for the tables, the pictures and the JSON."""
+
+    def __call__(self, bench: Bench, turn: Turn) -> None: ...
+
+
+class TakeTurn(Protocol):
+    """The fixture `take_turn`: one turn of a contender, in a process of its own, measured and checked and recorded.
+
+    Args:
+        bench: Whose turn it is.
+        contender: Who takes it.
+        target: Where its rows go.
+        group: The table that it belongs to, such as the server's name; ratios are taken inside a group.
+        number: The round, from 1.
+        watch: The server, for its CPU and the check of what is stored.
+        entries: How many entries the stream must hold in the end. Default: one for each row.
+        warm_up: Whether the worker sends one batch into another stream before its turn, off the clock.
+        check: Called after the turn, off the clock, while what was sent is still there.
+
+    Figures: `seconds`, `client_cpu`, `rss`, `peak_rss`, with `watch` also `server_cpu`, and what the contender adds.
+    """
+
+    def __call__(
+        self,
+        bench: Bench,
+        contender: Contender,
+        target: Target,
+        *,
+        group: str,
+        number: int,
+        watch: Watch | None = None,
+        entries: int | None = None,
+        warm_up: bool = True,
+        check: Callable[[], None] | None = None,
+    ) -> Turn: ...
+
+
+def turn_taker(benchmark: BenchmarkFixture, record: Record) -> TakeTurn:
+    """What the fixture `take_turn` is."""
+
+    def take_turn(
+        bench: Bench,
+        contender: Contender,
+        target: Target,
+        *,
+        group: str,
+        number: int,
+        watch: Watch | None = None,
+        entries: int | None = None,
+        warm_up: bool = True,
+        check: Callable[[], None] | None = None,
+    ) -> Turn:
+        with Worker(contender, target, warm_up=warm_up) as worker:
+            if watch:
+                watch.fresh()
+            before = watch.cpu() if watch else 0.0
+            done = benchmark.pedantic(worker.go)  # type: ignore[no-untyped-call]
+            server_cpu = {"server_cpu": watch.cpu() - before} if watch else {}
+        assert done.rows == target.rows, f"{contender.name} saw {done.rows:,} of {target.rows:,} rows confirmed"
+        if watch:
+            stored, expected = watch.entries_added(target.stream_key), target.rows if entries is None else entries
+            assert stored == expected, f"{contender.name} left {stored:,} entries instead of {expected:,}"
+        if check:
+            check()
+        assert benchmark.stats is not None
+        figures = {"seconds": benchmark.stats.stats.total, **server_cpu, **done.figures}
+        turn = Turn(bench.name, group, contender.name, number, target.rows, figures)
+        record(bench, turn)
+        benchmark.group = f"{bench.name}: {group}"
+        benchmark.extra_info |= {"contender": contender.name, "round": number, "rows": target.rows, **figures}
+        return turn
+
+    return take_turn
+
+
+def interleaved(
+    groups: Sequence[G], contenders: Sequence[Contender], label: Callable[[G], str] = str, rounds: int = ROUNDS
+) -> list[Any]:
+    """The parameters (number, group, contender) of every turn, in the order in which they are taken."""
+    turns = []
+    for number in range(rounds):
+        # Another contender begins each round: none of them always finds the server as the same other one left it.
+        first = number % len(contenders)
+        for group in groups:
+            for contender in (*contenders[first:], *contenders[:first]):
+                # What the progress line shows.
+                text = f"round {number + 1} of {rounds}, {label(group)}, {contender.name}"
+                turns.append(pytest.param(number + 1, group, contender, id=text))
+    return turns

@@ -1,0 +1,164 @@
+"""What runs under callgrind: each case sends its rows a few batches at a time, with a mark between.
+
+The mark is a call of `getpriority` in the C library, which nothing else here calls: callgrind is told to write down
+what it counted, and to count anew, whenever it sees one. For each case there are three counts: making ready and the
+first batches, `SHORT` batches, `LONG` batches. The difference of the latter two is what the messages cost, with their
+share of a record batch and its flush.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from operator import is_
+from typing import Any
+
+from benches.contenders.common import payloads
+from benches.turns import Target
+
+from headrace import Dispatcher, Endpoint
+
+#: What the driver tells callgrind to look for.
+MARK = "getpriority"
+ROWS_OF_BATCH = 10_000
+FIRST, SHORT, LONG = 2, 1, 3
+
+#: Sends so many batches and waits for the replies.
+Send = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way to hand rows over. `loop` is the case that costs what its Python loop does, to be told beside it."""
+
+    title: str
+    prepare: Callable[[Dispatcher], Send]
+    endpoint_options: Mapping[str, Any] = field(default_factory=dict)
+    loop: str = ""
+
+
+def rows(size: int) -> list[bytes]:
+    return payloads(Target(ROWS_OF_BATCH, payload_bytes=size, batch=ROWS_OF_BATCH))
+
+
+def of_batches(make: Callable[[], Any], read_ids: bool = False, **options: Any) -> Callable[[Dispatcher], Send]:
+    def prepare(dispatcher: Dispatcher) -> Send:
+        import pyarrow as pa
+
+        batch = make()
+
+        def send(batches: int) -> None:
+            for _ in range(batches):
+                dispatcher.produce_batch(batch, **options)
+                report = dispatcher.flush().raise_for_failures()
+                if read_ids:
+                    pa.table(report.to_arrow())
+
+        return send
+
+    return prepare
+
+
+def of_payloads(size: int) -> Callable[[], Any]:
+    def make() -> Any:
+        import pyarrow as pa
+
+        return pa.record_batch({"payload": pa.array(rows(size), pa.binary())})
+
+    return make
+
+
+def six_columns() -> Any:
+    """Columns such as an order has: int64, double, string, bool, timestamp, decimal."""
+    import pyarrow as pa
+
+    numbers = range(ROWS_OF_BATCH)
+    first, step = datetime(2026, 4, 14, 12, tzinfo=UTC), timedelta(microseconds=1_234_567)
+    return pa.record_batch(
+        {
+            "order_id": pa.array([10_000_000 + 7 * n for n in numbers], pa.int64()),
+            "weight": pa.array([n * 0.37 + 0.01 for n in numbers], pa.float64()),
+            "customer": pa.array([f"customer{n:04d}" for n in numbers], pa.string()),
+            "express": pa.array([n % 3 == 0 for n in numbers], pa.bool_()),
+            "ordered_at": pa.array([first + n * step for n in numbers], pa.timestamp("us", "UTC")),
+            "total": pa.array([Decimal(n * 1_999 + 1).scaleb(-2) for n in numbers], pa.decimal128(18, 2)),
+        }
+    )
+
+
+SIX = ["order_id", "weight", "customer", "express", "ordered_at", "total"]
+
+
+def of_loop(with_ids: bool, sends: bool = True) -> Callable[[Dispatcher], Send]:
+    """A call for each message; without `sends`, the same loop around a built-in function that does nothing."""
+
+    def prepare(dispatcher: Dispatcher) -> Send:
+        messages = rows(120)
+        one: Callable[[bytes], object] = dispatcher.produce if sends else callable
+        two: Callable[[bytes, int], object] = dispatcher.produce if sends else is_
+
+        def send(batches: int) -> None:
+            for _ in range(batches):
+                if with_ids:
+                    for message_id, payload in enumerate(messages):
+                        two(payload, message_id)
+                else:
+                    for payload in messages:
+                        one(payload)
+                dispatcher.flush().raise_for_failures()
+
+        return send
+
+    return prepare
+
+
+CASES = {
+    "payload": Case("produce_batch, payload of 120 bytes", of_batches(of_payloads(120), payload="payload")),
+    "payload-ids": Case(
+        "the same, entry IDs read as Arrow", of_batches(of_payloads(120), read_ids=True, payload="payload")
+    ),
+    "payload-16": Case("payload of 16 bytes", of_batches(of_payloads(16), payload="payload")),
+    "payload-1024": Case("payload of 1 KiB", of_batches(of_payloads(1024), payload="payload")),
+    "trim-every-100": Case(
+        "payload of 120 bytes, trim_every=100", of_batches(of_payloads(120), payload="payload"), {"trim_every": 100}
+    ),
+    "ten-rows": Case(
+        "payload of 120 bytes, rows_per_entry=10", of_batches(of_payloads(120), payload="payload", rows_per_entry=10)
+    ),
+    "arrow-ipc": Case("the same as arrow_ipc=True", of_batches(of_payloads(120), arrow_ipc=True)),
+    "fields": Case("fields= of six typed columns", of_batches(six_columns, fields=SIX)),
+    "json": Case("json=True of the same six", of_batches(six_columns, json=True)),
+    "produce": Case("produce(payload), with the loop around it", of_loop(with_ids=False), loop="loop"),
+    "produce-ids": Case("produce(payload, int), with the loop around it", of_loop(with_ids=True), loop="loop-ids"),
+    "loop": Case("a loop that does nothing", of_loop(with_ids=False, sends=False)),
+    "loop-ids": Case("a loop that does nothing, with enumerate", of_loop(with_ids=True, sends=False)),
+}
+
+
+def mark() -> None:
+    os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def main(port: int, names: list[str]) -> None:
+    gc.disable()  # it would fall into one interval or the other
+    for number, name in enumerate(names, 1):
+        case = CASES[name]
+        print(f"under callgrind, {number} of {len(names)}: {case.title}", file=sys.stderr, flush=True)
+        endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=name, maxlen=1_000, **case.endpoint_options)
+        with Dispatcher(endpoint) as dispatcher:
+            send = case.prepare(dispatcher)
+            send(FIRST)
+            mark()
+            send(SHORT)
+            mark()
+            send(LONG)
+            mark()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

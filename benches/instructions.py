@@ -1,0 +1,147 @@
+"""Instructions and allocations a message, by callgrind: they hold still where seconds do not.
+
+    python -m benches.instructions                    every case, against the ceilings of instructions.toml
+    python -m benches.instructions payload json       only these
+    python -m benches.instructions --profile payload  and where they go
+
+Exit status 1: a case is above its ceiling, and no profile was asked for. What the kernel does is not counted. The
+messages go to a server that only counts: under callgrind a client is some fifty times slower, and a real server's clock
+would make it see as many times more milliseconds; the counting server's goes by entries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benches import document, figures
+from benches.callgrind import Counts, read
+from benches.counting import CountingServer
+from benches.instruction_cases import CASES, LONG, MARK, ROWS_OF_BATCH, SHORT
+from benches.machine import described
+from benches.tables import aligned
+
+BUDGET = Path(__file__).with_name("instructions.toml")
+#: A ceiling that is so much above the figure guards little.
+SLACK = 1.10
+#: Cases that must not allocate for each message. A record batch and a buffer that grows have a few of their own.
+WITHOUT_ALLOCATIONS = {"payload", "payload-16", "payload-1024", "trim-every-100", "fields", "json"}
+ALLOCATIONS = 0.1
+#: Lines of a profile.
+PROFILE_LINES = 40
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one message."""
+
+    instructions: float
+    allocations: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Instructions a message, by callgrind.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of these: {', '.join(CASES)}; default: all")
+    parser.add_argument("--profile", metavar="CASE", choices=CASES, help="show in which functions")
+    parser.add_argument("--figures", type=Path, help="put the figures into this JSON file")
+    parser.add_argument("--document", type=Path, help="put the table into this document")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    if not shutil.which("valgrind"):
+        parser.error("valgrind is not installed: it counts the instructions")
+
+    names = list(dict.fromkeys([*(arguments.cases or CASES), *([arguments.profile] if arguments.profile else [])]))
+    # The loops by themselves, for the cases that have them in their figures.
+    names += [loop for name in names if (loop := CASES[name].loop) and loop not in names]
+    with tempfile.TemporaryDirectory() as folder:
+        dumps = run(Path(folder), names)
+        counts = {name: (read(short), read(long)) for name, (short, long) in dumps.items()}
+    costs = {name: cost(short, long) for name, (short, long) in counts.items()}
+    if arguments.profile:
+        print(*profile(counts[arguments.profile][1]), sep="\n", end="\n\n")
+    budget = tomllib.loads(BUDGET.read_text())["instructions"]
+    heads = ("instructions a message", "counted", "loop alone", "ceiling", "allocations")
+    table = list(aligned([heads, *lines(costs, budget)]))
+    print(*table, sep="\n")
+    machine = described()
+    if arguments.figures:
+        values = {name: round(found.instructions, 1) for name, found in costs.items()}
+        part = {"machine": machine, "instructions": values, "ceilings": budget}
+        figures.put(arguments.figures, "instructions", part)
+    if arguments.document:
+        document.fill(arguments.document, "instructions", [document.taken_on(machine), "", *table])
+    failures = [*above(costs, budget)]
+    for line in [*failures, *slack(costs, budget)]:
+        print(line)
+    return 1 if failures and not arguments.profile else 0
+
+
+def run(folder: Path, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
+    """Run the cases; for each the dumps of its short and of its long interval."""
+    log = folder / "valgrind.log"
+    with CountingServer() as server:
+        command = [
+            *("valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/dump", f"--dump-before={MARK}"),
+            f"--log-file={log}",
+            *(sys.executable, "-m", "benches.instruction_cases", str(server.port), *names),
+        ]
+        # The hashes of str decide in which order a dict is searched; idle threads of numpy are counted too.
+        fixed = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+        finished = subprocess.run(command, env=os.environ | fixed, check=False)
+    if finished.returncode:
+        raise SystemExit(f"it failed under callgrind:\n{log.read_text()}")
+    # The numbers of the dumps begin with 1; what came after the last mark is in `dump` itself.
+    numbered = [folder / f"dump.{number}" for number in range(1, 3 * len(names) + 1)]
+    if not numbered[-1].exists():
+        raise SystemExit(f"callgrind did not notice the calls of {MARK}:\n{log.read_text()}")
+    return {name: (numbered[3 * at + 1], numbered[3 * at + 2]) for at, name in enumerate(names)}
+
+
+def cost(short: Counts, long: Counts) -> Cost:
+    messages = (LONG - SHORT) * ROWS_OF_BATCH
+    return Cost((long.instructions - short.instructions) / messages, (long.allocations - short.allocations) / messages)
+
+
+def lines(costs: dict[str, Cost], budget: dict[str, int]) -> Iterator[tuple[str, ...]]:
+    for name, found in costs.items():
+        case = CASES[name]
+        loop = f"{costs[case.loop].instructions:,.0f}" if case.loop else ""
+        ceiling = f"{budget[name]:,}" if name in budget else ""
+        yield (f"{name}: {case.title}", f"{found.instructions:,.0f}", loop, ceiling, f"{found.allocations:.3f}")
+
+
+def above(costs: dict[str, Cost], budget: dict[str, int]) -> Iterator[str]:
+    """What is too much: instructions over a ceiling, or an allocation for each message of a record batch."""
+    for name, found in costs.items():
+        if name in budget and found.instructions > budget[name]:
+            yield f"TOO MANY: {name}: {found.instructions:,.0f} instructions a message; the ceiling is {budget[name]:,}"
+        if name in WITHOUT_ALLOCATIONS and found.allocations >= ALLOCATIONS:
+            yield f"TOO MANY: {name} allocates {found.allocations:.3f} times a message, which should be 0"
+
+
+def slack(costs: dict[str, Cost], budget: dict[str, int]) -> Iterator[str]:
+    for name, found in costs.items():
+        if name in budget and found.instructions * SLACK < budget[name]:
+            yield f"{name}: {BUDGET.name} could be lower than {budget[name]:,}: {found.instructions:,.0f} were counted"
+
+
+def profile(counts: Counts) -> Iterator[str]:
+    """The functions that a long interval is spent in, and those that ask for memory in it, for each message."""
+    messages = LONG * ROWS_OF_BATCH
+    for title_, counter in (("instructions", counts.by_function), ("allocations", counts.allocations_by_caller)):
+        yield f"{title_} a message, by function, in an interval of {messages:,}:"
+        for function, number in counter.most_common(PROFILE_LINES):
+            yield f"{number / messages:10.3f}  {function}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Record batches that are made as they are sent, and nothing that is kept of them: what is held, headrace holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from benches.contenders.common import payloads
+from benches.contenders.headrace_ import endpoint
+from benches.turns import Run, Target
+
+from headrace import Dispatcher
+
+#: The server is to be busy with entries, not with trimming.
+OPTIONS = {"trim_every": 100}
+SCHEMA = pa.schema({"id": pa.int64(), "payload": pa.binary()})
+
+
+def batches(target: Target) -> Iterator[pa.RecordBatch]:
+    """All rows."""
+    rows = payloads(target)
+    for first in range(0, target.rows, target.batch):
+        yield pa.record_batch(
+            [pa.array(range(first, first + target.batch)), pa.array(rows, pa.binary())], schema=SCHEMA
+        )
+
+
+def produce_batch(target: Target) -> Run:
+    """A record batch with message IDs, then `poll()`."""
+
+    def run() -> int:
+        delivered = 0
+        with Dispatcher(endpoint(target, OPTIONS)) as dispatcher:
+            for batch in batches(target):
+                dispatcher.produce_batch(batch, message_id="id")
+                delivered += dispatcher.poll().delivered
+            return delivered + dispatcher.flush().raise_for_failures().delivered
+
+    return run
+
+
+def reader(target: Target) -> Run:
+    """One call that reads all rows, and one report: it names them by their ordinals, since given IDs would be kept."""
+
+    def run() -> int:
+        with Dispatcher(endpoint(target, OPTIONS)) as dispatcher:
+            dispatcher.produce_batch(pa.RecordBatchReader.from_batches(SCHEMA, batches(target)))
+            return dispatcher.flush().raise_for_failures().delivered
+
+    return run

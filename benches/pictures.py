@@ -1,0 +1,205 @@
+"""The pictures of docs/benchmarks.md, drawn from the figures.
+
+    python -m benches.pictures docs/pictures/figures.json docs/pictures
+
+A picture whose benchmark is not in the file stays as it is. The same figures give the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib as mpl
+from benches import figures
+from benches.instruction_cases import CASES
+from benches.tables import CLIENT_CPU, RATE, Column, in_order, values
+from benches.turns import Turn
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+mpl.use("svg")
+mpl.rcParams |= {
+    "svg.hashsalt": "headrace",  # else the names inside the file are drawn by lot
+    "svg.fonttype": "none",  # text stays text
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.axisbelow": True,
+    "figure.facecolor": "white",  # on a dark page too
+    "legend.frameon": False,
+}
+
+OURS, FLOOR, OTHERS, CEILING = "#1f6fb4", "#4a4a4a", "#d08a3c", "#b02a2a"
+#: Every picture is so wide, in inches.
+WIDTH = 9.0
+
+
+def main(source: str, folder: str) -> None:
+    whole = figures.load(Path(source))
+    for name, bench, draw in PICTURES:
+        if bench in whole:
+            path = Path(folder) / f"{name}.svg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draw(whole).savefig(path, bbox_inches="tight", metadata={"Date": None, "Creator": None})
+            print(path)
+
+
+def throughput(whole: dict[str, Any]) -> Figure:
+    """Entries per second: a panel for each server, and the floor as a line."""
+    turns = figures.turns_of(whole, "throughput")
+    groups = list(dict.fromkeys(turn.group for turn in turns))
+    figure = Figure(figsize=(WIDTH, 0.3 * len(in_order(turns)) + 1.2), layout="constrained")
+    panels = figure.subplots(1, len(groups), sharey=True, sharex=True, squeeze=False)[0]
+    for axes, group in zip(panels, groups, strict=True):
+        of_group = [turn for turn in turns if turn.group == group]
+        floor = bars(axes, of_group, RATE, thousands)
+        if floor is not None:
+            axes.axvline(floor, color=FLOOR, linewidth=1, linestyle="--")
+        axes.set_title(group)
+        axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+    figure.supxlabel("entries per second: median, and from the lowest to the highest; dashed: the floor", fontsize=10)
+    return figure
+
+
+def client_cpu(whole: dict[str, Any]) -> Figure:
+    """CPU of the client for a million entries, on a scale where each step is ten times the one before."""
+    turns = figures.turns_of(whole, "throughput")
+    group = turns[0].group
+    of_group = [turn for turn in turns if turn.group == group]
+    figure = Figure(figsize=(WIDTH, 0.3 * len(in_order(of_group)) + 1.0), layout="constrained")
+    axes = figure.subplots()
+    axes.set_xscale("log")
+    axes.set_xlim(left=0.05)
+    bars(axes, of_group, CLIENT_CPU, lambda value: f"{value:.2f} s" if value < 1 else f"{value:.1f} s")
+    axes.set_title(f"into {group}")
+    axes.set_xlabel("CPU seconds of the client for a million entries (logarithmic)")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} s")
+    return figure
+
+
+def round_trips(whole: dict[str, Any]) -> Figure:
+    """Entries per second over a line with a round trip: a line for each window."""
+    turns = figures.turns_of(whole, "round_trips")
+    trips = sorted({round_trip_of(turn) for turn in turns})
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    axes = figure.subplots()
+    shades = mpl.colormaps["YlOrBr"]
+    others = [name for name in in_order(turns) if not is_floor(name) and "default" not in name]
+    for contender in in_order(turns):
+        of_it = [turn for turn in turns if turn.contender == contender]
+        medians = [median(values(RATE, [turn for turn in of_it if round_trip_of(turn) == trip])) for trip in trips]
+        style: dict[str, Any] = {"color": OURS, "linewidth": 2.5, "zorder": 3}
+        if is_floor(contender):
+            style = {"color": FLOOR, "linestyle": "--"}
+        elif contender in others:
+            style = {"color": shades(0.35 + 0.5 * others.index(contender) / len(others)), "linewidth": 1.2}
+        axes.plot(range(len(trips)), medians, marker="o", markersize=4, label=contender, **style)
+    axes.set_xticks(range(len(trips)), [f"{trip:g} ms" for trip in trips])
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: thousands(value))
+    axes.grid(axis="y", color="#dddddd")
+    axes.set_xlabel("round trip")
+    axes.set_ylabel("entries per second")
+    axes.set_title(f"into {turns[0].group.partition(',')[0]}")
+    figure.legend(loc="outside right upper", fontsize=9)
+    return figure
+
+
+def layouts(whole: dict[str, Any]) -> Figure:
+    """Rows per second by what an entry holds."""
+    turns = figures.turns_of(whole, "layouts")
+    group = turns[0].group
+    of_group = [turn for turn in turns if turn.group == group]
+    figure = Figure(figsize=(WIDTH, 0.3 * len(in_order(of_group)) + 1.0), layout="constrained")
+    axes = figure.subplots()
+    bars(axes, of_group, RATE, thousands)
+    axes.set_title(f"into {group}")
+    axes.set_xlabel("rows per second")
+    axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+    return figure
+
+
+def instructions(whole: dict[str, Any]) -> Figure:
+    """Instructions for a message, with the ceilings that CI holds."""
+    counted: dict[str, float] = whole["instructions"]["instructions"]
+    ceilings: dict[str, float] = whole["instructions"]["ceilings"]
+    names = [name for name in counted if name in ceilings]
+    figure = Figure(figsize=(WIDTH, 0.3 * len(names) + 1.0), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(names))
+    axes.barh(places, [counted[name] for name in names], color=OURS, height=0.7)
+    for place, name in enumerate(names):
+        label(axes, f"{counted[name]:,.0f}", max(counted[name], ceilings[name]), place)
+        if loop := counted.get(CASES[name].loop):
+            axes.barh(place, loop, color="#a9c8e4", height=0.7)
+    axes.plot([ceilings[name] for name in names], places, "|", color=CEILING, markersize=16, markeredgewidth=2)
+    axes.set_yticks(places, [CASES[name].title for name in names])
+    axes.invert_yaxis()
+    axes.set_xlabel("instructions for a message; red: the ceiling; light: the loop in Python by itself")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    return figure
+
+
+def bars(axes: Axes, turns: Sequence[Turn], column: Column, text: Callable[[float], str]) -> float | None:
+    """A bar for each contender from the top down, with its spread; returns the median of the floor."""
+    floor = None
+    names = in_order(turns)
+    longest = 0.0
+    for place, name in enumerate(names):
+        found = values(column, [turn for turn in turns if turn.contender == name])
+        middle, low, high = median(found), min(found), max(found)
+        color = FLOOR if is_floor(name) else OURS if name.startswith("headrace") else OTHERS
+        axes.barh(place, middle, color=color, height=0.7)
+        axes.plot([low, high], [place, place], color="black", linewidth=1)
+        label(axes, text(middle), high, place)
+        floor = middle if is_floor(name) else floor
+        longest = max(longest, high)
+    axes.set_yticks(range(len(names)), names)
+    if not axes.yaxis_inverted():
+        axes.invert_yaxis()
+    axes.set_xlim(right=longest * (2 if axes.get_xscale() == "log" else 1.25))
+    return floor
+
+
+def label(axes: Axes, text: str, end: float, place: int) -> None:
+    """Behind a bar, and before the line of the floor."""
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    axes.annotate(text, (end, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9, bbox=box)
+
+
+def is_floor(contender: str) -> bool:
+    return contender.startswith("floor")
+
+
+def round_trip_of(turn: Turn) -> float:
+    found = re.search(r"round trip ([\d.]+) ms", turn.group)
+    assert found
+    return float(found[1])
+
+
+def thousands(value: float) -> str:
+    """`0`, `548k`, `1.2M`."""
+    if value < 1:
+        return "0"
+    return f"{value / 1e6:.3g}M" if value >= 999_500 else f"{value / 1e3:.0f}k"
+
+
+#: The name of the file, the benchmark that it needs, and what draws it.
+PICTURES: Sequence[tuple[str, str, Callable[[dict[str, Any]], Figure]]] = (
+    ("throughput", "throughput", throughput),
+    ("client_cpu", "throughput", client_cpu),
+    ("round_trips", "round_trips", round_trips),
+    ("layouts", "layouts", layouts),
+    ("instructions", "instructions", instructions),
+)
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

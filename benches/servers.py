@@ -1,0 +1,90 @@
+"""What a benchmark asks of the server: a clean start, its CPU, and how much it was really given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import pytest
+import redis
+
+from headrace.server import LocalServer
+from support import Program, find_programs
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Watch(Protocol):
+    """Looks at the server around a turn."""
+
+    def fresh(self) -> None:
+        """Make it as it was at its start; called before the turn."""
+
+    def cpu(self) -> float:
+        """CPU seconds that it has used, user and system."""
+
+    def entries_added(self, stream_key: str) -> int:
+        """How many entries a stream was given, by the server's own count."""
+
+
+class ServerWatch:
+    """`Watch` for a Redis or Valkey server of this machine."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self._client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2)
+
+    def fresh(self) -> None:
+        # A fresh stream; and nothing of the old one is left to be freed while the next one is measured.
+        self._client.flushall(asynchronous=False)
+        self._client.config_resetstat()
+
+    def cpu(self) -> float:
+        cpu: dict[str, Any] = self._client.info("cpu")
+        return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
+
+    def entries_added(self, stream_key: str) -> int:
+        stream: dict[str, Any] = self._client.xinfo_stream(stream_key)
+        if "entries-added" in stream:  # since Redis 7.0
+            return int(stream["entries-added"])
+        xadd: dict[str, Any] = self._client.info("commandstats")["cmdstat_xadd"]
+        return int(xadd["calls"] - xadd["rejected_calls"] - xadd["failed_calls"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+
+def programs() -> list[Program]:
+    """The newest Redis, Redis 7.0 and the newest Valkey, of those that are here."""
+    found = find_programs()
+    if not found:
+        raise pytest.UsageError("no server was found: tests/get_servers.sh .servers fetches some")
+    of_redis = [program for program in found if program.is_redis]
+    of_valkey = [program for program in found if not program.is_redis]
+    widespread = [program for program in of_redis if program.label == "redis-7.0"]
+    return list(dict.fromkeys([*of_redis[-1:], *widespread, *of_valkey[-1:]]))
+
+
+def newest_program() -> Program:
+    """The one for benchmarks that need one server only: the newest Redis, else what there is."""
+    return programs()[0]
+
+
+def title(program: Program) -> str:
+    """What tables call it: `Redis 8.6.3`."""
+    return f"{program.name.capitalize()} {program.version}"
+
+
+def bench_program(name: str) -> Path:
+    """A program of rust/headrace-bench, which `make bench` has built."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+    path = target / "release" / name
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: `make bench-programs` builds it")
+    return path

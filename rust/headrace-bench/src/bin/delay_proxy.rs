@@ -1,0 +1,240 @@
+//! A network with a round trip: forwards TCP connections, and delays each direction by half the round trip.
+//!
+//! `delay_proxy --target 127.0.0.1:6379 --round-trip-ms 1.0` prints the port of 127.0.0.1 that it listens on, and ends
+//! when its stdin is closed.
+//!
+//! Only time is added: neither the bandwidth nor the bytes under way are limited, as on a long fat network. Each direction
+//! of a connection has a thread that reads and stamps what it read, and one that writes it when its time has come.
+
+use std::env;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A longer read would only be copied, not handed on sooner.
+const READ_BYTES: usize = 256 * 1024;
+
+/// How long before a chunk is due the writer stops sleeping: a sleeper wakes up some 10 to 60 µs late.
+const WAKE_UP: Duration = Duration::from_micros(60);
+
+/// Chunks that are due so soon go out together. Whoever waits for one anew for each of them keeps a core busy.
+const TOGETHER: Duration = Duration::from_micros(10);
+
+/// What was read at once, and when it is due. No bytes: the end of the stream.
+struct Chunk {
+    due: Instant,
+    bytes: Vec<u8>,
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+struct Options {
+    target: String,
+    /// Of one direction.
+    delay: Duration,
+}
+
+fn main() -> ExitCode {
+    let result = options(env::args().skip(1)).and_then(|options| {
+        precise_sleep();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| format!("cannot listen: {error}"))?;
+        let port = listener.local_addr().map_err(|error| format!("cannot listen: {error}"))?.port();
+        thread::spawn(move || serve(&listener, &options));
+        let mut stdout = io::stdout();
+        writeln!(stdout, "{port}").and_then(|()| stdout.flush()).map_err(|error| format!("cannot print: {error}"))?;
+        io::copy(&mut io::stdin(), &mut io::sink()).map_err(|error| format!("cannot read stdin: {error}"))
+    });
+    match result {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(message) => {
+            let _ = writeln!(io::stderr(), "delay_proxy: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let (mut target, mut round_trip) = (None, None);
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
+        match name.as_str() {
+            "--target" => target = Some(value),
+            "--round-trip-ms" => round_trip = Some(milliseconds(&value)?),
+            _ => return Err(format!("unknown option (there are --target and --round-trip-ms): {name}")),
+        }
+    }
+    let target = target.ok_or("--target HOST:PORT is missing")?;
+    let round_trip = round_trip.ok_or("--round-trip-ms is missing")?;
+    Ok(Options { target, delay: round_trip / 2 })
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    f64::from_str(text)
+        .ok()
+        .and_then(|number| Duration::try_from_secs_f64(number / 1e3).ok())
+        .ok_or_else(|| format!("--round-trip-ms must be a number of at least 0: {text}"))
+}
+
+/// Asks Linux to wake this process's threads when they asked for it: by default it takes 50 µs more, to save wake-ups.
+/// Threads inherit it from the one that starts them. Elsewhere there is nothing to ask, and the writer waits awake.
+fn precise_sleep() {
+    let _ = fs::write("/proc/self/timerslack_ns", "1");
+}
+
+fn serve(listener: &TcpListener, options: &Options) {
+    for client in listener.incoming().flatten() {
+        // A target that cannot be reached shows as a connection that ends at once.
+        if let Err(error) = forward(client, options) {
+            let _ = writeln!(io::stderr(), "delay_proxy: cannot connect to {}: {error}", options.target);
+        }
+    }
+}
+
+/// Starts the four threads of a connection. They end by themselves when both sides have closed it.
+fn forward(client: TcpStream, options: &Options) -> io::Result<()> {
+    let server = TcpStream::connect(&options.target)?;
+    for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
+        to.set_nodelay(true)?;
+        let delay = options.delay;
+        let (sender, receiver) = channel();
+        thread::spawn(move || read(from, delay, &sender));
+        thread::spawn(move || write(to, &receiver));
+    }
+    Ok(())
+}
+
+/// Takes what comes at once and without bound, so that the sender is never held up here.
+fn read(mut from: TcpStream, delay: Duration, chunks: &Sender<Chunk>) {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        // A broken connection is told to the other side as an end.
+        let count = from.read(&mut buffer).unwrap_or(0);
+        let bytes = buffer.get(..count).unwrap_or_default().to_vec();
+        if chunks.send(Chunk { due: Instant::now() + delay, bytes }).is_err() || count == 0 {
+            return;
+        }
+    }
+}
+
+fn write(mut to: TcpStream, chunks: &Receiver<Chunk>) {
+    let mut buffer = Vec::with_capacity(READ_BYTES);
+    let mut next = chunks.recv().ok();
+    while let Some(first) = next.take() {
+        wait_until(first.due);
+        let mut ended = first.bytes.is_empty();
+        buffer.clear();
+        buffer.extend_from_slice(&first.bytes);
+        while !ended && buffer.len() < READ_BYTES {
+            match chunks.try_recv() {
+                Ok(chunk) if chunk.due <= Instant::now() + TOGETHER => {
+                    ended = chunk.bytes.is_empty();
+                    buffer.extend_from_slice(&chunk.bytes);
+                }
+                Ok(chunk) => {
+                    next = Some(chunk);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        if to.write_all(&buffer).is_err() {
+            // Nobody listens any more: the reader of the same direction learns it from its next chunk.
+            let _ = to.shutdown(Shutdown::Both);
+            return;
+        }
+        if ended {
+            let _ = to.shutdown(Shutdown::Write);
+            return;
+        }
+        next = next.or_else(|| chunks.recv().ok());
+    }
+}
+
+/// Sleeps most of the time and waits the rest of it awake, but lets others go first.
+fn wait_until(due: Instant) {
+    if let Some(time) = due.saturating_duration_since(Instant::now()).checked_sub(WAKE_UP) {
+        thread::sleep(time);
+    }
+    while Instant::now() < due {
+        thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The port of a proxy to a server that sends back what it gets.
+    fn proxy_to_echo(delay: Duration) -> u16 {
+        let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = echo.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            for peer in echo.incoming().flatten() {
+                peer.set_nodelay(true).unwrap();
+                let mut back = peer.try_clone().unwrap();
+                thread::spawn(move || {
+                    io::copy(&mut &peer, &mut back).unwrap();
+                    back.shutdown(Shutdown::Write).unwrap();
+                });
+            }
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || serve(&listener, &Options { target, delay }));
+        port
+    }
+
+    fn arguments(text: &str) -> Result<Options, String> {
+        options(text.split(' ').map(str::to_owned))
+    }
+
+    #[test]
+    fn a_round_trip_takes_twice_the_delay_and_little_more() {
+        precise_sleep();
+        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_millis(2)))).unwrap();
+        peer.set_nodelay(true).unwrap();
+        let trips: Vec<Duration> = (0..50)
+            .map(|_| {
+                let start = Instant::now();
+                peer.write_all(b"ping").unwrap();
+                peer.read_exact(&mut [0; 4]).unwrap();
+                start.elapsed()
+            })
+            .collect();
+        // The quickest: the others had to wait for a core too, on a machine that is at work.
+        let quickest = trips.iter().min().unwrap();
+        assert!(*quickest >= Duration::from_millis(4), "{quickest:?}");
+        assert!(*quickest < Duration::from_millis(5), "{quickest:?}");
+    }
+
+    #[test]
+    fn what_is_under_way_is_not_bounded() {
+        let delay = Duration::from_millis(300);
+        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(delay))).unwrap();
+        let sent: Vec<u8> = (0..64 << 20).map(|n: u32| (n % 251) as u8).collect();
+        let start = Instant::now();
+        peer.write_all(&sent).unwrap();
+        assert!(start.elapsed() < 2 * delay, "the sender was held up: {:?}", start.elapsed());
+        peer.shutdown(Shutdown::Write).unwrap();
+        let mut received = Vec::new();
+        peer.read_to_end(&mut received).unwrap();
+        assert!(start.elapsed() >= 2 * delay);
+        assert!(received == sent, "{} bytes came back", received.len());
+    }
+
+    #[test]
+    fn the_command_line() {
+        let options = Options { target: "127.0.0.1:6379".into(), delay: Duration::from_micros(125) };
+        assert_eq!(arguments("--target 127.0.0.1:6379 --round-trip-ms 0.25"), Ok(options));
+        for wrong in ["--target a:1", "--round-trip-ms 1", "--target a:1 --round-trip-ms -1", "--delay 1", "--target"] {
+            assert!(arguments(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Rising entry IDs as a server gives them, written as replies.
+
+/// The next reply to XADD: `$15\r\n1776168000123-0\r\n`.
+#[derive(Debug)]
+pub struct EntryIds {
+    millis: u64,
+    sequence: u64,
+    reply: Vec<u8>,
+}
+
+/// How many entries a millisecond has: those that a real server adds in one. The clock goes by entries and not by time, so
+/// that a client finds the same replies however fast it is.
+const ENTRIES_OF_MILLISECOND: u64 = 600;
+
+impl EntryIds {
+    /// The first one of a millisecond.
+    pub fn starting(millis: u64) -> Self {
+        let mut ids = Self { millis, sequence: 0, reply: Vec::new() };
+        ids.write();
+        ids
+    }
+
+    /// Appends the reply with the next ID.
+    #[inline]
+    pub fn append(&mut self, replies: &mut Vec<u8>) {
+        replies.extend_from_slice(&self.reply);
+        self.sequence += 1;
+        if self.sequence == ENTRIES_OF_MILLISECOND {
+            *self = Self::starting(self.millis + 1);
+            return;
+        }
+        // Counted up in its digits, from the right; a new digit makes the reply longer.
+        for digit in self.reply.iter_mut().rev().skip(2) {
+            match digit {
+                b'0'..=b'8' => {
+                    *digit += 1;
+                    return;
+                }
+                b'9' => *digit = b'0',
+                _ => break,
+            }
+        }
+        self.write();
+    }
+
+    fn write(&mut self) {
+        let id = format!("{}-{}", self.millis, self.sequence);
+        self.reply = format!("${}\r\n{id}\r\n", id.len()).into_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    #[test]
+    fn they_are_those_of_a_server_and_start_again_in_each_millisecond() {
+        let mut ids = EntryIds::starting(1_776_168_000_123);
+        let (mut replies, mut expected) = (Vec::new(), String::new());
+        for number in 0..2 * ENTRIES_OF_MILLISECOND + 7 {
+            ids.append(&mut replies);
+            let (millis, sequence) = (number / ENTRIES_OF_MILLISECOND, number % ENTRIES_OF_MILLISECOND);
+            let id = format!("{}-{sequence}", 1_776_168_000_123 + millis);
+            let _ = write!(expected, "${}\r\n{id}\r\n", id.len());
+        }
+        assert_eq!(String::from_utf8_lossy(&replies), expected);
+    }
+}
