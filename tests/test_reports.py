@@ -11,6 +11,7 @@ from typing import Any
 
 import polars
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from headrace import ConnectionFailed, DeliveryError, DeliveryReport, Dispatcher, Endpoint, Failure
@@ -389,3 +390,11 @@ def test_dispatch_after_the_server_came_back(any_server: LocalServer) -> None:
             dispatcher.dispatch(b"x")
         any_server.restart()
         assert dispatcher.dispatch(b"x")
+
+
+def test_failures_alone(dispatcher: Dispatcher) -> None:
+    report = some_of_each(dispatcher)
+    everything = pa.table(report.to_arrow())
+    failed = report.to_arrow(only_failed=True)
+    assert len(failed) == len(report.failed) > 0
+    assert pa.table(failed).equals(everything.filter(pc.is_valid(everything["code"])))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 from pyspark.errors import PythonException
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+import headrace
 from headrace import ConfigError, Endpoint
 from headrace.server import LocalServer
 from headrace.spark import xadd
@@ -113,6 +115,30 @@ def test_rows_that_cannot_be_written_fail_alone(spark: SparkSession, client: red
     assert all((row.entry_id is None) == (row.code is not None) == (row.message is not None) for row in rows)
     assert payloads(client) == [b"one"]
     assert payloads(client, "other") == [b"four"]
+
+
+def test_failures_alone(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+    frame = spark.range(0, 25_000, 1, 2).selectExpr("id", "if(id % 10000 = 7, NULL, string(id)) AS payload")
+    rows = write(frame, endpoint, message_id="id", only_failed=True)
+    assert [(row.message_id, row.code) for row in rows] == [(n, "NULL_PAYLOAD") for n in ("7", "10007", "20007")]
+    assert client.xlen("events") == 25_000 - 3
+
+
+def test_several_rows_in_an_entry(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+    rows = write(messages(spark, 25), endpoint, message_id="id", rows_per_entry=10)
+    assert [row.message_id for row in rows] == [str(n) for n in range(25)]
+    entries = {entry_id: headrace.unpack(fields) for entry_id, fields in stored(client).items()}
+    assert sorted(map(len, entries.values())) == [2, 3, 10, 10]
+    of_entries = {payload: entry_id for entry_id, payloads in entries.items() for payload in payloads}
+    assert {b"p%d" % n: row.entry_id for n, row in enumerate(rows)} == of_entries
+
+    client.delete("events")
+    rows = write(messages(spark, 25), endpoint, message_id="id", arrow_ipc=True, codec="zstd")
+    tables = [pa.table(headrace.unpack_arrow(fields)) for fields in stored(client).values()]
+    assert sorted(table.num_rows for table in tables) == [12, 13]
+    assert len({row.entry_id for row in rows}) == 2
+    ids = pa.concat_tables(tables)["id"].to_pylist()
+    assert sorted(ids) == list(range(25))
 
 
 def test_without_a_server_each_row_fails_and_the_job_does_not(spark: SparkSession, closed_port: int) -> None:

@@ -52,7 +52,7 @@ class Dispatcher(_headrace.Dispatcher):
     Args:
         endpoint: Where and how entries are stored.
         window_max_entries: Messages in flight at most. Default 8,192; 1 and up.
-        window_max_bytes: Bytes in flight at most. Default 2 MiB; 65,536 and up. The message that passes it is still
+        window_max_bytes: Bytes in flight at most. Default 4 MiB; 65,536 and up. The message that passes it is still
             sent: one is always in flight.
         classify: Which error replies are permanent. `"spec"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
             WRONGPASS and refused certificates. `"failover"`: the same without OOM and READONLY. `"strict"`: also
@@ -77,7 +77,7 @@ class Dispatcher(_headrace.Dispatcher):
         endpoint: Endpoint,
         *,
         window_max_entries: int = 8_192,
-        window_max_bytes: int = 2 * 1024 * 1024,
+        window_max_bytes: int = 4 * 1024 * 1024,
         classify: Literal["spec", "failover", "strict"] = "spec",
         error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None = None,
         payload_field: str = "payload",

@@ -49,8 +49,8 @@ class Xadd:
             row's ordinal in its partition.
         stream_key: Column with the row's own stream key; null means the endpoint's.
         entry_id: Column with the row's own entry ID (`"1713091234567-0"`, `"1713091234567-*"`); null means `*`.
-        rows_per_entry: Rows of one entry, with `payload` or `json`; default 1. With `arrow_ipc` 10,000. An entry holds rows
-            of one record batch, of which `spark.sql.execution.arrow.maxRecordsPerBatch` gives the size.
+        rows_per_entry: Rows of one entry, with `payload` or `json`; default 1, with `arrow_ipc` 10,000. An entry holds
+            rows of one record batch, of which `spark.sql.execution.arrow.maxRecordsPerBatch` gives the size.
         arrow_ipc: True: the payload of an entry is an Arrow IPC stream of many rows.
         codec: With `arrow_ipc`: None, `"lz4"` or `"zstd"`.
         only_failed: True: output rows for the rows that failed, and for no others. Default False.

@@ -50,6 +50,8 @@ pub(crate) struct Pipeline {
     ledger: Ledger,
     watched: Instant,
     scratch: Vec<u8>,
+    /// The fields of an entry of several rows, before it is known how many those are.
+    fields: Vec<u8>,
 }
 
 impl Pipeline {
@@ -63,6 +65,7 @@ impl Pipeline {
             link: Link::Closed,
             watched: Instant::now(),
             scratch: Vec::new(),
+            fields: Vec::new(),
         }
     }
 

@@ -31,7 +31,6 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReade
 }
 
 /// The keyword arguments of `produce_batch`.
-#[derive(Default)]
 pub(crate) struct LayoutArguments<'a, 'py> {
     pub(crate) payload: Option<String>,
     pub(crate) fields: Option<&'a Bound<'py, PyAny>>,
@@ -99,13 +98,11 @@ fn rows_per_entry(value: &Bound<'_, PyAny>) -> PyResult<usize> {
 }
 
 fn codec(value: &Bound<'_, PyAny>) -> PyResult<Codec> {
-    match value.extract::<&str>() {
-        Ok(name) => Codec::named(name).map_err(|error| to_py(&error)),
-        Err(_) => {
-            let got = value.repr().map_or_else(|_| type_name(value), |repr| repr.to_string());
-            Err(to_py(&Error::config("codec", format!("codec must be None, \"lz4\" or \"zstd\": got {got}"))))
-        }
+    if let Ok(name) = value.extract::<&str>() {
+        return Codec::named(name).map_err(|error| to_py(&error));
     }
+    let got = value.repr().map_or_else(|_| type_name(value), |repr| repr.to_string());
+    Err(to_py(&Error::config("codec", format!("codec must be None, \"lz4\" or \"zstd\": got {got}"))))
 }
 
 fn names(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {

@@ -17,7 +17,7 @@ const fn option(name: &'static str, takes: Takes, default: &'static str) -> Opti
 /// Every option of a dispatcher.
 pub const DISPATCHER_OPTIONS: [OptionSpec; 6] = [
     option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
-    option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "2097152"),
+    option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "4194304"),
     option("classify", Takes::Choice(&["spec", "failover", "strict"]), "spec"),
     option("error_overrides", Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""), "none"),
     option("payload_field", Takes::Text, "payload"),
@@ -45,7 +45,7 @@ impl Default for DispatcherOptions {
     fn default() -> Self {
         Self {
             window_max_entries: 8_192,
-            window_max_bytes: 2 * 1024 * 1024,
+            window_max_bytes: 4 * 1024 * 1024,
             classify: Classify::Spec,
             error_overrides: BTreeMap::new(),
             payload_field: "payload".to_owned(),

@@ -14,6 +14,8 @@ use crate::xadd::Template;
 
 /// Rows that are encoded without asking the watch: bad ones need no room in the window, and so no wait.
 const WATCH_ROWS: usize = 1024;
+/// What the buffer for an entry of several rows keeps: one large entry must not hold its memory for ever.
+const KEPT_FIELDS: usize = 256 * 1024;
 /// Payloads from this size on are not copied, but sent from where they are. Below it the copy costs less than what the
 /// kernel does for another slice.
 const LENT_FROM: usize = 8 * 1024;
@@ -101,23 +103,34 @@ impl Pipeline {
     }
 
     /// Encodes one entry of as many rows as there are names, or of fewer: it ends before a row that cannot be sent, so that
-    /// outcomes stay in the order of the rows.
+    /// outcomes stay in the order of the rows, and with the row that fills the window by itself.
     fn push_payloads_of_one(&mut self, rows: &Rows<'_>, names: &[Vec<u8>], range: Range<usize>) -> usize {
-        let fitting = range.clone().take(names.len()).take_while(|row| rows.field_count(*row).is_ok()).count();
-        if fitting == 0 {
-            self.push_other_row(rows, range.start);
-            return range.start + 1;
-        }
+        let max_bytes = usize::try_from(self.limits.max_bytes).unwrap_or(usize::MAX);
         let mut scratch = std::mem::take(&mut self.scratch);
-        self.push(fitting as u32, Owner::Report, |template, out| {
-            template.write_start(out, fitting, None, None);
-            for (row, name) in range.clone().zip(&names[..fitting]) {
-                rows.write_payload(row, name, out, &mut scratch);
+        let mut fields = std::mem::take(&mut self.fields);
+        let mut count = 0;
+        for (row, name) in range.clone().zip(names) {
+            if fields.len() >= max_bytes || rows.field_count(row).is_err() {
+                break;
             }
-            template.write_end(out);
-        });
+            rows.write_payload(row, name, &mut fields, &mut scratch);
+            count += 1;
+        }
         self.scratch = scratch;
-        range.start + fitting
+        if count == 0 {
+            self.push_other_row(rows, range.start);
+            count = 1;
+        } else {
+            self.push(count as u32, Owner::Report, |template, out| {
+                template.write_start(out, count, None, None);
+                out.extend_from_slice(&fields);
+                template.write_end(out);
+            });
+        }
+        fields.clear();
+        fields.shrink_to(KEPT_FIELDS);
+        self.fields = fields;
+        range.start + count
     }
 
     /// Encodes all rows of the range as one entry.
