@@ -44,9 +44,18 @@ def count_only(frame: Any, _rows: Rows, _target: Target) -> int:
 
 def headrace_xadd(frame: Any, rows: Rows, target: Target) -> int:
     """`headrace.spark.xadd`: for each row a row with its outcome; those that failed are collected."""
-    endpoint = Endpoint(host=target.host, port=target.port, stream_key=target.stream_key, maxlen=target.maxlen)
-    outcomes = frame.mapInArrow(xadd(endpoint, **rows.layout), xadd.schema)
+    outcomes = frame.mapInArrow(xadd(endpoint(target), **rows.layout), xadd.schema)
     return target.rows - len(outcomes.where("code IS NOT NULL").collect())
+
+
+def headrace_xadd_only_failed(frame: Any, rows: Rows, target: Target) -> int:
+    """The same with `only_failed=True`: rows for those that failed, and no others."""
+    outcomes = frame.mapInArrow(xadd(endpoint(target), only_failed=True, **rows.layout), xadd.schema)
+    return target.rows - len(outcomes.collect())
+
+
+def endpoint(target: Target) -> Endpoint:
+    return Endpoint(host=target.host, port=target.port, stream_key=target.stream_key, maxlen=target.maxlen)
 
 
 def redis_py(frame: Any, rows: Rows, target: Target) -> int:

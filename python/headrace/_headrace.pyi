@@ -88,7 +88,7 @@ class Dispatcher:
             stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
             entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
                 `*`. Anything else fails: `BAD_ENTRY_ID`.
-            rows_per_entry: With `payload` or `json`: up to so many rows become the fields `payload:0`, `payload:1`, ... of
+            rows_per_entry: With `payload` or `json`: up to so many rows become fields `payload:0`, `payload:1`, ... of
                 one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Excludes `fields`, `stream_key`
                 and `entry_id`. An entry holds rows of one record batch, and ends with the one that fills
                 `window_max_bytes`.

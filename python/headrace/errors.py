@@ -43,11 +43,17 @@ class ConfigError(HeadraceError, ValueError):
 
 
 class SchemaError(HeadraceError, TypeError):
-    """Arrow data lacks a column that was asked for, or has it with a type that cannot be written."""
+    """Arrow data lacks a column that was asked for, or has it with a type that cannot be written.
+
+    Also what `unpack` gets where a client's fields should be.
+    """
 
 
 class MessageError(HeadraceError, ValueError):
-    """A payload or message ID cannot be taken: its type or its range is wrong."""
+    """A payload or message ID cannot be taken: its type or its range is wrong.
+
+    Also an entry of which `unpack` can make no rows.
+    """
 
 
 class ReaderError(HeadraceError, RuntimeError):

@@ -155,7 +155,9 @@ mod tests {
     ];
 
     fn zone(name: &str) -> Option<Zone> {
-        Some(Zone::parse(name).unwrap())
+        let zone = Zone::parse(name);
+        assert!(zone.is_some(), "{name}");
+        zone
     }
 
     /// The texts of a column.
