@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -336,3 +337,26 @@ def test_maxlen_counts_entries(any_server: LocalServer, connect: Connect) -> Non
         dispatcher.produce_batch(bodies([str(row) for row in range(100)]), rows_per_entry=10)
         assert dispatcher.flush().delivered == 100
     assert [len(rows) for rows in unpacked(connect(any_server))] == [10, 10]
+
+
+# --- the caller's memory
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_memory_that_changes_afterwards(any_server: LocalServer, connect: Connect, is_connected: bool) -> None:
+    """Arrow often looks at memory that is the caller's to change: from the end of the call on it is."""
+    column, body = np.full(20_000, 1), bytearray(b"a" * 100_000)
+    large = pa.Array.from_buffers(
+        pa.binary(), 1, [None, pa.py_buffer(np.array([0, 100_000], "i4")), pa.py_buffer(body)]
+    )
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        if is_connected:
+            dispatcher.dispatch(b"the connection is there")
+        dispatcher.produce_batch(pa.record_batch({"n": ones}), arrow_ipc=True, rows_per_entry=20_000)
+        dispatcher.produce_batch(pa.record_batch({"payload": large}))
+        column[:] = array("q", [2] * 20_000)
+        body[:] = b"b" * 100_000
+        dispatcher.flush().raise_for_failures()
+    *_, numbers, text = (fields for _, fields in entries(connect(any_server)))
+    assert set(pa.table(headrace.unpack_arrow(numbers))["n"].to_pylist()) == {1}
+    assert set(text[b"payload"]) == set(b"a")

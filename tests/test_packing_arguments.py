@@ -43,6 +43,15 @@ def test_what_cannot_be_combined(any_server: LocalServer, layout: dict[str, Any]
         assert seen.commands("XADD") == []
 
 
+@pytest.mark.parametrize("name", ["payload:0", "payload:7", "payload:99999999"])
+def test_a_time_that_has_the_name_of_a_payload(any_server: LocalServer, name: str) -> None:
+    with Dispatcher(endpoint_to(any_server), ts_field=name) as dispatcher:
+        with pytest.raises(SchemaError, match=f'rows_per_entry cannot be combined with ts_field "{name}"'):
+            dispatcher.produce_batch(ROWS, payload="text", rows_per_entry=2)
+        dispatcher.produce_batch(ROWS, payload="text")
+        assert dispatcher.flush().delivered == 3
+
+
 def test_one_row_an_entry_excludes_nothing(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         layout: dict[str, Any] = {"rows_per_entry": 1, "codec": None, "arrow_ipc": False}

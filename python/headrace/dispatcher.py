@@ -51,7 +51,7 @@ class Dispatcher(_headrace.Dispatcher):
 
     Args:
         endpoint: Where and how entries are stored.
-        window_max_entries: Messages in flight at most. Default 8,192; 1 and up.
+        window_max_entries: Entries in flight at most. Default 8,192; 1 and up.
         window_max_bytes: Bytes in flight at most. Default 4 MiB; 65,536 and up. The message that passes it is still
             sent: one is always in flight.
         classify: Which error replies are permanent. `"spec"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,

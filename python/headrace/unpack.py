@@ -96,7 +96,8 @@ def _payloads(fields: _Fields, payload_field: str) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in fields.items():
         text = _text(name)
-        if text == payload_field or (text.startswith(start) and text[len(start) :].isdecimal()):
+        place = text[len(start) :] if text.startswith(start) else ""
+        if text == payload_field or (place.isascii() and place.isdecimal()):
             found[text] = value
     return found
 

@@ -1,7 +1,9 @@
 //! How the rows of a record batch become entries: one each, several payloads in one, or many as Arrow IPC.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{FieldRef, SchemaRef};
 
 use crate::error::{Error, Result};
 use crate::ipc::{Codec, Encoder};
@@ -36,7 +38,7 @@ pub enum BatchLayout {
 /// A [`BatchLayout`] applied to a schema.
 #[derive(Debug)]
 pub struct BatchPlan {
-    message_id: Option<usize>,
+    message_id: Option<(usize, FieldRef)>,
     kind: Kind,
 }
 
@@ -63,7 +65,7 @@ impl BatchPlan {
             BatchLayout::Rows(layout) => (Kind::Rows(rows(layout)?), &layout.message_id),
             BatchLayout::Payloads(layout, rows_per_entry) => {
                 check_rows_per_entry(*rows_per_entry)?;
-                check_fits_several(layout)?;
+                check_fits_several(layout, names)?;
                 let names = (0..*rows_per_entry).map(|place| {
                     let mut name = Vec::new();
                     write_bulk(&mut name, format!("{}:{place}", names.payload).as_bytes());
@@ -78,7 +80,10 @@ impl BatchPlan {
                 (Kind::Arrow(Box::new(encoder), *rows_per_entry), message_id)
             }
         };
-        let message_id = message_id.as_deref().map(|column| message_id_column(schema, column)).transpose()?;
+        let message_id = message_id
+            .as_deref()
+            .map(|column| message_id_column(schema, column).map(|at| (at, Arc::clone(&schema.fields()[at]))));
+        let message_id = message_id.transpose()?;
         Ok(Self { message_id, kind })
     }
 
@@ -92,12 +97,31 @@ impl BatchPlan {
                 Batch::Arrow { encoder, batch, rows_per_entry: *rows_per_entry }
             }
         };
-        let ids = self.message_id.map(|at| IdColumn::new(batch.column(at).clone(), batch.schema().field(at).name()));
+        let ids = self.message_id.as_ref().map(|(at, field)| match batch.schema_ref().fields().get(*at) {
+            Some(now) if now.name() == field.name() && now.data_type() == field.data_type() => {
+                IdColumn::new(batch.column(*at).clone(), field.name())
+            }
+            _ => Err(Error::schema(format!(
+                "the record batch has another schema than the first one: column {} was {:?} of type {}",
+                at + 1,
+                field.name(),
+                field.data_type()
+            ))),
+        });
         Ok((batch_of, ids.transpose()?))
     }
 }
 
-fn check_fits_several(layout: &Layout) -> Result<()> {
+fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
+    // Whoever reads the entry into a map would find one of the two, and `unpack` takes the time for a payload.
+    let place = names.ts.as_deref().and_then(|ts| ts.strip_prefix(names.payload.as_str())?.strip_prefix(':'));
+    if place.is_some_and(|place| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit())) {
+        let ts = names.ts.as_deref().unwrap_or_default();
+        return Err(Error::schema(format!(
+            "rows_per_entry cannot be combined with ts_field {ts:?}: a payload's field has such a name (choose another \
+             ts_field)"
+        )));
+    }
     for (name, is_given) in [
         ("fields", matches!(layout.body, Body::Fields(_))),
         ("stream_key", layout.stream_key.is_some()),

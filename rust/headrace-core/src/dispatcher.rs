@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use crate::batch::{BatchLayout, BatchPlan};
+use crate::batch::{Batch, BatchLayout, BatchPlan};
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
 use crate::pipeline::Pipeline;
@@ -82,9 +82,7 @@ impl Dispatcher {
     /// Takes one message. Waits for nothing, so ask [`has_room`](Self::has_room) before.
     #[inline]
     pub fn produce(&mut self, payload: &[u8], id: GivenId<'_>) -> Result<()> {
-        if self.closed {
-            return Err(Error::Closed);
-        }
+        self.enter()?;
         match id {
             GivenId::None => self.pipeline.recorder().push_ordinals(1),
             GivenId::Int(id) => self.pipeline.recorder().push_int(id),
@@ -110,7 +108,8 @@ impl Dispatcher {
         BatchPlan::new(schema, layout, &self.names)
     }
 
-    /// Takes every row of a record batch, each as a message; waits for room where it must.
+    /// Takes every row of a record batch, each as a message; waits for room where it must. Nothing of the record batch is
+    /// looked at after it returns.
     ///
     /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no.
     pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
@@ -122,6 +121,12 @@ impl Dispatcher {
             Some(ids) => self.pipeline.recorder().push_column(ids),
         }
         self.unreported += count as u64;
+        let taken = self.take_rows(&mut rows, count, watch);
+        self.pipeline.give_back();
+        taken
+    }
+
+    fn take_rows(&mut self, rows: &mut Batch<'_>, count: usize, watch: &mut dyn Watch) -> Result<()> {
         let mut row = 0;
         while row < count {
             let room = self.pipeline.check(Instant::now(), watch).and_then(|()| self.pipeline.make_room(watch));
@@ -135,7 +140,7 @@ impl Dispatcher {
                 break;
             }
             self.pipeline.set_time();
-            row = self.pipeline.push_batch(&mut rows, row..count);
+            row = self.pipeline.push_batch(rows, row..count);
         }
         self.pipeline.poll();
         Ok(())

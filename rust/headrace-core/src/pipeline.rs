@@ -1,7 +1,7 @@
 //! Moves bytes between the output buffer, the window and the transport, and tells outcomes as replies come in.
 //!
 //! One thread, no locks: every public call of the dispatcher runs this loop as far as it needs to. What was encoded stays
-//! in `out` until the transport takes it; what the transport took stays in the window until its reply is here.
+//! in the outbox until the transport takes it; what the transport took stays in the window until its reply is here.
 
 mod clock;
 mod ledger;

@@ -33,6 +33,9 @@ pub(crate) struct Template {
     arguments: [usize; 2],
     /// The whole start of a command with one payload and the endpoint's key, up to the payload.
     payload_start: [PayloadStart; 2],
+    /// The start of a command with the endpoint's key and an ID of the server's choice, up to its fields, and how many those
+    /// are. Kept from the last one: most rows have as many.
+    row_start: [(usize, Vec<u8>); 2],
     /// The last field, `ts`, and the second that it tells; empty without `ts`.
     ts: Vec<u8>,
     ts_second: Option<u64>,
@@ -77,6 +80,7 @@ impl Template {
             options,
             arguments,
             payload_start,
+            row_start: Default::default(),
             ts: Vec::new(),
             ts_second: None,
             payload_tail: b"\r\n".to_vec(),
@@ -148,6 +152,29 @@ impl Template {
         // A row that names the endpoint's own key is counted with those that name none.
         let stream_key = stream_key.filter(|key| *key != &*self.own_key);
         let trim = usize::from(self.trims.is_due(stream_key));
+        self.write_any_start(out, trim, fields, stream_key, entry_id);
+    }
+
+    /// The same for the endpoint's stream key and an ID of the server's choice.
+    #[inline]
+    pub(crate) fn write_own_start(&mut self, out: &mut Vec<u8>, fields: usize) {
+        let trim = usize::from(self.trims.is_due(None));
+        if self.row_start[trim].0 != fields {
+            let mut start = Vec::new();
+            self.write_any_start(&mut start, trim, fields, None, None);
+            self.row_start[trim] = (fields, start);
+        }
+        out.extend_from_slice(&self.row_start[trim].1);
+    }
+
+    fn write_any_start(
+        &self,
+        out: &mut Vec<u8>,
+        trim: usize,
+        fields: usize,
+        stream_key: Option<&[u8]>,
+        entry_id: Option<&[u8]>,
+    ) {
         write_array_header(out, self.arguments[trim] + 2 * fields);
         match stream_key {
             None => out.extend_from_slice(&self.name_and_key),

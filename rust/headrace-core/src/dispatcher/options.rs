@@ -27,7 +27,7 @@ pub const DISPATCHER_OPTIONS: [OptionSpec; 6] = [
 /// How hard a dispatcher tries, and how entries look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DispatcherOptions {
-    /// Messages in flight at most.
+    /// Entries in flight at most.
     pub(super) window_max_entries: usize,
     /// Bytes in flight at most.
     pub(super) window_max_bytes: u64,

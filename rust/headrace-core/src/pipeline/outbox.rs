@@ -12,7 +12,7 @@ use crate::transport::Transport;
 const CHUNK: usize = 64 * 1024;
 /// What the buffer keeps: one large message must not hold its memory for ever.
 const KEPT_CAPACITY: usize = 4 * CHUNK;
-/// The most slices of one write. The largest number of payloads in a chunk needs fewer.
+/// The most slices of one write; what is left goes with the next.
 const MAX_SLICES: usize = 64;
 
 #[derive(Debug)]
@@ -31,6 +31,8 @@ struct Lent {
     /// Where it stands: before this one of `bytes`.
     at: usize,
     payload: Buffer,
+    /// Whether it is a copy of ours.
+    owned: bool,
 }
 
 impl Outbox {
@@ -63,7 +65,15 @@ impl Outbox {
     /// Appends a payload, which is not empty, without copying it.
     pub(super) fn lend(&mut self, payload: Buffer) {
         self.lent_bytes += payload.len();
-        self.lent.push_back(Lent { at: self.bytes.len(), payload });
+        self.lent.push_back(Lent { at: self.bytes.len(), payload, owned: false });
+    }
+
+    /// Copies what is lent and not yet sent: the caller may change it from now on.
+    pub(super) fn own(&mut self) {
+        for lent in self.lent.iter_mut().filter(|lent| !lent.owned) {
+            lent.payload = Buffer::from(lent.payload.as_slice());
+            lent.owned = true;
+        }
     }
 
     /// Gives the transport as much as it takes in one call; returns how much.
@@ -91,12 +101,14 @@ impl Outbox {
                 filled += 1;
             }
         };
-        for lent in &self.lent {
+        for lent in self.lent.iter().take(MAX_SLICES) {
             add(&self.bytes[start..lent.at]);
             add(&lent.payload);
             start = lent.at;
         }
-        add(&self.bytes[start..]);
+        if self.lent.len() <= MAX_SLICES {
+            add(&self.bytes[start..]);
+        }
         filled
     }
 
@@ -141,6 +153,7 @@ impl Outbox {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_CAPACITY);
         self.lent.clear();
+        self.lent.shrink_to(MAX_SLICES);
         (self.taken, self.lent_bytes) = (0, 0);
     }
 }

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use arrow_array::RecordBatch;
-use arrow_buffer::Buffer;
 
 use super::Pipeline;
 use crate::batch::Batch;
@@ -44,62 +43,68 @@ impl Pipeline {
         row
     }
 
-    /// Encodes one row or more.
+    /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
     fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
-        let row = range.start;
-        match rows.payload_alone(row) {
-            Some(payload) if payload.len() < LENT_FROM => return self.push_payloads(rows, range),
-            Some(_) => match rows.payload_buffer(row) {
-                Some(payload) => self.push_lent(payload),
-                None => self.push_other_row(rows, row),
-            },
-            None => self.push_other_row(rows, row),
-        }
-        row + 1
-    }
-
-    /// Encodes rows as long as they are no more than a payload. What a row is asked for here, every row pays for: so the
-    /// room is measured once.
-    fn push_payloads(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
         let room = self.ledger.window.room(self.limits);
         let end = range.end.min(range.start.saturating_add(room.entries));
         let out = self.outbox.room().min(room.bytes);
         let mut row = range.start;
         let mut encoded = 0;
         while row < end && encoded < out {
-            let Some(payload) = rows.payload_alone(row).filter(|payload| payload.len() < LENT_FROM) else { break };
-            let bytes = self.outbox.bytes();
-            let before = bytes.len();
-            self.template.write_payload(bytes, payload);
-            let length = bytes.len() - before;
-            self.ledger.window.push(length, 1, Owner::Report);
-            encoded += length;
+            let length = match rows.payload_alone(row) {
+                Some(payload) if payload.len() < LENT_FROM => {
+                    let out = self.outbox.bytes();
+                    let before = out.len();
+                    self.template.write_payload(out, payload);
+                    let length = out.len() - before;
+                    self.ledger.window.push(length, 1, Owner::Report);
+                    Some(length)
+                }
+                Some(_) => self.push_large_payload(rows, row),
+                None => self.push_other_row(rows, row),
+            };
             row += 1;
+            // Failures take room in the window as well: it is to be measured anew.
+            let Some(length) = length else { break };
+            encoded += length;
         }
         row
     }
 
-    /// Encodes a payload that stays where it is until it is sent.
-    fn push_lent(&mut self, payload: Buffer) {
+    /// Encodes a payload that stays where it is until it is sent, if it is in a buffer of Arrow's. Returns the
+    /// bytes of its command.
+    fn push_large_payload(&mut self, rows: &Rows<'_>, row: usize) -> Option<usize> {
+        let Some(payload) = rows.payload_buffer(row) else { return self.push_other_row(rows, row) };
         let before = self.outbox.len();
         self.template.write_payload_start(self.outbox.bytes(), payload.len());
         self.outbox.lend(payload);
         self.template.write_payload_end(self.outbox.bytes());
-        self.ledger.window.push(self.outbox.len() - before, 1, Owner::Report);
+        let length = self.outbox.len() - before;
+        self.ledger.window.push(length, 1, Owner::Report);
+        Some(length)
     }
 
-    fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) {
+    /// Encodes a row of whatever kind and returns the bytes of its command, or notes why it cannot be sent.
+    fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) -> Option<usize> {
         let fields = match rows.field_count(row) {
             Ok(fields) => fields,
-            Err(fault) => return self.push_fault(&fault, 1),
+            Err(fault) => {
+                self.push_fault(&fault, 1);
+                return None;
+            }
         };
-        let mut scratch = std::mem::take(&mut self.scratch);
-        self.push(1, Owner::Report, |template, out| {
-            template.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
-            rows.write_fields(row, out, &mut scratch);
-            template.write_end(out);
-        });
-        self.scratch = scratch;
+        let out = self.outbox.bytes();
+        let before = out.len();
+        if rows.is_routed() {
+            self.template.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
+        } else {
+            self.template.write_own_start(out, fields);
+        }
+        rows.write_fields(row, out, &mut self.scratch);
+        self.template.write_end(out);
+        let length = out.len() - before;
+        self.ledger.window.push(length, 1, Owner::Report);
+        Some(length)
     }
 
     /// Encodes one entry of as many rows as there are names, or of fewer: it ends before a row that cannot be sent, so that
@@ -122,7 +127,7 @@ impl Pipeline {
             count = 1;
         } else {
             self.push(count as u32, Owner::Report, |template, out| {
-                template.write_start(out, count, None, None);
+                template.write_own_start(out, count);
                 out.extend_from_slice(&fields);
                 template.write_end(out);
             });
@@ -154,6 +159,11 @@ impl Pipeline {
             Err(fault) => self.push_fault(&fault, rows as u64),
         }
         end
+    }
+
+    /// The caller's record batch is given back: what was not sent of it is copied.
+    pub(crate) fn give_back(&mut self) {
+        self.outbox.own();
     }
 
     #[inline]

@@ -74,6 +74,12 @@ impl<'a> Rows<'a> {
         self.len == 0
     }
 
+    /// Whether rows may have stream keys or entry IDs of their own.
+    #[inline]
+    pub fn is_routed(&self) -> bool {
+        self.stream_keys.is_some() || self.entry_ids.is_some()
+    }
+
     /// Where this row goes; `None`: to the endpoint's stream key.
     pub fn stream_key(&self, row: usize) -> Option<&'a [u8]> {
         self.stream_keys.as_ref()?.bytes(row)

@@ -1,4 +1,4 @@
-//! Dates, times of day and timestamps as ISO 8601 text.
+//! Dates and times of day as ISO 8601 text.
 
 use arrow_schema::TimeUnit;
 
