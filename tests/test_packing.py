@@ -345,10 +345,10 @@ def test_maxlen_counts_entries(any_server: LocalServer, connect: Connect) -> Non
 @pytest.mark.parametrize("is_connected", [False, True])
 def test_memory_that_changes_afterwards(any_server: LocalServer, connect: Connect, is_connected: bool) -> None:
     """Arrow often looks at memory that is the caller's to change: from the end of the call on it is."""
-    column, body = np.full(20_000, 1), bytearray(b"a" * 100_000)
-    large = pa.Array.from_buffers(
-        pa.binary(), 1, [None, pa.py_buffer(np.array([0, 100_000], "i4")), pa.py_buffer(body)]
-    )
+    column, body = array("q", [1] * 20_000), bytearray(b"a" * 100_000)
+    ones = pa.Array.from_buffers(pa.int64(), 20_000, [None, pa.py_buffer(column)])
+    ends = pa.py_buffer(array("i", [0, 100_000]))
+    large = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(body)])
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         if is_connected:
             dispatcher.dispatch(b"the connection is there")
