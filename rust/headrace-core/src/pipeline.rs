@@ -29,11 +29,16 @@ use outbox::Outbox;
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
+/// How long one wait for many replies may last: the guess at how long those are may have been too high.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// What a pass of the loop is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     /// Room for one more message.
     Room,
+    /// Room for many, because there was none in the window.
+    AmpleRoom,
     /// No message without an outcome.
     Empty,
     /// The outcome of the call's own message.
@@ -101,7 +106,11 @@ impl Pipeline {
 
     /// Waits until one more message can be encoded, or the link is down.
     pub(crate) fn make_room(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        if self.has_room() { Ok(()) } else { self.drive(Goal::Room, None, watch) }
+        if self.has_room() {
+            return Ok(());
+        }
+        let goal = if self.ledger.window.has_room(self.limits) { Goal::Room } else { Goal::AmpleRoom };
+        self.drive(goal, None, watch)
     }
 
     /// Waits until each message has its outcome.
@@ -186,7 +195,8 @@ impl Pipeline {
 
     fn reached(&self, goal: Goal) -> bool {
         match goal {
-            Goal::Room => (self.has_room() && self.ledger.window.has_ample_room(self.limits)) || self.is_down(),
+            Goal::Room => self.has_room() || self.is_down(),
+            Goal::AmpleRoom => (self.has_room() && self.ledger.window.has_ample_room(self.limits)) || self.is_down(),
             Goal::Empty => self.is_idle(),
             Goal::Call => self.ledger.call.is_some(),
         }
@@ -244,7 +254,7 @@ impl Pipeline {
                         Ok(true) => {}
                         Ok(false) => {
                             if !self.reached(goal) {
-                                self.wait(started, deadline, watch)?;
+                                self.wait(goal, started, deadline, watch)?;
                             }
                         }
                         Err(broken) => self.break_or_renew(&broken, &mut renewed),
@@ -256,7 +266,13 @@ impl Pipeline {
     }
 
     /// Waits until the socket is ready; gives up on a server that is silent for too long.
-    fn wait(&mut self, started: Instant, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+    fn wait(
+        &mut self,
+        goal: Goal,
+        started: Instant,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
         let Link::Open(connection) = &mut self.link else { return Ok(()) };
         let now = Instant::now();
         // Time in which nobody looked is not the server's silence.
@@ -267,12 +283,18 @@ impl Pipeline {
             self.abort(Fault::new(code::TIMEOUT, message));
             return Ok(());
         }
-        let mut timeout = WATCH_EVERY.min(connection.command_timeout.saturating_sub(silent));
+        let replies = match goal {
+            Goal::AmpleRoom => self.ledger.window.until_ample_room(self.limits),
+            Goal::Room | Goal::Empty | Goal::Call => self.ledger.window.len(),
+        };
+        let bytes = connection.replies.still_to_come(replies);
+        let at_most = if bytes > 1 { LOOK_EVERY } else { WATCH_EVERY };
+        let mut timeout = at_most.min(connection.command_timeout.saturating_sub(silent));
         if let Some(deadline) = deadline {
             timeout = timeout.min(deadline.saturating_duration_since(now));
         }
         let writable = !self.outbox.is_empty() || connection.transport.wants_write();
-        let ready = connection.transport.wait(writable, timeout);
+        let ready = connection.transport.wait_for(bytes, writable, timeout);
         if ready.interrupted && watch.interrupted() {
             return Err(Error::Interrupted);
         }

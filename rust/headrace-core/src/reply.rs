@@ -149,6 +149,13 @@ impl ReplyBuffer {
         self.end = (self.end + count).min(self.bytes.len());
     }
 
+    /// How many bytes are still to come for `count` replies: a guess that is low rather than high, and 1 at least.
+    pub(crate) fn still_to_come(&self, count: usize) -> usize {
+        // The first one may be here in part. An ID loses the digits of its sequence number when the server's clock ticks.
+        let length = self.expected.length * 3 / 4;
+        1 + count.saturating_sub(1).saturating_mul(length)
+    }
+
     /// Whether bytes are left that are no whole reply yet.
     #[cfg(test)]
     fn is_empty(&self) -> bool {

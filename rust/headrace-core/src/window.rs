@@ -130,11 +130,21 @@ impl Window {
     /// Whether a quarter of the window is free. Who waits for room waits for that much: a message for each reply would be a
     /// system call for each message.
     pub(crate) fn has_ample_room(&self, limits: Limits) -> bool {
-        let (max_entries, max_bytes) = (limits.max_entries, limits.max_bytes);
-        self.slots.is_empty()
-            || (self.slots.len() <= max_entries - max_entries / 4
-                && self.settled.len() <= max_entries - max_entries / 4
-                && self.encoded - self.front <= max_bytes - max_bytes / 4)
+        let settled = limits.max_entries - limits.max_entries / 4;
+        self.slots.is_empty() || (self.until_ample_room(limits) == 0 && self.settled.len() <= settled)
+    }
+
+    /// How many entries wait for their replies.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many of them are to be answered before there is [ample room](Self::has_ample_room).
+    pub(crate) fn until_ample_room(&self, limits: Limits) -> usize {
+        let entries = self.slots.len().saturating_sub(limits.max_entries - limits.max_entries / 4);
+        let bytes = limits.max_bytes - limits.max_bytes / 4;
+        let too_many = |offset| self.encoded - offset > bytes;
+        entries.max(if too_many(self.front) { 1 + self.slots.partition_point(|slot| too_many(slot.end)) } else { 0 })
     }
 
     /// Whether the transport has a byte of an entry that is not answered.

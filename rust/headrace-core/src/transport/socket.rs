@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -58,6 +59,24 @@ pub(super) fn poll(socket: &Socket, writable: bool, timeout: Duration) -> Readin
         },
         Err(rustix::io::Errno::INTR) => Readiness { interrupted: true, ..Readiness::default() },
         Err(_) => Readiness { readable: true, writable, interrupted: false },
+    }
+}
+
+/// Makes [`poll`] wait for this many bytes (`SO_RCVLOWAT`), or for the end of the connection. Whoever waits for thousands of
+/// replies is not woken for each few of them, and the server is spared the waking. Where the system refuses, nothing is lost.
+#[expect(unsafe_code, reason = "no crate in use has this option")]
+pub(super) fn set_low_water(socket: &Socket, bytes: u16) {
+    let bytes = libc::c_int::from(bytes);
+    // SAFETY: setsockopt(2) reads `optlen` bytes behind `optval`: those of one `c_int`, which outlives the call. The
+    // descriptor is open as long as `socket` is borrowed.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
     }
 }
 

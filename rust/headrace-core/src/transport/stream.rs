@@ -10,6 +10,9 @@ use super::socket::{self, Readiness, end_of_stream, moved};
 use super::tls::TlsStream;
 use crate::error::Fault;
 
+/// More than this is never waited for: it must fit into the least buffer that a socket has.
+const MAX_LOW_WATER: u16 = 32 * 1024;
+
 /// A connection that stands. Nothing blocks but [`Transport::wait`].
 ///
 /// After any fault it is of no further use: [`Transport::abort`] it. Dropping it closes the descriptor and does nothing
@@ -17,14 +20,18 @@ use crate::error::Fault;
 pub struct Transport(Stream);
 
 enum Stream {
-    Tcp(Socket),
+    Tcp {
+        socket: Socket,
+        /// What [`socket::set_low_water`] was told last.
+        low_water: u16,
+    },
     Unix(Socket),
     Tls(Box<TlsStream>),
 }
 
 impl Transport {
     pub(super) fn tcp(socket: Socket) -> Self {
-        Self(Stream::Tcp(socket))
+        Self(Stream::Tcp { socket, low_water: 1 })
     }
 
     pub(super) fn unix(socket: Socket) -> Self {
@@ -42,7 +49,7 @@ impl Transport {
             return Ok(0);
         }
         match &mut self.0 {
-            Stream::Tcp(socket) | Stream::Unix(socket) => match socket::receive(socket, buf) {
+            Stream::Tcp { socket, .. } | Stream::Unix(socket) => match socket::receive(socket, buf) {
                 Ok(0) => Err(end_of_stream()),
                 result => moved(result),
             },
@@ -56,7 +63,7 @@ impl Transport {
     /// take. An error means that none of `bytes` was handed over.
     pub fn send(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         match &mut self.0 {
-            Stream::Tcp(socket) | Stream::Unix(socket) => moved(socket::send(socket, bytes)),
+            Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send(socket, bytes)),
             Stream::Tls(stream) => stream.send(bytes),
         }
     }
@@ -64,7 +71,7 @@ impl Transport {
     /// The same as [`Transport::send`] for the bytes of several slices, in order.
     pub fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
         match &mut self.0 {
-            Stream::Tcp(socket) | Stream::Unix(socket) => moved(socket::send_vectored(socket, slices)),
+            Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send_vectored(socket, slices)),
             Stream::Tls(stream) => stream.send_vectored(slices),
         }
     }
@@ -73,7 +80,7 @@ impl Transport {
     /// [`Transport::push`].
     pub fn wants_write(&self) -> bool {
         match &self.0 {
-            Stream::Tcp(_) | Stream::Unix(_) => false,
+            Stream::Tcp { .. } | Stream::Unix(_) => false,
             Stream::Tls(stream) => stream.wants_write(),
         }
     }
@@ -81,15 +88,30 @@ impl Transport {
     /// Writes bytes that were handed over before as far as the socket takes them; returns how many it took.
     pub fn push(&mut self) -> Result<usize, Fault> {
         match &mut self.0 {
-            Stream::Tcp(_) | Stream::Unix(_) => Ok(0),
+            Stream::Tcp { .. } | Stream::Unix(_) => Ok(0),
             Stream::Tls(stream) => stream.push(),
         }
     }
 
     /// Waits until something can be read, or written if `writable`, for `timeout` at most.
-    pub fn wait(&self, writable: bool, timeout: Duration) -> Readiness {
-        match &self.0 {
-            Stream::Tcp(socket) | Stream::Unix(socket) => socket::poll(socket, writable, timeout),
+    pub fn wait(&mut self, writable: bool, timeout: Duration) -> Readiness {
+        self.wait_for(1, writable, timeout)
+    }
+
+    /// The same, but over TCP without TLS fewer bytes than `at_least`, or than 32 KiB, need not end the wait. They can be
+    /// received all the same.
+    pub fn wait_for(&mut self, at_least: usize, writable: bool, timeout: Duration) -> Readiness {
+        match &mut self.0 {
+            Stream::Tcp { socket, low_water } => {
+                let wanted = at_least.clamp(1, MAX_LOW_WATER.into()) as u16;
+                if wanted != *low_water {
+                    socket::set_low_water(socket, wanted);
+                    *low_water = wanted;
+                }
+                socket::poll(socket, writable, timeout)
+            }
+            Stream::Unix(socket) => socket::poll(socket, writable, timeout),
+            // Which records the rest of a reply is in, and how much of those is here, cannot be told from outside.
             Stream::Tls(stream) => stream.wait(writable, timeout),
         }
     }
@@ -113,7 +135,7 @@ impl Transport {
 
     fn socket(&self) -> &Socket {
         match &self.0 {
-            Stream::Tcp(socket) | Stream::Unix(socket) => socket,
+            Stream::Tcp { socket, .. } | Stream::Unix(socket) => socket,
             Stream::Tls(stream) => stream.socket(),
         }
     }
@@ -122,7 +144,7 @@ impl Transport {
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Stream::Tcp(_) => "Transport(tcp)",
+            Stream::Tcp { .. } => "Transport(tcp)",
             Stream::Unix(_) => "Transport(unix)",
             Stream::Tls(_) => "Transport(tls)",
         })
@@ -144,7 +166,7 @@ impl Transport {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Shutdown, TcpListener, TcpStream};
     use std::time::Instant;
 
     use super::*;
@@ -177,6 +199,20 @@ mod tests {
         assert_eq!(transport.receive(&mut buf), Ok(3));
         assert_eq!(&buf[..3], b"abc");
         assert_eq!(end_of(&mut transport), code::EOF);
+    }
+
+    #[test]
+    fn who_waits_for_many_bytes_is_not_woken_for_few() {
+        let (mut transport, mut peer, _copy) = tcp_pair();
+        peer.write_all(&[b'x'; 99]).unwrap();
+        assert!(transport.wait(false, LONG).readable);
+        assert_eq!(transport.wait_for(100, false, Duration::from_millis(20)), Readiness::default());
+        peer.write_all(b"x").unwrap();
+        assert!(transport.wait_for(100, false, LONG).readable);
+        assert_eq!(transport.receive(&mut [0; 99]), Ok(99));
+        assert!(transport.wait(false, LONG).readable, "the mark is taken back");
+        peer.shutdown(Shutdown::Write).unwrap();
+        assert!(transport.wait_for(usize::MAX, false, LONG).readable, "the end counts at once");
     }
 
     #[test]
