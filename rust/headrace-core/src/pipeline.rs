@@ -266,13 +266,7 @@ impl Pipeline {
     }
 
     /// Waits until the socket is ready; gives up on a server that is silent for too long.
-    fn wait(
-        &mut self,
-        goal: Goal,
-        started: Instant,
-        deadline: Option<Instant>,
-        watch: &mut dyn Watch,
-    ) -> Result<()> {
+    fn wait(&mut self, goal: Goal, started: Instant, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let Link::Open(connection) = &mut self.link else { return Ok(()) };
         let now = Instant::now();
         // Time in which nobody looked is not the server's silence.

@@ -48,10 +48,12 @@ impl Pipeline {
         let room = self.ledger.window.room(self.limits);
         let end = range.end.min(range.start.saturating_add(room.entries));
         let out = self.outbox.room().min(room.bytes);
+        let has_payload_alone = rows.has_payload_alone();
         let mut row = range.start;
         let mut encoded = 0;
         while row < end && encoded < out {
-            let length = match rows.payload_alone(row) {
+            let payload = if has_payload_alone { rows.payload_alone(row) } else { None };
+            let length = match payload {
                 Some(payload) if payload.len() < LENT_FROM => {
                     let out = self.outbox.bytes();
                     let before = out.len();
@@ -85,6 +87,7 @@ impl Pipeline {
     }
 
     /// Encodes a row of whatever kind and returns the bytes of its command, or notes why it cannot be sent.
+    #[inline]
     fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) -> Option<usize> {
         let fields = match rows.field_count(row) {
             Ok(fields) => fields,

@@ -90,6 +90,12 @@ impl<'a> Rows<'a> {
         self.entry_ids.as_ref()?.bytes(row)
     }
 
+    /// Whether there is any [payload alone](Self::payload_alone).
+    #[inline]
+    pub fn has_payload_alone(&self) -> bool {
+        !self.is_routed() && matches!(self.body, Body::Payload { .. })
+    }
+
     /// The payload of a row that is no more than a payload for the endpoint's stream key, which is what most rows are;
     /// `None` for any other, and for one that cannot be sent.
     #[inline]
@@ -101,8 +107,8 @@ impl<'a> Rows<'a> {
     }
 
     fn other_payload_alone(&self, row: usize) -> Option<&'a [u8]> {
-        match (&self.body, &self.stream_keys, &self.entry_ids) {
-            (Body::Payload { payloads, .. }, None, None) => payloads.bytes(row),
+        match &self.body {
+            Body::Payload { payloads, .. } if self.has_payload_alone() => payloads.bytes(row),
             _ => None,
         }
     }
@@ -155,6 +161,7 @@ impl<'a> Rows<'a> {
     ///
     /// `scratch` is overwritten. It is the caller's so that its memory, a few KiB, serves row after row: it should be handed
     /// in as it was left.
+    #[inline]
     pub fn write_fields(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         match &self.body {
             Body::Payload { name, .. } | Body::Json { name, .. } => self.write_payload(row, name, out, scratch),
