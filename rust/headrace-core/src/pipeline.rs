@@ -32,6 +32,9 @@ const WATCH_EVERY: Duration = Duration::from_millis(50);
 /// How long one wait for many replies may last: the guess at how long those are may have been too high.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// A server that answers a quarter of the window within this time is not worth going to sleep for.
+const QUICK: Duration = Duration::from_micros(500);
+
 /// What a pass of the loop is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
@@ -54,6 +57,9 @@ pub(crate) struct Pipeline {
     link: Link,
     ledger: Ledger,
     watched: Instant,
+    /// When there was no room in the window last, and whether that was a short time after the time before.
+    full: Instant,
+    is_quick: bool,
     scratch: Vec<u8>,
     /// The fields of an entry of several rows, before it is known how many those are.
     fields: Vec<u8>,
@@ -69,6 +75,8 @@ impl Pipeline {
             outbox: Outbox::new(),
             link: Link::Closed,
             watched: Instant::now(),
+            full: Instant::now(),
+            is_quick: false,
             scratch: Vec::new(),
             fields: Vec::new(),
         }
@@ -109,8 +117,12 @@ impl Pipeline {
         if self.has_room() {
             return Ok(());
         }
-        let goal = if self.ledger.window.has_room(self.limits) { Goal::Room } else { Goal::AmpleRoom };
-        self.drive(goal, None, watch)
+        if self.ledger.window.has_room(self.limits) {
+            return self.drive(Goal::Room, None, watch);
+        }
+        let now = Instant::now();
+        self.is_quick = now - std::mem::replace(&mut self.full, now) < QUICK;
+        self.drive(Goal::AmpleRoom, None, watch)
     }
 
     /// Waits until each message has its outcome.
@@ -281,7 +293,7 @@ impl Pipeline {
             Goal::AmpleRoom => self.ledger.window.until_ample_room(self.limits),
             Goal::Room | Goal::Empty | Goal::Call => self.ledger.window.len(),
         };
-        let bytes = connection.replies.still_to_come(replies);
+        let bytes = if self.is_quick { 1 } else { connection.replies.still_to_come(replies) };
         let at_most = if bytes > 1 { LOOK_EVERY } else { WATCH_EVERY };
         let mut timeout = at_most.min(connection.command_timeout.saturating_sub(silent));
         if let Some(deadline) = deadline {
