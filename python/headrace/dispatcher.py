@@ -11,8 +11,9 @@ from typing import Literal, NoReturn, Self
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
-from headrace.errors import ConnectionFailed, DeliveryError
+from headrace.errors import ConfigError, ConnectionFailed, DeliveryError
 from headrace.report import DeliveryReport, Failure, Unseen, delivery_error
+from headrace.retry import RetryPolicy
 
 __all__ = ["Dispatcher"]
 
@@ -39,11 +40,11 @@ class Dispatcher(_headrace.Dispatcher):
     of work with `flush`.
 
     **Outcomes.** A message is delivered when the server answered with its entry ID. Otherwise it has *failed*:
-    permanent or retryable, with a code, and with `written` telling whether it may be in the stream all the same. A
-    message is never sent twice.
+    permanent or retryable, with a code, and with `written` telling whether it may be in the stream all the same. Without
+    a `RetryPolicy` a message is never sent twice.
 
     **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another
-    try; the next batch connects anew.
+    try; the next batch connects anew. With a `RetryPolicy` the call waits for the server instead.
 
     **Threads and processes.** One caller at a time; another gets `ConcurrentUseError`. A forked child finds its
     dispatcher empty: what was produced before the fork is the parent's. The GIL is released while a call waits and
@@ -61,6 +62,7 @@ class Dispatcher(_headrace.Dispatcher):
         payload_field: Name of the field that holds the payload. Default `"payload"`.
         ts_field: Name of the field that holds the time of dispatch (`2026-04-14T12:00:00Z`, UTC). Default `"ts"`; None
             leaves it out.
+        retry: Whether and when messages that failed are sent again. Default None: never, that is the caller's.
 
     Raises:
         ConfigError: An option is unknown or wrong.
@@ -82,9 +84,10 @@ class Dispatcher(_headrace.Dispatcher):
         error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None = None,
         payload_field: str = "payload",
         ts_field: str | None = "ts",
+        retry: RetryPolicy | None = None,
         **unknown: object,
     ) -> Self:
-        options = {
+        options: dict[str, object] = {
             "window_max_entries": window_max_entries,
             "window_max_bytes": window_max_bytes,
             "classify": classify,
@@ -93,7 +96,20 @@ class Dispatcher(_headrace.Dispatcher):
             "ts_field": ts_field,
             **unknown,
         }
-        self = super().__new__(cls, endpoint, options)
+        if retry is not None:
+            if not isinstance(retry, RetryPolicy):
+                raise ConfigError(f"retry must be a RetryPolicy or None, got {retry!r}")
+            options |= retry._options()
+        return cls._make(endpoint, options)
+
+    @classmethod
+    def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str]) -> Self:
+        """Make a dispatcher from options that are all text (`"8192"`, `"true"`), as Spark hands them over."""
+        return cls._make(endpoint, dict(options), text=True)
+
+    @classmethod
+    def _make(cls, endpoint: Endpoint, options: dict[str, object], *, text: bool = False) -> Self:
+        self = super().__new__(cls, endpoint, options, text)
         self._endpoint = endpoint
         self._process = os.getpid()
         self._handed_out = []

@@ -61,6 +61,16 @@ class DeliveryReport:
         return 0
 
     @property
+    def retries(self) -> int:
+        """How many times a message was sent again, those included whose outcome another report tells."""
+        return self._native.retries
+
+    @property
+    def possible_duplicates(self) -> int:
+        """How many of `retries` may have written a message a second time (`RetryPolicy.retry_unknown`)."""
+        return self._native.possible_duplicates
+
+    @property
     def ok(self) -> bool:
         """Whether nothing failed."""
         self._look()

@@ -53,7 +53,7 @@ impl Dispatcher {
         let classifier = Classifier::new(options.classify, options.error_overrides);
         let names = FieldNames { payload: options.payload_field, ts: options.ts_field };
         Self {
-            pipeline: Pipeline::new(endpoint, classifier, limits, &names),
+            pipeline: Pipeline::new(endpoint, classifier, options.retry, limits, &names),
             names,
             fork: forkguard::new(),
             closed: false,

@@ -121,6 +121,19 @@ pub struct Failure {
     pub written: Written,
 }
 
+impl Failure {
+    /// The same, with more said.
+    pub(crate) fn with_more(&self, more: &str) -> Self {
+        let kept: String = self.message.chars().take(MAX_MESSAGE - more.chars().count().min(MAX_MESSAGE)).collect();
+        Self { message: kept + more, ..self.clone() }
+    }
+
+    /// Whether the server was not reached, or was lost.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        [code::CONNECT, code::DNS, code::TIMEOUT, code::RESET, code::EOF].contains(&&*self.code)
+    }
+}
+
 /// The codes that are ours. Every other code is the first word of a server's error reply.
 pub mod code {
     /// The server refused the connection, or could not be reached.
@@ -287,6 +300,25 @@ const PERMANENT: [&str; 13] = [
 ];
 const RETRYABLE_IN_FAILOVER: [&str; 2] = ["OOM", "READONLY"];
 const PERMANENT_IN_STRICT: [&str; 3] = ["DENIED", "NOPROTO", "CROSSSLOT"];
+/// What passes by itself: a server that is away, starts, fails over, or is busy. Not `NOSTREAM`, `ERR` and the like, which
+/// are retryable for a caller who does something about them.
+const PASSING: [&str; 15] = [
+    code::CONNECT,
+    code::DNS,
+    code::TIMEOUT,
+    code::RESET,
+    code::EOF,
+    "OOM",
+    "READONLY",
+    "LOADING",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "BUSY",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MISCONF",
+    "NOSCRIPT",
+];
 /// A server that cannot check a password now says so in answer to AUTH too.
 const RETRYABLE_IN_AUTH: [&str; 3] = ["LOADING", "BUSY", "MASTERDOWN"];
 
@@ -326,6 +358,18 @@ impl Classifier {
             }
         };
         if permanent { Kind::Permanent } else { Kind::Retryable }
+    }
+
+    /// Whether the same message may be delivered in a while, without anybody's doing: what is worth a retry. A code that an
+    /// override calls retryable is.
+    pub(crate) fn may_pass(&self, fault: &Fault) -> bool {
+        match self.overrides.get(&*fault.code) {
+            Some(kind) => *kind == Kind::Retryable,
+            None => {
+                self.kind(fault) == Kind::Retryable
+                    && (fault.text == ReplyText::MaxClients || PASSING.contains(&&*fault.code))
+            }
+        }
     }
 
     /// The outcome of a message that met `fault`.

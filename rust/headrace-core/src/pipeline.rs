@@ -8,16 +8,19 @@ mod ledger;
 mod link;
 mod outbox;
 mod push;
+mod round;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
 use crate::reply::EntryId;
 use crate::report::Recorder;
+use crate::retry::RetryPolicy;
 use crate::transport::{ConnectError, Watch, connect};
 use crate::window::{Limits, Owner};
 use crate::xadd::{FieldNames, Template};
@@ -25,6 +28,7 @@ use crate::xadd::{FieldNames, Template};
 use ledger::Ledger;
 use link::{Break, Connection, Link};
 use outbox::Outbox;
+use round::Turn;
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
@@ -60,13 +64,19 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn new(endpoint: Endpoint, classifier: Classifier, limits: Limits, names: &FieldNames) -> Self {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        classifier: Classifier,
+        retry: Option<RetryPolicy>,
+        limits: Limits,
+        names: &FieldNames,
+    ) -> Self {
         Self {
             template: Template::new(&endpoint, names),
-            ledger: Ledger::new(&endpoint, classifier),
+            outbox: Outbox::new(retry.is_some()),
+            ledger: Ledger::new(&endpoint, classifier, retry),
             endpoint,
             limits,
-            outbox: Outbox::new(),
             link: Link::Closed,
             watched: Instant::now(),
             scratch: Vec::new(),
@@ -82,13 +92,16 @@ impl Pipeline {
 
     /// Whether no message waits for its outcome.
     pub(crate) fn is_idle(&self) -> bool {
-        self.ledger.window.is_empty()
+        self.ledger.window.is_empty() && !self.ledger.round.is_active()
     }
 
     /// Whether the next message can be encoded without waiting.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.outbox.room() > 0 && self.ledger.window.has_room(self.limits) && !self.is_down()
+        self.outbox.room() > 0
+            && self.ledger.window.has_room(self.limits)
+            && !self.ledger.round.is_active()
+            && !self.is_down()
     }
 
     /// The failure that every message of this batch meets, if connecting failed.
@@ -127,6 +140,7 @@ impl Pipeline {
         if let Err(broken) = self.step() {
             self.break_or_renew(&broken, &mut false);
         }
+        self.take_turn(Instant::now());
     }
 
     /// Messages carry the present time from now on.
@@ -160,7 +174,7 @@ impl Pipeline {
         self.push(1, Owner::Call, |template, out| template.write_payload(out, payload));
         let driven = self.drive(Goal::Call, None, watch);
         self.ledger.call.take().ok_or_else(|| {
-            self.ledger.window.abandon_call();
+            self.ledger.abandon_call();
             driven.err().unwrap_or(Error::Interrupted)
         })
     }
@@ -181,7 +195,7 @@ impl Pipeline {
 
     /// Fails every message that waits, and replaces the connection.
     pub(crate) fn abort(&mut self, fault: Fault) {
-        self.break_link(&fault.into());
+        self.break_link(&Break { is_final: true, ..fault.into() });
     }
 
     /// In a forked child: everything here is the parent's.
@@ -233,6 +247,18 @@ impl Pipeline {
                 ));
                 continue;
             }
+            match self.take_turn(now) {
+                None => {}
+                Some(Turn::Pause(until)) => {
+                    let pause = until.min(deadline.unwrap_or(until)).saturating_duration_since(now);
+                    thread::sleep(pause.min(WATCH_EVERY));
+                    if watch.interrupted() {
+                        return Err(Error::Interrupted);
+                    }
+                    continue;
+                }
+                Some(Turn::Resend | Turn::Tell) => continue,
+            }
             match &mut self.link {
                 // Nobody is left to wait for: the window was emptied when the link went down.
                 Link::Down(_) => return Ok(()),
@@ -263,6 +289,23 @@ impl Pipeline {
             }
         }
         Ok(())
+    }
+
+    /// Goes on with the retries, if there are any and nothing is in flight.
+    fn take_turn(&mut self, now: Instant) -> Option<Turn> {
+        let turn = self.ledger.turn(now)?;
+        match &turn {
+            Turn::Pause(_) => {}
+            Turn::Resend => self.ledger.resend(&mut self.outbox),
+            Turn::Tell => {
+                // What did not pass in time will not pass for the rest of the batch either.
+                if let Some(failure) = self.ledger.tell_round() {
+                    self.drop_connection();
+                    self.link = Link::Down(failure);
+                }
+            }
+        }
+        Some(turn)
     }
 
     /// Waits until the socket is ready; gives up on a server that is silent for too long.
@@ -322,7 +365,7 @@ impl Pipeline {
             moved = true;
             connection.used = Instant::now();
             connection.replies.filled(count);
-            self.ledger.settle(connection)?;
+            self.ledger.settle(connection, &mut self.outbox)?;
             if count < room {
                 break;
             }
@@ -365,8 +408,12 @@ impl Pipeline {
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {
                 let failure = Arc::new(self.ledger.failure(&fault, Written::No));
-                self.break_link(&fault.into());
-                self.link = Link::Down(failure);
+                let tries_again = self.ledger.retries(&fault);
+                // Not a byte of what waits was handed to this connection.
+                self.break_link(&Break { may_be_written: false, ..fault.into() });
+                if !tries_again {
+                    self.link = Link::Down(failure);
+                }
                 Ok(())
             }
         }
@@ -393,7 +440,7 @@ impl Pipeline {
     /// Ends the connection for good: a broken one is never used again, and what waits on it fails.
     fn break_link(&mut self, broken: &Break) {
         self.drop_connection();
-        self.ledger.give_up(broken);
+        self.ledger.give_up(broken, &self.outbox);
         self.outbox.clear();
     }
 }

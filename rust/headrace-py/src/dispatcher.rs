@@ -51,9 +51,12 @@ impl PyDispatcher {
 
 #[pymethods]
 impl PyDispatcher {
+    /// `text`: all values are text, as Spark hands them over.
     #[new]
-    fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let options = DispatcherOptions::new(option_values(options)?, Form::Typed).map_err(|e| to_py(&e))?;
+    #[pyo3(signature = (endpoint, options, text = false))]
+    fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, text: bool) -> PyResult<Self> {
+        let form = if text { Form::Text } else { Form::Typed };
+        let options = DispatcherOptions::new(option_values(options)?, form).map_err(|e| to_py(&e))?;
         let inner = Mutex::new(Dispatcher::new(endpoint.get().0.clone(), options));
         Ok(Self { inner, process: std::process::id() })
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes};
 use crate::error::{Classify, Error, Kind, Result};
+use crate::retry::RetryPolicy;
 
 const CLASSIFY: [(&str, Classify); 3] =
     [("spec", Classify::Spec), ("failover", Classify::Failover), ("strict", Classify::Strict)];
@@ -14,18 +15,28 @@ const fn option(name: &'static str, takes: Takes, default: &'static str) -> Opti
     OptionSpec { name, takes, default, secret: false }
 }
 
+const PAUSE: Takes = Takes::Seconds { min: 0.0, max: 3600.0 };
+
 /// Every option of a dispatcher.
-pub const DISPATCHER_OPTIONS: [OptionSpec; 6] = [
+pub const DISPATCHER_OPTIONS: [OptionSpec; 14] = [
     option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
     option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "4194304"),
     option("classify", Takes::Choice(&["spec", "failover", "strict"]), "spec"),
     option("error_overrides", Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""), "none"),
     option("payload_field", Takes::Text, "payload"),
     option("ts_field", Takes::Text, "ts"),
+    option("retry", Takes::Boolean, "false"),
+    option("retry_max_attempts", Takes::Integer { min: 1, max: u32::MAX as i64 }, "none"),
+    option("retry_initial_backoff", PAUSE, "0.05"),
+    option("retry_max_backoff", PAUSE, "0.5"),
+    option("retry_multiplier", Takes::Number { min: 1.0, max: 100.0 }, "2"),
+    option("retry_jitter", Takes::Number { min: 0.0, max: 1.0 }, "0.5"),
+    option("retry_deadline", Takes::Seconds { min: 0.0, max: 86_400.0 }, "120"),
+    option("retry_unknown", Takes::Boolean, "false"),
 ];
 
 /// How hard a dispatcher tries, and how entries look.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DispatcherOptions {
     /// Entries in flight at most.
     pub(super) window_max_entries: usize,
@@ -39,6 +50,8 @@ pub struct DispatcherOptions {
     pub(super) payload_field: String,
     /// The field that holds the time of dispatch; `None` leaves it out.
     pub(super) ts_field: Option<String>,
+    /// `None`: a message that failed is not sent again.
+    pub(super) retry: Option<RetryPolicy>,
 }
 
 impl Default for DispatcherOptions {
@@ -50,6 +63,7 @@ impl Default for DispatcherOptions {
             error_overrides: BTreeMap::new(),
             payload_field: "payload".to_owned(),
             ts_field: Some("ts".to_owned()),
+            retry: None,
         }
     }
 }
@@ -69,6 +83,7 @@ impl DispatcherOptions {
             error_overrides: read_overrides(&mut given)?.unwrap_or(default.error_overrides),
             payload_field: given.text("payload_field")?.unwrap_or(default.payload_field),
             ts_field: if without_ts { None } else { given.text("ts_field")?.or(default.ts_field) },
+            retry: read_retry(&mut given)?,
         };
         if read.ts_field.as_ref() == Some(&read.payload_field) {
             let message =
@@ -76,6 +91,33 @@ impl DispatcherOptions {
             return Err(Error::config("ts_field", message));
         }
         Ok(read)
+    }
+}
+
+/// Options of a policy ask for one; `retry` alone asks for the default one.
+fn read_retry(given: &mut Given) -> Result<Option<RetryPolicy>> {
+    let retry = given.boolean("retry")?;
+    let default = RetryPolicy::default();
+    let policy = RetryPolicy {
+        max_attempts: given.integer("retry_max_attempts")?,
+        initial_backoff: given.seconds("retry_initial_backoff")?.unwrap_or(default.initial_backoff),
+        max_backoff: given.seconds("retry_max_backoff")?.unwrap_or(default.max_backoff),
+        multiplier: given.number("retry_multiplier")?.unwrap_or(default.multiplier),
+        jitter: given.number("retry_jitter")?.unwrap_or(default.jitter),
+        deadline: given.seconds("retry_deadline")?.unwrap_or(default.deadline),
+        retry_unknown: given.boolean("retry_unknown")?.unwrap_or(default.retry_unknown),
+    };
+    if policy.initial_backoff > policy.max_backoff {
+        let (initial, max) = (policy.initial_backoff.as_secs_f64(), policy.max_backoff.as_secs_f64());
+        let message = format!("retry_initial_backoff must be at most retry_max_backoff ({max}), got {initial}");
+        return Err(Error::config("retry_initial_backoff", message));
+    }
+    let is_default = policy == RetryPolicy::default();
+    match retry {
+        Some(false) if !is_default => Err(Error::config("retry", "retry is false, but other options of it are given")),
+        Some(false) => Ok(None),
+        Some(true) => Ok(Some(policy)),
+        None => Ok((!is_default).then_some(policy)),
     }
 }
 

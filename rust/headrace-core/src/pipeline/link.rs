@@ -55,10 +55,12 @@ impl Connection {
 pub(super) struct Break {
     pub(super) fault: Fault,
     pub(super) may_be_written: bool,
+    /// Whether nothing is sent again: the caller waits no longer.
+    pub(super) is_final: bool,
 }
 
 impl From<Fault> for Break {
     fn from(fault: Fault) -> Self {
-        Self { fault, may_be_written: true }
+        Self { fault, may_be_written: true, is_final: false }
     }
 }

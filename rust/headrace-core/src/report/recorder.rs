@@ -27,6 +27,8 @@ pub(crate) struct Recorder {
     failures: FailureTable,
     delivered: u64,
     failed: u64,
+    retries: u64,
+    possible_duplicates: u64,
 }
 
 impl Recorder {
@@ -61,6 +63,14 @@ impl Recorder {
         self.outcomes.push_failed(index, count);
     }
 
+    /// So many messages are sent once more.
+    pub(crate) fn sent_again(&mut self, count: u64, may_be_written: bool) {
+        self.retries += count;
+        if may_be_written {
+            self.possible_duplicates += count;
+        }
+    }
+
     /// Hands out what was recorded. `restart`: the next message's ordinal is 0; all messages have their outcome then.
     pub(crate) fn take(&mut self, restart: bool) -> DeliveryReport {
         let recorded = self.delivered + self.failed;
@@ -71,6 +81,8 @@ impl Recorder {
             failures: std::mem::take(&mut self.failures).list,
             delivered: std::mem::take(&mut self.delivered),
             failed: std::mem::take(&mut self.failed),
+            retries: std::mem::take(&mut self.retries),
+            possible_duplicates: std::mem::take(&mut self.possible_duplicates),
         };
         self.first_ordinal = if restart { 0 } else { self.first_ordinal + recorded };
         DeliveryReport { data: Arc::new(report) }
@@ -115,6 +127,8 @@ pub(super) struct ReportData {
     pub(super) failures: Vec<Failure>,
     pub(super) delivered: u64,
     pub(super) failed: u64,
+    pub(super) retries: u64,
+    pub(super) possible_duplicates: u64,
 }
 
 /// One outcome for each of a run of messages, in the order in which they were produced.
@@ -141,6 +155,16 @@ impl DeliveryReport {
     /// How many messages failed.
     pub fn failed(&self) -> u64 {
         self.data.failed
+    }
+
+    /// How many times a message was sent again. Those that are under way count too, whose outcome another report tells.
+    pub fn retries(&self) -> u64 {
+        self.data.retries
+    }
+
+    /// How many of [`retries`](Self::retries) may have written a message that was written before.
+    pub fn possible_duplicates(&self) -> u64 {
+        self.data.possible_duplicates
     }
 
     /// The failed messages, in order.
