@@ -138,7 +138,7 @@ def test_option_names_in_any_case(spark: SparkSession, client: redis.Redis, any_
         ({"window_max_entries": "0"}, "window_max_entries must be an integer of at least 1, got '0'"),
         ({"payload": "body"}, "payload must name a column: there is no column 'body'"),
         ({"json": "payload"}, "would not be written: 'flag'"),
-        ({"message_id": "flag"}, 'column "flag" cannot hold message IDs'),
+        ({"message_id": "flag", "ignore_columns": "message_id"}, 'column "flag" cannot hold message IDs'),
         ({"on_failure": "dead_letter"}, "dead_letter_key is missing"),
         ({"checkpointLocation": "/tmp/x"}, "there is no option 'checkpointlocation'"),
     ],
@@ -147,12 +147,12 @@ def test_mistakes_are_told_before_any_task_starts(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer, options: dict[str, str], text: str
 ) -> None:
     frame = messages(spark, 10).withColumn("flag", sf.lit(True))
-    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup())
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup()
     with pytest.raises(AnalysisException) as caught:
         save(frame, any_server, **options)
     assert text in str(caught.value)
     assert client.dbsize() == 0
-    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup()) == jobs
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup() == jobs
 
 
 def test_modes(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
@@ -174,7 +174,7 @@ def test_modes(spark: SparkSession, client: redis.Redis, any_server: LocalServer
 
 def test_a_wrong_password_fails_the_job(spark: SparkSession, start_server: Callable[..., LocalServer]) -> None:
     server = start_server(config={"requirepass": "right"})
-    with pytest.raises(PythonException, match="WRONGPASS.*\n(.*\n)*.*see username, password_env and password_file"):
+    with pytest.raises(PythonException, match=r"WRONGPASS.*\n(.*\n)*.*see username, password_env and password_file"):
         save(messages(spark, 10), server, password="wrong")
 
 

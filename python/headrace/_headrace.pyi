@@ -108,6 +108,39 @@ class Dispatcher:
                 no.
         """
 
+    def begin(self, token: str, version: int = 0) -> None:
+        """Name the batch that begins here, for `exactly_once`.
+
+        Its messages are numbered from 0 in the order in which they are produced, over flushes too. Token and number name
+        a message for ever: whoever begins the same token again, after a crash or in another process, and produces the
+        same messages in the same order, writes only those that are not there yet. The others count as delivered, and in
+        `DeliveryReport.recognised`; their entry IDs are not known. Without `begin` the token is random: messages are
+        then safe against lost connections, not against a crash.
+
+        How far a batch has come is kept beside each of its streams, in a key `{<stream key>}:headrace:<token>` that
+        expires `token_ttl` seconds after the batch's last row.
+
+        Args:
+            token: 1 to 1,024 bytes of UTF-8.
+            version: 0 to 2**53. A batch with a higher version takes the token over and starts from 0; of one with a
+                lower version every message is recognised. So one key serves all micro-batches of a stream.
+
+        Raises:
+            ConfigError: `exactly_once` is off.
+            MessageError: The token or the version is out of range, or messages are outstanding: flush before.
+        """
+
+    def settle(self) -> None:
+        """Let the batch go on behind messages that failed, for `exactly_once`.
+
+        Messages of one stream stay in order: behind one that was not written the others fail too, as `BLOCKED`, until the
+        batch begins again or `settle` says that what was told in reports is dealt with (by a dead letter, say). Those
+        messages then count as passed, and will never be written under this token.
+
+        Raises:
+            MessageError: Messages are outstanding: flush before.
+        """
+
     def poll(self) -> Report: ...
     def flush(self, timeout: float | None = None) -> Report: ...
     def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str | tuple[_Kind, str, str, _Written]: ...
@@ -126,6 +159,8 @@ class Report:
     def delivered(self) -> int: ...
     @property
     def failed(self) -> int: ...
+    @property
+    def recognised(self) -> int: ...
     @property
     def retries(self) -> int: ...
     @property

@@ -57,8 +57,8 @@ class DeliveryReport:
 
     @property
     def recognised(self) -> int:
-        """How many of `delivered` were there before, sent by an earlier try under the same token. 0 without one."""
-        return 0
+        """How many of `delivered` were there before, written by an earlier try (`Dispatcher.begin`)."""
+        return self._native.recognised
 
     @property
     def retries(self) -> int:

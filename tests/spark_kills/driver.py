@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from pyspark.sql import SparkSession
 from .traps import TrappedPlain, TrappedRedisStreams
 
 #: How often a query is started again in one driver before the driver gives it up.
-MAX_FAILURES = 20
+MAX_FAILURES = 10
 
 # A driver lives for seconds: it gains nothing from the JVM's second compiler, and starts in half the CPU time without.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
@@ -68,6 +69,12 @@ def run(spark: SparkSession, query: Query) -> None:
     started.awaitTermination()
 
 
+def _in_short(error: str) -> str:
+    """What Spark says, without the tracebacks and the plan: what the exceptions say that are in it."""
+    lines = [line.strip() for line in error.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
+    return "; ".join(dict.fromkeys(lines)) or error[:500]
+
+
 def main() -> None:
     events = os.fdopen(int(sys.argv[1]), "w", buffering=1)
 
@@ -83,7 +90,8 @@ def main() -> None:
             try:
                 run(spark, query)
             except Exception as error:
-                tell("failed", error=str(error))
+                print(error, file=sys.stderr)
+                tell("failed", error=_in_short(str(error)))
                 time.sleep(0.2)
             else:
                 tell("finished")

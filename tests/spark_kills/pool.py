@@ -31,7 +31,7 @@ class Driver:
         self.log = folder / f"driver-{number}.log"
         self._log = open(self.log, "wb")  # noqa: SIM115 (the process writes to it: it is closed with it)
         reader, writer = os.pipe()
-        path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join([str(TESTS), *map(os.path.abspath, filter(None, _python_path()))])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "spark_kills.driver", str(writer)],
             cwd=folder,
@@ -103,6 +103,10 @@ class Driver:
                 state, parent, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
                 if int(session) == self._process.pid and state not in "ZX":
                     yield int(folder.name), int(parent), (folder / "cmdline").read_bytes()
+
+
+def _python_path() -> list[str]:
+    return os.environ.get("PYTHONPATH", "").split(os.pathsep)
 
 
 class Pool:

@@ -82,7 +82,12 @@ def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path
             sink=f"trapped_{setting.sink}",
             options=options,
         )
-        outcome = _Run(plan, server, query, pool, folder).until_it_ends(setting.timeout)
+        this = _Run(plan, server, query, pool, folder)
+        try:
+            outcome = this.until_it_ends(setting.timeout)
+        except BaseException:
+            this.driver.kill()  # it would go on
+            raise
         outcome.verdict = check(plan.rows, _payloads(server))
     for trap in sprung(folder):
         outcome.faults[trap.kind] += 1
@@ -121,7 +126,7 @@ class _Run:
         self._started = 0
         self._since_start = 0.0
         self._outcome = Outcome(Verdict(plan.rows.count), 0.0)
-        self._driver = self._next_driver()
+        self.driver = self._next_driver()
 
     def until_it_ends(self, timeout: float) -> Outcome:
         began = time.monotonic()
@@ -130,8 +135,8 @@ class _Run:
                 if self._strikes and self._due(self._strikes[0], client):
                     self._strike(self._strikes.pop(0))
                 if time.monotonic() - began > timeout:
-                    raise HungError(f"{self._state(client)} after {timeout:g} s; see {self._driver.log}")
-        self._pool.give_back(self._driver)
+                    raise HungError(f"{self._state(client)} after {timeout:g} s; see {self.driver.log}")
+        self._pool.give_back(self.driver)
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
 
@@ -143,10 +148,10 @@ class _Run:
 
     def _ended(self) -> bool:
         """Take the driver's next event, or wait a moment; whether it was the last one."""
-        event = self._driver.next_event(0.001)
+        event = self.driver.next_event(0.001)
         if event is None:
-            if self._driver.ended:
-                raise HungError(f"the driver ended by itself; see {self._driver.log}")
+            if self.driver.ended:
+                raise HungError(f"the driver ended by itself; see {self.driver.log}")
             return False
         if event["event"] == "started":
             self._started += 1
@@ -184,16 +189,16 @@ class _Run:
         if strike.freeze:
             stop(self._server)
             time.sleep(strike.freeze)
-        self._driver.kill(strike.workers_too)
+        self.driver.kill(strike.workers_too)
         if strike.freeze:
             time.sleep(strike.freeze)
             resume(self._server)
         self._outcome.faults["driver"] += 1
-        self._driver = self._next_driver()
+        self.driver = self._next_driver()
 
     def _kill_workers(self) -> None:
         """Those of this driver, and no others."""
-        for pid in self._driver.workers():
+        for pid in self.driver.workers():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 self._outcome.faults["worker"] += 1

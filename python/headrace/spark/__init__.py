@@ -9,4 +9,4 @@ from headrace.spark.summary import WriteSummary
 from headrace.spark.udf import xadd_udf
 from headrace.spark.write import write
 
-__all__ = ["WriteSummary", "write", "xadd", "xadd_udf"]
+__all__ = ["WriteSummary", "register", "write", "xadd", "xadd_udf"]

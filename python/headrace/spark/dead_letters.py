@@ -72,8 +72,9 @@ class DeadLetters:
             )
         rows = pa.Table.from_batches(batches).take(failed["place"])
         letters = self._letters(failed, rows)
+        fields = [name for name in letters.column_names if name != "message_id" or self._layout.message_id is not None]
         for batch in letters.to_batches():
-            self._dispatcher.produce_batch(batch, fields=letters.column_names, message_id="message_id")
+            self._dispatcher.produce_batch(batch, fields=fields, message_id="message_id")
         report = self._dispatcher.flush()
         if report.failed_by_code:
             written = Written()

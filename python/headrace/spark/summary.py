@@ -1,4 +1,4 @@
-"""What a write came to: each partition's outcome, and the summary of all."""
+"""What `headrace.spark.write` came to: each partition's result, and the summary of all."""
 
 from __future__ import annotations
 
@@ -10,38 +10,34 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headrace.errors import DeliveryError
-from headrace.report import Failure
+from headrace.report import FIRST_FAILURES
+from headrace.spark.failures import RowFailure, Written, failed_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from headrace.report import DeliveryReport
 
-__all__ = ["RESULT", "PartitionOutcome", "WriteSummary", "delivery_error", "summarise"]
-
-#: Failures that a summary holds itself, and that an error carries.
-FIRST_FAILURES: Final = 10
+__all__ = ["FAILURES", "RESULT", "PartitionResult", "WriteSummary", "total"]
 
 #: Columns of `WriteSummary.failures`.
-FAILURES: Final = "partition int, message_id string, kind string, code string, message string, written string"
+FAILURES: Final = (
+    "partition int, ordinal long, message_id string, kind string, code string, message string, written string"
+)
 
 #: What a partition gives back: one row with its counts as JSON, and a row for each of its first failures.
 RESULT: Final = f"{FAILURES}, counts string"
 
-_TEXTS: Final = ["message_id", "kind", "code", "message", "written", "counts"]
-_RESULT_ARROW: Final = pa.schema([("partition", pa.int32()), *((name, pa.string()) for name in _TEXTS)])
+_RESULT_ARROW: Final = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("ordinal", pa.int64()),
+        *((name, pa.string()) for name in ("message_id", "kind", "code", "message", "written", "counts")),
+    ]
+)
 
-
-@dataclass(frozen=True, slots=True)
-class PartitionFailure(Failure):
-    """A row that was not delivered, and where it was.
-
-    Attributes:
-        partition: Number of the row's partition, from 0.
-    """
-
-    partition: int
+#: The counts of `Written` that a partition gives back, but for those by code.
+_COUNTS: Final = ("delivered", "recognised", "possible_duplicates", "retries")
 
 
 @dataclass(frozen=True)
@@ -58,10 +54,10 @@ class WriteSummary:
         retries: How often a row was sent again.
         partitions: Partitions of the DataFrame.
         seconds: Time that the action took, with all that Spark did to make the rows.
-        first_failures: The first failures, at most ten.
+        first_failures: The first failures, at most ten, each with `partition` and `ordinal`.
         failures: With `failures=True` a DataFrame that is computed from nothing but what the action brought back: one
-            row for each failure (the first `failures_per_partition` of each partition) with `partition`, `message_id`,
-            `kind`, `code`, `message`, `written`. Else None.
+            row for each failure (the first `failures_per_partition` of each partition) with `partition`, `ordinal` (in
+            the partition), `message_id`, `kind`, `code`, `message`, `written`. Else None.
     """
 
     delivered: int
@@ -71,7 +67,7 @@ class WriteSummary:
     retries: int
     partitions: int
     seconds: float
-    first_failures: tuple[PartitionFailure, ...] = ()
+    first_failures: tuple[RowFailure, ...] = ()
     failures: DataFrame | None = field(default=None, compare=False)
 
     @property
@@ -93,8 +89,8 @@ class WriteSummary:
         codes = ", ".join(f"{code} {count:,}" for code, count in self.failed_by_code.items())
         more = {
             "recognised": self.recognised,
-            "possible duplicates": self.possible_duplicates,
             "retries": self.retries,
+            "possible duplicates": self.possible_duplicates,
         }
         parts = [
             f"{self.delivered:,} rows delivered",
@@ -102,99 +98,65 @@ class WriteSummary:
             *(f"{count:,} {name}" for name, count in more.items() if count),
             f"{self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s",
         ]
-        return "; ".join(parts)
+        return ", ".join(parts)
 
     def __repr__(self) -> str:
         return f"<WriteSummary: {self}>"
 
 
-class PartitionOutcome:
-    """The outcomes of a partition, summed."""
-
-    def __init__(self, partition: int, keep: int) -> None:
-        self.partition = partition
-        self.delivered = self.recognised = self.possible_duplicates = self.retries = 0
-        self.failed_by_code: dict[str, int] = {}
-        self._room = keep
-        self._failures: list[pa.RecordBatch] = []
-
-    def add(self, report: DeliveryReport) -> None:
-        """Add the outcomes of a report."""
-        self.delivered += report.delivered
-        self.recognised += report.recognised
-        self.possible_duplicates += report.possible_duplicates
-        self.retries += report.retries
-        for code, count in report.failed_by_code.items():
-            self.failed_by_code[code] = self.failed_by_code.get(code, 0) + count
-        # Also looks at the report, which would else be told again when the dispatcher is closed.
-        reader = pa.RecordBatchReader.from_stream(report.to_arrow(only_failed=True))
-        while self._room and (batch := next(reader, None)) is not None:
-            self._failures.append(batch.slice(0, self._room))
-            self._room -= self._failures[-1].num_rows
-
-    def to_arrow(self) -> Iterator[pa.RecordBatch]:
-        """Give the rows that the partition gives back."""
-        counts = {
-            "delivered": self.delivered,
-            "recognised": self.recognised,
-            "failed_by_code": self.failed_by_code,
-            "possible_duplicates": self.possible_duplicates,
-            "retries": self.retries,
-        }
-        row = {"partition": self.partition, "counts": json.dumps(counts)}
-        yield pa.RecordBatch.from_pylist([row], schema=_RESULT_ARROW)
-        for batch in self._failures:
-            rows = batch.num_rows
-            partition, none = pa.repeat(pa.scalar(self.partition, pa.int32()), rows), pa.nulls(rows, pa.string())
-            texts = [none if name == "counts" else batch[name] for name in _TEXTS]
-            yield pa.RecordBatch.from_arrays([partition, *texts], schema=_RESULT_ARROW)
-
-
-def summarise(spark: SparkSession, result: pa.Table, seconds: float, failures: bool) -> WriteSummary:
-    """Sum what the partitions gave back.
+class PartitionResult:
+    """The outcomes of a partition: counts, and the first failures.
 
     Args:
-        spark: Where `failures` of the summary is made.
-        result: The rows of all partitions, with the columns of `RESULT`.
-        seconds: How long it took.
-        failures: Whether the summary shall have `failures`.
+        partition: Its number.
+        keep: How many failures it keeps.
+        named: Whether its rows have message IDs.
     """
-    result = result.cast(_RESULT_ARROW).sort_by("partition")
-    counts = [json.loads(text) for text in result["counts"].drop_null().to_pylist()]
-    failed = result.filter(result["counts"].is_null()).drop_columns(["counts"])
+
+    def __init__(self, partition: int, keep: int, *, named: bool) -> None:
+        self.written = Written(partitions=(partition,))
+        self._partition = partition
+        self._room = keep
+        self._named = named
+        self._failures: list[pa.Table] = []
+
+    def add(self, report: DeliveryReport) -> None:
+        """Add the outcomes of the rows that come next."""
+        first = self.written.rows
+        self.written.add(report)
+        if report.ok or not self._room:
+            return
+        for failed in failed_rows(report, self._partition, first, named=self._named):
+            self._failures.append(failed.slice(0, self._room))
+            self._room -= len(self._failures[-1])
+            if not self._room:
+                return
+
+    def to_arrow(self) -> Iterator[pa.RecordBatch]:
+        """Give what Spark carries to the driver, with the columns of `RESULT`."""
+        counts = {name: getattr(self.written, name) for name in _COUNTS}
+        text = json.dumps({**counts, "failed_by_code": self.written.failed_by_code})
+        row = {"partition": self._partition, "counts": text}
+        yield pa.RecordBatch.from_pylist([row], schema=_RESULT_ARROW)
+        for failed in self._failures:
+            complete = failed.append_column("counts", pa.nulls(len(failed), pa.string()))
+            yield from complete.select(_RESULT_ARROW.names).cast(_RESULT_ARROW).to_batches()
+
+
+def total(result: pa.Table) -> tuple[Written, pa.Table]:
+    """Sum what the partitions gave back: the counts, and their failures as a table with the columns of `FAILURES`."""
+    result = result.cast(_RESULT_ARROW).sort_by([("partition", "ascending"), ("ordinal", "ascending")])
     codes: Counter[str] = Counter()
-    for of_partition in counts:
-        codes.update(of_partition["failed_by_code"])
-
-    def total(name: str) -> int:
-        return sum(of_partition[name] for of_partition in counts)
-
-    return WriteSummary(
-        delivered=total("delivered"),
-        recognised=total("recognised"),
-        failed_by_code=dict(codes.most_common()),
-        possible_duplicates=total("possible_duplicates"),
-        retries=total("retries"),
-        partitions=len(counts),
-        seconds=seconds,
-        first_failures=tuple(PartitionFailure(**row) for row in failed.slice(0, FIRST_FAILURES).to_pylist()),
-        failures=spark.createDataFrame(failed, FAILURES) if failures else None,
-    )
-
-
-def delivery_error(summary: WriteSummary) -> DeliveryError:
-    """Make the error for failures that nobody asked for."""
-    codes = ", ".join(f"{code} {count:,}" for code, count in summary.failed_by_code.items())
-    first = summary.first_failures[0]
-    message = (
-        f"{summary.failed:,} of {summary.rows:,} rows were not delivered ({codes}); the first, {first.message_id!r} of "
-        f"partition {first.partition}: {first.code} ({first.kind}, written: {first.written}): {first.message}; "
-        "failures=True hands them back instead"
-    )
-    return DeliveryError(
-        message,
-        failures=summary.first_failures,
-        delivered=summary.delivered,
-        failed=summary.failed,
-        failed_by_code=summary.failed_by_code,
-    )
+    sums: Counter[str] = Counter()
+    counts = result.filter(result["counts"].is_valid())
+    for text in counts["counts"].to_pylist():
+        of_partition = json.loads(text)
+        codes.update(of_partition.pop("failed_by_code"))
+        sums.update(of_partition)
+    failed = result.filter(result["counts"].is_null()).drop_columns(["counts"])
+    return Written(
+        partitions=tuple(counts["partition"].to_pylist()),
+        failed_by_code=Counter(dict(codes.most_common())),
+        first_failures=tuple(RowFailure(**row) for row in failed.slice(0, FIRST_FAILURES).to_pylist()),
+        **{name: sums[name] for name in _COUNTS},
+    ), failed

@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from headrace.dispatcher import Dispatcher
 from headrace.errors import ConfigError
+from headrace.report import FIRST_FAILURES
 from headrace.retry import RetryPolicy
 from headrace.spark import worker
-from headrace.spark.layout import resolve
+from headrace.spark.failures import delivery_error
+from headrace.spark.layout import Layout, resolve
 from headrace.spark.options import FailurePolicy, LayoutOptions, Settings, Transaction
 from headrace.spark.progress import shown
-from headrace.spark.summary import FIRST_FAILURES, RESULT, PartitionOutcome, WriteSummary, delivery_error, summarise
+from headrace.spark.summary import FAILURES, RESULT, PartitionResult, WriteSummary, total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write"]
 
-logger = logging.getLogger("headrace")
+logger = logging.getLogger("headrace.spark")
 
 
 def write(
@@ -69,8 +73,8 @@ def write(
     rows of a task that Spark runs again; `possible_duplicates` counts both. (Not those that only a speculative copy of
     a task wrote, or one that was lost with its executor: `spark.speculation` is better off.) With `txn_app_id` and
     `txn_version` each row is written once, however often this is called with the same DataFrame: see `exactly_once`
-    of `headrace.Dispatcher`. The rows of each partition must come again in the same order, which is so for tables and
-    files, and not for what follows a shuffle, without a sort within partitions.
+    of `headrace.Dispatcher`; rows that failed are tried again. The rows of each partition must come again in the same
+    order, which is so for tables and files, and not for what follows a shuffle, without a sort within partitions.
 
     Args:
         df: The rows. A streaming DataFrame is refused by Spark: use `foreachBatch`, or the data source.
@@ -130,18 +134,39 @@ def write(
         **({"exactly_once": "auto"} if transaction else {}),
         **options,
     }
-    # It opens no connection, and tells of a wrong option or column before any task starts.
-    layout = resolve(Settings(endpoint, options, columns, FailurePolicy(), transaction), df.schema)
-    keep = failures_per_partition if failures else FIRST_FAILURES
-    task = _task(endpoint, options, layout.arguments, transaction, keep)
+    # Opens no connection, and tells of a wrong option or column before any task starts.
+    layout = resolve(_Settings(endpoint, options, columns, FailurePolicy(), transaction), df.schema)
+    task = _task(endpoint, options, layout, transaction, failures_per_partition if failures else FIRST_FAILURES)
     started = time.monotonic()
     with shown(df.sparkSession, progress, "Writing to Redis"):
         result = df.mapInArrow(task, RESULT).toArrow()
-    summary = summarise(df.sparkSession, result, time.monotonic() - started, failures)
+    seconds = time.monotonic() - started
+    written, failed = total(result)
+    summary = WriteSummary(
+        delivered=written.delivered,
+        recognised=written.recognised,
+        failed_by_code=dict(written.failed_by_code),
+        possible_duplicates=written.possible_duplicates,
+        retries=written.retries,
+        partitions=len(written.partitions),
+        seconds=seconds,
+        first_failures=written.first_failures,
+        failures=df.sparkSession.createDataFrame(failed, FAILURES) if failures else None,
+    )
     logger.log(logging.WARNING if summary.failed else logging.INFO, "%s to %s", summary, endpoint)
     if summary.failed and not failures:
-        raise delivery_error(summary)
+        raise delivery_error(written, endpoint)
     return summary
+
+
+@dataclass(frozen=True)
+class _Settings(Settings):
+    """What the keyword arguments say: values that have their types, where the data source has texts."""
+
+    dispatcher: dict[str, Any]
+
+    def make_dispatcher(self) -> Dispatcher:
+        return Dispatcher(self.endpoint, **self.dispatcher)
 
 
 def _transaction(app_id: str | None, version: int | None, options: Mapping[str, Any]) -> Transaction | None:
@@ -166,34 +191,28 @@ def _transaction(app_id: str | None, version: int | None, options: Mapping[str, 
 
 
 def _task(
-    endpoint: Endpoint,
-    options: Mapping[str, Any],
-    layout: Mapping[str, Any],
-    transaction: Transaction | None,
-    keep: int,
+    endpoint: Endpoint, options: Mapping[str, Any], layout: Layout, transaction: Transaction | None, keep: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function that writes a partition, and gives back its counts and its first failures."""
 
     def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        context = TaskContext.get()
-        partition = context.partitionId() if context else 0
-        outcome = PartitionOutcome(partition, keep)
+        task = TaskContext.get()
+        partition, attempt = (task.partitionId(), task.attemptNumber()) if task else (0, 0)
+        result = PartitionResult(partition, keep, named=layout.message_id is not None)
         with worker.dispatcher(endpoint, options) as dispatcher:
-            begun = False
+            if transaction is not None:
+                dispatcher.begin(f"{transaction.app_id}:{partition}", transaction.version)
             for batch in batches:
-                if transaction and not begun:
-                    dispatcher.begin(f"{transaction.app_id}:{partition}", transaction.version)
-                    begun = True
-                dispatcher.produce_batch(batch, **layout)
-                outcome.add(dispatcher.poll())
-            outcome.add(dispatcher.flush())
-        if context and context.attemptNumber() and not transaction:
+                dispatcher.produce_batch(batch, **layout.arguments)
+                result.add(dispatcher.poll())
+            result.add(dispatcher.flush())
+        if attempt and transaction is None:
             # What the attempts before this one wrote is not known; it is some of the same rows.
-            outcome.possible_duplicates = outcome.delivered
-        if outcome.failed_by_code:
-            logger.warning("partition %d to %s: failed: %s", partition, endpoint, outcome.failed_by_code)
-        yield from outcome.to_arrow()
+            result.written.possible_duplicates = result.written.delivered
+        level = logging.WARNING if result.written.failed else logging.INFO
+        logger.log(level, "partition %d, attempt %d: %s to %s", partition, attempt, result.written, endpoint)
+        yield from result.to_arrow()
 
     return write_partition

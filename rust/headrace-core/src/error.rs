@@ -169,8 +169,13 @@ pub mod code {
     /// The row's entry ID is not of a form that XADD takes.
     pub const BAD_ENTRY_ID: &str = "BAD_ENTRY_ID";
 
+    /// Exactly once: an earlier row of the same stream was not written, and rows stay in order.
+    pub const BLOCKED: &str = "BLOCKED";
+    /// Exactly once: the marker is gone or behind rows that were acknowledged.
+    pub const MARKERLOST: &str = "MARKERLOST";
+
     /// All of them, for documentation and its test.
-    pub const ALL: [&str; 16] = [
+    pub const ALL: [&str; 18] = [
         CONNECT,
         DNS,
         TIMEOUT,
@@ -187,6 +192,8 @@ pub mod code {
         EMPTY,
         BAD_STREAM_KEY,
         BAD_ENTRY_ID,
+        BLOCKED,
+        MARKERLOST,
     ];
 }
 
@@ -283,7 +290,7 @@ pub enum Classify {
     Strict,
 }
 
-const PERMANENT: [&str; 13] = [
+const PERMANENT: [&str; 14] = [
     "NOAUTH",
     "NOPERM",
     "WRONGTYPE",
@@ -297,6 +304,7 @@ const PERMANENT: [&str; 13] = [
     code::EMPTY,
     code::BAD_STREAM_KEY,
     code::BAD_ENTRY_ID,
+    code::MARKERLOST,
 ];
 const RETRYABLE_IN_FAILOVER: [&str; 2] = ["OOM", "READONLY"];
 const PERMANENT_IN_STRICT: [&str; 3] = ["DENIED", "NOPROTO", "CROSSSLOT"];

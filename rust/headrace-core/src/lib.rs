@@ -27,6 +27,7 @@ mod decimal;
 mod dispatcher;
 pub mod endpoint;
 pub mod error;
+mod exactly_once;
 pub mod ipc;
 mod pipeline;
 mod reply;

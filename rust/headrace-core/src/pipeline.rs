@@ -9,6 +9,7 @@ mod link;
 mod outbox;
 mod push;
 mod round;
+mod run;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
 use crate::reply::EntryId;
+use crate::exactly_once::Runs;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
 use crate::transport::{ConnectError, Watch, connect};
@@ -29,6 +31,7 @@ use ledger::Ledger;
 use link::{Break, Connection, Link};
 use outbox::Outbox;
 use round::Turn;
+use run::Script;
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
@@ -61,6 +64,8 @@ pub(crate) struct Pipeline {
     scratch: Vec<u8>,
     /// The fields of an entry of several rows, before it is known how many those are.
     fields: Vec<u8>,
+    /// Exactly once: rows go out in runs.
+    script: Option<Script>,
 }
 
 impl Pipeline {
@@ -68,13 +73,15 @@ impl Pipeline {
         endpoint: Endpoint,
         classifier: Classifier,
         retry: Option<RetryPolicy>,
+        runs: Option<Runs>,
         limits: Limits,
         names: &FieldNames,
     ) -> Self {
         Self {
             template: Template::new(&endpoint, names),
             outbox: Outbox::new(retry.is_some()),
-            ledger: Ledger::new(&endpoint, classifier, retry),
+            ledger: Ledger::new(&endpoint, classifier, retry, runs.is_some()),
+            script: runs.map(Script::new),
             endpoint,
             limits,
             link: Link::Closed,
@@ -92,7 +99,9 @@ impl Pipeline {
 
     /// Whether no message waits for its outcome.
     pub(crate) fn is_idle(&self) -> bool {
-        self.ledger.window.is_empty() && !self.ledger.round.is_active()
+        self.ledger.window.is_empty()
+            && !self.ledger.round.is_active()
+            && !self.script.as_ref().is_some_and(Script::is_gathering)
     }
 
     /// Whether the next message can be encoded without waiting.
@@ -102,6 +111,16 @@ impl Pipeline {
             && self.ledger.window.has_room(self.limits)
             && !self.ledger.round.is_active()
             && !self.is_down()
+            && !self.waits_for_streams()
+    }
+
+    /// Whether too many streams are under way: they can be forgotten when nothing is.
+    #[inline]
+    fn waits_for_streams(&self) -> bool {
+        match &self.script {
+            Some(script) => script.runs.is_full() && !self.ledger.window.is_empty() && !self.ledger.is_blocked(),
+            None => false,
+        }
     }
 
     /// The failure that every message of this batch meets, if connecting failed.
@@ -122,17 +141,22 @@ impl Pipeline {
         if self.has_room() {
             return Ok(());
         }
+        if self.waits_for_streams() {
+            self.close_run();
+        }
         let goal = if self.ledger.window.has_room(self.limits) { Goal::Room } else { Goal::AmpleRoom };
         self.drive(goal, None, watch)
     }
 
     /// Waits until each message has its outcome.
     pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        self.close_run();
         self.drive(Goal::Empty, deadline, watch)
     }
 
     /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
     pub(crate) fn poll(&mut self) {
+        self.close_run();
         let Link::Open(connection) = &self.link else { return };
         if connection.needs_ping(&self.ledger.window) {
             return;
@@ -151,11 +175,18 @@ impl Pipeline {
 
     /// Gives `count` messages an outcome that needs no server.
     pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
+        self.lose_rows(count);
         self.ledger.push_failed(failure, count);
     }
 
     /// The same for a fault that is not classified yet.
     pub(crate) fn push_fault(&mut self, fault: &Fault, count: u64) {
+        self.lose_rows(count);
+        self.push_settled_fault(fault, count);
+    }
+
+    /// The same for rows that could never be sent.
+    fn push_settled_fault(&mut self, fault: &Fault, count: u64) {
         let failure = Arc::new(self.ledger.failure(fault, Written::No));
         self.ledger.push_failed(&failure, count);
     }
@@ -205,6 +236,9 @@ impl Pipeline {
         }
         self.outbox.clear();
         self.ledger.forget();
+        if let Some(script) = &mut self.script {
+            script.forget();
+        }
     }
 
     fn reached(&self, goal: Goal) -> bool {
@@ -402,7 +436,8 @@ impl Pipeline {
         });
         match opened {
             Ok((transport, command_timeout)) => {
-                self.link = Link::Open(Box::new(Connection::new(transport, command_timeout)));
+                let connection = Connection::new(transport, command_timeout, self.script.is_some());
+                self.link = Link::Open(Box::new(connection));
                 Ok(())
             }
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),

@@ -119,6 +119,15 @@ impl PyDispatcher {
         })
     }
 
+    #[pyo3(signature = (token, version = 0))]
+    fn begin(&self, token: &str, version: u64) -> PyResult<()> {
+        self.lock()?.begin(token, version).map_err(|e| to_py(&e))
+    }
+
+    fn settle(&self) -> PyResult<()> {
+        self.lock()?.settle().map_err(|e| to_py(&e))
+    }
+
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
         let mut inner = self.lock()?;
         let dispatcher = &mut *inner;

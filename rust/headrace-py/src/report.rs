@@ -24,6 +24,11 @@ impl PyReport {
     }
 
     #[getter]
+    fn recognised(&self) -> u64 {
+        self.0.recognised()
+    }
+
+    #[getter]
     fn retries(&self) -> u64 {
         self.0.retries()
     }

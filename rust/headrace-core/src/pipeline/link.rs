@@ -33,8 +33,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(transport: Transport, command_timeout: Duration) -> Self {
-        Self { transport, replies: ReplyBuffer::new(), command_timeout, used: Instant::now(), proven: false }
+    pub(super) fn new(transport: Transport, command_timeout: Duration, of_runs: bool) -> Self {
+        Self { transport, replies: ReplyBuffer::new(of_runs), command_timeout, used: Instant::now(), proven: false }
     }
 
     /// Whether it was silent for so long that it must prove itself before it gets the next message.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Failure, Written};
+use crate::error::{Failure, Written, code};
 use crate::reply::EntryId;
 use crate::retry::{RetryPolicy, chance};
 use crate::window::Owner;
@@ -18,24 +18,31 @@ use crate::window::Owner;
 pub(super) enum Outcome {
     /// `entries` of `rows` messages each, the first under `first`, the others under the sequence numbers that follow.
     Delivered { first: EntryId, entries: u64, rows: u64 },
+    /// So many had been written before.
+    Recognised { count: u64 },
     /// So many, all for one reason.
     Failed { failure: Arc<Failure>, count: u64 },
 }
 
-/// A command that is sent again.
+/// A command that is to be sent again.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) command: Box<[u8]>,
+    /// How many messages it carries, and how many of those have no outcome.
     pub(super) rows: u64,
-    pub(super) owner: Owner,
+    pub(super) open: u64,
     /// What it failed with last.
     pub(super) failure: Arc<Failure>,
 }
 
+/// A command: what became of its first messages, and what is still to be done for the others.
 #[derive(Debug)]
-enum Held {
-    Told(Outcome, Owner),
-    Waiting { command: Waiting, in_flight: bool, may_be_written: bool },
+struct Held {
+    told: Vec<Outcome>,
+    owner: Owner,
+    waiting: Option<Waiting>,
+    in_flight: bool,
+    may_be_written: bool,
 }
 
 /// What a round needs next, once nothing is in flight.
@@ -76,59 +83,74 @@ impl Round {
         self.is_resending
     }
 
+    /// Whether a message waits to be sent again, after the one that is in flight.
+    pub(super) fn has_root(&self) -> bool {
+        let is_root = |held: &Held| held.waiting.as_ref().is_some_and(|waiting| !waiting.is_blocked());
+        let before = if self.is_resending { self.cursor } else { self.held.len() };
+        self.held.iter().take(before).any(is_root)
+    }
+
     /// An outcome that waits for its turn.
     pub(super) fn hold(&mut self, outcome: Outcome, owner: Owner) {
-        self.held.push_back(Held::Told(outcome, owner));
+        let (told, may_be_written) = (vec![outcome], false);
+        self.held.push_back(Held { told, owner, waiting: None, in_flight: false, may_be_written });
     }
 
-    /// A command that failed and comes behind all others.
-    pub(super) fn wait(&mut self, command: Waiting) {
-        let may_be_written = command.failure.written == Written::Unknown;
+    /// A command that failed, behind all others. `told`: what became of its first messages.
+    pub(super) fn wait(&mut self, told: Vec<Outcome>, owner: Owner, waiting: Waiting) {
+        let may_be_written = waiting.failure.written == Written::Unknown;
         self.since.get_or_insert_with(Instant::now);
         self.waiting += 1;
-        self.held.push_back(Held::Waiting { command, in_flight: false, may_be_written });
+        self.held.push_back(Held { told, owner, waiting: Some(waiting), in_flight: false, may_be_written });
     }
 
-    /// The first command in flight has an outcome.
-    pub(super) fn resolve(&mut self, mut outcome: Outcome) {
-        if let Some((owner, may_be_written)) = self.next_in_flight().map(|(command, written)| (command.owner, *written)) {
-            if let Outcome::Failed { failure, .. } = &mut outcome {
-                *failure = as_written(failure, may_be_written);
+    /// How many messages of the first command in flight have no outcome.
+    pub(super) fn open(&mut self) -> u64 {
+        self.next_in_flight().and_then(|held| held.waiting.as_ref()).map_or(0, |waiting| waiting.open)
+    }
+
+    /// All open messages of the first command in flight have their outcomes.
+    pub(super) fn resolve(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
+        let Some(held) = self.next_in_flight() else { return };
+        let may_be_written = held.may_be_written;
+        held.told.extend(outcomes.into_iter().map(|outcome| match outcome {
+            Outcome::Failed { failure, count } => {
+                Outcome::Failed { failure: as_written(&failure, may_be_written), count }
             }
-            if let Some(held) = self.held.get_mut(self.cursor) {
-                *held = Held::Told(outcome, owner);
-                self.waiting -= 1;
-                self.cursor += 1;
-            }
+            other => other,
+        }));
+        (held.waiting, held.in_flight) = (None, false);
+        self.waiting -= 1;
+        self.cursor += 1;
+    }
+
+    /// The first command in flight failed once more, and may be sent again. `outcomes`: of the first of its open messages.
+    pub(super) fn put_back(&mut self, outcomes: Vec<Outcome>, open: u64, failure: Arc<Failure>) {
+        let Some(held) = self.next_in_flight() else { return };
+        held.may_be_written |= failure.written == Written::Unknown;
+        held.told.extend(outcomes);
+        held.in_flight = false;
+        if let Some(waiting) = &mut held.waiting {
+            (waiting.open, waiting.failure) = (open, failure);
         }
+        self.cursor += 1;
     }
 
-    /// The first command in flight failed once more, and may be sent again.
-    pub(super) fn put_back(&mut self, failure: Arc<Failure>) {
-        if let Some((command, may_be_written)) = self.next_in_flight() {
-            *may_be_written |= failure.written == Written::Unknown;
-            command.failure = failure;
-            if let Some(Held::Waiting { in_flight, .. }) = self.held.get_mut(self.cursor) {
-                *in_flight = false;
-            }
+    fn next_in_flight(&mut self) -> Option<&mut Held> {
+        while !self.held.get(self.cursor)?.in_flight {
             self.cursor += 1;
         }
-    }
-
-    fn next_in_flight(&mut self) -> Option<(&mut Waiting, &mut bool)> {
-        while !matches!(self.held.get(self.cursor)?, Held::Waiting { in_flight: true, .. }) {
-            self.cursor += 1;
-        }
-        match self.held.get_mut(self.cursor) {
-            Some(Held::Waiting { command, may_be_written, .. }) => Some((command, may_be_written)),
-            _ => None,
-        }
+        self.held.get_mut(self.cursor)
     }
 
     /// What comes next. Nothing is in flight.
     pub(super) fn turn(&mut self, policy: &RetryPolicy, now: Instant) -> Turn {
         if self.is_resending {
             (self.is_resending, self.next) = (false, None);
+        }
+        if self.waiting > 0 && self.next.is_none() && !self.has_root() {
+            // Whatever they wait for has failed for good.
+            self.give_up();
         }
         if self.waiting == 0 {
             return Turn::Tell;
@@ -153,9 +175,9 @@ impl Round {
     /// What waits fails for good.
     pub(super) fn give_up(&mut self) {
         for held in &mut self.held {
-            if let Held::Waiting { command, may_be_written, .. } = held {
-                let failure = as_written(&command.failure, *may_be_written);
-                *held = Held::Told(Outcome::Failed { failure, count: command.rows }, command.owner);
+            if let Some(waiting) = held.waiting.take() {
+                let failure = as_written(&waiting.failure, held.may_be_written);
+                held.told.push(Outcome::Failed { failure, count: waiting.open });
             }
         }
         self.waiting = 0;
@@ -165,13 +187,12 @@ impl Round {
     fn give_up_after(&mut self, since: Duration, policy: &RetryPolicy) {
         let tries = format!(" (given up after {} tries in {:.1} s)", self.attempts, since.as_secs_f64());
         let mut known: Option<(Arc<Failure>, Arc<Failure>)> = None;
-        for held in &mut self.held {
-            let Held::Waiting { command, .. } = held else { continue };
+        for waiting in self.held.iter_mut().filter_map(|held| held.waiting.as_mut()) {
             let failure = match &known {
-                Some((before, after)) if *before == command.failure => Arc::clone(after),
-                _ => Arc::new(command.failure.with_more(&tries)),
+                Some((before, after)) if *before == waiting.failure => Arc::clone(after),
+                _ => Arc::new(waiting.failure.with_more(&tries)),
             };
-            known = Some((std::mem::replace(&mut command.failure, Arc::clone(&failure)), failure));
+            known = Some((std::mem::replace(&mut waiting.failure, Arc::clone(&failure)), failure));
         }
         let last = known.map(|(_, after)| after);
         self.exhausted = last.filter(|last| since >= policy.deadline || last.is_of_connection());
@@ -183,40 +204,40 @@ impl Round {
         self.exhausted.as_ref().map(|failure| Arc::new(Failure { written: Written::No, ..(**failure).clone() }))
     }
 
-    /// Everything that waits is sent again: gives each command to `send`.
-    pub(super) fn resend(&mut self, mut send: impl FnMut(&Waiting, bool)) {
+    /// Everything that waits is sent again: gives each command to `send`, with its owner and whether it may be written.
+    pub(super) fn resend(&mut self, mut send: impl FnMut(&Waiting, Owner, bool)) {
         (self.is_resending, self.cursor) = (true, 0);
         for held in &mut self.held {
-            if let Held::Waiting { command, in_flight, .. } = held {
-                *in_flight = true;
-                send(command, command.failure.written == Written::Unknown);
+            if let Some(waiting) = &held.waiting {
+                held.in_flight = true;
+                send(waiting, held.owner, waiting.failure.written == Written::Unknown);
             }
         }
     }
 
-    /// The next outcome, in the order of the messages. With the last one the round is over.
-    pub(super) fn tell(&mut self) -> Option<(Outcome, Owner)> {
-        match self.held.pop_front() {
-            Some(Held::Told(outcome, owner)) => Some((outcome, owner)),
-            Some(waiting @ Held::Waiting { .. }) => {
-                self.held.push_front(waiting);
-                None
-            }
-            None => {
-                *self = Self::default();
-                None
-            }
+    /// The outcomes of the next command, in the order of the messages. With the last one the round is over.
+    pub(super) fn tell(&mut self) -> Option<(Vec<Outcome>, Owner)> {
+        let told = self.held.pop_front().map(|held| (held.told, held.owner));
+        if told.is_none() {
+            *self = Self::default();
         }
+        told
     }
 
     /// The interrupted call no longer waits for its message.
     pub(super) fn abandon_call(&mut self) {
         for held in &mut self.held {
-            let (Held::Told(_, owner) | Held::Waiting { command: Waiting { owner, .. }, .. }) = held;
-            if *owner == Owner::Call {
-                *owner = Owner::Nobody;
+            if held.owner == Owner::Call {
+                held.owner = Owner::Nobody;
             }
         }
+    }
+}
+
+impl Waiting {
+    /// Whether it was refused because of a row before it.
+    fn is_blocked(&self) -> bool {
+        self.failure.code == code::BLOCKED
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct Recorder {
     failed: u64,
     retries: u64,
     possible_duplicates: u64,
+    recognised: u64,
 }
 
 impl Recorder {
@@ -54,6 +55,13 @@ impl Recorder {
     pub(crate) fn delivered(&mut self, first: EntryId, entries: u64, rows: u64) {
         self.delivered += entries * rows;
         self.outcomes.push_delivered(first, entries, rows);
+    }
+
+    /// The next `count` messages in order had been written by an earlier try.
+    pub(crate) fn recognised(&mut self, count: u64) {
+        self.delivered += count;
+        self.recognised += count;
+        self.outcomes.push_recognised(count);
     }
 
     /// The next `count` messages in order failed.
@@ -83,6 +91,7 @@ impl Recorder {
             failed: std::mem::take(&mut self.failed),
             retries: std::mem::take(&mut self.retries),
             possible_duplicates: std::mem::take(&mut self.possible_duplicates),
+            recognised: std::mem::take(&mut self.recognised),
         };
         self.first_ordinal = if restart { 0 } else { self.first_ordinal + recorded };
         DeliveryReport { data: Arc::new(report) }
@@ -129,6 +138,7 @@ pub(super) struct ReportData {
     pub(super) failed: u64,
     pub(super) retries: u64,
     pub(super) possible_duplicates: u64,
+    pub(super) recognised: u64,
 }
 
 /// One outcome for each of a run of messages, in the order in which they were produced.
@@ -157,6 +167,11 @@ impl DeliveryReport {
         self.data.failed
     }
 
+    /// How many of [`delivered`](Self::delivered) had been written by an earlier try under the same token.
+    pub fn recognised(&self) -> u64 {
+        self.data.recognised
+    }
+
     /// How many times a message was sent again. Those that are under way count too, whose outcome another report tells.
     pub fn retries(&self) -> u64 {
         self.data.retries
@@ -173,7 +188,7 @@ impl DeliveryReport {
         let mut ids = IdCursor::new(data.first_ordinal);
         data.outcomes.runs().flat_map(move |run| {
             let (failure, count) = match run {
-                Run::Delivered { .. } => {
+                Run::Delivered { .. } | Run::Recognised { .. } => {
                     ids.skip(&data.ids, run.count());
                     (None, 0)
                 }
@@ -208,7 +223,7 @@ impl DeliveryReport {
     pub fn first_entry_id(&self) -> Option<EntryId> {
         self.data.outcomes.runs().find_map(|run| match run {
             Run::Delivered { first, .. } => Some(first),
-            Run::Failed { .. } => None,
+            Run::Recognised { .. } | Run::Failed { .. } => None,
         })
     }
 
