@@ -132,7 +132,8 @@ def test_in_sql(spark: SparkSession, client: redis.Redis, endpoint: Endpoint, ma
 
 def test_options_of_the_dispatcher(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     messages(spark, 1, 1).select(xadd_udf(endpoint, payload_field="body", ts_field=None)("payload")).collect()
-    assert [fields for _, fields in client.xrange("events")] == [{b"body": b"p0"}]
+    entries: Any = client.xrange("events")
+    assert [fields for _, fields in entries] == [{b"body": b"p0"}]
 
 
 # --- what Spark makes of it -------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """The native half of headrace; `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` are for use."""
 
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol, Self, final
+from typing import Any, Final, Literal, Protocol, Self, final
 
 from typing_extensions import disjoint_base
 
 __all__ = [
     "OWN_CODES",
+    "Counters",
     "Dispatcher",
     "Endpoint",
     "Outcomes",
@@ -146,12 +147,22 @@ class Dispatcher:
     def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str | tuple[_Kind, str, str, _Written]: ...
     def close(self) -> None: ...
     @property
+    def counters(self) -> Counters:
+        """What was done so far; `headrace.Dispatcher.stats` reads it."""
+
+    @property
     def unreported(self) -> int:
         """Messages whose outcome no report has told yet."""
 
     @property
     def closed(self) -> bool:
         """Whether the dispatcher was closed."""
+
+@final
+class Counters:
+    """What a dispatcher has done so far, which any thread may read, also after the dispatcher is gone."""
+
+    def read(self) -> dict[str, Any]: ...
 
 @final
 class Report:

@@ -12,6 +12,7 @@ from typing import Literal, NoReturn, Self
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError, ConnectionFailed, DeliveryError
+from headrace.metrics import Stats
 from headrace.report import DeliveryReport, Failure, Unseen, delivery_error
 from headrace.retry import RetryPolicy
 
@@ -172,6 +173,10 @@ class Dispatcher(_headrace.Dispatcher):
         error = ConnectionFailed if code in CONNECTION_CODES else DeliveryError
         text = f"the message was not delivered: {code} ({kind}, written: {written}): {message}"
         raise error(text, failures=(failure,), failed=1, failed_by_code={code: 1})
+
+    def stats(self) -> Stats:
+        """Count what this dispatcher has done since it was made. Any thread may ask, at any time."""
+        return Stats(**self.counters.read())
 
     def close(self) -> None:
         """Flush, then close the connection. A second call does nothing.

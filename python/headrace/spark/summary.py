@@ -37,7 +37,7 @@ _RESULT_ARROW: Final = pa.schema(
 )
 
 #: The counts of `Written` that a partition gives back, but for those by code.
-_COUNTS: Final = ("delivered", "recognised", "possible_duplicates", "retries")
+_COUNTS: Final = ("delivered", "recognised", "possible_duplicates", "retries", "bytes_sent")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class WriteSummary:
         possible_duplicates: Rows that may be in their stream twice: they were sent again although an earlier try may
             have been written, or Spark ran their task a second time. 0 under `txn_app_id`.
         retries: How often a row was sent again.
+        bytes_sent: Bytes handed to the transport, before encryption.
         partitions: Partitions of the DataFrame.
         seconds: Time that the action took, with all that Spark did to make the rows.
         first_failures: The first failures, at most ten, each with `partition` and `ordinal`.
@@ -65,6 +66,7 @@ class WriteSummary:
     failed_by_code: Mapping[str, int]
     possible_duplicates: int
     retries: int
+    bytes_sent: int
     partitions: int
     seconds: float
     first_failures: tuple[RowFailure, ...] = ()
@@ -96,6 +98,7 @@ class WriteSummary:
             f"{self.delivered:,} rows delivered",
             f"{self.failed:,} failed" + (f" ({codes})" if codes else ""),
             *(f"{count:,} {name}" for name, count in more.items() if count),
+            f"{self.bytes_sent:,} bytes sent",
             f"{self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s",
         ]
         return ", ".join(parts)

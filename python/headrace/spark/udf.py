@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -63,25 +62,27 @@ def xadd_udf(endpoint: Endpoint, **options: Any) -> UserDefinedFunctionLike:
     """
     # Opens no connection; a wrong option is told here and not by a task.
     Dispatcher(endpoint, **options)
-    try:
-        from pyspark.sql.functions import arrow_udf
-    except ImportError:  # Spark 4.0
-        return _with_pandas(endpoint, options)
-    return _with_arrow(arrow_udf, endpoint, options)
+    # Spark 4.0 has no arrow_udf.
+    return _with_arrow(endpoint, options) if hasattr(_functions(), "arrow_udf") else _with_pandas(endpoint, options)
 
 
-def _with_arrow(arrow_udf: Callable[..., Any], endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunctionLike:
+def _functions() -> Any:
+    from pyspark.sql import functions
+
+    return functions
+
+
+def _with_arrow(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunctionLike:
     def xadd(payload: pa.Array, message_id: pa.Array = None, stream_key: pa.Array = None) -> pa.Array:
         outcomes = _write(endpoint, options, payload=payload, message_id=message_id, stream_key=stream_key)
         return outcomes.to_struct_array().combine_chunks()
 
-    function: UserDefinedFunctionLike = arrow_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
+    function: UserDefinedFunctionLike = _functions().arrow_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
     return function
 
 
 def _with_pandas(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunctionLike:
     import pandas as pd
-    from pyspark.sql.functions import pandas_udf
 
     def xadd(payload: Any, message_id: Any = None, stream_key: Any = None) -> Any:
         if message_id is not None and message_id.dtype.kind == "f":
@@ -93,7 +94,7 @@ def _with_pandas(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunc
     # Spark tells the kind of function from these, and there is no pandas when this module is imported.
     hints = {"payload": pd.Series, "message_id": pd.Series, "stream_key": pd.Series, "return": pd.DataFrame}
     xadd.__annotations__ = hints
-    function: UserDefinedFunctionLike = pandas_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
+    function: UserDefinedFunctionLike = _functions().pandas_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
     return function
 
 
@@ -107,5 +108,6 @@ def _write(endpoint: Endpoint, options: dict[str, Any], **columns: pa.Array | No
     given = {name: column for name, column in columns.items() if column is not None}
     batch = pa.RecordBatch.from_arrays(list(given.values()), names=list(given))
     with worker.dispatcher(endpoint, options) as dispatcher:
-        dispatcher.produce_batch(batch, **{name: name for name in given})
+        layout: dict[str, Any] = {name: name for name in given}
+        dispatcher.produce_batch(batch, **layout)
         return pa.table(dispatcher.flush().to_arrow()).drop_columns(["message_id"])

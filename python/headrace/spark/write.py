@@ -114,9 +114,7 @@ def write(
         SchemaError: A column would not be written, or cannot be; nothing was sent.
     """
     transaction = _transaction(txn_app_id, txn_version, options)
-    if not isinstance(failures_per_partition, int) or failures_per_partition < 0:
-        text = f"failures_per_partition must be an int of 0 and up, got {failures_per_partition!r}"
-        raise ConfigError(text, option="failures_per_partition")
+    _check_number("failures_per_partition", failures_per_partition)
     columns = LayoutOptions(
         payload=payload,
         fields=tuple(fields) if fields is not None else None,
@@ -148,12 +146,13 @@ def write(
         failed_by_code=dict(written.failed_by_code),
         possible_duplicates=written.possible_duplicates,
         retries=written.retries,
+        bytes_sent=written.bytes_sent,
         partitions=len(written.partitions),
         seconds=seconds,
         first_failures=written.first_failures,
         failures=df.sparkSession.createDataFrame(failed, FAILURES) if failures else None,
     )
-    logger.log(logging.WARNING if summary.failed else logging.INFO, "%s to %s", summary, endpoint)
+    logger.info("%s to %s", summary, endpoint)
     if summary.failed and not failures:
         raise delivery_error(written, endpoint)
     return summary
@@ -169,7 +168,7 @@ class _Settings(Settings):
         return Dispatcher(self.endpoint, **self.dispatcher)
 
 
-def _transaction(app_id: str | None, version: int | None, options: Mapping[str, Any]) -> Transaction | None:
+def _transaction(app_id: Any, version: Any, options: Mapping[str, Any]) -> Transaction | None:
     """Check what names the write, if anything does."""
     exactly_once = options.get("exactly_once")
     if app_id is None and version is None:
@@ -185,9 +184,13 @@ def _transaction(app_id: str | None, version: int | None, options: Mapping[str, 
         raise ConfigError("exactly_once 'off' and txn_app_id exclude each other", option="exactly_once")
     if not isinstance(app_id, str) or not app_id:
         raise ConfigError(f"txn_app_id must be a str that is not empty, got {app_id!r}", option="txn_app_id")
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**63:
-        raise ConfigError(f"txn_version must be an int of 0 and up, got {version!r}", option="txn_version")
+    _check_number("txn_version", version)
     return Transaction(app_id, version)
+
+
+def _check_number(option: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ConfigError(f"{option} must be an int of 0 and up, got {value!r}", option=option)
 
 
 def _task(
@@ -202,12 +205,14 @@ def _task(
         partition, attempt = (task.partitionId(), task.attemptNumber()) if task else (0, 0)
         result = PartitionResult(partition, keep, named=layout.message_id is not None)
         with worker.dispatcher(endpoint, options) as dispatcher:
+            sent_before = dispatcher.stats().bytes_sent
             if transaction is not None:
                 dispatcher.begin(f"{transaction.app_id}:{partition}", transaction.version)
             for batch in batches:
                 dispatcher.produce_batch(batch, **layout.arguments)
                 result.add(dispatcher.poll())
             result.add(dispatcher.flush())
+            result.written.bytes_sent = dispatcher.stats().bytes_sent - sent_before
         if attempt and transaction is None:
             # What the attempts before this one wrote is not known; it is some of the same rows.
             result.written.possible_duplicates = result.written.delivered

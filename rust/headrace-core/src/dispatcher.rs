@@ -2,12 +2,14 @@
 
 mod options;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::batch::{Batch, BatchLayout, BatchPlan};
+use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
 use crate::exactly_once::Runs;
@@ -73,6 +75,11 @@ impl Dispatcher {
         }
     }
 
+    /// What it has done so far. They outlive it.
+    pub fn counters(&mut self) -> Arc<Counters> {
+        Arc::clone(self.pipeline.recorder().counters())
+    }
+
     /// How many messages have no outcome in a report yet.
     pub fn unreported(&self) -> u64 {
         if self.is_forked() { 0 } else { self.unreported }
@@ -105,6 +112,7 @@ impl Dispatcher {
             GivenId::Text(id) => self.pipeline.recorder().push_text(id),
         }
         self.unreported += 1;
+        self.pipeline.recorder().counters().messages.add(1);
         if let Some(failure) = self.pipeline.down().cloned() {
             self.pipeline.push_failed(&failure, 1);
         } else {
@@ -137,6 +145,7 @@ impl Dispatcher {
             Some(ids) => self.pipeline.recorder().push_column(ids),
         }
         self.unreported += count as u64;
+        self.pipeline.recorder().counters().messages.add(count as u64);
         let taken = self.take_rows(&mut rows, count, watch);
         self.pipeline.give_back();
         taken
@@ -178,8 +187,10 @@ impl Dispatcher {
     /// interrupts it, nothing is lost: another flush goes on.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.pipeline.drain(deadline, watch)?;
+        let started = Instant::now();
+        let drained = self.pipeline.drain(timeout.and_then(|timeout| started.checked_add(timeout)), watch);
+        self.pipeline.recorder().counters().flushed(started.elapsed());
+        drained?;
         // An interrupt that comes from now on would take the report with it; until now it stays here.
         if watch.interrupted() {
             return Err(Error::Interrupted);
@@ -197,6 +208,7 @@ impl Dispatcher {
         }
         // It is a batch of its own, so it may connect anew.
         self.pipeline.lift();
+        self.pipeline.recorder().counters().messages.add(1);
         self.pipeline.set_time();
         let outcome = self.pipeline.call(payload, watch);
         if self.unreported == 0 {
@@ -257,6 +269,7 @@ impl Dispatcher {
     }
 
     fn report(&mut self, restart: bool) -> DeliveryReport {
+        self.pipeline.recorder().publish();
         let report = self.pipeline.recorder().take(restart);
         self.unreported -= report.delivered() + report.failed();
         report

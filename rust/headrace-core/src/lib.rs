@@ -23,6 +23,7 @@
 //! ```
 
 mod batch;
+mod counters;
 mod decimal;
 mod dispatcher;
 pub mod endpoint;
@@ -41,6 +42,7 @@ mod window;
 mod xadd;
 
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
+pub use counters::{CounterValues, Counters};
 pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId};
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
-use crate::reply::EntryId;
 use crate::exactly_once::Runs;
+use crate::reply::EntryId;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
 use crate::transport::{ConnectError, Watch, connect};
@@ -399,7 +399,9 @@ impl Pipeline {
             moved = true;
             connection.used = Instant::now();
             connection.replies.filled(count);
-            self.ledger.settle(connection, &mut self.outbox)?;
+            let settled = self.ledger.settle(connection, &mut self.outbox);
+            self.ledger.recorder.publish();
+            settled?;
             if count < room {
                 break;
             }
@@ -417,6 +419,7 @@ impl Pipeline {
             }
             moved = true;
             self.ledger.window.hand_over(count);
+            self.ledger.recorder.counters().bytes_sent.add(count as u64);
         }
         if moved {
             connection.used = Instant::now();
@@ -436,6 +439,7 @@ impl Pipeline {
         });
         match opened {
             Ok((transport, command_timeout)) => {
+                self.ledger.recorder.counters().connections.add(1);
                 let connection = Connection::new(transport, command_timeout, self.script.is_some());
                 self.link = Link::Open(Box::new(connection));
                 Ok(())
@@ -467,6 +471,9 @@ impl Pipeline {
 
     /// Ends the connection abnormally. What waits stays.
     fn drop_connection(&mut self) {
+        if let Some(script) = &mut self.script {
+            script.is_known = false;
+        }
         if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
             connection.transport.abort();
         }

@@ -1,16 +1,17 @@
 //! The dispatcher for Python: one caller at a time, the GIL held only to read what the caller gave.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
-use headrace_core::{Dispatcher, DispatcherOptions, EntryId, Error, GivenId};
+use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, GivenId};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
 use crate::arrow::{LayoutArguments, layout, read, type_name};
+use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
 use crate::report::PyReport;
@@ -22,6 +23,7 @@ pub(crate) struct PyDispatcher {
     inner: Mutex<Dispatcher>,
     /// The process that made it: a fork may copy the lock while another thread holds it.
     process: u32,
+    counters: Arc<Counters>,
 }
 
 impl PyDispatcher {
@@ -57,8 +59,9 @@ impl PyDispatcher {
     fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, text: bool) -> PyResult<Self> {
         let form = if text { Form::Text } else { Form::Typed };
         let options = DispatcherOptions::new(option_values(options)?, form).map_err(|e| to_py(&e))?;
-        let inner = Mutex::new(Dispatcher::new(endpoint.get().0.clone(), options));
-        Ok(Self { inner, process: std::process::id() })
+        let mut inner = Dispatcher::new(endpoint.get().0.clone(), options);
+        let counters = inner.counters();
+        Ok(Self { inner: Mutex::new(inner), process: std::process::id(), counters })
     }
 
     #[pyo3(signature = (payload, message_id = None))]
@@ -162,6 +165,12 @@ impl PyDispatcher {
         let dispatcher = &mut *inner;
         py.detach(|| dispatcher.close());
         Ok(())
+    }
+
+    /// What was done so far; no lock is needed to read it.
+    #[getter]
+    fn counters(&self) -> PyCounters {
+        PyCounters(Arc::clone(&self.counters))
     }
 
     /// Messages whose outcome no report has told yet.

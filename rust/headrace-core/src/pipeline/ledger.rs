@@ -151,9 +151,7 @@ impl Ledger {
                 Some(min_id) if id < min_id => Err((trimmed_fault(id, min_id), Written::Unknown)),
                 Some(_) | None => Ok(id),
             },
-            Reply::Nil if whole && self.nomkstream => {
-                Err((no_stream(), Written::No))
-            }
+            Reply::Nil if whole && self.nomkstream => Err((no_stream(), Written::No)),
             Reply::Error(line) if Fault::from_reply(line).text == ReplyText::ProtocolError => {
                 let message = "the server closed the connection over a message before this one";
                 ends = Some(Break { fault: Fault::new(code::RESET, message), may_be_written: false, is_final: false });
@@ -253,7 +251,8 @@ impl Ledger {
         if self.blocked || self.round.has_root() {
             return blocked_fault();
         }
-        let message = "the marker of the batch is gone, or behind rows that were acknowledged: was the server's data lost?";
+        let message =
+            "the marker of the batch is gone, or behind rows that were acknowledged: was the server's data lost?";
         Fault::new(code::MARKERLOST, message)
     }
 
@@ -308,8 +307,14 @@ impl Ledger {
             }
             (Owner::Report, Outcome::Recognised { count }) => self.recorder.recognised(*count),
             (Owner::Report, Outcome::Failed { failure, count }) => self.recorder.failed(failure, *count),
-            (Owner::Call, Outcome::Delivered { first, .. }) => self.call = Some(Ok(*first)),
-            (Owner::Call, Outcome::Failed { failure, .. }) => self.call = Some(Err((**failure).clone())),
+            (Owner::Call, Outcome::Delivered { first, .. }) => {
+                self.recorder.counters().delivered.add(1);
+                self.call = Some(Ok(*first));
+            }
+            (Owner::Call, Outcome::Failed { failure, .. }) => {
+                self.recorder.counters().failed(&failure.code, 1);
+                self.call = Some(Err((**failure).clone()));
+            }
             // There are no calls in the modes that recognise.
             (Owner::Call, Outcome::Recognised { .. }) | (Owner::Nobody, _) => {}
         }
@@ -384,7 +389,7 @@ impl Ledger {
     /// In a forked child: everything here is the parent's.
     pub(super) fn forget(&mut self) {
         self.window = Window::default();
-        self.recorder = Recorder::default();
+        self.recorder.forget();
         self.round = Round::default();
         self.call = None;
         self.blocked = false;

@@ -14,8 +14,8 @@ const RUN_BYTES: usize = 64 * 1024;
 pub(super) struct Script {
     pub(super) runs: Runs,
     open: OpenRun,
-    /// Whether the server was sent the script.
-    is_known: bool,
+    /// Whether this connection's server was sent the script.
+    pub(super) is_known: bool,
 }
 
 impl Script {

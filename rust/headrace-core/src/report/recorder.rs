@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::arrow::ReportBatches;
 use super::ids::{IdCursor, MessageId, MessageIds};
 use super::outcomes::{Outcomes, Run};
+use crate::counters::Counters;
 use crate::error::Failure;
 use crate::reply::EntryId;
 use crate::rows::IdColumn;
@@ -30,9 +31,28 @@ pub(crate) struct Recorder {
     retries: u64,
     possible_duplicates: u64,
     recognised: u64,
+    /// What is not told to the counters yet.
+    uncounted: u64,
+    counters: Arc<Counters>,
 }
 
 impl Recorder {
+    /// Where everything is counted that is recorded.
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Tells the counters of what was delivered.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        self.counters.delivered.add(std::mem::take(&mut self.uncounted));
+    }
+
+    /// In a forked child: everything starts anew, and is counted by the same counters.
+    pub(crate) fn forget(&mut self) {
+        *self = Self { counters: Arc::clone(&self.counters), ..Self::default() };
+    }
+
     pub(crate) fn push_ordinals(&mut self, count: u64) {
         self.ids.push_ordinals(count);
     }
@@ -54,6 +74,7 @@ impl Recorder {
     #[inline]
     pub(crate) fn delivered(&mut self, first: EntryId, entries: u64, rows: u64) {
         self.delivered += entries * rows;
+        self.uncounted += entries * rows;
         self.outcomes.push_delivered(first, entries, rows);
     }
 
@@ -61,12 +82,15 @@ impl Recorder {
     pub(crate) fn recognised(&mut self, count: u64) {
         self.delivered += count;
         self.recognised += count;
+        self.uncounted += count;
+        self.counters.recognised.add(count);
         self.outcomes.push_recognised(count);
     }
 
     /// The next `count` messages in order failed.
     pub(crate) fn failed(&mut self, failure: &Failure, count: u64) {
         self.failed += count;
+        self.counters.failed(&failure.code, count);
         let index = self.failures.index(failure);
         self.outcomes.push_failed(index, count);
     }
@@ -74,7 +98,9 @@ impl Recorder {
     /// So many messages are sent once more.
     pub(crate) fn sent_again(&mut self, count: u64, may_be_written: bool) {
         self.retries += count;
+        self.counters.retries.add(count);
         if may_be_written {
+            self.counters.possible_duplicates.add(count);
             self.possible_duplicates += count;
         }
     }
