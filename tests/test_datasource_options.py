@@ -147,7 +147,9 @@ def test_every_option_is_known_once() -> None:
     assert len(options) > 50
     assert len(options) == len(set(options))
     # Columns and the endpoint's own options have names apart.
-    assert {"stream_key", "stream_key_column", "payload", "url", "retry_deadline", "exactly_once"} <= set(options)
+    assert {"stream_key", "stream_key_column", "payload", "url", "retry_deadline", "exactly_once", "token_ttl"} <= set(
+        options
+    )
 
 
 def test_dead_letters_are_not_trimmed() -> None:
@@ -319,9 +321,18 @@ def test_wrong_layouts(columns: dict[str, str], options: dict[str, str], text: s
     assert text in str(caught.value)
 
 
+@pytest.mark.parametrize("packing", [{"rows_per_entry": "2"}, {"arrow_ipc": "true"}])
+def test_several_rows_in_an_entry_are_not_exactly_once(packing: dict[str, str]) -> None:
+    for options in ({}, {"exactly_once": "script"}):
+        with pytest.raises(ConfigError, match="exclude each other: give exactly_once='off'"):
+            resolve(stream(**packing, **options), schema(payload="string"))
+    resolve(stream(**packing, exactly_once="off"), schema(payload="string"))
+    resolve(stream(rows_per_entry="1"), schema(payload="string"))
+
+
 def test_nothing_overwrites() -> None:
     source = RedisStreams(dict(HERE))
     with pytest.raises(ConfigError, match=r"mode\('append'\)"):
         source.writer(schema(payload="string"), overwrite=True)
-    with pytest.raises(ConfigError, match="'append' or 'update'"):
+    with pytest.raises(ConfigError, match="'append', or foreachBatch"):
         source.streamWriter(schema(payload="string"), overwrite=True)

@@ -196,7 +196,8 @@ def test_the_names_keep_to_the_conventions(endpoint: Endpoint) -> None:
         registry.register(PrometheusCollector(dispatcher))
         # OpenMetrics' parser refuses what breaks its rules: suffixes, units, the order of buckets.
         write: Any = openmetrics.exposition.generate_latest
-        families = list(parse_openmetrics(write(registry).decode()))
+        read: Any = parse_openmetrics
+        families = list(read(write(registry).decode()))
         assert len(families) == len(COUNTERS) + 2
         assert all(family.documentation for family in families)
         with pytest.raises(ValueError, match="Duplicated timeseries"):

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import redis
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -298,9 +299,17 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
             os.close(ours)
 
 
+def watchers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if isinstance(thread, InheritableThread)]
+
+
+#: A condition that holds, and takes its time.
+SLEEP = "java_method('java.lang.Thread', 'sleep', 300L) <> 'an answer'"
+
+
 def slow(spark: SparkSession) -> DataFrame:
     """Eight tasks of 0.3 s each."""
-    return messages(spark, 8, 8).where("java_method('java.lang.Thread', 'sleep', 300L) <> 'an answer'")
+    return messages(spark, 8, 8).where(SLEEP)
 
 
 def test_a_bar_of_tasks_in_a_terminal(
@@ -318,7 +327,7 @@ def test_a_bar_of_the_tasks_behind_a_shuffle(
     spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, client: redis.Redis
 ) -> None:
     with terminal(monkeypatch) as shown:
-        write(slow(spark).repartition(2), endpoint)
+        write(slow(spark).repartition(2).where(SLEEP), endpoint)
         text = shown()
     assert re.search("[1-8]/8", text)
     assert "10/10" in text
@@ -351,9 +360,7 @@ def test_a_bar_where_it_is_asked_for(spark: SparkSession, endpoint: Endpoint, mo
     finally:
         spark.sparkContext._jsc.clearJobGroup()
     assert re.search("[1-7]/8", shown.getvalue())
-    threads = [thread.name for thread in threading.enumerate()]
-    write(slow(spark), endpoint, progress=True)
-    assert [thread.name for thread in threading.enumerate()] == threads
+    assert not watchers()
 
 
 def test_a_job_that_fails_ends_the_bar(
@@ -366,7 +373,7 @@ def test_a_job_that_fails_ends_the_bar(
         write(frame, endpoint, progress=True)
     assert "Writing to Redis" in shown.getvalue()
     assert "100%" not in shown.getvalue()
-    assert not [thread for thread in threading.enumerate() if "look" in thread.name]
+    assert not watchers()
 
 
 def test_without_tqdm(spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

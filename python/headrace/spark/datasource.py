@@ -56,7 +56,7 @@ class RedisStreams(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, Spark's name
         """Check the options and the columns, before any task starts."""
         if overwrite:
-            text = "outputMode('complete') is not there: a stream is added to; take 'append' or 'update'"
+            text = "outputMode('complete') is not there: a stream is added to; take 'append', or foreachBatch"
             raise ConfigError(text, option="outputMode")
         settings = self._settings(streaming=True)
         return StreamWriter(settings, resolve(settings, schema))

@@ -40,6 +40,8 @@ ADVICE = {
     "TLS": "see tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate",
     "CONFIG": "what the message names must be on every executor",
     "NOSTREAM": "create the stream, or leave nomkstream out",
+    "BLOCKED": "exactly once keeps the order of a stream: see what failed before these rows",
+    "MARKERLOST": "the server lost the marker of how far the write had come: see docs/spark.md before it runs again",
     "TRIMMED": "see minid: it is above the entry's ID",
     **dict.fromkeys(("CONNECT", "DNS", "TIMEOUT", "RESET", "EOF"), REACH),
 }

@@ -54,6 +54,9 @@ def resolve(settings: Settings, schema: StructType) -> Layout:
         SchemaError: A column has no role, or a type that cannot be written.
     """
     layout = _Columns(settings.layout, schema).layout()
+    if settings.exactly_once and (packing := _packing(layout.arguments)):
+        text = f"{packing} and exactly_once exclude each other: give exactly_once='off', which is at least once"
+        raise ConfigError(text, option=packing)
     if settings.dispatcher.get("exactly_once_key") == "message_id" and layout.message_id is None:
         text = "exactly_once_key='message_id' needs message IDs: name their column in message_id"
         raise ConfigError(text, option="exactly_once_key")
@@ -78,6 +81,10 @@ class _Columns:
     def layout(self) -> Layout:
         arguments, columns = self._body()
         roles = {"message_id": self.message_id, "stream_key": self.stream_key, "entry_id": self.entry_id}
+        if self.asked.rows_per_entry is not None:
+            arguments["rows_per_entry"] = self.asked.rows_per_entry
+        if self.asked.codec is not None:
+            arguments["codec"] = self.asked.codec
         self._check_packing(arguments)
         left = [name for name in self.all if name not in {*columns, *roles.values(), *self.ignored}]
         if left and self.asked.ignore_columns != EVERY:
@@ -87,10 +94,6 @@ class _Columns:
                 "or choose another layout with fields or json"
             )
         arguments.update({role: name for role, name in roles.items() if name is not None})
-        if self.asked.rows_per_entry is not None:
-            arguments["rows_per_entry"] = self.asked.rows_per_entry
-        if self.asked.codec is not None:
-            arguments["codec"] = self.asked.codec
         return Layout(arguments, tuple(columns))
 
     def _body(self) -> tuple[dict[str, Any], Sequence[str]]:
@@ -156,16 +159,20 @@ class _Columns:
 
     def _check_packing(self, arguments: dict[str, Any]) -> None:
         """Entries of several rows have one ID and one key."""
-        asked = self.asked
-        packing = "arrow_ipc" if "arrow_ipc" in arguments else "rows_per_entry"
-        if packing == "rows_per_entry" and asked.rows_per_entry in (None, 1):
-            return
+        packing = _packing(arguments)
         for role, column in (("stream key", self.stream_key), ("entry ID", self.entry_id)):
-            if column is not None:
+            if packing and column is not None:
                 raise SchemaError(
                     f"{packing} puts several rows into an entry, and column {column!r} gives each its own {role}: "
                     "leave one of them out (ignore_columns)"
                 )
+
+
+def _packing(arguments: dict[str, Any]) -> str | None:
+    """The option that puts several rows into an entry."""
+    if "arrow_ipc" in arguments:
+        return "arrow_ipc"
+    return "rows_per_entry" if arguments.get("rows_per_entry", 1) > 1 else None
 
 
 def _check_types(settings: Settings, layout: Layout, schema: StructType) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
@@ -34,11 +34,9 @@ def shown(spark: SparkSession, wanted: bool | None, title: str) -> Iterator[None
         yield
         return
     # Made here, for a notebook shows it below the cell of the thread that makes it.
-    with (
-        tqdm(desc=title, unit="task", dynamic_ncols=True, file=sys.stderr) as bar,
-        _told_by_connect(spark, bar) if connect else _asked_of_spark(spark, bar),
-    ):
-        yield
+    with tqdm(desc=title, unit="task", dynamic_ncols=True, file=sys.stderr) as bar:
+        with _told_by_connect(spark, bar) if connect else _asked_of_spark(spark, bar):
+            yield
         _draw(bar, bar.total, bar.total)
 
 
@@ -52,11 +50,13 @@ def _tqdm(wanted: bool | None, spark: SparkSession, connect: bool) -> Any:
         if not connect and spark.conf.get("spark.ui.showConsoleProgress", "false") == "true":
             return None
     try:
-        # Not tqdm.auto: it warns where the notebook has no widgets, and says nothing that is not known here.
+        # tqdm.auto would warn where the notebook has no widgets; text does there.
         if _in_notebook():
-            from tqdm.notebook import tqdm
-        else:
-            from tqdm import tqdm
+            from tqdm import notebook
+
+            if notebook.IProgress is not None:
+                return notebook.tqdm
+        from tqdm import tqdm
     except ImportError as error:
         if wanted is None:
             return None
@@ -86,20 +86,21 @@ def _asked_of_spark(spark: SparkSession, bar: Any) -> Iterator[None]:
     done = threading.Event()
 
     def look() -> None:
-        try:
+        jobs = [tracker.getJobInfo(job) for job in set(tracker.getJobIdsForGroup(group)) - before]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        # A stage that Spark skips keeps its tasks, and never begins.
+        begun = [s for s in stages if s is not None and s.numActiveTasks + s.numCompletedTasks]
+        _draw(bar, sum(s.numCompletedTasks for s in begun), sum(s.numTasks for s in begun))
+
+    def watch() -> None:
+        # Without Spark there is nothing to see: the action itself tells of that.
+        with suppress(Exception):
             while not done.wait(INTERVAL):
-                jobs = [tracker.getJobInfo(job) for job in set(tracker.getJobIdsForGroup(group)) - before]
-                stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-                # A stage that Spark skips keeps its tasks, and never begins.
-                begun = [
-                    stage for stage in stages if stage is not None and stage.numActiveTasks + stage.numCompletedTasks
-                ]
-                _draw(bar, sum(s.numCompletedTasks for s in begun), sum(s.numTasks for s in begun))
-        except Exception:
-            return  # Spark is gone, of which the action itself tells; a bar is no reason for another exception
+                look()
+            look()
 
     # It also gives back the thread that the JVM keeps for this one.
-    thread = InheritableThread(target=look)
+    thread = InheritableThread(target=watch)
     thread.daemon = True
     thread.start()
     try:

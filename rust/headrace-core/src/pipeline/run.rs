@@ -58,6 +58,7 @@ impl Pipeline {
     }
 
     /// Adds a message of one payload to the run.
+    #[cold] // for most dispatchers
     pub(super) fn gather_payload(&mut self, payload: &[u8]) {
         if !self.enter_stream(None) {
             return;
@@ -69,6 +70,7 @@ impl Pipeline {
     }
 
     /// Adds a row to the run, or notes why it cannot be sent.
+    #[inline(never)]
     pub(super) fn gather_row(&mut self, rows: &Rows<'_>, row: usize) {
         let fields = match rows.field_count(row) {
             Ok(fields) if 2 * fields <= MAX_ARGUMENTS => fields,
