@@ -22,7 +22,9 @@ Connect = Callable[..., redis.Redis]
 @pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="needs pyspark[connect]")
 def test_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
-    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path)}
+    # Workers of Connect run in a folder of their own.
+    path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": path}
     program = [sys.executable, __file__, any_server.unix_socket, str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=110, check=False, env=environment)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
@@ -45,7 +47,6 @@ def main(unix_socket: str, folder: str) -> None:
         builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-        .config("spark.sql.artifact.isolation.enabled", "false")
         .getOrCreate()
     )
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.server import LocalServer
 from support.datasource import payloads, stored, to

@@ -55,3 +55,13 @@ def test_without_exactly_once_nothing_is_lost(pool: Pool, tmp_path: Path) -> Non
     assert outcome.faults.total() >= 3, summary(outcome)
     assert outcome.verdict.at_least_once, summary(outcome)
     assert outcome.verdict.duplicated, summary(outcome)
+
+
+def test_duplicates_are_told_of_without_exactly_once(pool: Pool, tmp_path: Path) -> None:
+    # One task fails twice: in the midst of its rows, and behind them.
+    traps = (Trap("task", 0, 0, 2), Trap("task", 0, 0, None))
+    plan = Plan(0, Rows(files=2, rows_per_file=5_000, files_per_batch=2), (), traps)
+    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 100), pool, tmp_path / "run")
+    assert (outcome.faults, outcome.restarts) == ({"task": 2}, 0), summary(outcome)
+    assert outcome.verdict.duplicated == 2_000 + 5_000, summary(outcome)
+    assert outcome.told["possible_duplicates"] >= 7_000

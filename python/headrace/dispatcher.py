@@ -96,6 +96,8 @@ class Dispatcher(_headrace.Dispatcher):
         ts_field: str | None = "ts",
         retry: RetryPolicy | None = None,
         exactly_once: Literal["off", "auto", "script"] = "off",
+        token_ttl: float | None = None,
+        script_run_rows: int | None = None,
         **unknown: object,
     ) -> Self:
         options: dict[str, object] = {
@@ -106,6 +108,8 @@ class Dispatcher(_headrace.Dispatcher):
             "payload_field": payload_field,
             "ts_field": ts_field,
             "exactly_once": exactly_once,
+            "token_ttl": token_ttl,
+            "script_run_rows": script_run_rows,
             **unknown,
         }
         if retry is not None:

@@ -52,7 +52,7 @@ class Result:
 
     @property
     def well(self) -> bool:
-        """As the run's mode promises: each row once and in order; or at least once, and no duplicate that was not told of.
+        """What the mode promises: each row once and in order; or at least once, and no duplicate that was not told of.
 
         A micro-batch that is done again as a whole, because its driver was killed or its query failed, knows nothing of
         the first time: without `exactly_once` its duplicates are told of nowhere.

@@ -98,7 +98,7 @@ class MoodyServer:
         if answer := self._answer(command):
             return answer
         try:
-            entry_id: Any = real.execute_command(*command)
+            entry_id: Any = real.execute_command(*command)  # type: ignore[no-untyped-call]
         except redis.ResponseError as error:
             return b"-%s\r\n" % str(error).encode()
         return b"$%d\r\n%s\r\n" % (len(entry_id), entry_id)

@@ -99,7 +99,7 @@ class Settings:
 
     def make_dispatcher(self) -> Dispatcher:
         """A dispatcher with these options."""
-        return Dispatcher._from_text(self.endpoint, self.dispatcher)
+        return Dispatcher._from_text(self.endpoint, self.dispatcher)  # type: ignore[arg-type] # None: no ts_field
 
     @property
     def dead_letters(self) -> Endpoint:
@@ -185,6 +185,7 @@ def _endpoint_names() -> tuple[str, ...]:
 
 def _endpoint(given: Mapping[str, str]) -> Endpoint:
     options = {name: given[name] for name in _endpoint_names() if name in given and name != "url"}
+    state: dict[str, object] = {}
     try:
         endpoint = Endpoint._from_text(options, given.get("url"))
         state, _ = endpoint._state()
@@ -195,7 +196,7 @@ def _endpoint(given: Mapping[str, str]) -> Endpoint:
             raise _wrong("tls_key", "must be the path of a file on each executor: Spark would show a key itself")
         return endpoint
     finally:
-        options = state = {}  # not for tracebacks with locals
+        del options, state  # not for tracebacks with locals
 
 
 # --- the dispatcher ---------------------------------------------------------------------------------------------------

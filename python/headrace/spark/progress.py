@@ -44,18 +44,14 @@ def _tqdm(wanted: bool | None, spark: SparkSession, connect: bool) -> Any:
     """Find tqdm's class of a bar for here; None if there shall be none."""
     if wanted is False:
         return None
-    if wanted is None and not _in_notebook():
-        if sys.stderr is None or not sys.stderr.isatty():
-            return None
-        if not connect and spark.conf.get("spark.ui.showConsoleProgress", "false") == "true":
-            return None
     try:
-        # tqdm.auto would warn where the notebook has no widgets; text does there.
-        if _in_notebook():
-            from tqdm import notebook
-
-            if notebook.IProgress is not None:
-                return notebook.tqdm
+        if (widget := _widget()) is not None:
+            return widget
+        if wanted is None:
+            if sys.stderr is None or not sys.stderr.isatty():
+                return None
+            if not connect and spark.conf.get("spark.ui.showConsoleProgress", "false") == "true":
+                return None
         from tqdm import tqdm
     except ImportError as error:
         if wanted is None:
@@ -64,11 +60,15 @@ def _tqdm(wanted: bool | None, spark: SparkSession, connect: bool) -> Any:
     return tqdm
 
 
-def _in_notebook() -> bool:
-    # Whoever has not imported it is not in it.
-    ipython = sys.modules.get("IPython")
+def _widget() -> Any:
+    """Find tqdm's bar for notebooks, if this is one that has widgets. Without them text will do."""
+    ipython = sys.modules.get("IPython")  # whoever has not imported it is in no notebook
     shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and hasattr(shell, "kernel")
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    from tqdm import notebook
+
+    return notebook.tqdm if notebook.IProgress is not None else None
 
 
 @contextmanager
