@@ -2,6 +2,8 @@
 #
 #   make demo    336,776 real flights from Spark into Redis, with a summary
 #   make test    everything: Rust and Python, against real servers that it fetches and starts
+#   make test-spark SPARK=4.0   the Spark tests on another version: 4.0, 4.1, 4.2, 4.3; 1 GB, a minute the first time
+#   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make lint    formats, types, lints, the order of the modules
@@ -30,7 +32,7 @@ LOCKED := $(if $(CI),--locked)
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test bench bench-instructions bench-programs lint docs clean machine
+.PHONY: help demo test test-spark spark-kills bench bench-instructions bench-programs lint docs clean machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
@@ -48,6 +50,21 @@ test: machine $(VENV)/.test
 	fi
 	@cargo test $(LOCKED) --quiet --package headrace-core --doc
 	@$(PY) -m pytest
+
+# The oldest version differs most from the newest, on which `make test` runs.
+SPARK := 4.0
+test-spark: machine $(PY) dist/.wheel
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	$(STEP) "Making .spark-envs/$(SPARK) (the first time some minutes)" $(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl
+	@$(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl --test
+
+# `make spark-kills RUNS=1 SEED=17` does one of them again; ARGUMENTS="--exactly-once off", see --help.
+RUNS := 9
+SEED := 1
+SERVERS := 7.0,8.6,valkey
+spark-kills: machine $(VENV)/.test
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	@PYTHONPATH=tests $(PY) -m spark_kills --runs $(RUNS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
 
 # A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
 # parts (BENCH="-k layouts") leave theirs in .bench; with RECORD=1 they too replace what they measured in docs/.
@@ -95,7 +112,7 @@ docs: machine
 	@echo "The Rust documentation is in $${CARGO_TARGET_DIR:-target}/doc/headrace_core/index.html"
 
 clean:
-	rm -rf $(VENV) dist target .servers .bench
+	rm -rf $(VENV) dist target .servers .bench .spark-envs
 
 # What the machine must have. It prints one message and stops everything if something is missing.
 machine:

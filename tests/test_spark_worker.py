@@ -88,7 +88,7 @@ def test_a_partition_that_is_not_read_to_its_end(client: redis.Redis, endpoint: 
         nonlocal taken
         while True:
             taken += 1
-            yield pa.record_batch({"payload": ["x" * 1_000] * 100})
+            yield pa.RecordBatch.from_pydict({"payload": ["x" * 1_000] * 100})
 
     outcomes = xadd(endpoint)(without_end())
     assert next(outcomes).num_rows

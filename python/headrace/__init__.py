@@ -18,6 +18,7 @@ from headrace.errors import (
     ServerError,
 )
 from headrace.report import DeliveryReport, Failure
+from headrace.retry import RetryPolicy
 from headrace.unpack import unpack, unpack_arrow
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "HeadraceError",
     "MessageError",
     "ReaderError",
+    "RetryPolicy",
     "SchemaError",
     "ServerError",
     "__version__",

@@ -1,12 +1,13 @@
 """The native half of headrace; `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` are for use."""
 
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol, Self, final
+from typing import Any, Final, Literal, Protocol, Self, final
 
 from typing_extensions import disjoint_base
 
 __all__ = [
     "OWN_CODES",
+    "Counters",
     "Dispatcher",
     "Endpoint",
     "Outcomes",
@@ -37,7 +38,7 @@ class _ArrowStream(Protocol):
 
 @disjoint_base
 class Dispatcher:
-    def __new__(cls, endpoint: Endpoint, options: dict[str, object]) -> Self: ...
+    def __new__(cls, endpoint: Endpoint, options: dict[str, object], text: bool = False) -> Self: ...
     def produce(self, payload: bytes | bytearray | memoryview | str, message_id: int | str | None = None) -> None:
         """Take one message, and wait for nothing but room in the window.
 
@@ -108,10 +109,47 @@ class Dispatcher:
                 no.
         """
 
+    def begin(self, token: str, version: int = 0) -> None:
+        """Name the batch that begins here, for `exactly_once`.
+
+        Its messages are numbered from 0 in the order in which they are produced, over flushes too. Token and number name
+        a message for ever: whoever begins the same token again, after a crash or in another process, and produces the
+        same messages in the same order, writes only those that are not there yet. The others count as delivered, and in
+        `DeliveryReport.recognised`; their entry IDs are not known. Without `begin` the token is random: messages are
+        then safe against lost connections, not against a crash.
+
+        How far a batch has come is kept beside each of its streams, in a key `{<stream key>}:headrace:<token>` that
+        expires `token_ttl` seconds after the batch's last row.
+
+        Args:
+            token: 1 to 1,024 bytes of UTF-8.
+            version: 0 to 2**53. A batch with a higher version takes the token over and starts from 0; of one with a
+                lower version every message is recognised. So one key serves all micro-batches of a stream.
+
+        Raises:
+            ConfigError: `exactly_once` is off.
+            MessageError: The token or the version is out of range, or messages are outstanding: flush before.
+        """
+
+    def settle(self) -> None:
+        """Let the batch go on behind messages that failed, for `exactly_once`.
+
+        Messages of one stream stay in order: behind one that was not written the others fail too, as `BLOCKED`, until the
+        batch begins again or `settle` says that what was told in reports is dealt with (by a dead letter, say). Those
+        messages then count as passed, and will never be written under this token.
+
+        Raises:
+            MessageError: Messages are outstanding: flush before.
+        """
+
     def poll(self) -> Report: ...
     def flush(self, timeout: float | None = None) -> Report: ...
     def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str | tuple[_Kind, str, str, _Written]: ...
     def close(self) -> None: ...
+    @property
+    def counters(self) -> Counters:
+        """What was done so far; `headrace.Dispatcher.stats` reads it."""
+
     @property
     def unreported(self) -> int:
         """Messages whose outcome no report has told yet."""
@@ -121,11 +159,23 @@ class Dispatcher:
         """Whether the dispatcher was closed."""
 
 @final
+class Counters:
+    """What a dispatcher has done so far, which any thread may read, also after the dispatcher is gone."""
+
+    def read(self) -> dict[str, Any]: ...
+
+@final
 class Report:
     @property
     def delivered(self) -> int: ...
     @property
     def failed(self) -> int: ...
+    @property
+    def recognised(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def possible_duplicates(self) -> int: ...
     def failures(self, limit: int | None = None) -> list[tuple[int | str, _Kind, str, str, _Written]]: ...
     def failed_ids(self) -> list[int | str]: ...
     def failed_by_code(self) -> dict[str, int]: ...

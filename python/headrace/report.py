@@ -57,8 +57,18 @@ class DeliveryReport:
 
     @property
     def recognised(self) -> int:
-        """How many of `delivered` were there before, sent by an earlier try under the same token. 0 without one."""
-        return 0
+        """How many of `delivered` were there before, written by an earlier try (`Dispatcher.begin`)."""
+        return self._native.recognised
+
+    @property
+    def retries(self) -> int:
+        """How many times a message was sent again, those included whose outcome another report tells."""
+        return self._native.retries
+
+    @property
+    def possible_duplicates(self) -> int:
+        """How many of `retries` may have written a message a second time (`RetryPolicy.retry_unknown`)."""
+        return self._native.possible_duplicates
 
     @property
     def ok(self) -> bool:

@@ -22,13 +22,15 @@ _idle: dict[_Key, Dispatcher] = {}
 
 
 @contextmanager
-def dispatcher(endpoint: Endpoint, options: Mapping[str, Any]) -> Iterator[Dispatcher]:
-    """Lend the worker's dispatcher for this endpoint and these options.
+def dispatcher(endpoint: Endpoint, options: Mapping[str, Any], *, text: bool = False) -> Iterator[Dispatcher]:
+    """Lend the worker's dispatcher for this endpoint and these options; with `text` they are texts, as Spark has them.
 
     It comes back into the cache only if the block ends well; otherwise it is closed, and the next task gets a new one.
     """
     key = (os.getpid(), endpoint, repr(sorted(options.items())))
-    lent = _idle.pop(key, None) or Dispatcher(endpoint, **options)
+    lent = _idle.pop(key, None)
+    if lent is None:
+        lent = Dispatcher._from_text(endpoint, options) if text else Dispatcher(endpoint, **options)
     try:
         yield lent
     except BaseException as error:

@@ -2,14 +2,17 @@
 
 mod options;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::batch::{Batch, BatchLayout, BatchPlan};
+use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
+use crate::exactly_once::Runs;
 use crate::pipeline::Pipeline;
 use crate::reply::EntryId;
 use crate::report::DeliveryReport;
@@ -19,6 +22,11 @@ use crate::window::Limits;
 use crate::xadd::FieldNames;
 
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
+
+/// The longest token, in bytes.
+const MAX_TOKEN: usize = 1024;
+/// The highest version: scripts count in floating-point numbers.
+const MAX_VERSION: u64 = 1 << 53;
 
 /// The caller's name for one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +48,7 @@ pub enum GivenId<'a> {
 pub struct Dispatcher {
     pipeline: Pipeline,
     names: FieldNames,
+    exactly_once: bool,
     fork: forkguard::Guard,
     closed: bool,
     /// Messages without an outcome in a report.
@@ -49,16 +58,26 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// Opens no connection.
     pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Self {
-        let limits = Limits { max_entries: options.window_max_entries, max_bytes: options.window_max_bytes };
+        let runs = options.exactly_once.map(|(ttl, run_rows)| Runs::new(ttl, run_rows));
+        // A command is a run of rows then.
+        let rows = runs.as_ref().map_or(1, |runs| runs.max_rows) as usize;
+        let max_entries = options.window_max_entries.div_ceil(rows);
+        let limits = Limits { max_entries, max_bytes: options.window_max_bytes };
         let classifier = Classifier::new(options.classify, options.error_overrides);
         let names = FieldNames { payload: options.payload_field, ts: options.ts_field };
         Self {
-            pipeline: Pipeline::new(endpoint, classifier, limits, &names),
+            pipeline: Pipeline::new(endpoint, classifier, options.retry, runs, limits, &names),
             names,
+            exactly_once: options.exactly_once.is_some(),
             fork: forkguard::new(),
             closed: false,
             unreported: 0,
         }
+    }
+
+    /// What it has done so far. They outlive it.
+    pub fn counters(&mut self) -> Arc<Counters> {
+        Arc::clone(self.pipeline.recorder().counters())
     }
 
     /// How many messages have no outcome in a report yet.
@@ -93,6 +112,7 @@ impl Dispatcher {
             GivenId::Text(id) => self.pipeline.recorder().push_text(id),
         }
         self.unreported += 1;
+        self.pipeline.recorder().counters().messages.add(1);
         if let Some(failure) = self.pipeline.down().cloned() {
             self.pipeline.push_failed(&failure, 1);
         } else {
@@ -105,6 +125,10 @@ impl Dispatcher {
     /// Resolves `layout` against `schema`: once for all record batches of that schema.
     pub fn plan(&mut self, schema: &SchemaRef, layout: &BatchLayout) -> Result<BatchPlan> {
         self.enter()?;
+        if self.exactly_once && !matches!(layout, BatchLayout::Rows(_)) {
+            let message = "exactly_once excludes rows_per_entry and arrow_ipc: an entry has one row then";
+            return Err(Error::config("exactly_once", message));
+        }
         BatchPlan::new(schema, layout, &self.names)
     }
 
@@ -121,6 +145,7 @@ impl Dispatcher {
             Some(ids) => self.pipeline.recorder().push_column(ids),
         }
         self.unreported += count as u64;
+        self.pipeline.recorder().counters().messages.add(count as u64);
         let taken = self.take_rows(&mut rows, count, watch);
         self.pipeline.give_back();
         taken
@@ -162,8 +187,10 @@ impl Dispatcher {
     /// interrupts it, nothing is lost: another flush goes on.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.pipeline.drain(deadline, watch)?;
+        let started = Instant::now();
+        let drained = self.pipeline.drain(timeout.and_then(|timeout| started.checked_add(timeout)), watch);
+        self.pipeline.recorder().counters().flushed(started.elapsed());
+        drained?;
         // An interrupt that comes from now on would take the report with it; until now it stays here.
         if watch.interrupted() {
             return Err(Error::Interrupted);
@@ -175,14 +202,53 @@ impl Dispatcher {
     /// Sends one message behind all others, and waits for its outcome, which is in no report.
     pub fn dispatch(&mut self, payload: &[u8], watch: &mut dyn Watch) -> Result<std::result::Result<EntryId, Failure>> {
         self.enter()?;
+        if self.exactly_once {
+            let message = "dispatch is not for exactly_once: produce the message and flush";
+            return Err(Error::config("exactly_once", message));
+        }
         // It is a batch of its own, so it may connect anew.
         self.pipeline.lift();
+        self.pipeline.recorder().counters().messages.add(1);
         self.pipeline.set_time();
         let outcome = self.pipeline.call(payload, watch);
         if self.unreported == 0 {
             self.pipeline.lift();
         }
         outcome
+    }
+
+    /// Exactly once: names the batch that begins here. Its rows are numbered from 0 in the order in which they are produced,
+    /// and those that an earlier try under the same token wrote are recognised, not written again. `version`: a batch of a
+    /// higher version takes the token over; of one with a lower version every row is recognised.
+    pub fn begin(&mut self, token: &str, version: u64) -> Result<()> {
+        self.enter()?;
+        if !self.exactly_once {
+            let message = "begin needs exactly_once 'auto' or 'script', got 'off'";
+            return Err(Error::config("exactly_once", message));
+        }
+        if token.is_empty() || token.len() > MAX_TOKEN {
+            let length = token.len();
+            return Err(Error::message(format!("a token has 1 to {MAX_TOKEN} bytes, got {length}")));
+        }
+        if version > MAX_VERSION {
+            return Err(Error::message(format!("a version is a number from 0 to {MAX_VERSION}, got {version}")));
+        }
+        if !self.pipeline.is_idle() {
+            return Err(Error::message("a batch begins when no message is outstanding: flush before"));
+        }
+        self.pipeline.begin(Some(token.to_owned()), version);
+        Ok(())
+    }
+
+    /// Exactly once: what was told in reports counts as passed, whether it was written or not. Without it, rows behind one
+    /// that was not written are refused.
+    pub fn settle(&mut self) -> Result<()> {
+        self.enter()?;
+        if !self.pipeline.is_idle() {
+            return Err(Error::message("what is outstanding cannot be settled: flush before"));
+        }
+        self.pipeline.settle();
+        Ok(())
     }
 
     /// Closes the connection; the dispatcher takes nothing more. Messages without an outcome are given up: flush before.
@@ -203,6 +269,7 @@ impl Dispatcher {
     }
 
     fn report(&mut self, restart: bool) -> DeliveryReport {
+        self.pipeline.recorder().publish();
         let report = self.pipeline.recorder().take(restart);
         self.unreported -= report.delivered() + report.failed();
         report

@@ -121,6 +121,19 @@ pub struct Failure {
     pub written: Written,
 }
 
+impl Failure {
+    /// The same, with more said.
+    pub(crate) fn with_more(&self, more: &str) -> Self {
+        let kept: String = self.message.chars().take(MAX_MESSAGE - more.chars().count().min(MAX_MESSAGE)).collect();
+        Self { message: kept + more, ..self.clone() }
+    }
+
+    /// Whether the server was not reached, or was lost.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        [code::CONNECT, code::DNS, code::TIMEOUT, code::RESET, code::EOF].contains(&&*self.code)
+    }
+}
+
 /// The codes that are ours. Every other code is the first word of a server's error reply.
 pub mod code {
     /// The server refused the connection, or could not be reached.
@@ -156,8 +169,13 @@ pub mod code {
     /// The row's entry ID is not of a form that XADD takes.
     pub const BAD_ENTRY_ID: &str = "BAD_ENTRY_ID";
 
+    /// Exactly once: an earlier row of the same stream was not written, and rows stay in order.
+    pub const BLOCKED: &str = "BLOCKED";
+    /// Exactly once: the marker is gone or behind rows that were acknowledged.
+    pub const MARKERLOST: &str = "MARKERLOST";
+
     /// All of them, for documentation and its test.
-    pub const ALL: [&str; 16] = [
+    pub const ALL: [&str; 18] = [
         CONNECT,
         DNS,
         TIMEOUT,
@@ -174,6 +192,8 @@ pub mod code {
         EMPTY,
         BAD_STREAM_KEY,
         BAD_ENTRY_ID,
+        BLOCKED,
+        MARKERLOST,
     ];
 }
 
@@ -270,7 +290,7 @@ pub enum Classify {
     Strict,
 }
 
-const PERMANENT: [&str; 13] = [
+const PERMANENT: [&str; 14] = [
     "NOAUTH",
     "NOPERM",
     "WRONGTYPE",
@@ -284,9 +304,29 @@ const PERMANENT: [&str; 13] = [
     code::EMPTY,
     code::BAD_STREAM_KEY,
     code::BAD_ENTRY_ID,
+    code::MARKERLOST,
 ];
 const RETRYABLE_IN_FAILOVER: [&str; 2] = ["OOM", "READONLY"];
 const PERMANENT_IN_STRICT: [&str; 3] = ["DENIED", "NOPROTO", "CROSSSLOT"];
+/// What passes by itself: a server that is away, starts, fails over, or is busy. Not `NOSTREAM`, `ERR` and the like, which
+/// are retryable for a caller who does something about them.
+const PASSING: [&str; 15] = [
+    code::CONNECT,
+    code::DNS,
+    code::TIMEOUT,
+    code::RESET,
+    code::EOF,
+    "OOM",
+    "READONLY",
+    "LOADING",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "BUSY",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MISCONF",
+    "NOSCRIPT",
+];
 /// A server that cannot check a password now says so in answer to AUTH too.
 const RETRYABLE_IN_AUTH: [&str; 3] = ["LOADING", "BUSY", "MASTERDOWN"];
 
@@ -326,6 +366,18 @@ impl Classifier {
             }
         };
         if permanent { Kind::Permanent } else { Kind::Retryable }
+    }
+
+    /// Whether the same message may be delivered in a while, without anybody's doing: what is worth a retry. A code that an
+    /// override calls retryable is.
+    pub(crate) fn may_pass(&self, fault: &Fault) -> bool {
+        match self.overrides.get(&*fault.code) {
+            Some(kind) => *kind == Kind::Retryable,
+            None => {
+                self.kind(fault) == Kind::Retryable
+                    && (fault.text == ReplyText::MaxClients || PASSING.contains(&&*fault.code))
+            }
+        }
     }
 
     /// The outcome of a message that met `fault`.

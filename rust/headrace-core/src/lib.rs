@@ -23,15 +23,18 @@
 //! ```
 
 mod batch;
+mod counters;
 mod decimal;
 mod dispatcher;
 pub mod endpoint;
 pub mod error;
+mod exactly_once;
 pub mod ipc;
 mod pipeline;
 mod reply;
 pub mod report;
 mod resp;
+mod retry;
 pub mod rows;
 pub mod secret;
 pub mod transport;
@@ -39,9 +42,11 @@ mod window;
 mod xadd;
 
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
+pub use counters::{CounterValues, Counters};
 pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId};
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use reply::EntryId;
 pub use report::DeliveryReport;
+pub use retry::RetryPolicy;
 pub use transport::{NeverInterrupted, Watch};

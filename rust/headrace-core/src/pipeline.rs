@@ -8,16 +8,21 @@ mod ledger;
 mod link;
 mod outbox;
 mod push;
+mod round;
+mod run;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
+use crate::exactly_once::Runs;
 use crate::reply::EntryId;
 use crate::report::Recorder;
+use crate::retry::RetryPolicy;
 use crate::transport::{ConnectError, Watch, connect};
 use crate::window::{Limits, Owner};
 use crate::xadd::{FieldNames, Template};
@@ -25,6 +30,8 @@ use crate::xadd::{FieldNames, Template};
 use ledger::Ledger;
 use link::{Break, Connection, Link};
 use outbox::Outbox;
+use round::Turn;
+use run::Script;
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
@@ -63,16 +70,26 @@ pub(crate) struct Pipeline {
     scratch: Vec<u8>,
     /// The fields of an entry of several rows, before it is known how many those are.
     fields: Vec<u8>,
+    /// Exactly once: rows go out in runs.
+    script: Option<Script>,
 }
 
 impl Pipeline {
-    pub(crate) fn new(endpoint: Endpoint, classifier: Classifier, limits: Limits, names: &FieldNames) -> Self {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        classifier: Classifier,
+        retry: Option<RetryPolicy>,
+        runs: Option<Runs>,
+        limits: Limits,
+        names: &FieldNames,
+    ) -> Self {
         Self {
             template: Template::new(&endpoint, names),
-            ledger: Ledger::new(&endpoint, classifier),
+            outbox: Outbox::new(retry.is_some()),
+            ledger: Ledger::new(&endpoint, classifier, retry, runs.is_some()),
+            script: runs.map(Script::new),
             endpoint,
             limits,
-            outbox: Outbox::new(),
             link: Link::Closed,
             watched: Instant::now(),
             full: Instant::now(),
@@ -91,12 +108,27 @@ impl Pipeline {
     /// Whether no message waits for its outcome.
     pub(crate) fn is_idle(&self) -> bool {
         self.ledger.window.is_empty()
+            && !self.ledger.round.is_active()
+            && !self.script.as_ref().is_some_and(Script::is_gathering)
     }
 
     /// Whether the next message can be encoded without waiting.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.outbox.room() > 0 && self.ledger.window.has_room(self.limits) && !self.is_down()
+        self.outbox.room() > 0
+            && self.ledger.window.has_room(self.limits)
+            && !self.ledger.round.is_active()
+            && !self.is_down()
+            && !self.waits_for_streams()
+    }
+
+    /// Whether too many streams are under way: they can be forgotten when nothing is.
+    #[inline]
+    fn waits_for_streams(&self) -> bool {
+        match &self.script {
+            Some(script) => script.runs.is_full() && !self.ledger.window.is_empty() && !self.ledger.is_blocked(),
+            None => false,
+        }
     }
 
     /// The failure that every message of this batch meets, if connecting failed.
@@ -117,6 +149,9 @@ impl Pipeline {
         if self.has_room() {
             return Ok(());
         }
+        if self.waits_for_streams() {
+            self.close_run();
+        }
         if self.ledger.window.has_room(self.limits) {
             return self.drive(Goal::Room, None, watch);
         }
@@ -127,11 +162,13 @@ impl Pipeline {
 
     /// Waits until each message has its outcome.
     pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        self.close_run();
         self.drive(Goal::Empty, deadline, watch)
     }
 
     /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
     pub(crate) fn poll(&mut self) {
+        self.close_run();
         let Link::Open(connection) = &self.link else { return };
         if connection.needs_ping(&self.ledger.window) {
             return;
@@ -139,6 +176,7 @@ impl Pipeline {
         if let Err(broken) = self.step() {
             self.break_or_renew(&broken, &mut false);
         }
+        self.take_turn(Instant::now());
     }
 
     /// Messages carry the present time from now on.
@@ -149,11 +187,18 @@ impl Pipeline {
 
     /// Gives `count` messages an outcome that needs no server.
     pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
+        self.lose_rows(count);
         self.ledger.push_failed(failure, count);
     }
 
     /// The same for a fault that is not classified yet.
     pub(crate) fn push_fault(&mut self, fault: &Fault, count: u64) {
+        self.lose_rows(count);
+        self.push_settled_fault(fault, count);
+    }
+
+    /// The same for rows that could never be sent.
+    fn push_settled_fault(&mut self, fault: &Fault, count: u64) {
         let failure = Arc::new(self.ledger.failure(fault, Written::No));
         self.ledger.push_failed(&failure, count);
     }
@@ -172,7 +217,7 @@ impl Pipeline {
         self.push(1, Owner::Call, |template, out| template.write_payload(out, payload));
         let driven = self.drive(Goal::Call, None, watch);
         self.ledger.call.take().ok_or_else(|| {
-            self.ledger.window.abandon_call();
+            self.ledger.abandon_call();
             driven.err().unwrap_or(Error::Interrupted)
         })
     }
@@ -193,7 +238,7 @@ impl Pipeline {
 
     /// Fails every message that waits, and replaces the connection.
     pub(crate) fn abort(&mut self, fault: Fault) {
-        self.break_link(&fault.into());
+        self.break_link(&Break { is_final: true, ..fault.into() });
     }
 
     /// In a forked child: everything here is the parent's.
@@ -203,6 +248,9 @@ impl Pipeline {
         }
         self.outbox.clear();
         self.ledger.forget();
+        if let Some(script) = &mut self.script {
+            script.forget();
+        }
     }
 
     fn reached(&self, goal: Goal) -> bool {
@@ -245,6 +293,18 @@ impl Pipeline {
                 ));
                 continue;
             }
+            match self.take_turn(now) {
+                None => {}
+                Some(Turn::Pause(until)) => {
+                    let pause = until.min(deadline.unwrap_or(until)).saturating_duration_since(now);
+                    thread::sleep(pause.min(WATCH_EVERY));
+                    if watch.interrupted() {
+                        return Err(Error::Interrupted);
+                    }
+                    continue;
+                }
+                Some(Turn::Resend | Turn::Tell) => continue,
+            }
             match &mut self.link {
                 // Nobody is left to wait for: the window was emptied when the link went down.
                 Link::Down(_) => return Ok(()),
@@ -275,6 +335,23 @@ impl Pipeline {
             }
         }
         Ok(())
+    }
+
+    /// Goes on with the retries, if there are any and nothing is in flight.
+    fn take_turn(&mut self, now: Instant) -> Option<Turn> {
+        let turn = self.ledger.turn(now)?;
+        match &turn {
+            Turn::Pause(_) => {}
+            Turn::Resend => self.ledger.resend(&mut self.outbox),
+            Turn::Tell => {
+                // What did not pass in time will not pass for the rest of the batch either.
+                if let Some(failure) = self.ledger.tell_round() {
+                    self.drop_connection();
+                    self.link = Link::Down(failure);
+                }
+            }
+        }
+        Some(turn)
     }
 
     /// Waits until the socket is ready; gives up on a server that is silent for too long.
@@ -334,7 +411,9 @@ impl Pipeline {
             moved = true;
             connection.used = Instant::now();
             connection.replies.filled(count);
-            self.ledger.settle(connection)?;
+            let settled = self.ledger.settle(connection, &mut self.outbox);
+            self.ledger.recorder.publish();
+            settled?;
             if count < room {
                 break;
             }
@@ -352,6 +431,7 @@ impl Pipeline {
             }
             moved = true;
             self.ledger.window.hand_over(count);
+            self.ledger.recorder.counters().bytes_sent.add(count as u64);
         }
         if moved {
             connection.used = Instant::now();
@@ -371,14 +451,20 @@ impl Pipeline {
         });
         match opened {
             Ok((transport, command_timeout)) => {
-                self.link = Link::Open(Box::new(Connection::new(transport, command_timeout)));
+                self.ledger.recorder.counters().connections.add(1);
+                let connection = Connection::new(transport, command_timeout, self.script.is_some());
+                self.link = Link::Open(Box::new(connection));
                 Ok(())
             }
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {
                 let failure = Arc::new(self.ledger.failure(&fault, Written::No));
-                self.break_link(&fault.into());
-                self.link = Link::Down(failure);
+                let tries_again = self.ledger.retries(&fault);
+                // Not a byte of what waits was handed to this connection.
+                self.break_link(&Break { may_be_written: false, ..fault.into() });
+                if !tries_again {
+                    self.link = Link::Down(failure);
+                }
                 Ok(())
             }
         }
@@ -397,6 +483,9 @@ impl Pipeline {
 
     /// Ends the connection abnormally. What waits stays.
     fn drop_connection(&mut self) {
+        if let Some(script) = &mut self.script {
+            script.is_known = false;
+        }
         if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
             connection.transport.abort();
         }
@@ -405,7 +494,7 @@ impl Pipeline {
     /// Ends the connection for good: a broken one is never used again, and what waits on it fails.
     fn break_link(&mut self, broken: &Break) {
         self.drop_connection();
-        self.ledger.give_up(broken);
+        self.ledger.give_up(broken, &self.outbox);
         self.outbox.clear();
     }
 }

@@ -13,6 +13,8 @@ use crate::resp::write_bulk;
 const MAX_LINE: usize = 64 * 1024;
 /// The longest bulk string that is looked at; an entry ID has at most 41 bytes.
 const MAX_BULK: usize = 1024;
+/// The most rows of a run: their IDs take less than the longest line.
+pub(crate) const MAX_RUN: u64 = 1000;
 /// Two longest lines: a whole one fits behind the rest of another.
 const CAPACITY: usize = 2 * MAX_LINE;
 /// Less free space than this at the end, and what is unread moves to the front.
@@ -42,6 +44,33 @@ pub(crate) enum Reply<'a> {
     Nil,
     /// Refused; the line without its `-` and its end.
     Error(&'a [u8]),
+    /// What the script that appends a run answers.
+    Run(RunReply<'a>),
+}
+
+/// The reply to a run of rows ([`crate::exactly_once`]).
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RunReply<'a> {
+    /// How many of its first rows were there before.
+    pub(crate) recognised: u64,
+    /// Why the row behind the last entry ID was not written; empty: all were.
+    pub(crate) refused: &'a [u8],
+    /// How many rows were appended.
+    pub(crate) appended: u64,
+    /// Their entry IDs, as bulk strings.
+    ids: &'a [u8],
+}
+
+impl RunReply<'_> {
+    /// The entry IDs.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = EntryId> {
+        let mut rest = self.ids;
+        std::iter::from_fn(move || {
+            let (id, length) = bulk(rest).ok().flatten()?;
+            rest = rest.get(length..)?;
+            id.and_then(entry_id)
+        })
+    }
 }
 
 /// Bytes that no XADD is answered by; says what was wrong with them.
@@ -55,6 +84,8 @@ pub(crate) struct ReplyBuffer {
     start: usize,
     end: usize,
     expected: Expected,
+    /// Whether commands are runs of rows.
+    of_runs: bool,
 }
 
 /// The reply that comes next if the server goes on as it did: the last ID with the next sequence number. A busy server
@@ -129,8 +160,10 @@ impl Expected {
 }
 
 impl ReplyBuffer {
-    pub(crate) fn new() -> Self {
-        Self { bytes: vec![0; CAPACITY].into_boxed_slice(), start: 0, end: 0, expected: Expected::nothing() }
+    /// `of_runs`: the commands are runs of rows, not single entries.
+    pub(crate) fn new(of_runs: bool) -> Self {
+        let bytes = vec![0; CAPACITY].into_boxed_slice();
+        Self { bytes, start: 0, end: 0, expected: Expected::nothing(), of_runs }
     }
 
     /// Room to receive into; never empty, because [`next`](Self::next) takes no more than [`MAX_LINE`] for one reply.
@@ -168,7 +201,7 @@ impl ReplyBuffer {
             return Ok(Some(run));
         }
         let bytes = &self.bytes[self.start..self.end];
-        match scan(bytes)? {
+        match if self.of_runs { scan_run(bytes) } else { scan(bytes) }? {
             Some((reply, length)) => {
                 if let Reply::Ids { first, .. } = reply {
                     self.expected.follow(&bytes[..length], first);
@@ -229,6 +262,50 @@ fn scan_bulk(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     match (entry_id(id), end) {
         (Some(first), b"\r\n") => Ok(Some((Reply::Ids { first, count: 1 }, body + length + 2))),
         _ => Err(Violation("a bulk string that is no entry ID")),
+    }
+}
+
+/// The reply to a run: an array of an integer and bulk strings, all of it or nothing.
+fn scan_run(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
+    const NO_RUN: Violation = Violation("a reply that no run of rows is answered by");
+    match bytes.first() {
+        None => return Ok(None),
+        Some(b'-') => return scan(bytes),
+        Some(b'*') => {}
+        Some(_) => return Err(NO_RUN),
+    }
+    let Some(header) = line(bytes)? else { return Ok(None) };
+    let parts = decimal::parse(&header[1..]).filter(|parts| (2..=MAX_RUN + 2).contains(parts)).ok_or(NO_RUN)?;
+    let mut at = header.len() + 2;
+    let Some(recognised) = line(&bytes[at..])? else { return Ok(None) };
+    at += recognised.len() + 2;
+    let recognised = recognised.strip_prefix(b":").and_then(decimal::parse).ok_or(NO_RUN)?;
+    let Some((refused, length)) = bulk(&bytes[at..])? else { return Ok(None) };
+    at += length;
+    let ids = at;
+    for _ in 2..parts {
+        let Some((id, length)) = bulk(&bytes[at..])? else { return Ok(None) };
+        id.and_then(entry_id).ok_or(Violation("a bulk string that is no entry ID"))?;
+        at += length;
+    }
+    let (refused, ids) = (refused.ok_or(NO_RUN)?, &bytes[ids..at]);
+    Ok(Some((Reply::Run(RunReply { recognised, refused, appended: parts - 2, ids }), at)))
+}
+
+/// The bulk string at the start of `bytes`, `None` for nil, and its length with header and end.
+#[allow(clippy::type_complexity)] // incomplete, nil, or bytes
+fn bulk(bytes: &[u8]) -> Result<Option<(Option<&[u8]>, usize)>, Violation> {
+    let Some(header) = line(bytes)? else { return Ok(None) };
+    if header == b"$-1" {
+        return Ok(Some((None, header.len() + 2)));
+    }
+    let length = header.strip_prefix(b"$").and_then(decimal::parse).and_then(|length| usize::try_from(length).ok());
+    let length = length.filter(|length| *length <= MAX_BULK).ok_or(Violation("a bulk string without a length"))?;
+    let start = header.len() + 2;
+    let Some(whole) = bytes.get(start..start + length + 2) else { return Ok(None) };
+    match whole.strip_suffix(b"\r\n") {
+        Some(body) => Ok(Some((Some(body), start + length + 2))),
+        None => Err(Violation("a bulk string without an end")),
     }
 }
 
@@ -293,6 +370,7 @@ mod tests {
                     }
                     Reply::Nil => seen.push(Owned::Nil),
                     Reply::Error(line) => seen.push(Owned::Error(line.to_vec())),
+                    Reply::Run(_) => unreachable!("of no run"),
                 }
             }
         }
@@ -319,7 +397,7 @@ mod tests {
             expected in replies(), cuts in prop::collection::vec(1..5_000_usize, 1..50)
         ) {
             let bytes: Vec<u8> = expected.iter().flat_map(Owned::to_bytes).collect();
-            let (mut buffer, mut seen, mut at) = (ReplyBuffer::new(), Vec::new(), 0);
+            let (mut buffer, mut seen, mut at) = (ReplyBuffer::new(false), Vec::new(), 0);
             for cut in cuts.iter().cycle() {
                 let end = bytes.len().min(at + cut);
                 feed(&mut buffer, &bytes[at..end], &mut seen).unwrap();
@@ -332,7 +410,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_it_panic_or_stall(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = feed(&mut ReplyBuffer::new(), &bytes, &mut Vec::new());
+            let _ = feed(&mut ReplyBuffer::new(false), &bytes, &mut Vec::new());
         }
     }
 
@@ -360,13 +438,13 @@ mod tests {
         ] {
             let mut seen = Vec::new();
             assert!(
-                feed(&mut ReplyBuffer::new(), bytes, &mut seen).is_err(),
+                feed(&mut ReplyBuffer::new(false), bytes, &mut seen).is_err(),
                 "{:?} gave {seen:?}",
                 String::from_utf8_lossy(bytes)
             );
             assert!(seen.is_empty());
         }
-        assert!(feed(&mut ReplyBuffer::new(), &vec![b'-'; MAX_LINE], &mut Vec::new()).is_err());
+        assert!(feed(&mut ReplyBuffer::new(false), &vec![b'-'; MAX_LINE], &mut Vec::new()).is_err());
     }
 
     #[test]

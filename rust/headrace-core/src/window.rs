@@ -5,6 +5,7 @@
 //! breaks, whose fate is unknown. No I/O.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Failure;
@@ -66,7 +67,7 @@ pub(crate) struct Room {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     /// An entry of `rows` messages; whether a byte of it was handed to the transport.
-    Encoded { rows: u64, owner: Owner, handed: bool },
+    Encoded { rows: u64, owner: Owner, bytes: Range<u64>, handed: bool },
     /// Messages that had failed before.
     Settled { count: u64, failure: Arc<Failure> },
 }
@@ -74,6 +75,8 @@ pub(crate) enum Unanswered {
 /// What a reply is the answer to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answered {
+    /// Where its command is, in offsets of the connection.
+    pub(crate) bytes: Range<u64>,
     /// How many messages the entry carries.
     pub(crate) rows: u64,
     pub(crate) owner: Owner,
@@ -101,6 +104,12 @@ impl Window {
     /// Whether no message waits for its outcome.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.settled.is_empty()
+    }
+
+    /// Offset of the first byte that is not answered.
+    #[inline]
+    pub(crate) fn front(&self) -> u64 {
+        self.front
     }
 
     /// How many entries have left the window.
@@ -208,8 +217,9 @@ impl Window {
         if !self.is_owed() {
             return None;
         }
+        let start = self.front;
         let Slot { end, rows, owner } = self.pop()?;
-        Some(Answered { rows: rows.into(), owner, whole: self.handed >= end })
+        Some(Answered { bytes: start..end, rows: rows.into(), owner, whole: self.handed >= end })
     }
 
     fn pop(&mut self) -> Option<Slot> {
@@ -234,9 +244,9 @@ impl Window {
         if let Some((count, failure)) = self.pop_settled() {
             return Some(Unanswered::Settled { count, failure });
         }
-        let handed = self.is_owed();
-        if let Some(Slot { rows, owner, .. }) = self.pop() {
-            return Some(Unanswered::Encoded { rows: rows.into(), owner, handed });
+        let (start, handed) = (self.front, self.is_owed());
+        if let Some(Slot { end, rows, owner }) = self.pop() {
+            return Some(Unanswered::Encoded { rows: rows.into(), owner, bytes: start..end, handed });
         }
         (self.front, self.encoded, self.handed) = (0, 0, 0);
         None
@@ -356,8 +366,9 @@ mod tests {
             }
             while let Some(left) = window.give_up() {
                 match left {
-                    Unanswered::Encoded { rows, owner, handed: was_handed } => {
+                    Unanswered::Encoded { rows, owner, handed: was_handed, bytes } => {
                         let first = model.pop_front().unwrap().unwrap();
+                        prop_assert_eq!(bytes.start, first.start);
                         prop_assert_eq!((rows, owner, was_handed), (first.rows, first.owner, first.start < handed));
                     }
                     Unanswered::Settled { count, .. } => {

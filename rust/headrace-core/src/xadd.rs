@@ -23,6 +23,7 @@ pub(crate) struct FieldNames {
 #[derive(Debug)]
 pub(crate) struct Template {
     own_key: Box<[u8]>,
+    payload_field: Box<[u8]>,
     /// `XADD` and nothing else: what stands before a row's own stream key.
     name: Vec<u8>,
     /// `XADD key`, for the endpoint's stream key.
@@ -75,6 +76,7 @@ impl Template {
         let trims = TrimSchedule::new(if trim_arguments == 0 { 0 } else { endpoint.trim_every() });
         let mut template = Self {
             own_key: endpoint.stream_key().into(),
+            payload_field: names.payload.as_bytes().into(),
             name,
             name_and_key,
             options,
@@ -185,6 +187,33 @@ impl Template {
         }
         out.extend_from_slice(&self.options[trim]);
         write_bulk(out, entry_id.unwrap_or(b"*"));
+    }
+
+    /// Appends what an XADD has behind the key, up to the fields, as arguments of a script: first their number. Returns how
+    /// many arguments that makes, the fields and `ts` included, which follow.
+    pub(crate) fn write_arguments(
+        &mut self,
+        out: &mut Vec<u8>,
+        fields: usize,
+        stream_key: Option<&[u8]>,
+        entry_id: Option<&[u8]>,
+    ) -> usize {
+        let trim = usize::from(self.trims.is_due(stream_key.filter(|key| *key != &*self.own_key)));
+        // The command's name and the key stand elsewhere.
+        let count = self.arguments[trim] - 2 + 2 * fields;
+        write_bulk(out, itoa::Buffer::new().format(count).as_bytes());
+        out.extend_from_slice(&self.options[trim]);
+        write_bulk(out, entry_id.unwrap_or(b"*"));
+        1 + count
+    }
+
+    /// The same for a message of one payload, which is appended too.
+    pub(crate) fn write_payload_arguments(&mut self, out: &mut Vec<u8>, payload: &[u8]) -> usize {
+        let count = self.write_arguments(out, 1, None, None);
+        write_bulk(out, &self.payload_field);
+        write_bulk(out, payload);
+        out.extend_from_slice(&self.ts);
+        count
     }
 
     /// Appends the `ts` pair, if there is one.

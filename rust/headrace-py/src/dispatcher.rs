@@ -1,16 +1,17 @@
 //! The dispatcher for Python: one caller at a time, the GIL held only to read what the caller gave.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
-use headrace_core::{Dispatcher, DispatcherOptions, EntryId, Error, GivenId};
+use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, GivenId};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
 use crate::arrow::{LayoutArguments, layout, read, type_name};
+use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
 use crate::report::PyReport;
@@ -22,6 +23,7 @@ pub(crate) struct PyDispatcher {
     inner: Mutex<Dispatcher>,
     /// The process that made it: a fork may copy the lock while another thread holds it.
     process: u32,
+    counters: Arc<Counters>,
 }
 
 impl PyDispatcher {
@@ -51,11 +53,15 @@ impl PyDispatcher {
 
 #[pymethods]
 impl PyDispatcher {
+    /// `text`: all values are text, as Spark hands them over.
     #[new]
-    fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let options = DispatcherOptions::new(option_values(options)?, Form::Typed).map_err(|e| to_py(&e))?;
-        let inner = Mutex::new(Dispatcher::new(endpoint.get().0.clone(), options));
-        Ok(Self { inner, process: std::process::id() })
+    #[pyo3(signature = (endpoint, options, text = false))]
+    fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, text: bool) -> PyResult<Self> {
+        let form = if text { Form::Text } else { Form::Typed };
+        let options = DispatcherOptions::new(option_values(options)?, form).map_err(|e| to_py(&e))?;
+        let mut inner = Dispatcher::new(endpoint.get().0.clone(), options);
+        let counters = inner.counters();
+        Ok(Self { inner: Mutex::new(inner), process: std::process::id(), counters })
     }
 
     #[pyo3(signature = (payload, message_id = None))]
@@ -116,6 +122,15 @@ impl PyDispatcher {
         })
     }
 
+    #[pyo3(signature = (token, version = 0))]
+    fn begin(&self, token: &str, version: u64) -> PyResult<()> {
+        self.lock()?.begin(token, version).map_err(|e| to_py(&e))
+    }
+
+    fn settle(&self) -> PyResult<()> {
+        self.lock()?.settle().map_err(|e| to_py(&e))
+    }
+
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
         let mut inner = self.lock()?;
         let dispatcher = &mut *inner;
@@ -150,6 +165,12 @@ impl PyDispatcher {
         let dispatcher = &mut *inner;
         py.detach(|| dispatcher.close());
         Ok(())
+    }
+
+    /// What was done so far; no lock is needed to read it.
+    #[getter]
+    fn counters(&self) -> PyCounters {
+        PyCounters(Arc::clone(&self.counters))
     }
 
     /// Messages whose outcome no report has told yet.

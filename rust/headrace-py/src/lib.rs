@@ -2,6 +2,7 @@
 //! decided in the core, or by the Python package around this module.
 
 mod arrow;
+mod counters;
 mod dispatcher;
 mod endpoint;
 mod errors;
@@ -12,6 +13,8 @@ mod unpack;
 /// The native half of the `headrace` package. Not for direct use.
 #[pyo3::pymodule(gil_used = false)]
 mod _headrace {
+    #[pymodule_export]
+    use crate::counters::PyCounters;
     #[pymodule_export]
     use crate::dispatcher::PyDispatcher;
     #[pymodule_export]

@@ -23,6 +23,21 @@ impl PyReport {
         self.0.failed()
     }
 
+    #[getter]
+    fn recognised(&self) -> u64 {
+        self.0.recognised()
+    }
+
+    #[getter]
+    fn retries(&self) -> u64 {
+        self.0.retries()
+    }
+
+    #[getter]
+    fn possible_duplicates(&self) -> u64 {
+        self.0.possible_duplicates()
+    }
+
     /// One tuple per failed message: ID, kind, code, message, written.
     #[pyo3(signature = (limit = None))]
     fn failures<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Bound<'py, PyList>> {

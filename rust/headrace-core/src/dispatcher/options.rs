@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes};
 use crate::error::{Classify, Error, Kind, Result};
+use crate::reply::MAX_RUN;
+use crate::retry::RetryPolicy;
 
 const CLASSIFY: [(&str, Classify); 3] =
     [("spec", Classify::Spec), ("failover", Classify::Failover), ("strict", Classify::Strict)];
@@ -14,18 +16,31 @@ const fn option(name: &'static str, takes: Takes, default: &'static str) -> Opti
     OptionSpec { name, takes, default, secret: false }
 }
 
+const PAUSE: Takes = Takes::Seconds { min: 0.0, max: 3600.0 };
+
 /// Every option of a dispatcher.
-pub const DISPATCHER_OPTIONS: [OptionSpec; 6] = [
+pub const DISPATCHER_OPTIONS: [OptionSpec; 17] = [
     option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
     option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "4194304"),
     option("classify", Takes::Choice(&["spec", "failover", "strict"]), "spec"),
     option("error_overrides", Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""), "none"),
     option("payload_field", Takes::Text, "payload"),
     option("ts_field", Takes::Text, "ts"),
+    option("retry", Takes::Boolean, "false"),
+    option("retry_max_attempts", Takes::Integer { min: 1, max: u32::MAX as i64 }, "none"),
+    option("retry_initial_backoff", PAUSE, "0.05"),
+    option("retry_max_backoff", PAUSE, "0.5"),
+    option("retry_multiplier", Takes::Number { min: 1.0, max: 100.0 }, "2"),
+    option("retry_jitter", Takes::Number { min: 0.0, max: 1.0 }, "0.5"),
+    option("retry_deadline", Takes::Seconds { min: 0.0, max: 86_400.0 }, "120"),
+    option("retry_unknown", Takes::Boolean, "false"),
+    option("exactly_once", Takes::Choice(&["off", "auto", "script"]), "off"),
+    option("token_ttl", Takes::Seconds { min: 1.0, max: 31_536_000.0 }, "86400"),
+    option("script_run_rows", Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }, "100"),
 ];
 
 /// How hard a dispatcher tries, and how entries look.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DispatcherOptions {
     /// Entries in flight at most.
     pub(super) window_max_entries: usize,
@@ -39,6 +54,10 @@ pub struct DispatcherOptions {
     pub(super) payload_field: String,
     /// The field that holds the time of dispatch; `None` leaves it out.
     pub(super) ts_field: Option<String>,
+    /// `None`: a message that failed is not sent again.
+    pub(super) retry: Option<RetryPolicy>,
+    /// How long a marker lives, in seconds, and how many rows a run has; `None`: no run and no marker.
+    pub(super) exactly_once: Option<(u64, u64)>,
 }
 
 impl Default for DispatcherOptions {
@@ -50,6 +69,8 @@ impl Default for DispatcherOptions {
             error_overrides: BTreeMap::new(),
             payload_field: "payload".to_owned(),
             ts_field: Some("ts".to_owned()),
+            retry: None,
+            exactly_once: None,
         }
     }
 }
@@ -62,6 +83,7 @@ impl DispatcherOptions {
         let without_ts = options.contains(&("ts_field".to_owned(), OptionValue::Null));
         let mut given = Given::collect(&DISPATCHER_OPTIONS, options, form)?;
         let default = Self::default();
+        let exactly_once = read_exactly_once(&mut given)?;
         let read = Self {
             window_max_entries: given.integer("window_max_entries")?.unwrap_or(default.window_max_entries),
             window_max_bytes: given.integer("window_max_bytes")?.unwrap_or(default.window_max_bytes),
@@ -69,6 +91,8 @@ impl DispatcherOptions {
             error_overrides: read_overrides(&mut given)?.unwrap_or(default.error_overrides),
             payload_field: given.text("payload_field")?.unwrap_or(default.payload_field),
             ts_field: if without_ts { None } else { given.text("ts_field")?.or(default.ts_field) },
+            retry: read_retry(&mut given, exactly_once.is_some())?,
+            exactly_once,
         };
         if read.ts_field.as_ref() == Some(&read.payload_field) {
             let message =
@@ -77,6 +101,53 @@ impl DispatcherOptions {
         }
         Ok(read)
     }
+}
+
+/// Options of a policy ask for one; `retry` alone asks for the default one.
+fn read_retry(given: &mut Given, exactly_once: bool) -> Result<Option<RetryPolicy>> {
+    let retry = given.boolean("retry")?;
+    let default = RetryPolicy::default();
+    let policy = RetryPolicy {
+        max_attempts: given.integer("retry_max_attempts")?,
+        initial_backoff: given.seconds("retry_initial_backoff")?.unwrap_or(default.initial_backoff),
+        max_backoff: given.seconds("retry_max_backoff")?.unwrap_or(default.max_backoff),
+        multiplier: given.number("retry_multiplier")?.unwrap_or(default.multiplier),
+        jitter: given.number("retry_jitter")?.unwrap_or(default.jitter),
+        deadline: given.seconds("retry_deadline")?.unwrap_or(default.deadline),
+        retry_unknown: given.boolean("retry_unknown")?.unwrap_or(default.retry_unknown),
+    };
+    if policy.initial_backoff > policy.max_backoff {
+        let (initial, max) = (policy.initial_backoff.as_secs_f64(), policy.max_backoff.as_secs_f64());
+        let message = format!("retry_initial_backoff must be at most retry_max_backoff ({max}), got {initial}");
+        return Err(Error::config("retry_initial_backoff", message));
+    }
+    let is_default = policy == RetryPolicy::default();
+    match retry {
+        Some(false) if !is_default => Err(Error::config("retry", "retry is false, but other options of it are given")),
+        Some(false) => Ok(None),
+        Some(true) => Ok(Some(policy)),
+        None => Ok((exactly_once || !is_default).then_some(policy)),
+    }
+}
+
+fn read_exactly_once(given: &mut Given) -> Result<Option<(u64, u64)>> {
+    let mode = given.value("exactly_once");
+    let ttl = given.seconds("token_ttl")?;
+    let run_rows = given.integer("script_run_rows")?;
+    match &mode {
+        None => {}
+        Some(OptionValue::Text(mode)) if mode.as_str() == "off" => {}
+        Some(OptionValue::Text(mode)) if ["auto", "script"].contains(&mode.as_str()) => {
+            let ttl = ttl.map_or(86_400, |ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0));
+            return Ok(Some((ttl, run_rows.unwrap_or(100))));
+        }
+        Some(other) => return Err(given.refuse("exactly_once", other)),
+    }
+    if ttl.is_some() || run_rows.is_some() {
+        let option = if ttl.is_some() { "token_ttl" } else { "script_run_rows" };
+        return Err(Error::config(option, format!("{option} needs exactly_once 'auto' or 'script'")));
+    }
+    Ok(None)
 }
 
 fn read_classify(given: &mut Given) -> Result<Option<Classify>> {

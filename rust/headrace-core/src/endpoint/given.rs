@@ -93,10 +93,18 @@ impl Given {
             .map_or_else(|| Err(spec.refuse(&value)), |number| Ok(Some(number)))
     }
 
-    /// A number of seconds, in its range. An integer must be at least 1 anyway.
+    /// A number of seconds, in its range.
     pub(crate) fn seconds(&mut self, name: &str) -> Result<Option<Duration>> {
+        // The range of each keeps it within what a duration can be.
+        Ok(self.number(name)?.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+    }
+
+    /// A number with or without a fraction, in its range.
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>> {
         let Some((spec, form, value)) = self.take(name) else { return Ok(None) };
-        let Takes::Seconds { min, max } = spec.takes else { return Err(spec.refuse(&value)) };
+        let (Takes::Seconds { min, max } | Takes::Number { min, max }) = spec.takes else {
+            return Err(spec.refuse(&value));
+        };
         let number = match (&value, form) {
             (OptionValue::Float(number), _) => Some(*number),
             // `inf`, `nan` and `1e3` are floats to Rust; here only digits and a point are.
@@ -107,8 +115,7 @@ impl Given {
         };
         number
             .filter(|number| (min..=max).contains(number))
-            .and_then(|number| Duration::try_from_secs_f64(number).ok())
-            .map_or_else(|| Err(spec.refuse(&value)), |duration| Ok(Some(duration)))
+            .map_or_else(|| Err(spec.refuse(&value)), |number| Ok(Some(number)))
     }
 
     /// Text that is not empty: names and paths.

@@ -105,6 +105,13 @@ pub enum Takes {
         /// The most.
         max: f64,
     },
+    /// A number, with or without a fraction, in this range.
+    Number {
+        /// The smallest.
+        min: f64,
+        /// The largest.
+        max: f64,
+    },
     /// A boolean.
     Boolean,
     /// Text of at least one character.
@@ -147,6 +154,7 @@ impl OptionSpec {
             Takes::Integer { min, max: i64::MAX } => format!("an integer of at least {min}"),
             Takes::Integer { min, max } => format!("an integer from {min} to {max}"),
             Takes::Seconds { min, max } => format!("a number of seconds from {min} to {max}"),
+            Takes::Number { min, max } => format!("a number from {min} to {max}"),
             Takes::Boolean => "a boolean (true or false)".to_owned(),
             Takes::Text => "text that is not empty".to_owned(),
             Takes::TextOrBytes => "text or bytes, of 1 byte to 512 MiB".to_owned(),
@@ -174,6 +182,7 @@ impl OptionSpec {
             Takes::Pem => matches!(value, OptionValue::Bytes(_)),
             Takes::Integer { .. }
             | Takes::Seconds { .. }
+            | Takes::Number { .. }
             | Takes::Boolean
             | Takes::Text
             | Takes::TextOrBytes

@@ -1,13 +1,19 @@
 //! Which messages wait for their outcome, and what became of the others: the one place where a message that was sent gets
 //! its outcome.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::link::{Break, Connection};
+use super::outbox::Outbox;
+use super::round::{Outcome, Round, Turn, Waiting};
 use crate::endpoint::{Endpoint, Trim};
 use crate::error::{Classifier, Failure, Fault, ReplyText, Written, code};
-use crate::reply::{EntryId, Reply, ReplyBuffer};
+use crate::exactly_once::with_script;
+use crate::reply::{EntryId, Reply, ReplyBuffer, RunReply};
 use crate::report::Recorder;
+use crate::retry::RetryPolicy;
 use crate::window::{Answered, Owner, Unanswered, Window};
 
 #[derive(Debug)]
@@ -16,22 +22,58 @@ pub(super) struct Ledger {
     pub(super) recorder: Recorder,
     /// The outcome that a call of `dispatch` waits for.
     pub(super) call: Option<Result<EntryId, Failure>>,
+    pub(super) round: Round,
+    retry: Option<RetryPolicy>,
     classifier: Classifier,
     nomkstream: bool,
     /// IDs below it were trimmed as they were written.
     min_id: Option<EntryId>,
+    /// Whether what was sent again cannot be written twice.
+    exactly_once: bool,
+    /// Whether a row of the batch was not written: those behind it in its stream are refused.
+    blocked: bool,
+}
+
+/// Why a message was not delivered, and whether waiting may mend it.
+struct Refusal {
+    failure: Failure,
+    may_pass: bool,
 }
 
 impl Ledger {
-    pub(super) fn new(endpoint: &Endpoint, classifier: Classifier) -> Self {
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        classifier: Classifier,
+        retry: Option<RetryPolicy>,
+        exactly_once: bool,
+    ) -> Self {
         Self {
             window: Window::default(),
             recorder: Recorder::default(),
             call: None,
+            round: Round::default(),
+            retry,
             classifier,
             nomkstream: endpoint.nomkstream(),
             min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
+            exactly_once,
+            blocked: false,
         }
+    }
+
+    /// A message of the batch was not sent.
+    pub(super) fn block(&mut self) {
+        self.blocked = true;
+    }
+
+    /// What failed so far blocks nothing from now on.
+    pub(super) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    /// Whether rows of some stream are refused because of one before them.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     /// How a fault is told.
@@ -39,28 +81,39 @@ impl Ledger {
         self.classifier.failure(fault, written)
     }
 
+    /// Whether the same may be tried again later, and is to be.
+    pub(super) fn retries(&self, fault: &Fault) -> bool {
+        self.retry.is_some() && self.classifier.may_pass(fault)
+    }
+
     /// Gives `count` messages an outcome that needs no server, behind all that wait.
     pub(super) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
-        if self.window.is_empty() {
-            self.recorder.failed(failure, count);
-        } else {
+        if !self.window.is_empty() {
             self.window.push_settled(count, failure);
+        } else if self.round.is_active() {
+            self.round.hold(Outcome::Failed { failure: Arc::clone(failure), count }, Owner::Report);
+        } else {
+            self.recorder.failed(failure, count);
         }
     }
 
     /// Gives each reply that is here to its message.
-    pub(super) fn settle(&mut self, connection: &mut Connection) -> Result<(), Break> {
+    pub(super) fn settle(&mut self, connection: &mut Connection, outbox: &mut Outbox) -> Result<(), Break> {
         let before = self.window.left();
-        let settled = self.settle_each(&mut connection.replies);
+        let settled = self.settle_each(&mut connection.replies, outbox);
         connection.proven |= self.window.left() > before;
+        if settled.is_ok() {
+            outbox.release(self.window.front());
+        }
         settled
     }
 
-    fn settle_each(&mut self, replies: &mut ReplyBuffer) -> Result<(), Break> {
+    fn settle_each(&mut self, replies: &mut ReplyBuffer, outbox: &Outbox) -> Result<(), Break> {
         loop {
             match replies.next() {
-                Ok(Some(Reply::Ids { first, count })) => self.appended(first, count)?,
-                Ok(Some(reply)) => self.answered(&reply)?,
+                Ok(Some(Reply::Ids { first, count })) => self.appended(first, count, outbox)?,
+                Ok(Some(Reply::Run(run))) => self.answered_run(&run, outbox)?,
+                Ok(Some(reply)) => self.answered(&reply, outbox)?,
                 Ok(None) => return Ok(()),
                 Err(violation) => return Err(protocol_fault(violation.0).into()),
             }
@@ -68,15 +121,16 @@ impl Ledger {
     }
 
     /// `count` entries got IDs that follow each other.
-    fn appended(&mut self, mut id: EntryId, mut count: u64) -> Result<(), Break> {
+    fn appended(&mut self, mut id: EntryId, mut count: u64, outbox: &Outbox) -> Result<(), Break> {
         while count > 0 {
             let is_trimmed = self.min_id.is_some_and(|min_id| id < min_id);
-            let mut entries = if is_trimmed { 0 } else { self.window.answer_plain(count) };
+            let each = is_trimmed || self.round.is_resending();
+            let mut entries = if each { 0 } else { self.window.answer_plain(count) };
             if entries > 0 {
-                self.recorder.delivered(id, entries, 1);
+                self.tell(Outcome::Delivered { first: id, entries, rows: 1 }, Owner::Report);
                 self.tell_settled();
             } else {
-                self.answered(&Reply::Ids { first: id, count: 1 })?;
+                self.answered(&Reply::Ids { first: id, count: 1 }, outbox)?;
                 entries = 1;
             }
             count -= entries;
@@ -86,8 +140,8 @@ impl Ledger {
     }
 
     /// One entry got this reply.
-    fn answered(&mut self, reply: &Reply<'_>) -> Result<(), Break> {
-        let Some(Answered { rows, owner, whole }) = self.window.answer() else {
+    fn answered(&mut self, reply: &Reply<'_>, outbox: &Outbox) -> Result<(), Break> {
+        let Some(Answered { bytes, rows, owner, whole }) = self.window.answer() else {
             return Err(protocol_fault("a reply to nothing that was sent").into());
         };
         // What is left of a message that was answered too early must not go out: a server would read it as commands.
@@ -97,67 +151,262 @@ impl Ledger {
                 Some(min_id) if id < min_id => Err((trimmed_fault(id, min_id), Written::Unknown)),
                 Some(_) | None => Ok(id),
             },
-            Reply::Nil if whole && self.nomkstream => {
-                let message = "the stream does not exist, and nomkstream forbids to create it";
-                Err((Fault::new(code::NOSTREAM, message), Written::No))
-            }
+            Reply::Nil if whole && self.nomkstream => Err((no_stream(), Written::No)),
             Reply::Error(line) if Fault::from_reply(line).text == ReplyText::ProtocolError => {
                 let message = "the server closed the connection over a message before this one";
-                ends = Some(Break { fault: Fault::new(code::RESET, message), may_be_written: false });
+                ends = Some(Break { fault: Fault::new(code::RESET, message), may_be_written: false, is_final: false });
                 Err((Fault { code: code::TOOLARGE.into(), ..Fault::from_reply(line) }, Written::No))
             }
+            Reply::Error(line) if whole && self.exactly_once && is_gap(line) => Err((self.gap(), Written::No)),
             Reply::Error(line) if whole => Err((Fault::from_reply(line), Written::No)),
-            Reply::Ids { .. } | Reply::Nil | Reply::Error(_) => {
+            Reply::Ids { .. } | Reply::Nil | Reply::Error(_) | Reply::Run(_) => {
                 let fault = protocol_fault(if whole { "nil without NOMKSTREAM" } else { "a reply too early" });
                 ends = Some(fault.clone().into());
                 Err((fault, Written::Unknown))
             }
         };
-        let outcome = outcome.map_err(|(fault, written)| self.classifier.failure(&fault, written));
-        match owner {
-            Owner::Report => match &outcome {
-                Ok(id) => self.recorder.delivered(*id, 1, rows),
-                Err(failure) => self.recorder.failed(failure, rows),
-            },
-            Owner::Call => self.call = Some(outcome),
-            Owner::Nobody => {}
+        match outcome {
+            Ok(first) => self.settle_command([Outcome::Delivered { first, entries: 1, rows }], owner),
+            Err((fault, written)) => {
+                let refusal = self.refusal(&fault, written);
+                self.refuse(refusal, rows, owner, bytes, outbox);
+            }
         }
         self.tell_settled();
         ends.map_or(Ok(()), Err)
     }
 
-    /// Tells of messages that failed before they were encoded, as far as it is their turn.
-    fn tell_settled(&mut self) {
-        while let Some((count, failure)) = self.window.pop_settled() {
-            self.recorder.failed(&failure, count);
+    /// A run of rows got this reply.
+    fn answered_run(&mut self, reply: &RunReply<'_>, outbox: &Outbox) -> Result<(), Break> {
+        let Some(Answered { bytes, rows, owner, whole }) = self.window.answer() else {
+            return Err(protocol_fault("a reply to nothing that was sent").into());
+        };
+        let done = reply.recognised.saturating_add(reply.appended);
+        if !whole || done > rows || (done == rows) != reply.refused.is_empty() {
+            // What it says is not believed: the rows are in doubt.
+            let broken = Break::from(protocol_fault("a reply that does not fit its run"));
+            let refusal = self.refusal(&broken.fault, Written::Unknown);
+            self.refuse(refusal, rows, owner, bytes, outbox);
+            return Err(broken);
+        }
+        // The first ones were told of when the run was sent before.
+        let told = if self.round.is_resending() { rows.saturating_sub(self.round.open()) } else { 0 };
+        let mut outcomes = Vec::new();
+        if reply.recognised > told {
+            outcomes.push(Outcome::Recognised { count: reply.recognised - told });
+        }
+        for id in reply.ids().skip(told.saturating_sub(reply.recognised) as usize) {
+            outcomes.push(match self.min_id {
+                Some(min_id) if id < min_id => {
+                    let failure = Arc::new(self.failure(&trimmed_fault(id, min_id), Written::Unknown));
+                    Outcome::Failed { failure, count: 1 }
+                }
+                Some(_) | None => Outcome::Delivered { first: id, entries: 1, rows: 1 },
+            });
+        }
+        if reply.refused.is_empty() {
+            self.settle_command(outcomes, owner);
+        } else {
+            self.refuse_rest(reply.refused, outcomes, rows - done.max(told), rows, owner, bytes, outbox);
+        }
+        self.tell_settled();
+        Ok(())
+    }
+
+    /// The next row of a run was refused: it and the `open - 1` rows behind it were not written.
+    #[allow(clippy::too_many_arguments)] // what is known of one command
+    fn refuse_rest(
+        &mut self,
+        refused: &[u8],
+        mut outcomes: Vec<Outcome>,
+        open: u64,
+        rows: u64,
+        owner: Owner,
+        bytes: Range<u64>,
+        outbox: &Outbox,
+    ) {
+        let fault = if refused == b"NOSTREAM" { no_stream() } else { Fault::from_reply(refused) };
+        let refusal = self.refusal(&fault, Written::No);
+        let failure = Arc::new(refusal.failure);
+        if refusal.may_pass && owner != Owner::Nobody {
+            if self.round.is_resending() {
+                self.round.put_back(outcomes, open, failure);
+            } else {
+                let command = outbox.kept(bytes).into();
+                self.round.wait(outcomes, owner, Waiting { command, rows, open, failure });
+            }
+            return;
+        }
+        self.blocked = true;
+        outcomes.push(Outcome::Failed { failure, count: 1 });
+        if open > 1 {
+            let failure = Arc::new(self.failure(&blocked_fault(), Written::No));
+            outcomes.push(Outcome::Failed { failure, count: open - 1 });
+        }
+        self.settle_command(outcomes, owner);
+    }
+
+    /// Why the marker is not where a run begins.
+    fn gap(&self) -> Fault {
+        if self.blocked || self.round.has_root() {
+            return blocked_fault();
+        }
+        let message =
+            "the marker of the batch is gone, or behind rows that were acknowledged: was the server's data lost?";
+        Fault::new(code::MARKERLOST, message)
+    }
+
+    fn refusal(&self, fault: &Fault, written: Written) -> Refusal {
+        let surely = written == Written::No || self.exactly_once;
+        let again = self.retry.as_ref().is_some_and(|retry| surely || retry.retry_unknown);
+        let follows = fault.code == code::BLOCKED && self.round.has_root();
+        let may_pass = again && (self.classifier.may_pass(fault) || follows);
+        Refusal { failure: self.failure(fault, written), may_pass }
+    }
+
+    /// The command in these bytes failed: it is sent again, or has its outcome.
+    fn refuse(&mut self, refusal: Refusal, rows: u64, owner: Owner, bytes: Range<u64>, outbox: &Outbox) {
+        let failure = Arc::new(refusal.failure);
+        // Nobody waits for the message of an interrupted call any more.
+        let open = if self.round.is_resending() { self.round.open() } else { rows };
+        if !refusal.may_pass || owner == Owner::Nobody {
+            self.blocked = true;
+            self.settle_command([Outcome::Failed { failure, count: open }], owner);
+        } else if self.round.is_resending() {
+            self.round.put_back(Vec::new(), open, failure);
+        } else {
+            let command = outbox.kept(bytes).into();
+            self.round.wait(Vec::new(), owner, Waiting { command, rows, open, failure });
         }
     }
 
-    /// The connection is gone: everything that waits fails.
-    pub(super) fn give_up(&mut self, broken: &Break) {
-        let failure = |written| self.classifier.failure(&broken.fault, written);
-        let (unknown, not_written) = (failure(Written::Unknown), failure(Written::No));
+    /// The messages of the first command in flight have their outcomes.
+    fn settle_command(&mut self, outcomes: impl IntoIterator<Item = Outcome>, owner: Owner) {
+        if self.round.is_resending() {
+            self.round.resolve(outcomes);
+        } else {
+            outcomes.into_iter().for_each(|outcome| self.tell(outcome, owner));
+        }
+    }
+
+    /// Tells an outcome, or has it wait for those before it.
+    #[inline]
+    fn tell(&mut self, outcome: Outcome, owner: Owner) {
+        if self.round.is_active() {
+            self.round.hold(outcome, owner);
+        } else {
+            self.record(&outcome, owner);
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, outcome: &Outcome, owner: Owner) {
+        match (owner, outcome) {
+            (Owner::Report, Outcome::Delivered { first, entries, rows }) => {
+                self.recorder.delivered(*first, *entries, *rows);
+            }
+            (Owner::Report, Outcome::Recognised { count }) => self.recorder.recognised(*count),
+            (Owner::Report, Outcome::Failed { failure, count }) => self.recorder.failed(failure, *count),
+            (Owner::Call, Outcome::Delivered { first, .. }) => {
+                self.recorder.counters().delivered.add(1);
+                self.call = Some(Ok(*first));
+            }
+            (Owner::Call, Outcome::Failed { failure, .. }) => {
+                self.recorder.counters().failed(&failure.code, 1);
+                self.call = Some(Err((**failure).clone()));
+            }
+            // There are no calls in the modes that recognise.
+            (Owner::Call, Outcome::Recognised { .. }) | (Owner::Nobody, _) => {}
+        }
+    }
+
+    /// Tells of messages that failed before they were encoded, as far as it is their turn.
+    fn tell_settled(&mut self) {
+        while let Some((count, failure)) = self.window.pop_settled() {
+            self.tell(Outcome::Failed { failure, count }, Owner::Report);
+        }
+    }
+
+    /// The connection is gone: everything that waits for a reply fails, or is sent again.
+    pub(super) fn give_up(&mut self, broken: &Break, outbox: &Outbox) {
         while let Some(left) = self.window.give_up() {
             match left {
-                Unanswered::Settled { count, failure } => self.recorder.failed(&failure, count),
-                Unanswered::Encoded { rows, owner, handed } => {
-                    let failure = if handed && broken.may_be_written { &unknown } else { &not_written };
-                    match owner {
-                        Owner::Report => self.recorder.failed(failure, rows),
-                        Owner::Call => self.call = Some(Err(failure.clone())),
-                        Owner::Nobody => {}
-                    }
+                Unanswered::Settled { count, failure } => self.tell(Outcome::Failed { failure, count }, Owner::Report),
+                Unanswered::Encoded { rows, owner, bytes, handed } => {
+                    let written = if handed && broken.may_be_written { Written::Unknown } else { Written::No };
+                    let mut refusal = self.refusal(&broken.fault, written);
+                    refusal.may_pass &= !broken.is_final;
+                    self.refuse(refusal, rows, owner, bytes, outbox);
                 }
             }
         }
+        if broken.is_final {
+            self.round.give_up();
+            self.tell_round();
+        }
+    }
+
+    /// What the retries need next, if there are any and nothing is in flight.
+    pub(super) fn turn(&mut self, now: Instant) -> Option<Turn> {
+        if !self.round.is_active() || !self.window.is_empty() {
+            return None;
+        }
+        Some(self.retry.as_ref().map_or(Turn::Tell, |retry| self.round.turn(retry, now)))
+    }
+
+    /// Sends again what waits for it.
+    pub(super) fn resend(&mut self, outbox: &mut Outbox) {
+        let (window, recorder, exactly_once) = (&mut self.window, &mut self.recorder, self.exactly_once);
+        let mut is_first = true;
+        self.round.resend(|waiting, owner, may_be_written| {
+            // The server may have forgotten the script, or be another one.
+            let with_script = if std::mem::take(&mut is_first) { with_script(&waiting.command) } else { None };
+            let command = with_script.as_deref().unwrap_or(&waiting.command);
+            outbox.bytes().extend_from_slice(command);
+            window.push(command.len(), waiting.rows as u32, owner);
+            recorder.sent_again(waiting.open, may_be_written && !exactly_once);
+        });
+    }
+
+    /// Tells what the round held back: it is over. Returns the failure that will not pass for messages that come now.
+    pub(super) fn tell_round(&mut self) -> Option<Arc<Failure>> {
+        let exhausted = self.round.exhausted();
+        while let Some((outcomes, owner)) = self.round.tell() {
+            for outcome in &outcomes {
+                self.blocked |= matches!(outcome, Outcome::Failed { .. });
+                self.record(outcome, owner);
+            }
+        }
+        exhausted
+    }
+
+    /// The interrupted call no longer waits for its message.
+    pub(super) fn abandon_call(&mut self) {
+        self.window.abandon_call();
+        self.round.abandon_call();
     }
 
     /// In a forked child: everything here is the parent's.
     pub(super) fn forget(&mut self) {
         self.window = Window::default();
-        self.recorder = Recorder::default();
+        self.recorder.forget();
+        self.round = Round::default();
         self.call = None;
+        self.blocked = false;
     }
+}
+
+/// Whether an error reply of the script says that the marker is before the run.
+fn is_gap(line: &[u8]) -> bool {
+    line.starts_with(b"GAP ")
+}
+
+fn no_stream() -> Fault {
+    Fault::new(code::NOSTREAM, "the stream does not exist, and nomkstream forbids to create it")
+}
+
+fn blocked_fault() -> Fault {
+    Fault::new(code::BLOCKED, "a row before this one was not written, and rows of one stream stay in order")
 }
 
 fn protocol_fault(what: &str) -> Fault {

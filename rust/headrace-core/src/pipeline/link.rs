@@ -33,8 +33,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(transport: Transport, command_timeout: Duration) -> Self {
-        Self { transport, replies: ReplyBuffer::new(), command_timeout, used: Instant::now(), proven: false }
+    pub(super) fn new(transport: Transport, command_timeout: Duration, of_runs: bool) -> Self {
+        Self { transport, replies: ReplyBuffer::new(of_runs), command_timeout, used: Instant::now(), proven: false }
     }
 
     /// Whether it was silent for so long that it must prove itself before it gets the next message.
@@ -55,10 +55,12 @@ impl Connection {
 pub(super) struct Break {
     pub(super) fault: Fault,
     pub(super) may_be_written: bool,
+    /// Whether nothing is sent again: the caller waits no longer.
+    pub(super) is_final: bool,
 }
 
 impl From<Fault> for Break {
     fn from(fault: Fault) -> Self {
-        Self { fault, may_be_written: true }
+        Self { fault, may_be_written: true, is_final: false }
     }
 }

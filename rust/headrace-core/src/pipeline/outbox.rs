@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::ops::Range;
 
 use arrow_buffer::Buffer;
 
@@ -20,6 +21,12 @@ pub(super) struct Outbox {
     bytes: Vec<u8>,
     /// How many of `bytes` are with the transport.
     taken: usize,
+    /// Whether what the transport took stays until it is [released](Self::release): it may have to be sent again.
+    keeps: bool,
+    /// How many of `bytes` are of no more use.
+    done: usize,
+    /// Where `bytes` begin, in offsets of the connection.
+    offset: u64,
     lent: VecDeque<Lent>,
     /// How many bytes of `lent` are not with the transport.
     lent_bytes: usize,
@@ -36,8 +43,31 @@ struct Lent {
 }
 
 impl Outbox {
-    pub(super) fn new() -> Self {
-        Self { bytes: Vec::with_capacity(CHUNK + CHUNK / 4), taken: 0, lent: VecDeque::new(), lent_bytes: 0 }
+    pub(super) fn new(keeps: bool) -> Self {
+        Self {
+            bytes: Vec::with_capacity(CHUNK + CHUNK / 4),
+            taken: 0,
+            keeps,
+            done: 0,
+            offset: 0,
+            lent: VecDeque::new(),
+            lent_bytes: 0,
+        }
+    }
+
+    /// What is before this offset was answered.
+    #[inline]
+    pub(super) fn release(&mut self, until: u64) {
+        if self.keeps {
+            self.done = until.saturating_sub(self.offset) as usize;
+            self.tidy();
+        }
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn kept(&self, bytes: Range<u64>) -> &[u8] {
+        let place = |offset: u64| offset.saturating_sub(self.offset) as usize;
+        self.bytes.get(place(bytes.start)..place(bytes.end)).unwrap_or_default()
     }
 
     /// How many bytes are to be sent.
@@ -62,8 +92,12 @@ impl Outbox {
         &mut self.bytes
     }
 
-    /// Appends a payload, which is not empty, without copying it.
+    /// Appends a payload, which is not empty, without copying it, if it need not be kept.
     pub(super) fn lend(&mut self, payload: Buffer) {
+        if self.keeps {
+            self.bytes.extend_from_slice(&payload);
+            return;
+        }
         self.lent_bytes += payload.len();
         self.lent.push_back(Lent { at: self.bytes.len(), payload, owned: false });
     }
@@ -137,24 +171,31 @@ impl Outbox {
 
     /// Gives up memory that is no longer needed.
     fn tidy(&mut self) {
-        if self.is_empty() {
+        if !self.keeps {
+            self.done = self.taken;
+        }
+        let offset = self.offset + self.done as u64;
+        if self.done == self.bytes.len() && self.is_empty() {
             self.clear();
-        } else if self.taken >= CHUNK && self.taken >= self.bytes.len() - self.taken {
+            self.offset = offset;
+        } else if self.done >= CHUNK && self.done >= self.bytes.len() - self.done {
             // Only once the rest is the smaller part: a message of many megabytes is not moved for each chunk of it.
-            self.bytes.drain(..self.taken);
+            self.bytes.drain(..self.done);
             for lent in &mut self.lent {
-                lent.at -= self.taken;
+                lent.at -= self.done;
             }
-            self.taken = 0;
+            self.taken -= self.done;
+            (self.done, self.offset) = (0, offset);
         }
     }
 
+    /// Forgets everything. Offsets start anew.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_CAPACITY);
         self.lent.clear();
         self.lent.shrink_to(MAX_SLICES);
-        (self.taken, self.lent_bytes) = (0, 0);
+        (self.taken, self.done, self.offset, self.lent_bytes) = (0, 0, 0, 0);
     }
 }
 
@@ -173,7 +214,7 @@ mod tests {
         fn what_goes_in_comes_out_in_order(parts in prop::collection::vec((any::<bool>(), 1..120_000_usize), 1..30)) {
             let (mut transport, mut peer) = Transport::pair();
             peer.set_nonblocking(true).unwrap();
-            let (mut outbox, mut expected, mut seen) = (Outbox::new(), Vec::new(), Vec::new());
+            let (mut outbox, mut expected, mut seen) = (Outbox::new(false), Vec::new(), Vec::new());
             let mut drain = |outbox: &mut Outbox| {
                 while !outbox.is_empty() {
                     let before = outbox.len();

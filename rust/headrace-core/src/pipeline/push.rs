@@ -23,6 +23,9 @@ impl Pipeline {
     /// Encodes a message of one payload. There must be [room](Self::make_room).
     #[inline]
     pub(crate) fn push_payload(&mut self, payload: &[u8]) {
+        if self.script.is_some() {
+            return self.gather_payload(payload);
+        }
         self.push(1, Owner::Report, |template, out| template.write_payload(out, payload));
     }
 
@@ -33,6 +36,10 @@ impl Pipeline {
         let mut row = range.start;
         while row < range.end.min(watched) && self.has_room() {
             row = match batch {
+                Batch::Rows(rows) if self.script.is_some() => {
+                    self.gather_row(rows, row);
+                    row + 1
+                }
                 Batch::Rows(rows) => self.push_rows(rows, row..range.end.min(watched)),
                 Batch::Payloads(rows, names) => self.push_payloads_of_one(rows, names, row..range.end),
                 Batch::Arrow { encoder, batch, rows_per_entry } => {
@@ -92,7 +99,7 @@ impl Pipeline {
         let fields = match rows.field_count(row) {
             Ok(fields) => fields,
             Err(fault) => {
-                self.push_fault(&fault, 1);
+                self.push_settled_fault(&fault, 1);
                 return None;
             }
         };
@@ -159,7 +166,7 @@ impl Pipeline {
                 self.template.write_payload_end(self.outbox.bytes());
                 self.ledger.window.push(self.outbox.len() - before, rows as u32, Owner::Report);
             }
-            Err(fault) => self.push_fault(&fault, rows as u64),
+            Err(fault) => self.push_settled_fault(&fault, rows as u64),
         }
         end
     }

@@ -17,9 +17,9 @@ fn idle_pipeline() -> (Pipeline, UnixStream) {
     let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
     let names = FieldNames { payload: "payload".to_owned(), ts: None };
     let endpoint = Endpoint::new(options, Form::Text).unwrap();
-    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), limits, &names);
+    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), None, None, limits, &names);
     let (transport, peer) = Transport::pair();
-    let mut connection = Connection::new(transport, Duration::from_secs(5));
+    let mut connection = Connection::new(transport, Duration::from_secs(5), false);
     connection.used = Instant::now().checked_sub(Duration::from_secs(31)).unwrap();
     connection.proven = true;
     pipeline.link = Link::Open(Box::new(connection));

@@ -72,6 +72,9 @@ impl ReportBatches {
             Run::Failed { failure, count } => {
                 (Run::Failed { failure, count: at_most }, Run::Failed { failure, count: count - at_most })
             }
+            Run::Recognised { count } => {
+                (Run::Recognised { count: at_most }, Run::Recognised { count: count - at_most })
+            }
             Run::Delivered { first, entries, rows } => {
                 let fitting = at_most / rows;
                 let next = EntryId { seq: first.seq.wrapping_add(fitting), ..first };
@@ -158,6 +161,10 @@ impl Columns {
                         (0..rows).for_each(|_| self.entry_id.push(&id));
                     }
                 }
+                self.delivered += count;
+            }
+            Run::Recognised { .. } => {
+                self.entry_id.push_nulls(count);
                 self.delivered += count;
             }
             Run::Failed { failure, .. } => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::arrow::ReportBatches;
 use super::ids::{IdCursor, MessageId, MessageIds};
 use super::outcomes::{Outcomes, Run};
+use crate::counters::Counters;
 use crate::error::Failure;
 use crate::reply::EntryId;
 use crate::rows::IdColumn;
@@ -27,9 +28,31 @@ pub(crate) struct Recorder {
     failures: FailureTable,
     delivered: u64,
     failed: u64,
+    retries: u64,
+    possible_duplicates: u64,
+    recognised: u64,
+    /// What is not told to the counters yet.
+    uncounted: u64,
+    counters: Arc<Counters>,
 }
 
 impl Recorder {
+    /// Where everything is counted that is recorded.
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Tells the counters of what was delivered.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        self.counters.delivered.add(std::mem::take(&mut self.uncounted));
+    }
+
+    /// In a forked child: everything starts anew, and is counted by the same counters.
+    pub(crate) fn forget(&mut self) {
+        *self = Self { counters: Arc::clone(&self.counters), ..Self::default() };
+    }
+
     pub(crate) fn push_ordinals(&mut self, count: u64) {
         self.ids.push_ordinals(count);
     }
@@ -51,14 +74,35 @@ impl Recorder {
     #[inline]
     pub(crate) fn delivered(&mut self, first: EntryId, entries: u64, rows: u64) {
         self.delivered += entries * rows;
+        self.uncounted += entries * rows;
         self.outcomes.push_delivered(first, entries, rows);
+    }
+
+    /// The next `count` messages in order had been written by an earlier try.
+    pub(crate) fn recognised(&mut self, count: u64) {
+        self.delivered += count;
+        self.recognised += count;
+        self.uncounted += count;
+        self.counters.recognised.add(count);
+        self.outcomes.push_recognised(count);
     }
 
     /// The next `count` messages in order failed.
     pub(crate) fn failed(&mut self, failure: &Failure, count: u64) {
         self.failed += count;
+        self.counters.failed(&failure.code, count);
         let index = self.failures.index(failure);
         self.outcomes.push_failed(index, count);
+    }
+
+    /// So many messages are sent once more.
+    pub(crate) fn sent_again(&mut self, count: u64, may_be_written: bool) {
+        self.retries += count;
+        self.counters.retries.add(count);
+        if may_be_written {
+            self.counters.possible_duplicates.add(count);
+            self.possible_duplicates += count;
+        }
     }
 
     /// Hands out what was recorded. `restart`: the next message's ordinal is 0; all messages have their outcome then.
@@ -71,6 +115,9 @@ impl Recorder {
             failures: std::mem::take(&mut self.failures).list,
             delivered: std::mem::take(&mut self.delivered),
             failed: std::mem::take(&mut self.failed),
+            retries: std::mem::take(&mut self.retries),
+            possible_duplicates: std::mem::take(&mut self.possible_duplicates),
+            recognised: std::mem::take(&mut self.recognised),
         };
         self.first_ordinal = if restart { 0 } else { self.first_ordinal + recorded };
         DeliveryReport { data: Arc::new(report) }
@@ -115,6 +162,9 @@ pub(super) struct ReportData {
     pub(super) failures: Vec<Failure>,
     pub(super) delivered: u64,
     pub(super) failed: u64,
+    pub(super) retries: u64,
+    pub(super) possible_duplicates: u64,
+    pub(super) recognised: u64,
 }
 
 /// One outcome for each of a run of messages, in the order in which they were produced.
@@ -143,13 +193,28 @@ impl DeliveryReport {
         self.data.failed
     }
 
+    /// How many of [`delivered`](Self::delivered) had been written by an earlier try under the same token.
+    pub fn recognised(&self) -> u64 {
+        self.data.recognised
+    }
+
+    /// How many times a message was sent again. Those that are under way count too, whose outcome another report tells.
+    pub fn retries(&self) -> u64 {
+        self.data.retries
+    }
+
+    /// How many of [`retries`](Self::retries) may have written a message that was written before.
+    pub fn possible_duplicates(&self) -> u64 {
+        self.data.possible_duplicates
+    }
+
     /// The failed messages, in order.
     pub fn failures(&self) -> impl Iterator<Item = FailedMessage<'_>> {
         let data = &*self.data;
         let mut ids = IdCursor::new(data.first_ordinal);
         data.outcomes.runs().flat_map(move |run| {
             let (failure, count) = match run {
-                Run::Delivered { .. } => {
+                Run::Delivered { .. } | Run::Recognised { .. } => {
                     ids.skip(&data.ids, run.count());
                     (None, 0)
                 }
@@ -184,7 +249,7 @@ impl DeliveryReport {
     pub fn first_entry_id(&self) -> Option<EntryId> {
         self.data.outcomes.runs().find_map(|run| match run {
             Run::Delivered { first, .. } => Some(first),
-            Run::Failed { .. } => None,
+            Run::Recognised { .. } | Run::Failed { .. } => None,
         })
     }
 

@@ -1,0 +1,78 @@
+"""The Spark data source `redis_streams`: `df.write.format("redis_streams")` and `df.writeStream.format(...)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from headrace.errors import ConfigError
+from headrace.spark.layout import resolve
+from headrace.spark.options import Settings, hide_secrets, read
+from headrace.spark.writer import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["NAME", "RedisStreams", "register"]
+
+#: The name of the format.
+NAME = "redis_streams"
+
+
+class RedisStreams(DataSource):
+    """Writes the rows of a DataFrame to a stream; docs/spark.md is its manual.
+
+    ```python
+    df.write.format("redis_streams").mode("append").options(host="redis", stream_key="order-events").save()
+    ```
+
+    Spark makes it, with the options as text and their names in lower case; where pyspark_headrace is installed, which
+    comes with headrace, it finds it without `register`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """The columns of a SQL view that says none: the payload alone."""
+        layout = self._settings(streaming=False).layout
+        if layout.payload not in (None, "payload") or layout.fields or layout.json or layout.arrow_ipc:
+            text = "name the view's columns, for its options do: CREATE TEMPORARY VIEW orders (id BIGINT, …) USING …"
+            raise ConfigError(text, option="schema")
+        return "payload STRING"
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Check the options and the columns, before any task starts."""
+        if overwrite:
+            text = "mode('overwrite') is not there: a stream is added to; write mode('append')"
+            raise ConfigError(text, option="mode")
+        settings = self._settings(streaming=False)
+        return BatchWriter(settings, resolve(settings, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, Spark's name
+        """Check the options and the columns, before any task starts."""
+        if overwrite:
+            text = "outputMode('complete') is not there: a stream is added to; take 'append', or foreachBatch"
+            raise ConfigError(text, option="outputMode")
+        settings = self._settings(streaming=True)
+        return StreamWriter(settings, resolve(settings, schema))
+
+    def _settings(self, *, streaming: bool) -> Settings:
+        hide_secrets(self.options)
+        return read(dict(self.options.items()), streaming=streaming)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `redis_streams` known to a session, where Spark does not find it by itself.
+
+    It does where `pyspark_headrace`, which comes with headrace, is on the path of the driver's Python; but not if any
+    other package with a name that begins with `pyspark_` cannot be imported there.
+
+    Args:
+        spark: The session, of Spark or of Spark Connect.
+    """
+    spark.dataSource.register(RedisStreams)

@@ -1,0 +1,124 @@
+"""Rows that could not be written, with all that is needed to write them again, in a stream of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.spark import worker
+from headrace.spark.failures import Written, delivery_error, failed_rows
+
+if TYPE_CHECKING:
+    from headrace.dispatcher import Dispatcher
+    from headrace.endpoint import Endpoint
+    from headrace.spark.layout import Layout
+
+__all__ = ["DeadLetters"]
+
+#: What holds for the dead letters too; their entries look like no other's.
+INHERITED = ("classify", "error_overrides", "window_max_entries", "window_max_bytes")
+
+
+class DeadLetters:
+    """The stream of dead letters, for one task. Connects at the first one.
+
+    An entry has the fields
+
+    - `payload`, the column that is the payload, as it is; with any other layout `row`, an Arrow IPC stream of the row
+      with the columns of the entry, which `headrace.unpack_arrow(fields, "row")` reads back;
+    - `stream_key` and `entry_id`, where the row was to go, and `message_id`, where it has one of its own;
+    - `kind`, `code`, `message` and `written`, as of `headrace.Failure`;
+    - `partition` and `ordinal` of the row, `batch_id` of a streaming query, and `ts`.
+
+    What is null is left out.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        options: Mapping[str, str | None],
+        layout: Layout,
+        stream_key: str | bytes,
+        batch_id: int | None,
+        resources: ExitStack,
+    ) -> None:
+        self._endpoint = endpoint
+        self._options = {name: value for name, value in options.items() if name in INHERITED or name[:5] == "retry"}
+        if self._options.get("retry") == "true":
+            self._options["retry_unknown"] = "true"  # twice is better than not at all
+        self._layout = layout
+        self._stream_key = stream_key
+        self._batch_id = batch_id
+        self._resources = resources
+        self._dispatcher: Dispatcher | None = None
+
+    def write(self, failed: pa.Table, batches: Sequence[pa.RecordBatch]) -> None:
+        """Write a dead letter for each failure, and wait for all of them.
+
+        Args:
+            failed: Of `failed_rows`; `place` counts in `batches`.
+            batches: What was produced since the last flush.
+
+        Raises:
+            DeliveryError: A dead letter cannot be written.
+        """
+        if self._dispatcher is None:
+            self._dispatcher = self._resources.enter_context(
+                worker.dispatcher(self._endpoint, self._options, text=True)
+            )
+        rows = pa.Table.from_batches(batches).take(failed["place"])
+        letters = self._letters(failed, rows)
+        fields = [name for name in letters.column_names if name != "message_id" or self._layout.message_id is not None]
+        for batch in letters.to_batches():
+            self._dispatcher.produce_batch(batch, fields=fields, message_id="message_id")
+        report = self._dispatcher.flush()
+        if report.failed_by_code:
+            written = Written()
+            written.add(report)
+            for table in failed_rows(report, failed["partition"][0].as_py(), 0, named=True):
+                written.add_first(_original(table, failed))
+            raise delivery_error(written, self._endpoint, "these are dead letters; without them rows would be lost")
+
+    def _letters(self, failed: pa.Table, rows: pa.Table) -> pa.Table:
+        arguments = self._layout.arguments
+        letters: dict[str, object] = {}
+        if self._layout.payload is not None:
+            letters["payload"] = rows[self._layout.payload]
+        else:
+            letters["row"] = _as_ipc(rows.select(list(self._layout.columns)))
+        letters["stream_key"] = self._stream_keys(rows)
+        if "entry_id" in arguments:
+            letters["entry_id"] = rows[arguments["entry_id"]]
+        names = ("message_id", "kind", "code", "message", "written", "partition", "ordinal")
+        letters |= {name: failed[name] for name in names}
+        if self._batch_id is not None:
+            letters["batch_id"] = pa.repeat(pa.scalar(self._batch_id), len(failed))
+        return pa.table(letters)
+
+    def _stream_keys(self, rows: pa.Table) -> pa.Array | pa.ChunkedArray:
+        key = self._stream_key.encode() if isinstance(self._stream_key, str) else self._stream_key
+        if (column := self._layout.arguments.get("stream_key")) is None:
+            return pa.repeat(pa.scalar(key), len(rows))
+        return pc.coalesce(pc.cast(rows[column], pa.binary()), pa.scalar(key))
+
+
+def _as_ipc(rows: pa.Table) -> pa.Array:
+    """Each row as an Arrow IPC stream of its own."""
+    streams = []
+    for batch in rows.to_batches():
+        for place in range(batch.num_rows):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch.slice(place, 1))
+            streams.append(sink.getvalue().to_pybytes())
+    return pa.array(streams, pa.binary())
+
+
+def _original(of_letters: pa.Table, failed: pa.Table) -> pa.Table:
+    """The failures of dead letters, with the ordinals that their rows had."""
+    ordinals = failed["ordinal"].take(of_letters["place"])
+    return of_letters.set_column(of_letters.schema.get_field_index("ordinal"), "ordinal", ordinals)

@@ -1,0 +1,195 @@
+"""Which column becomes what: by option, else by convention. Nothing is dropped in silence."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import BinaryType, StringType
+
+from headrace.errors import ConfigError, SchemaError
+from headrace.spark.options import LayoutOptions, Settings, nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["Layout", "resolve"]
+
+EVERY = ("*",)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What every record batch is written with.
+
+    Attributes:
+        arguments: Keyword arguments of `Dispatcher.produce_batch`.
+        columns: The columns that an entry's fields are made of.
+    """
+
+    arguments: dict[str, Any]
+    columns: tuple[str, ...]
+
+    @property
+    def payload(self) -> str | None:
+        """The column that is the payload, as it is."""
+        column: str | None = self.arguments.get("payload")
+        return column
+
+    @property
+    def message_id(self) -> str | None:
+        """The column that names the rows."""
+        column: str | None = self.arguments.get("message_id")
+        return column
+
+
+def resolve(settings: Settings, schema: StructType) -> Layout:
+    """Find what each column of a DataFrame is for, and check that it can be.
+
+    Raises:
+        ConfigError: An option names no column, or contradicts another one.
+        SchemaError: A column has no role, or a type that cannot be written.
+    """
+    layout = _Columns(settings.layout, schema).layout()
+    if settings.exactly_once and (packing := _packing(layout.arguments)):
+        text = f"{packing} and exactly_once exclude each other: give exactly_once='off', which is at least once"
+        raise ConfigError(text, option=packing)
+    if settings.dispatcher.get("exactly_once_key") == "message_id" and layout.message_id is None:
+        text = "exactly_once_key='message_id' needs message IDs: name their column in message_id"
+        raise ConfigError(text, option="exactly_once_key")
+    _check_types(settings, layout, schema)
+    return layout
+
+
+class _Columns:
+    def __init__(self, asked: LayoutOptions, schema: StructType) -> None:
+        self.asked = asked
+        self.all = schema.fieldNames()
+        self.payloads = {field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)}
+        self.json = list(asked.json) if isinstance(asked.json, tuple) else asked.json
+        if not self.all:
+            raise SchemaError("the DataFrame has no column: nothing can be written")
+        self._check_names()
+        self.ignored = set() if asked.ignore_columns == EVERY else set(asked.ignore_columns)
+        self.message_id = self._role("message_id", asked.message_id)
+        self.stream_key = self._role("stream_key", asked.stream_key_column)
+        self.entry_id = self._role("entry_id", asked.entry_id)
+
+    def layout(self) -> Layout:
+        arguments, columns = self._body()
+        roles = {"message_id": self.message_id, "stream_key": self.stream_key, "entry_id": self.entry_id}
+        if self.asked.rows_per_entry is not None:
+            arguments["rows_per_entry"] = self.asked.rows_per_entry
+        if self.asked.codec is not None:
+            arguments["codec"] = self.asked.codec
+        self._check_packing(arguments)
+        left = [name for name in self.all if name not in {*columns, *roles.values(), *self.ignored}]
+        if left and self.asked.ignore_columns != EVERY:
+            listed = ", ".join(map(repr, left))
+            raise SchemaError(
+                f"these columns would not be written: {listed}; name them in ignore_columns ('*': all such columns), "
+                "or choose another layout with fields or json"
+            )
+        arguments.update({role: name for role, name in roles.items() if name is not None})
+        return Layout(arguments, tuple(columns))
+
+    def _body(self) -> tuple[dict[str, Any], Sequence[str]]:
+        """What a row's entry holds."""
+        asked = self.asked
+        # The entry has its ID and its key; the message ID is nowhere else.
+        rest = [name for name in self.all if name not in {*self.ignored, self.stream_key, self.entry_id}]
+        if asked.ignore_columns == EVERY:
+            rest = [name for name in rest if name != self.message_id] or rest
+        if asked.arrow_ipc:
+            columns = list(asked.fields or rest)
+            return {"arrow_ipc": True, "fields": columns}, columns
+        if asked.fields is not None:
+            return {"fields": list(asked.fields)}, asked.fields
+        if self.json:
+            columns = rest if self.json is True else self.json
+            return {"json": columns}, columns
+        payload = asked.payload or ("payload" if "payload" in rest else None)
+        others = [name for name in rest if name != self.message_id]
+        if payload is None and len(others) == 1 and others[0] in self.payloads:
+            payload = others[0]
+        if payload is not None:
+            return {"payload": payload}, [payload]
+        if not rest:
+            raise SchemaError("no column is left for the entry: each one is ignored, the stream key or the entry ID")
+        return {"json": rest}, rest
+
+    def _role(self, role: str, asked: str | None) -> str | None:
+        """The column of that role: the one that an option names, else the one that is called so."""
+        if asked is not None:
+            return asked
+        return role if role in self.all and role not in {*self.ignored, self.asked.payload} else None
+
+    def _named(self) -> Iterator[tuple[str, str]]:
+        """Each column that an option gives a role, with the option."""
+        for option in ("payload", "message_id", "stream_key_column", "entry_id"):
+            if (column := getattr(self.asked, option)) is not None:
+                yield option, column
+        yield from (("fields", column) for column in self.asked.fields or ())
+        if isinstance(self.json, list):
+            yield from (("json", column) for column in self.json)
+
+    def _check_names(self) -> None:
+        asked = self.asked
+        bodies = [name for name in ("payload", "fields", "json") if getattr(asked, name)]
+        if asked.arrow_ipc and "fields" in bodies:
+            bodies.remove("fields")
+        if asked.arrow_ipc:
+            bodies.insert(0, "arrow_ipc")
+        if len(bodies) > 1:
+            text = f"{bodies[1]} and {bodies[0]} exclude each other: give one of them"
+            raise ConfigError(text, option=bodies[1])
+        ignored = () if asked.ignore_columns == EVERY else asked.ignore_columns
+        for option, column in [*self._named(), *(("ignore_columns", column) for column in ignored)]:
+            if column not in self.all:
+                near = nearest(column, self.all)
+                text = f"{option} must name a column: there is no column {column!r}; the nearest one is {near!r}"
+                raise ConfigError(text, option=option)
+        for option, column in self._named():
+            if column in ignored:
+                text = f"ignore_columns and {option} exclude each other: both name the column {column!r}"
+                raise ConfigError(text, option="ignore_columns")
+
+    def _check_packing(self, arguments: dict[str, Any]) -> None:
+        """Entries of several rows have one ID and one key."""
+        packing = _packing(arguments)
+        for role, column in (("stream key", self.stream_key), ("entry ID", self.entry_id)):
+            if packing and column is not None:
+                raise SchemaError(
+                    f"{packing} puts several rows into an entry, and column {column!r} gives each its own {role}: "
+                    "leave one of them out (ignore_columns)"
+                )
+
+
+def _packing(arguments: dict[str, Any]) -> str | None:
+    """The option that puts several rows into an entry."""
+    if "arrow_ipc" in arguments:
+        return "arrow_ipc"
+    return "rows_per_entry" if arguments.get("rows_per_entry", 1) > 1 else None
+
+
+def _check_types(settings: Settings, layout: Layout, schema: StructType) -> None:
+    """Show the dispatcher a record batch without rows: it knows which types it can write, and opens no connection."""
+    import pyarrow as pa
+
+    arrow = _arrow_schema(schema)
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in arrow], schema=arrow)
+    dispatcher = settings.make_dispatcher()
+    dispatcher.produce_batch(empty, **layout.arguments)
+    dispatcher.close()
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark's record batches will have."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Since Spark 4.2 the time zone is asked for; here it is of no meaning.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)

@@ -1,0 +1,113 @@
+"""An outcome per row as a column: `df.withColumn("outcome", xadd_udf(endpoint)("body"))`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.dispatcher import Dispatcher
+from headrace.spark import worker
+
+if TYPE_CHECKING:
+    from pyspark.sql._typing import UserDefinedFunctionLike
+
+    from headrace.endpoint import Endpoint
+
+__all__ = ["xadd_udf"]
+
+#: Fields of the struct that the function returns, in the order of the columns of a report.
+RETURN_TYPE: Final = "entry_id string, kind string, code string, message string, written string"
+
+
+def xadd_udf(endpoint: Endpoint, **options: Any) -> UserDefinedFunctionLike:
+    """Make a Spark function that writes a row's payload, and returns a struct with what became of it.
+
+    ```python
+    from headrace import Endpoint
+    from headrace.spark import xadd_udf
+
+    endpoint = Endpoint(host="redis", stream_key="order-events", password_env="REDIS_PASSWORD")
+    sent = orders.withColumn("outcome", xadd_udf(endpoint)("body")).cache()
+    sent.select("id", "outcome.entry_id", "outcome.code").show()
+
+    spark.udf.register("xadd", xadd_udf(endpoint))
+    spark.sql("CREATE TABLE sent AS SELECT id, xadd(body) AS outcome FROM orders")
+    ```
+
+    The function takes one to three columns, by position or by name: `payload` (string or binary), `message_id` (integer
+    or string; the caller's name for the row, for exactly once) and `stream_key` (the row's own stream key; null means
+    the endpoint's). It returns a struct: `entry_id` where the row was delivered, else `kind`, `code`, `message`,
+    `written` (see `headrace.Failure`). A row that fails does not fail the job: look at `outcome.code`. Rows go over one
+    connection per Python worker; each record batch (`spark.sql.execution.arrow.maxRecordsPerBatch` rows) is answered
+    before the next one is sent. It is an `arrow_udf` from Spark 4.1 on, and a `pandas_udf` on 4.0, which must have
+    pandas, and where integers above 2**53 in a `message_id` with nulls lose their last digits.
+
+    **When it is the wrong tool.** Spark may do with a column what it likes, and it was declared non-deterministic so
+    that it does less of it; what is left: a column that nobody reads is never computed (`.count()` writes nothing, and
+    neither does a `select` of other columns); two actions write twice, and so does one action with a sort or a
+    `repartitionByRange` behind the column; `show`, `head` and `limit` write some of the rows. A task that Spark runs
+    again writes its rows again. So let one action read the column, and save or cache its result
+    before anything else looks at it. To write a DataFrame, take the data source `redis_streams` or
+    `headrace.spark.write`, which write once per action; for outcomes as a DataFrame, `headrace.spark.xadd`.
+
+    Args:
+        endpoint: Where and how entries are stored. It travels to the executors: give `password_env` or `password_file`
+            rather than a password.
+        **options: Options of `headrace.Dispatcher`.
+
+    Raises:
+        ConfigError: An option of the dispatcher is unknown or wrong. A column of a type that cannot be written fails
+            the job before anything is sent.
+    """
+    # Opens no connection; a wrong option is told here and not by a task.
+    Dispatcher(endpoint, **options)
+    # Spark 4.0 has no arrow_udf.
+    return _with_arrow(endpoint, options) if hasattr(_functions(), "arrow_udf") else _with_pandas(endpoint, options)
+
+
+def _functions() -> Any:
+    from pyspark.sql import functions
+
+    return functions
+
+
+def _with_arrow(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunctionLike:
+    def xadd(payload: pa.Array, message_id: pa.Array = None, stream_key: pa.Array = None) -> pa.Array:
+        outcomes = _write(endpoint, options, payload=payload, message_id=message_id, stream_key=stream_key)
+        return outcomes.to_struct_array().combine_chunks()
+
+    function: UserDefinedFunctionLike = _functions().arrow_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
+    return function
+
+
+def _with_pandas(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunctionLike:
+    import pandas as pd
+
+    def xadd(payload: Any, message_id: Any = None, stream_key: Any = None) -> Any:
+        if message_id is not None and message_id.dtype.kind == "f":
+            message_id = message_id.astype("Int64")  # integers, of which nulls have made floats
+        columns = {"payload": payload, "message_id": message_id, "stream_key": stream_key}
+        arrays = {name: _array(series) for name, series in columns.items() if series is not None}
+        return _write(endpoint, options, **arrays).to_pandas()
+
+    # Spark tells the kind of function from these, and there is no pandas when this module is imported.
+    hints = {"payload": pd.Series, "message_id": pd.Series, "stream_key": pd.Series, "return": pd.DataFrame}
+    xadd.__annotations__ = hints
+    function: UserDefinedFunctionLike = _functions().pandas_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
+    return function
+
+
+def _array(series: Any) -> pa.Array:
+    array = pa.array(series, from_pandas=True)
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array  # a batch of nulls has lost its type
+
+
+def _write(endpoint: Endpoint, options: dict[str, Any], **columns: pa.Array | None) -> pa.Table:
+    """Write a record batch, and return the outcomes of its rows, in order."""
+    given = {name: column for name, column in columns.items() if column is not None}
+    batch = pa.RecordBatch.from_arrays(list(given.values()), names=list(given))
+    with worker.dispatcher(endpoint, options) as dispatcher:
+        layout: dict[str, Any] = {name: name for name in given}
+        dispatcher.produce_batch(batch, **layout)
+        return pa.table(dispatcher.flush().to_arrow()).drop_columns(["message_id"])

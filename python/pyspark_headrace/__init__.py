@@ -1,0 +1,45 @@
+"""Makes Spark find the data source `redis_streams` of headrace by itself.
+
+Spark imports each package whose name begins with `pyspark_`, and takes its `DefaultSource`. If one of them cannot be
+imported, it finds none of all: so headrace itself is imported only when the format is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+    from headrace.spark.datasource import RedisStreams
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """Stands for `headrace.spark.datasource.RedisStreams`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "redis_streams"
+
+    def schema(self) -> StructType | str:
+        """As of `RedisStreams`."""
+        return self._source().schema()
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """As of `RedisStreams`."""
+        return self._source().writer(schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, Spark's name
+        """As of `RedisStreams`."""
+        return self._source().streamWriter(schema, overwrite)
+
+    def _source(self) -> RedisStreams:
+        from headrace.spark.datasource import RedisStreams
+
+        return RedisStreams(self.options)

@@ -1,0 +1,133 @@
+//! What a dispatcher has done so far: counted by its owner, read from any thread at any time.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Upper bounds of the flush histogram, in seconds; the last one has none.
+const BOUNDS: [f64; 16] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, f64::INFINITY];
+
+/// Different codes that are counted by themselves; failures with others count as `ERR`.
+const MAX_CODES: usize = 256;
+
+/// Counters that only grow. One thread writes them, so that counting takes no lock but for failures.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub(crate) messages: Counter,
+    pub(crate) delivered: Counter,
+    pub(crate) recognised: Counter,
+    pub(crate) possible_duplicates: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) connections: Counter,
+    pub(crate) bytes_sent: Counter,
+    failed: Mutex<BTreeMap<Cow<'static, str>, u64>>,
+    flushes: [Counter; BOUNDS.len()],
+    flush_nanos: Counter,
+}
+
+/// One of them.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// For the one writer.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CounterValues {
+    /// Messages taken.
+    pub messages: u64,
+    /// Messages delivered, the recognised ones included.
+    pub delivered: u64,
+    /// Messages that an earlier try had written.
+    pub recognised: u64,
+    /// Messages that failed for good, by code.
+    pub failed_by_code: BTreeMap<Cow<'static, str>, u64>,
+    /// Retries that may have written a message a second time.
+    pub possible_duplicates: u64,
+    /// Messages sent again.
+    pub retries: u64,
+    /// Connections whose handshake ended well.
+    pub connections: u64,
+    /// Bytes that the transport took, before TLS, without handshakes.
+    pub bytes_sent: u64,
+    /// For each upper bound in seconds, how many flushes took that long, and longer than the bound before.
+    pub flush_seconds: Vec<(f64, u64)>,
+    /// Seconds of all flushes.
+    pub flush_seconds_sum: f64,
+}
+
+impl Counters {
+    #[expect(clippy::ptr_arg, reason = "most codes are static, and are kept without a copy")]
+    pub(crate) fn failed(&self, code: &Cow<'static, str>, count: u64) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = failed.get_mut(code) {
+            *known += count;
+        } else {
+            let code = if failed.len() < MAX_CODES { code.clone() } else { Cow::Borrowed("ERR") };
+            *failed.entry(code).or_default() += count;
+        }
+    }
+
+    pub(crate) fn flushed(&self, took: Duration) {
+        let place = BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(BOUNDS.len() - 1);
+        self.flushes[place].add(1);
+        self.flush_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// All of them now. Those that change meanwhile may not agree to the last one.
+    pub fn read(&self) -> CounterValues {
+        CounterValues {
+            messages: self.messages.get(),
+            delivered: self.delivered.get(),
+            recognised: self.recognised.get(),
+            failed_by_code: self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            possible_duplicates: self.possible_duplicates.get(),
+            retries: self.retries.get(),
+            connections: self.connections.get(),
+            bytes_sent: self.bytes_sent.get(),
+            flush_seconds: BOUNDS.into_iter().zip(self.flushes.iter().map(Counter::get)).collect(),
+            flush_seconds_sum: Duration::from_nanos(self.flush_nanos.get()).as_secs_f64(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_are_counted_below_their_bound() {
+        let counters = Counters::default();
+        for millis in [0, 1, 2, 3, 61_000] {
+            counters.flushed(Duration::from_millis(millis));
+        }
+        let counted = counters.read();
+        let counts: Vec<u64> = counted.flush_seconds.iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, [2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert!((counted.flush_seconds_sum - 61.006).abs() < 1e-9);
+    }
+
+    #[test]
+    fn codes_that_somebody_makes_up_do_not_fill_the_memory() {
+        let counters = Counters::default();
+        for n in 0..10_000 {
+            counters.failed(&Cow::Owned(format!("CODE{n}")), 2);
+        }
+        let failed = counters.read().failed_by_code;
+        assert!(failed.len() <= MAX_CODES + 1);
+        assert_eq!(failed.values().sum::<u64>(), 20_000);
+    }
+}

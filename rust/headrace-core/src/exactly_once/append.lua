@@ -1,0 +1,58 @@
+-- Appends a run of rows to a stream and moves the marker of their batch, in one step.
+-- KEYS: the stream, the marker.
+-- ARGV: the batch's version; where the marker must be at least; the number of the first row; how many rows there are; how
+-- many seconds the marker lives. Then for each row the number of its arguments, and these: what XADD has behind the key.
+-- Replies: how many rows were there before, why the next one was not written (empty: all were), the entry IDs.
+
+-- Redis 6.2 says where in the script an error came up, before the error.
+local function plain(message)
+    return (string.gsub(string.gsub(message, '^@user_script:%s*%d+:%s*', ''), '^%-', ''))
+end
+
+local function set_marker(row)
+    local set = redis.pcall('SET', KEYS[2], ARGV[1] .. string.format(' %.0f', row), 'EX', ARGV[5])
+    return set.err and redis.error_reply(plain(set.err))
+end
+
+local version, from, first, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local found, marker = redis.pcall('GET', KEYS[2]), 0
+if type(found) == 'table' then
+    return redis.error_reply(plain(found.err))
+elseif found then
+    local its_version, its_row = string.match(found, '^(%d+) (%d+)$')
+    if not its_version then
+        return redis.error_reply('BADMARKER the key of the marker holds something else')
+    elseif tonumber(its_version) > version then
+        return {count, ''}
+    elseif tonumber(its_version) == version then
+        marker = tonumber(its_row)
+    end
+end
+if marker < from then
+    return redis.error_reply(string.format('GAP %.0f', marker))
+end
+local done = math.min(math.max(marker - first, 0), count)
+local reply = {done, ''}
+if done == count then
+    return reply
+end
+-- The marker first: once a row is written, nothing may fail.
+local refused = set_marker(first + count)
+if refused then
+    return refused
+end
+local place = 6
+for row = 0, count - 1 do
+    local arguments = tonumber(ARGV[place])
+    if row >= done then
+        local id = redis.pcall('XADD', KEYS[1], unpack(ARGV, place + 1, place + arguments))
+        if type(id) ~= 'string' then
+            set_marker(first + row)
+            reply[2] = id and plain(id.err) or 'NOSTREAM'
+            break
+        end
+        reply[#reply + 1] = id
+    end
+    place = place + 1 + arguments
+end
+return reply

@@ -1,0 +1,110 @@
+//! Which rows of a batch come next, and how far each stream has come.
+
+use std::collections::HashMap;
+
+use super::{Run, marker_key, random_token};
+
+/// Streams of one batch that are followed at the same time.
+const MAX_STREAMS: usize = 65_536;
+
+/// The numbering of the rows of a batch.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    /// `None`: not given, and not drawn yet.
+    token: Option<String>,
+    version: u64,
+    /// Seconds that a marker lives.
+    ttl: u64,
+    /// Rows of a run at most.
+    pub(crate) max_rows: u64,
+    /// The number of the next row.
+    next: u64,
+    /// For each stream key the number behind its last row: where its marker will be once that row is written.
+    streams: HashMap<Box<[u8]>, Stream>,
+    /// Where every marker must be at least: rows before it were not sent.
+    floor: u64,
+}
+
+#[derive(Debug)]
+struct Stream {
+    marker_key: Box<[u8]>,
+    from: u64,
+}
+
+/// Rows that are encoded and whose run is not complete.
+#[derive(Debug, Default)]
+pub(crate) struct OpenRun {
+    pub(crate) stream_key: Vec<u8>,
+    pub(crate) rows: u64,
+    pub(crate) arguments: Vec<u8>,
+    pub(crate) argument_count: usize,
+}
+
+impl OpenRun {
+    /// What its memory is kept at: one large run must not hold it for ever.
+    const KEPT: usize = 256 * 1024;
+
+    pub(crate) fn clear(&mut self) {
+        (self.rows, self.argument_count) = (0, 0);
+        self.arguments.clear();
+        self.arguments.shrink_to(Self::KEPT);
+    }
+}
+
+impl Runs {
+    pub(crate) fn new(ttl: u64, max_rows: u64) -> Self {
+        Self { token: None, version: 0, ttl, max_rows, next: 0, streams: HashMap::new(), floor: 0 }
+    }
+
+    /// Another batch begins.
+    pub(crate) fn begin(&mut self, token: Option<String>, version: u64) {
+        (self.token, self.version, self.next) = (token, version, 0);
+        self.settle();
+    }
+
+    /// What was told counts as passed, whether it was written or not: markers may be anywhere before the next row.
+    pub(crate) fn settle(&mut self) {
+        self.streams.clear();
+        self.floor = 0;
+    }
+
+    /// So many rows were to be written and are not: none behind them may be.
+    pub(crate) fn lose(&mut self, rows: u64) {
+        self.next += rows;
+        self.floor = self.next;
+    }
+
+    /// So many rows are passed without being written.
+    pub(crate) fn pass(&mut self, rows: u64) {
+        self.next += rows;
+    }
+
+    /// Whether one more stream can be followed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.streams.len() >= MAX_STREAMS
+    }
+
+    /// Appends the command of a run; its rows get their numbers.
+    pub(crate) fn write(&mut self, run: &OpenRun, out: &mut Vec<u8>) {
+        let token = self.token.get_or_insert_with(random_token);
+        let stream = self
+            .streams
+            .entry(run.stream_key.as_slice().into())
+            .or_insert_with(|| Stream { marker_key: marker_key(&run.stream_key, token).into(), from: 0 });
+        let first = self.next;
+        self.next += run.rows;
+        Run {
+            stream_key: &run.stream_key,
+            marker_key: &stream.marker_key,
+            version: self.version,
+            from: stream.from.max(self.floor),
+            first,
+            rows: run.rows,
+            ttl: self.ttl,
+            arguments: &run.arguments,
+            argument_count: run.argument_count,
+        }
+        .write(out);
+        stream.from = self.next;
+    }
+}

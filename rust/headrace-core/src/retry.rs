@@ -1,0 +1,79 @@
+//! When messages that failed are sent again, and how long that may go on.
+
+use std::time::Duration;
+
+/// How often, how soon and for how long messages are sent again. Only failures that waiting may mend are retried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetryPolicy {
+    /// Tries of one message, the first included; `None`: as many as the deadline allows.
+    pub max_attempts: Option<u32>,
+    /// The pause before the second try.
+    pub initial_backoff: Duration,
+    /// The longest pause.
+    pub max_backoff: Duration,
+    /// By what each pause is longer than the one before.
+    pub multiplier: f64,
+    /// The part of a pause that is left to chance, 0 to 1: many clients do not come back at the same moment.
+    pub jitter: f64,
+    /// How long after its first failure a message is tried again.
+    pub deadline: Duration,
+    /// Whether messages that may be written already are sent again, which may write them twice.
+    pub retry_unknown: bool,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            max_attempts: None,
+            initial_backoff: Duration::from_millis(50),
+            max_backoff: Duration::from_millis(500),
+            multiplier: 2.0,
+            jitter: 0.5,
+            deadline: Duration::from_secs(120),
+            retry_unknown: false,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The pause after `attempts` tries that failed (1 and up). `chance`: 0 to 1, drawn anew for each pause.
+    pub(crate) fn backoff(&self, attempts: u32, chance: f64) -> Duration {
+        let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
+        let longest = self.max_backoff.as_secs_f64();
+        let pause = (self.initial_backoff.as_secs_f64() * self.multiplier.powi(exponent)).min(longest);
+        Duration::try_from_secs_f64(pause * (1.0 - self.jitter * chance)).unwrap_or(self.max_backoff)
+    }
+
+    /// Whether a message may be tried once more, `attempts` tries and so much time after its first failure.
+    pub(crate) fn allows(&self, attempts: u32, since: Duration) -> bool {
+        since < self.deadline && self.max_attempts.is_none_or(|most| attempts < most)
+    }
+}
+
+/// A number from 0 to 1. Without a source of chance: 0.
+pub(crate) fn chance() -> f64 {
+    f64::from(getrandom::u32().unwrap_or_default()) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_the_longest_and_chance_shortens_them() {
+        let policy = RetryPolicy::default();
+        let pauses: Vec<_> = [1, 2, 3, 4, 5, 99, u32::MAX].map(|n| policy.backoff(n, 0.0).as_millis()).into();
+        assert_eq!(pauses, [50, 100, 200, 400, 500, 500, 500]);
+        assert_eq!(policy.backoff(1, 1.0), Duration::from_millis(25));
+        assert!((0..99).all(|_| (0.0..=1.0).contains(&chance())));
+    }
+
+    #[test]
+    fn tries_end_with_their_number_or_with_the_deadline() {
+        let policy = RetryPolicy { max_attempts: Some(3), ..RetryPolicy::default() };
+        assert!(policy.allows(2, Duration::ZERO));
+        assert!(!policy.allows(3, Duration::ZERO));
+        assert!(!policy.allows(1, policy.deadline));
+        assert!(RetryPolicy::default().allows(u32::MAX, Duration::ZERO));
+    }
+}

@@ -1,0 +1,135 @@
+"""Runs of the laboratory, one after the other. Exits with 1 if one of them lost, doubled or mixed up a row, or hung."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from support.servers import Program, find_programs
+
+from .plan import KINDS, Plan, make_plan
+from .pool import Pool
+from .results import Result, append, read, table
+from .run import RECORD_BATCH, HungError, Setting, run
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    programs = [_program(name) for name in arguments.servers]
+    folder = Path(tempfile.mkdtemp(prefix="hr-kills-"))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)  # Spark's files and the servers' go with it
+    kept = read(arguments.results) if arguments.results else []
+    results: list[Result] = []
+    try:
+        with Pool(folder) as pool:
+            for number in range(arguments.runs):
+                seed = arguments.seed + number
+                result = _one(arguments, seed, programs[seed % len(programs)], kept, pool, folder)
+                print(f"{number + 1} of {arguments.runs}, seed {seed}, {result.run['server']}: {result}", flush=True)
+                if not result.well:
+                    print(f"  again: {_again(arguments, result)}", flush=True)
+                results.append(result)
+    except KeyboardInterrupt:
+        print("stopped; --results goes on where it was" if arguments.results else "stopped")
+    finally:
+        wrong = [result for result in results if not result.well]
+        if arguments.keep or wrong:
+            print(f"files: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(table(results))
+    print(f"{len(results)} runs, {len(wrong)} of them not as they should be")
+    return 1 if wrong or len(results) < arguments.runs else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spark_kills", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1, help="of the first run; the next one has the next number")
+    parser.add_argument("--servers", type=_list, default=["7.0", "8.6", "valkey"], help="turn about, by seed")
+    parser.add_argument("--rows", type=int, default=200_000, help="of a run")
+    parser.add_argument("--faults", type=_list, default=list(KINDS), help=f"default {','.join(KINDS)}")
+    parser.add_argument("--exactly-once", default="auto", choices=["auto", "script", "idmp", "off"])
+    parser.add_argument("--sink", default="redis_streams", choices=["redis_streams", "plain"])
+    parser.add_argument("--timeout", type=float, default=240.0, help="seconds of a run")
+    parser.add_argument("--results", type=Path, help="a file to keep them in; runs that are in it are not done again")
+    parser.add_argument("--keep", action="store_true", help="keep the logs of the drivers also if all is well")
+    return parser
+
+
+def _list(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _program(name: str) -> Program:
+    """The newest server that is called so: `7.0`, `valkey`, `redis-8.6`."""
+    found = [
+        program
+        for program in find_programs()
+        if name in (program.name, program.label, program.label.removeprefix(f"{program.name}-"))
+    ]
+    if not found:
+        sys.exit(f"no server {name} here, only {', '.join(program.label for program in find_programs())}")
+    return max(found)
+
+
+def _one(
+    arguments: argparse.Namespace, seed: int, program: Program, kept: list[Result], pool: Pool, folder: Path
+) -> Result:
+    """Do one run, unless it was done before."""
+    names: dict[str, Any] = {
+        "seed": seed,
+        "server": program.label,
+        "spark": pyspark.__version__,
+        "sink": arguments.sink,
+        "exactly_once": "off" if arguments.sink == "plain" else arguments.exactly_once,
+        "rows": arguments.rows,
+        "faults": sorted(arguments.faults),
+    }
+    for result in kept:
+        if result.run == names:
+            return result
+    plan = make_plan(seed, arguments.rows, RECORD_BATCH, arguments.faults)
+    setting = Setting(arguments.sink, arguments.exactly_once, arguments.timeout)
+    if sys.stdout.isatty():
+        print(_announcement(plan, program), end="\r", flush=True)
+    own = folder / f"run-{seed}-{time.time_ns()}"
+    try:
+        outcome = run(plan, program, setting, pool, own)
+    except HungError as error:
+        result = Result.hung(names, str(error))
+    else:
+        result = Result.of(names, outcome)
+        if result.well and not arguments.keep:
+            shutil.rmtree(own)
+    if arguments.results:
+        append(arguments.results, result)
+    return result
+
+
+def _announcement(plan: Plan, program: Program) -> str:
+    rows, faults = plan.rows, len(plan.strikes) + len(plan.traps)
+    return f"seed {plan.seed}, {program.label}: {rows.count:,} rows in {rows.batches} batches, {faults} faults …"
+
+
+def _again(arguments: argparse.Namespace, result: Result) -> str:
+    """The command that does this run again."""
+    words = ["PYTHONPATH=tests", "python", "-m", "spark_kills", "--runs", "1", "--keep"]
+    for name in ("rows", "sink"):
+        words += [f"--{name}", str(result.run[name])]
+    words += ["--seed", str(result.run["seed"]), "--servers", result.run["server"]]
+    words += ["--exactly-once", arguments.exactly_once, "--faults", ",".join(arguments.faults)]
+    return shlex.join(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Compares what is in a stream with the rows that were to be written. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .rows import Rows, parse
+
+#: How many rows of each sort a verdict names.
+EXAMPLES = 5
+
+
+@dataclass
+class Verdict:
+    """What is wrong with a stream; each count has the first rows that are meant, as `file:number`."""
+
+    expected: int
+    entries: int = 0
+    #: Rows that are not there.
+    lost: int = 0
+    #: Entries beyond the first of each row.
+    duplicated: int = 0
+    #: Entries that are no row, or one with other bytes.
+    foreign: int = 0
+    #: Rows whose first entry stands behind one of a later row of their partition, or of a later micro-batch.
+    out_of_order: int = 0
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.at_least_once and not self.duplicated and not self.out_of_order
+
+    @property
+    def at_least_once(self) -> bool:
+        return not self.lost and not self.foreign
+
+    def add(self, sort: str, row: str) -> None:
+        setattr(self, sort, getattr(self, sort) + 1)
+        examples = self.examples.setdefault(sort, [])
+        if len(examples) < EXAMPLES:
+            examples.append(row)
+
+
+def check(rows: Rows, payloads: Iterable[bytes]) -> Verdict:
+    """Judge the payloads of a stream, in the stream's order."""
+    verdict = Verdict(expected=rows.count)
+    seen = [bytearray(rows.rows_per_file) for _ in range(rows.files)]
+    newest = [-1] * rows.files  # the latest row of each file so far
+    batch = 0  # the latest micro-batch so far
+    for payload in payloads:
+        verdict.entries += 1
+        row = parse(payload)
+        if row is None or row[0] >= rows.files or row[1] >= rows.rows_per_file:
+            verdict.add("foreign", repr(payload[:40]))
+            continue
+        file, number = row
+        if seen[file][number]:
+            verdict.add("duplicated", f"{file}:{number}")
+            continue
+        seen[file][number] = 1
+        if number < newest[file] or rows.batch_of(file) < batch:
+            verdict.add("out_of_order", f"{file}:{number}")
+        newest[file] = max(newest[file], number)
+        batch = max(batch, rows.batch_of(file))
+    for file, numbers in enumerate(seen):
+        for number, is_there in enumerate(numbers):
+            if not is_there:
+                verdict.add("lost", f"{file}:{number}")
+    return verdict

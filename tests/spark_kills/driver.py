@@ -1,0 +1,104 @@
+"""The driver of a streaming query: a process that the laboratory kills. It does what its standard input says.
+
+Each line of input is a `Query` as JSON; each line that it writes to the file descriptor of its one argument tells what
+became of it. A query that fails is started again from its checkpoint, as a supervisor would. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from .traps import TrappedPlain, TrappedRedisStreams
+
+#: How often a query is started again in one driver before the driver gives it up.
+MAX_FAILURES = 10
+
+# A driver lives for seconds: it gains nothing from the JVM's second compiler, and starts in half the CPU time without.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """A stream: `sink` is a format of Spark, with its options."""
+
+    input: str
+    checkpoint: str
+    files_per_batch: int
+    record_batch: int
+    sink: str
+    options: dict[str, str]
+
+
+def start_spark() -> SparkSession:
+    options: dict[str, str | int | float | bool | None] = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.local.dir": str(Path.cwd()),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": 2,
+        # As much as a file of any size: so no two files share a partition, and one is not split (it is below 128 MiB).
+        "spark.sql.files.openCostInBytes": 128 << 20,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    # Two threads; a task may fail eight times, for several things may go wrong with it.
+    spark = SparkSession.builder.master("local[2,8]").config(map=options).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    for source in (TrappedPlain, TrappedRedisStreams):
+        spark.dataSource.register(source)
+    return spark
+
+
+def run(spark: SparkSession, query: Query) -> None:
+    """Run a query to its end, once: all rows that there are, in several micro-batches."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", query.record_batch)
+    frame = spark.readStream.format("text").option("maxFilesPerTrigger", query.files_per_batch).load(query.input)
+    writer = frame.writeStream.format(query.sink).options(**query.options)
+    started = writer.option("checkpointLocation", query.checkpoint).trigger(availableNow=True).start()
+    started.awaitTermination()
+
+
+def _in_short(error: str) -> str:
+    """What Spark says, without the tracebacks and the plan: what the exceptions say that are in it."""
+    lines = [line.strip() for line in error.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
+    return "; ".join(dict.fromkeys(lines)) or error[:500]
+
+
+def main() -> None:
+    events = os.fdopen(int(sys.argv[1]), "w", buffering=1)
+
+    def tell(event: str, **more: Any) -> None:
+        print(json.dumps({"event": event, **more}), file=events)
+
+    spark = start_spark()
+    tell("ready")
+    for command in sys.stdin:
+        query = Query(**json.loads(command))
+        for _ in range(MAX_FAILURES):
+            tell("started")
+            try:
+                run(spark, query)
+            except Exception as error:
+                print(error, file=sys.stderr)
+                tell("failed", error=_in_short(str(error)))
+                time.sleep(0.2)
+            else:
+                tell("finished")
+                break
+        else:
+            tell("gave up")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What goes wrong in a run, all of it drawn from the run's seed. Nothing is done here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from .rows import Rows
+
+#: driver, worker and server are killed by SIGKILL; task and commit fail with an exception.
+Kind = Literal["driver", "worker", "task", "commit", "server"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Strike:
+    """A kill from outside, when the stream has come to a point.
+
+    Args:
+        kind: What is killed.
+        when: `rows`: so many entries are in the stream. `offsets`, `commits`: the checkpoint tells of the beginning, of
+            the end of that micro-batch. `start`: the query has been started so often.
+        at: That number.
+        delay: Seconds from that point to the kill.
+        workers_too: Of a driver: everything below it is killed with it, as when a machine dies. Otherwise its Python
+            workers are left to find out.
+        freeze: Seconds that the server is stopped (SIGSTOP) before and after the kill. Commands that were on their way
+            are carried out when their sender is gone.
+        downtime: Seconds until a server is started again.
+    """
+
+    kind: Kind
+    when: Literal["rows", "offsets", "commits", "start"]
+    at: int
+    delay: float = 0.0
+    workers_too: bool = True
+    freeze: float = 0.0
+    downtime: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trap:
+    """A failure inside Spark; it springs once, at a place that the plan knows exactly.
+
+    Args:
+        kind: `task`: an exception. `worker`: the worker kills itself. `commit`: an exception.
+        batch: Of this micro-batch.
+        partition: In the task of this partition; of no meaning for a commit.
+        after: When the writer has taken so many of the partition's record batches; None: when it has written them all
+            (or committed) and only its answer is missing. For a commit 0 is before it.
+    """
+
+    kind: Kind
+    batch: int
+    partition: int
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run: its rows, and what goes wrong with them."""
+
+    seed: int
+    rows: Rows
+    #: One after the other: the next is waited for when the one before it was carried out.
+    strikes: tuple[Strike, ...]
+    traps: tuple[Trap, ...]
+
+
+def make_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] = KINDS) -> Plan:
+    """Draw a plan.
+
+    Args:
+        seed: The same seed draws the same plan.
+        rows: How many rows, about: they are shared out to whole files.
+        record_batch: Rows of a record batch.
+        faults: The kinds of faults that may be drawn.
+    """
+    # Strings seed it the same way in every version of Python; each kind draws from a generator of its own, so that
+    # leaving one out leaves the others as they are.
+    dice = {name: random.Random(f"{seed} {name}") for name in ("rows", *KINDS)}
+    files_per_batch = dice["rows"].randint(2, 5)
+    shape = Rows(20, rows // 20, files_per_batch)
+    record_batches = -(-shape.rows_per_file // record_batch)
+    strikes: list[Strike] = []
+    traps: list[Trap] = []
+    if "driver" in faults:
+        strikes += [_driver(dice["driver"], shape) for _ in range(dice["driver"].choice((1, 1, 2, 2, 3)))]
+    if "worker" in faults:
+        strikes += [_strike(dice["worker"], "worker", shape) for _ in range(dice["worker"].randint(0, 2))]
+        traps += [_trap(dice["worker"], "worker", shape, record_batches) for _ in range(dice["worker"].randint(1, 2))]
+    if "task" in faults:
+        traps += [_trap(dice["task"], "task", shape, record_batches) for _ in range(dice["task"].randint(1, 3))]
+    if "commit" in faults:
+        batches = dice["commit"].sample(range(shape.batches), dice["commit"].randint(0, 2))
+        traps += [Trap("commit", batch, 0, dice["commit"].choice((0, None))) for batch in batches]
+    if "server" in faults:
+        strikes += [_server(dice["server"], shape) for _ in range(dice["server"].randint(1, 2))]
+    return Plan(seed, shape, tuple(sorted(strikes, key=lambda strike: _position(strike, shape))), tuple(traps))
+
+
+def _position(strike: Strike, rows: Rows) -> float:
+    """About how far the stream is, from 0 to 1, when a strike is due."""
+    if strike.when == "start":
+        return 0.0
+    return strike.at / (rows.count if strike.when == "rows" else rows.batches)
+
+
+def _strike(dice: random.Random, kind: Kind, rows: Rows) -> Strike:
+    """Mostly in the midst of writing; some at the edges of a micro-batch, where the checkpoint is written."""
+    when = dice.choices(("rows", "offsets", "commits"), (6, 2, 1))[0]
+    if when == "rows":
+        return Strike(kind, "rows", dice.randint(1, rows.count - 1), dice.choice((0.0, 0.0, 0.02, 0.1)))
+    return Strike(kind, "offsets" if when == "offsets" else "commits", dice.randrange(rows.batches), dice.random() / 2)
+
+
+def _driver(dice: random.Random, rows: Rows) -> Strike:
+    drawn = _strike(dice, "driver", rows)
+    if dice.random() < 0.1:
+        drawn = Strike("driver", "start", 1, dice.random() * 2)
+    freeze = dice.choice((0.05, 0.3)) if drawn.when == "rows" and dice.random() < 0.4 else 0.0
+    return Strike("driver", drawn.when, drawn.at, drawn.delay, dice.random() < 0.5, freeze)
+
+
+def _server(dice: random.Random, rows: Rows) -> Strike:
+    drawn = _strike(dice, "server", rows)
+    return Strike("server", drawn.when, drawn.at, drawn.delay, downtime=dice.choice((0.0, 0.2, 1.0)))
+
+
+def _trap(dice: random.Random, kind: Kind, rows: Rows, record_batches: int) -> Trap:
+    batch = dice.randrange(rows.batches)
+    after = None if dice.random() < 0.25 else dice.randint(1, record_batches)
+    files = min(rows.files_per_batch, rows.files - batch * rows.files_per_batch)
+    return Trap(kind, batch, dice.randrange(files), after)

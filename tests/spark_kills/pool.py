@@ -1,0 +1,139 @@
+"""Drivers as processes: started before they are needed, killed with what is below them, and never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from .driver import Query
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+class Driver:
+    """One driver: a Python process, its JVM, and the Python workers. It leads a session of its own (setsid).
+
+    Spark's Python daemons make process groups of their own, but they stay in the session: by it they are found, also
+    when the driver is gone.
+    """
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.log = folder / f"driver-{number}.log"
+        self._log = open(self.log, "wb")  # noqa: SIM115 (the process writes to it: it is closed with it)
+        reader, writer = os.pipe()
+        path = os.pathsep.join([str(TESTS), *map(os.path.abspath, filter(None, _python_path()))])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "spark_kills.driver", str(writer)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            pass_fds=[writer],
+            start_new_session=True,
+        )
+        os.close(writer)
+        self._events = reader
+        self._unread = b""
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def run(self, query: Query) -> None:
+        """Tell it what to run; it may still be starting."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(dataclasses.asdict(query)).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def next_event(self, timeout: float) -> dict[str, Any] | None:
+        """What it told next; None if it told nothing in time, or will not tell any more."""
+        while b"\n" not in self._unread:
+            if not select.select([self._events], [], [], timeout)[0]:
+                return None
+            read = os.read(self._events, 65_536)
+            if not read:
+                return None
+            self._unread += read
+        first, _, self._unread = self._unread.partition(b"\n")
+        event: dict[str, Any] = json.loads(first)
+        return event
+
+    def workers(self) -> list[int]:
+        """The process IDs of the Python workers: the children of Spark's daemons."""
+        daemons = {pid: parent for pid, parent, command in self._members() if b"pyspark.daemon" in command}
+        return [pid for pid, parent in daemons.items() if parent in daemons]
+
+    def kill(self, workers_too: bool = True) -> None:
+        """Kill the Python process and the JVM at once, and all that is below them or all but the Python workers."""
+        # Stopped first, so that none of them sees another one die and does something about it.
+        members = [pid for pid, _, command in self._members() if workers_too or b"pyspark.daemon" not in command]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        self._process.wait()
+
+    def close(self) -> None:
+        """Make sure that nothing of it is left."""
+        while list(self._members()):
+            self.kill()
+        self._process.wait()
+        if self._process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        os.close(self._events)
+        self._log.close()
+
+    def _members(self) -> Iterator[tuple[int, int, bytes]]:
+        """The process ID, the parent's, and the command of each process of the session that still runs."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it may end meanwhile
+                # Behind the name of the program, in parentheses: state, parent, process group, session (proc(5)).
+                state, parent, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(session) == self._process.pid and state not in "ZX":
+                    yield int(folder.name), int(parent), (folder / "cmdline").read_bytes()
+
+
+def _python_path() -> list[str]:
+    return os.environ.get("PYTHONPATH", "").split(os.pathsep)
+
+
+class Pool:
+    """Drivers for one run after the other. One is always started ahead: a killed driver's successor is soon at work."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._all: list[Driver] = []
+        self._idle: list[Driver] = []
+
+    def take(self, spare: bool = True) -> Driver:
+        """A driver that runs nothing; with `spare` its successor is started too."""
+        while len(self._idle) < 1 + spare:
+            driver = Driver(self._folder, len(self._all))
+            self._all.append(driver)
+            self._idle.append(driver)
+        return self._idle.pop(0)
+
+    def give_back(self, driver: Driver) -> None:
+        """It runs nothing any more; the next run may have it."""
+        self._idle.insert(0, driver)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for driver in self._all:
+            driver.close()

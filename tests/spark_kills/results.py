@@ -1,0 +1,125 @@
+"""What became of runs: kept in a file, a line of JSON a run, so that many runs need not be one session; and a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from .plan import KINDS
+from .run import Outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One run, in few numbers."""
+
+    #: What tells it from others: the seed, the server, the versions, the options.
+    run: dict[str, Any]
+    faults: dict[str, int]
+    restarts: int
+    entries: int
+    lost: int
+    duplicated: int
+    foreign: int
+    out_of_order: int
+    told: dict[str, int]
+    seconds: float
+    #: Empty, or why there is no telling: it hung.
+    error: str = ""
+
+    @classmethod
+    def of(cls, run: dict[str, Any], outcome: Outcome) -> Self:
+        verdict = outcome.verdict
+        return cls(
+            run=run,
+            faults=dict(outcome.faults),
+            restarts=outcome.restarts,
+            entries=verdict.entries,
+            lost=verdict.lost,
+            duplicated=verdict.duplicated,
+            foreign=verdict.foreign,
+            out_of_order=verdict.out_of_order,
+            told=outcome.told,
+            seconds=round(outcome.seconds, 1),
+        )
+
+    @classmethod
+    def hung(cls, run: dict[str, Any], error: str) -> Self:
+        return cls(run, {}, 0, 0, 0, 0, 0, 0, {}, 0.0, error)
+
+    @property
+    def well(self) -> bool:
+        """What the mode promises: each row once and in order; or at least once, and no duplicate that was not told of.
+
+        A micro-batch that is done again as a whole, because its driver was killed or its query failed, knows nothing of
+        the first time: without `exactly_once` its duplicates are told of nowhere.
+        """
+        if self.error or self.lost or self.foreign:
+            return False
+        if self.run["exactly_once"] != "off":
+            return not (self.duplicated or self.out_of_order)
+        replayed = self.restarts or self.faults.get("driver")
+        return bool(replayed or "possible_duplicates" not in self.told or self.duplicated <= self.possible_duplicates)
+
+    @property
+    def possible_duplicates(self) -> int:
+        """How many duplicates the commit messages told of, at most."""
+        return self.told.get("possible_duplicates", 0)
+
+    def __str__(self) -> str:
+        if self.error:
+            return self.error
+        faults = ", ".join(f"{kind} {self.faults[kind]}" for kind in KINDS if kind in self.faults)
+        return (
+            f"{faults or 'no faults'}; lost {self.lost}, duplicated {self.duplicated}"
+            f"{f' (told of {self.possible_duplicates})' * bool(self.told)}, out of order {self.out_of_order}"
+            f"{f', foreign {self.foreign}' * bool(self.foreign)}; {self.seconds} s"
+        )
+
+
+def read(path: Path) -> list[Result]:
+    return [Result(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def append(path: Path, result: Result) -> None:
+    with open(path, "a") as file:
+        file.write(json.dumps(dataclasses.asdict(result)) + "\n")
+
+
+COLUMNS = (
+    "server", "mode", "runs", *(f"{kind}s" for kind in KINDS),
+    "restarts", "lost", "duplicated", "told", "out of order", "hung",
+)  # fmt: skip
+
+
+def table(results: Sequence[Result]) -> str:
+    """A row for each server and mode: runs, faults by kind, and what became of the rows."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.run["server"], result.run["exactly_once"]), []).append(result)
+    lines = [COLUMNS, *(_row(*key, group) for key, group in sorted(groups.items()))]
+    if len(groups) > 1:
+        lines.append(_row("all", "", results))
+    texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in cells] for cells in lines]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, cells, widths)) for cells in texts)
+
+
+def _row(server: str, mode: str, results: Sequence[Result]) -> tuple[str | int, ...]:
+    def total(name: str) -> int:
+        return sum(getattr(result, name) for result in results)
+
+    faults = [sum(result.faults.get(kind, 0) for result in results) for kind in KINDS]
+    hung = sum(bool(result.error) for result in results)
+    ends = (
+        total("restarts"),
+        total("lost"),
+        total("duplicated"),
+        total("possible_duplicates"),
+        total("out_of_order"),
+        hung,
+    )
+    return (server, mode, len(results), *faults, *ends)

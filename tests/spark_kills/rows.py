@@ -1,0 +1,62 @@
+"""The rows of a stream: text files whose lines say where they stand. What was written can be checked by itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Bytes of a line, as of a small JSON document.
+LINE_BYTES = 100
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What there is to write. One file is one partition of its micro-batch (`driver` sees to that).
+
+    Args:
+        files: How many files.
+        rows_per_file: Lines of each.
+        files_per_batch: Files of a micro-batch; the last one may have fewer.
+    """
+
+    files: int
+    rows_per_file: int
+    files_per_batch: int
+
+    @property
+    def count(self) -> int:
+        return self.files * self.rows_per_file
+
+    @property
+    def batches(self) -> int:
+        return -(-self.files // self.files_per_batch)
+
+    def batch_of(self, file: int) -> int:
+        """The micro-batch that a file belongs to."""
+        return file // self.files_per_batch
+
+
+def line(file: int, number: int) -> bytes:
+    """A row: the file's number, its own number in it, and a filling that no other row has."""
+    head = b"%05d:%07d:" % (file, number)
+    filling = b"%x," % (file * 2_654_435_761 + number * 40_503)
+    return head + (filling * LINE_BYTES)[: LINE_BYTES - len(head)]
+
+
+def parse(payload: bytes) -> tuple[int, int] | None:
+    """The file and number of a row; None if it is no row of ours, byte for byte."""
+    parts = payload[:14].split(b":")
+    if len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
+        return None
+    file, number = int(parts[0]), int(parts[1])
+    return (file, number) if payload == line(file, number) else None
+
+
+def write_files(folder: Path, rows: Rows) -> None:
+    """Write them into a folder that does not exist yet. Spark takes the oldest first, so each is a second younger."""
+    folder.mkdir(parents=True)
+    for file in range(rows.files):
+        path = folder / f"{file:05d}.txt"
+        path.write_bytes(b"".join(line(file, number) + b"\n" for number in range(rows.rows_per_file)))
+        os.utime(path, (1_700_000_000 + file,) * 2)

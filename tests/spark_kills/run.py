@@ -1,0 +1,217 @@
+"""One run: a stream from its first row to its last, with what its plan says going wrong on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import redis
+
+from headrace.server import LocalServer
+from support.processes import resume, stop
+from support.servers import Program
+
+from .check import Verdict, check
+from .driver import Query
+from .plan import Plan, Strike
+from .pool import Driver, Pool
+from .rows import Rows, write_files
+from .traps import FOLDER, committed, lay_traps, sprung
+
+STREAM_KEY = "events"
+#: Rows of a record batch, so that a file has several.
+RECORD_BATCH = 1_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for several runs."""
+
+    sink: str
+    exactly_once: str
+    #: Seconds in which a run must end.
+    timeout: float = 240.0
+
+
+@dataclass
+class Outcome:
+    """What became of a run."""
+
+    verdict: Verdict
+    seconds: float
+    #: What went wrong by the plan, by kind; a strike that found nothing to kill does not count.
+    faults: Counter[str] = field(default_factory=Counter)
+    #: How often the query failed and was started again in the driver that it had.
+    restarts: int = 0
+    #: Sums of what the commit messages told.
+    told: dict[str, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+class HungError(Exception):
+    """A run did not end."""
+
+
+def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path) -> Outcome:
+    """Do a run in a folder of its own, which is there afterwards.
+
+    Raises:
+        HungError: It did not end in time, or its driver gave up.
+    """
+    rows = _input(folder.parent, plan.rows)
+    folder.mkdir()
+    lay_traps(folder, plan.traps)
+    config: dict[str, Any] = {"appendonly": True, "appendfsync": "always"}
+    with LocalServer(program.path, transport="tcp", config=config) as server:
+        options = {"host": str(server.host), "port": str(server.port), "stream_key": STREAM_KEY, FOLDER: str(folder)}
+        if setting.sink != "plain":
+            options["exactly_once"] = setting.exactly_once
+        query = Query(
+            input=str(rows),
+            checkpoint=str(folder / "checkpoint"),
+            files_per_batch=plan.rows.files_per_batch,
+            record_batch=RECORD_BATCH,
+            sink=f"trapped_{setting.sink}",
+            options=options,
+        )
+        this = _Run(plan, server, query, pool, folder)
+        try:
+            outcome = this.until_it_ends(setting.timeout)
+        except BaseException:
+            this.driver.kill()  # it would go on
+            raise
+        outcome.verdict = check(plan.rows, _payloads(server))
+    for trap in sprung(folder):
+        outcome.faults[trap.kind] += 1
+    outcome.told = committed(folder)
+    return outcome
+
+
+def _input(folder: Path, rows: Rows) -> Path:
+    """The folder with the files of these rows, made where it is not there: other runs read it too."""
+    path = folder / f"input-{rows.files}-{rows.rows_per_file}"
+    if not path.exists():
+        shutil.rmtree(new := path.with_suffix(".new"), ignore_errors=True)
+        write_files(new, rows)
+        new.rename(path)
+    return path
+
+
+def _payloads(server: LocalServer) -> Iterator[bytes]:
+    start, entries = b"-", [(b"", {b"": b""})]
+    with redis.Redis(unix_socket_path=server.unix_socket, protocol=2) as client:
+        while entries:
+            entries = cast("Any", client.xrange(STREAM_KEY, min=start, count=10_000))
+            yield from (fields[b"payload"] for _, fields in entries)
+            start = b"(" + entries[-1][0] if entries else start
+
+
+class _Run:
+    """A run while it runs."""
+
+    def __init__(self, plan: Plan, server: LocalServer, query: Query, pool: Pool, folder: Path) -> None:
+        self._strikes = list(plan.strikes)
+        self._server = server
+        self._query = query
+        self._pool = pool
+        self._checkpoint = folder / "checkpoint"
+        self._started = 0
+        self._since_start = 0.0
+        self._outcome = Outcome(Verdict(plan.rows.count), 0.0)
+        self.driver = self._next_driver()
+
+    def until_it_ends(self, timeout: float) -> Outcome:
+        began = time.monotonic()
+        with redis.Redis(unix_socket_path=self._server.unix_socket, protocol=2) as client:
+            while not self._ended():
+                if self._strikes and self._due(self._strikes[0], client):
+                    self._strike(self._strikes.pop(0))
+                if time.monotonic() - began > timeout:
+                    raise HungError(f"{self._state(client)} after {timeout:g} s; see {self.driver.log}")
+        self._pool.give_back(self.driver)
+        self._outcome.seconds = time.monotonic() - began
+        return self._outcome
+
+    def _next_driver(self) -> Driver:
+        to_come = sum(strike.kind == "driver" for strike in self._strikes)
+        driver = self._pool.take(spare=to_come > 0)
+        driver.run(self._query)
+        return driver
+
+    def _ended(self) -> bool:
+        """Take the driver's next event, or wait a moment; whether it was the last one."""
+        event = self.driver.next_event(0.001)
+        if event is None:
+            if self.driver.ended:
+                raise HungError(f"the driver ended by itself; see {self.driver.log}")
+            return False
+        if event["event"] == "started":
+            self._started += 1
+            self._since_start = time.monotonic()
+        elif event["event"] == "failed":
+            self._outcome.restarts += 1
+            self._outcome.errors.append(event["error"])
+        elif event["event"] == "gave up":
+            raise HungError(f"the driver gave up: {self._outcome.errors[-1]}")
+        return bool(event["event"] == "finished")
+
+    def _due(self, strike: Strike, client: redis.Redis) -> bool:
+        match strike.when:
+            case "rows":
+                return self._entries(client) >= strike.at
+            case "start":
+                return self._started >= strike.at
+            case when:
+                return (self._checkpoint / when / str(strike.at)).exists()
+
+    def _strike(self, strike: Strike) -> None:
+        time.sleep(strike.delay)
+        match strike.kind:
+            case "driver":
+                self._kill_driver(strike)
+            case "worker":
+                self._kill_workers()
+            case "server":
+                self._server.kill()
+                time.sleep(strike.downtime)
+                self._server.restart()
+                self._outcome.faults["server"] += 1
+
+    def _kill_driver(self, strike: Strike) -> None:
+        if strike.freeze:
+            stop(self._server)
+            time.sleep(strike.freeze)
+        self.driver.kill(strike.workers_too)
+        if strike.freeze:
+            time.sleep(strike.freeze)
+            resume(self._server)
+        self._outcome.faults["driver"] += 1
+        self.driver = self._next_driver()
+
+    def _kill_workers(self) -> None:
+        """Those of this driver, and no others."""
+        for pid in self.driver.workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self._outcome.faults["worker"] += 1
+
+    def _entries(self, client: redis.Redis) -> int:
+        try:
+            return int(client.xlen(STREAM_KEY))
+        except redis.RedisError:
+            return -1  # it is being restarted
+
+    def _state(self, client: redis.Redis) -> str:
+        commits = sorted(path.name for path in (self._checkpoint / "commits").glob("[0-9]*"))
+        return (
+            f"not at its end, with {self._entries(client)} entries, the commits {', '.join(commits) or 'none'} and the "
+            f"errors {self._outcome.errors[-1:]}"
+        )

@@ -1,0 +1,84 @@
+"""The data source over Spark Connect: a server of its own, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from headrace.server import LocalServer
+from support.datasource import payloads
+
+Connect = Callable[..., redis.Redis]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="needs pyspark[connect]")
+def test_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
+    client = connect(any_server)
+    # Workers of Connect run in a folder of their own.
+    path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": path}
+    program = [sys.executable, __file__, any_server.unix_socket, str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=110, check=False, env=environment)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
+    assert done.stdout.splitlines() == [
+        "there is no option 'strem_key'; the nearest one is 'stream_key'",
+        "1 of 5 rows were not written",
+    ]
+    for key in ("batch", "sql", "registered", "stream"):
+        assert sorted(payloads(client, key)) == [f"p{n}" for n in range(10)], key
+
+
+def main(unix_socket: str, folder: str) -> None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from headrace.spark import register
+
+    builder: Any = SparkSession.builder
+    spark = (
+        builder.remote("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+        .getOrCreate()
+    )
+
+    def to(key: str) -> dict[str, str]:
+        return {"unix_socket": unix_socket, "stream_key": key}
+
+    frame = spark.range(0, 10, 1, 2).selectExpr("concat('p', id) AS payload")
+    frame.write.format("redis_streams").mode("append").options(**to("batch")).save()
+
+    options = f"OPTIONS (unix_socket '{unix_socket}', stream_key 'sql')"
+    spark.sql(f"CREATE TEMPORARY VIEW orders USING redis_streams {options}")
+    spark.sql("INSERT INTO orders SELECT concat('p', id) FROM range(10)")
+
+    lines = Path(folder, "lines")
+    lines.mkdir()
+    (lines / "one.txt").write_text("\n".join(f"p{n}" for n in range(10)))
+    write = spark.readStream.text(str(lines)).writeStream.format("redis_streams").trigger(availableNow=True)
+    query = write.options(**to("stream"), checkpointLocation=f"{folder}/checkpoint").start()
+    query.awaitTermination(60)
+
+    nulls = spark.range(0, 10, 1, 2).selectExpr("if(id = 7, null, 'x') AS payload")
+    for rows, wrong in ((frame, {"strem_key": "x"}), (nulls, {})):
+        try:
+            rows.write.format("redis_streams").mode("append").options(**to("wrong"), **wrong).save()
+        except PySparkException as error:
+            texts = ("there is no option 'strem_key'; the nearest one is 'stream_key'", "1 of 5 rows were not written")
+            print(*[text for text in texts if text in str(error)])
+
+    register(spark)
+    frame.write.format("redis_streams").mode("append").options(**to("registered")).save()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,246 @@
+"""`on_failure`: what becomes of rows that cannot be written, what is told of them, and how they are written later."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+import headrace
+from headrace import Dispatcher, Endpoint
+from headrace._headrace import OWN_CODES
+from headrace.server import LocalServer
+from headrace.spark.failures import ADVICE
+from support.datasource import MoodyServer, Options, messages, payloads, save, stored, writer
+from support.spark import start_spark
+
+Connect = Callable[..., redis.Redis]
+
+#: In the payload of each row that is mixed in; no message repeats it.
+PAYLOAD = "payload-of-row"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with start_spark() as spark:
+        yield spark
+
+
+@pytest.fixture
+def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
+    client = connect(any_server)
+    client.set("text", "not a stream")
+    return client
+
+
+@pytest.fixture
+def moody(any_server: LocalServer) -> Iterator[Options]:
+    """Options that lead to a server without memory for some payloads."""
+
+    def answer(command: list[bytes]) -> bytes | None:
+        full = command[1] == b"events" and any(b"too-much" in argument for argument in command)
+        return b"-OOM command not allowed when used memory > 'maxmemory'.\r\n" if full else None
+
+    with MoodyServer(any_server, answer) as server:
+        yield {"host": "127.0.0.1", "port": server.port, "stream_key": "events"}
+
+
+def mixed(spark: SparkSession, rows: int = 100) -> DataFrame:
+    """Two partitions; of every ten rows the fourth has no payload, the sixth a wrong key, the eighth is too much."""
+    return spark.range(0, rows, 1, 2).selectExpr(
+        "concat('m', id) AS message_id",
+        f"case id % 10 when 3 then null when 7 then 'too-much' else concat('{PAYLOAD}', id) end AS payload",
+        "if(id % 10 = 5, 'text', null) AS stream_key",
+    )
+
+
+GOOD = sorted(f"{PAYLOAD}{n}" for n in range(100) if n % 10 not in (3, 5, 7))
+CODES = {3: "NULL_PAYLOAD", 5: "WRONGTYPE", 7: "OOM"}
+
+
+def said_by(error: Exception) -> str:
+    """What an error says, without the lines of code that its traceback repeats."""
+    return re.sub(r'\n +File ".*\n +.*(\n +[\^~]+)?', "", str(error))
+
+
+# --- fail -------------------------------------------------------------------------------------------------------------
+
+
+def test_fail(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
+    with pytest.raises(PythonException) as caught:
+        writer(mixed(spark), moody).save()
+    text = said_by(caught.value)
+    assert "15 of 50 rows were not written to redis://127.0.0.1" in text
+    for part in ("NULL_PAYLOAD 5", "WRONGTYPE 5", "OOM 5", "and 5 more"):
+        assert part in text
+    partition = re.search(
+        r"row 3 of partition (\d), message ID 'm(\d+)': NULL_PAYLOAD \(permanent, written: no\)", text
+    )
+    assert partition
+    assert (partition[1], partition[2]) in {("0", "3"), ("1", "53")}
+    for code in CODES.values():
+        assert f"\n{code}: {ADVICE[code]}" in text
+    assert PAYLOAD not in text
+    assert "too-much" not in text
+    # What was in flight has ended, and nothing is there twice.
+    written = payloads(client)
+    assert len(written) == len(set(written))
+    assert set(written) <= set(GOOD)
+    assert len(written) >= 35
+
+
+def test_the_first_failure_ends_the_task(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    frame = messages(spark, 500_000, 1).withColumn("payload", sf.expr("if(message_id = 7, null, payload)"))
+    with pytest.raises(PythonException, match="row 7 of partition 0, message ID '7': NULL_PAYLOAD"):
+        save(frame, any_server)
+    assert client.xlen("events") < 500_000
+
+
+def test_ordinals_over_many_record_batches(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    frame = spark.range(0, 30_000, 1, 1).selectExpr("if(id = 25_001, null, string(id)) AS payload".replace("_", ""))
+    with pytest.raises(PythonException, match=r"1 of 30,000 rows .*\n +row 25,001 of partition 0: NULL_PAYLOAD"):
+        save(frame, any_server)
+    assert client.xlen("events") == 29_999
+
+
+def test_a_server_that_does_not_come_back(spark: SparkSession, closed_port: int) -> None:
+    options = {"host": "127.0.0.1", "port": closed_port, "stream_key": "events", "retry_deadline": 0.3}
+    with pytest.raises(PythonException) as caught:
+        writer(messages(spark, 20_000), options).save()
+    text = said_by(caught.value)
+    assert re.search(r"10,000 of 10,000 rows were not written .*\(CONNECT 10,000\)", text)
+    assert "every executor reaches the server; retry_deadline" in text
+
+
+def test_there_is_advice_for_every_code_of_ours() -> None:
+    assert OWN_CODES
+    missing = set(OWN_CODES) - set(ADVICE)
+    assert missing == {"PROTOCOL", "INTERRUPTED"}  # nobody can do anything about them
+
+
+# --- report -----------------------------------------------------------------------------------------------------------
+
+
+def test_report(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
+    writer(mixed(spark), {**moody, "on_failure": "report"}).save()
+    assert sorted(payloads(client)) == GOOD
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_failed_rows": 30, "max_failed_ratio": 0.3}, None),
+        ({"max_failed_rows": 29}, "30 of 100 rows .*: more than max_failed_rows=29\n"),
+        ({"max_failed_rows": 14}, "15 of 50 rows .*: more than max_failed_rows=14\n"),
+        ({"max_failed_ratio": 0.29}, "30 of 100 rows .*: more than max_failed_ratio=0.29\n"),
+        ({"max_failed_rows": 0}, "15 of 50 rows .*: more than max_failed_rows=0\n"),
+    ],
+)
+def test_limits(spark: SparkSession, client: redis.Redis, moody: Options, limits: Options, reason: str | None) -> None:
+    write = writer(mixed(spark), {**moody, "on_failure": "report", **limits})
+    if reason is None:
+        write.save()
+    else:
+        # The first of a whole write is told by its commit, the others by a task.
+        with pytest.raises((PythonException, AnalysisException), match=reason):
+            write.save()
+
+
+def test_limits_do_not_mind_no_rows(spark: SparkSession, any_server: LocalServer) -> None:
+    save(messages(spark, 0), any_server, on_failure="report", max_failed_ratio="0", max_failed_rows="0")
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def test_dead_letters(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
+    writer(mixed(spark), {**moody, "on_failure": "dead_letter", "dead_letter_key": "dead", "maxlen": 1_000}).save()
+    assert sorted(payloads(client)) == GOOD
+    letters = list(stored(client, "dead").values())
+    assert Counter(fields["code"].decode() for fields in letters) == dict.fromkeys(CODES.values(), 10)
+    for fields in letters:
+        number = 50 * int(fields["partition"]) + int(fields["ordinal"])
+        code = CODES[number % 10]
+        assert fields.pop("ts").endswith(b"Z")
+        assert fields.pop("message")
+        assert {name: value.decode() for name, value in fields.items()} == {
+            **({} if code == "NULL_PAYLOAD" else {"payload": "too-much" if code == "OOM" else f"{PAYLOAD}{number}"}),
+            "stream_key": "text" if code == "WRONGTYPE" else "events",
+            "message_id": f"m{number}",
+            "kind": "permanent",
+            "code": code,
+            "written": "no",
+            "partition": str(number // 50),
+            "ordinal": str(number % 50),
+        }
+
+
+def test_dead_letters_of_other_layouts(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    """The row itself, which gives the very same entry when it is written again in the same way."""
+    frame = spark.sql("""
+        select id, 1.0e10d as x, timestamp '2026-04-14 12:00:00' as at, array(id, null) as list,
+            if(id = 1, 'text', null) as stream_key, if(id = 1, '5-1', null) as entry_id
+        from range(0, 3, 1, 1)
+    """)
+    save(frame, any_server, on_failure="dead_letter", dead_letter_key="dead", message_id="id")
+    assert client.xlen("events") == 2
+    (letter,) = stored(client, "dead").values()
+    assert (letter["stream_key"], letter["entry_id"], letter["message_id"]) == (b"text", b"5-1", b"1")
+    row = pa.table(headrace.unpack_arrow(letter, "row"))
+    assert row.column_names == ["id", "x", "at", "list"]
+    with Dispatcher(Endpoint(unix_socket=any_server.unix_socket, stream_key="again")) as dispatcher:
+        dispatcher.produce_batch(row, json=True)
+    expected = frame.where("id = 1").select(sf.to_json(sf.struct("id", "x", "at", "list")).alias("json")).first()
+    assert expected
+    assert payloads(client, "again") == [expected.json]
+
+
+def test_many_dead_letters(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    """More rows than are kept at a time: each failure still finds its row."""
+    key = "if(id % 1000 = 7, 'text', null) AS stream_key"
+    frame = spark.range(0, 150_000, 1, 1).selectExpr("string(id) AS body", key)
+    save(frame, any_server, on_failure="dead_letter", dead_letter_key="dead")
+    expected = [str(n) for n in range(7, 150_000, 1_000)]
+    assert client.xlen("events") == 150_000 - len(expected)
+    letters = list(stored(client, "dead").values())
+    assert [fields["payload"].decode() for fields in letters] == expected
+    assert [fields["ordinal"].decode() for fields in letters] == expected
+    assert not any("message_id" in fields for fields in letters)
+
+
+def test_dead_letters_that_cannot_be_written_fail_the_task(
+    spark: SparkSession, client: redis.Redis, moody: Options
+) -> None:
+    options = {**moody, "on_failure": "dead_letter", "dead_letter_key": "text"}
+    with pytest.raises(PythonException) as caught:
+        writer(mixed(spark), options).save()
+    text = said_by(caught.value)
+    assert "15 of 15 rows were not written to redis://127.0.0.1" in text
+    assert "stream key text (WRONGTYPE 15): these are dead letters; without them rows would be lost" in text
+    assert re.search(r"row 5 of partition \d, message ID 'm\d+': WRONGTYPE", text)
+    assert PAYLOAD not in text
+
+
+def test_a_dead_letter_is_written_again(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    """As docs/spark.md shows."""
+    save(mixed(spark), any_server, on_failure="dead_letter", dead_letter_key="dead")
+    client.delete("text")
+    replayed: list[Any] = []
+    with Dispatcher(Endpoint(unix_socket=any_server.unix_socket, stream_key="events")) as dispatcher:
+        for entry_id, fields in stored(client, "dead").items():
+            if "payload" in fields:
+                row = {"payload": [fields["payload"]], "stream_key": [fields["stream_key"]]}
+                dispatcher.produce_batch(pa.record_batch(row), stream_key="stream_key")
+                dispatcher.flush().raise_for_failures()
+                replayed.append(entry_id)
+    client.xdel("dead", *replayed)
+    assert payloads(client, "text") == [f"{PAYLOAD}{n}" for n in range(5, 100, 10)]
+    assert {fields["code"] for fields in stored(client, "dead").values()} == {b"NULL_PAYLOAD"}

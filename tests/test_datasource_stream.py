@@ -1,0 +1,191 @@
+"""`df.writeStream.format("redis_streams")` in real Spark: micro-batches, restarts, replays."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.server import LocalServer
+from support.datasource import payloads, stored, to
+from support.spark import start_spark
+
+Connect = Callable[..., redis.Redis]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with start_spark() as spark:
+        yield spark
+
+
+@pytest.fixture
+def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
+    return connect(any_server)
+
+
+class Lines:
+    """A folder of text files that a stream reads, one file in a micro-batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder / "lines"
+        self._folder.mkdir()
+        self.checkpoint = folder / "checkpoint"
+        self.written: list[str] = []
+
+    def add(self, count: int) -> None:
+        """One more file, of so many lines."""
+        lines = [f"line {n}" for n in range(len(self.written), len(self.written) + count)]
+        path = self._folder / f"{len(self.written):06}.txt"
+        path.write_text("\n".join(lines))
+        os.utime(path, (1_700_000_000 + len(self.written),) * 2)  # Spark takes the oldest first
+        self.written += lines
+
+    def read(self) -> DataFrame:
+        return self._spark.readStream.option("maxFilesPerTrigger", "1").text(str(self._folder))
+
+    def forget_commit(self, batch: int) -> None:
+        """As when the driver dies before it has noted the end of a micro-batch: it runs again."""
+        for path in (self.checkpoint / "commits").glob(f"*{batch}*"):
+            path.unlink()
+
+
+@pytest.fixture
+def lines(spark: SparkSession, tmp_path: Path) -> Lines:
+    return Lines(spark, tmp_path)
+
+
+def start(lines: Lines, server: LocalServer, frame: DataFrame | None = None, **options: Any) -> StreamingQuery:
+    """Start a query that ends when all that is there was written."""
+    frame = lines.read() if frame is None else frame
+    write = frame.writeStream.format("redis_streams").trigger(availableNow=True)
+    return write.option("checkpointLocation", str(lines.checkpoint)).options(**to(server, **options)).start()
+
+
+def run(lines: Lines, server: LocalServer, **options: Any) -> StreamingQuery:
+    query = start(lines, server, **options)
+    assert query.awaitTermination(60)
+    return query
+
+
+# --- micro-batches ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exactly_once", ["auto", "off"])
+def test_every_line_once_over_restarts(
+    client: redis.Redis, any_server: LocalServer, lines: Lines, exactly_once: str
+) -> None:
+    for count in (3, 2):
+        lines.add(count)
+    run(lines, any_server, exactly_once=exactly_once)
+    assert payloads(client) == lines.written
+    lines.add(4)
+    query = run(lines, any_server, exactly_once=exactly_once)
+    assert payloads(client) == lines.written
+    assert [progress.batchId for progress in query.recentProgress if progress.numInputRows] == [2]
+
+
+def test_other_layouts(client: redis.Redis, any_server: LocalServer, lines: Lines) -> None:
+    lines.add(3)
+    run(lines, any_server, frame=lines.read().selectExpr("value", "length(value) AS n"), message_id="value")
+    assert payloads(client) == [json.dumps({"value": line, "n": 6}, separators=(",", ":")) for line in lines.written]
+
+
+def test_mistakes_end_the_query_before_a_row_is_written(
+    client: redis.Redis, any_server: LocalServer, lines: Lines
+) -> None:
+    lines.add(1)
+    for options, text in [
+        ({"strem_key": "x"}, "there is no option 'strem_key'; the nearest one is 'stream_key'"),
+        ({"txn_app_id": "job"}, "txn_app_id is for batch writes"),
+        ({"payload": "nope"}, "payload must name a column"),
+    ]:
+        with pytest.raises(StreamingQueryException, match=text):
+            run(lines, any_server, **options)
+    assert client.dbsize() == 0
+
+
+def test_other_output_modes_are_refused(client: redis.Redis, any_server: LocalServer, lines: Lines) -> None:
+    lines.add(1)
+    counts = lines.read().groupBy("value").count().writeStream.format("redis_streams")
+    counts = counts.options(**to(any_server, checkpointLocation=str(lines.checkpoint)))
+    # The second are Spark's own words: it has no updates for data sources in Python.
+    for mode, text in (("complete", "take 'append', or foreachBatch"), ("update", "does not support Update mode")):
+        with pytest.raises(StreamingQueryException, match=text):
+            counts.outputMode(mode).start().awaitTermination(60)
+    assert client.dbsize() == 0
+
+
+def test_dead_letters_name_their_micro_batch(client: redis.Redis, any_server: LocalServer, lines: Lines) -> None:
+    client.set("text", "not a stream")
+    for count in (2, 2):
+        lines.add(count)
+    frame = lines.read().selectExpr("value AS payload", "if(value = 'line 3', 'text', null) AS stream_key")
+    run(lines, any_server, frame=frame, on_failure="dead_letter", dead_letter_key="dead")
+    assert payloads(client) == ["line 0", "line 1", "line 2"]
+    (letter,) = stored(client, "dead").values()
+    assert (letter["payload"], letter["batch_id"], letter["ordinal"]) == (b"line 3", b"1", b"1")
+
+
+# --- exactly once -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("exactly_once", "entries"), [("auto", 6), ("script", 6), ("off", 9)])
+def test_a_micro_batch_that_runs_again(
+    client: redis.Redis, any_server: LocalServer, lines: Lines, exactly_once: str, entries: int
+) -> None:
+    for count in (3, 3):
+        lines.add(count)
+    run(lines, any_server, exactly_once=exactly_once)
+    lines.forget_commit(1)
+    run(lines, any_server, exactly_once=exactly_once)
+    assert client.xlen("events") == entries
+    assert sorted(set(payloads(client))) == sorted(lines.written)
+
+
+def test_failed_rows_of_a_micro_batch_that_runs_again(
+    client: redis.Redis, any_server: LocalServer, lines: Lines
+) -> None:
+    """Written rows are recognised. Dead letters may be there twice: a row is rather told of twice than lost."""
+    client.set("text", "not a stream")
+    lines.add(5)
+    frame = lines.read().selectExpr("value AS payload", "if(value = 'line 2', 'text', null) AS stream_key")
+    for _ in range(2):
+        run(lines, any_server, frame=frame, on_failure="dead_letter", dead_letter_key="dead")
+        lines.forget_commit(0)
+    assert payloads(client) == [line for line in lines.written if line != "line 2"]
+    assert {fields["payload"] for fields in stored(client, "dead").values()} == {b"line 2"}
+
+
+def test_rows_behind_one_that_the_server_refuses(client: redis.Redis, any_server: LocalServer, lines: Lines) -> None:
+    """They are not written either: the order of the stream is kept. Each is a dead letter."""
+    for count in (4, 2):
+        lines.add(count)
+    frame = lines.read().selectExpr("value AS payload", "if(value = 'line 2', '1-0', null) AS entry_id")
+    run(lines, any_server, frame=frame, on_failure="dead_letter", dead_letter_key="dead")
+    assert payloads(client) == ["line 0", "line 1", "line 4", "line 5"]
+    letters = [(fields["payload"], fields["code"]) for fields in stored(client, "dead").values()]
+    assert letters == [(b"line 2", b"ERR"), (b"line 3", b"BLOCKED")]
+
+
+def test_a_failed_micro_batch_runs_on_where_it_failed(
+    client: redis.Redis, any_server: LocalServer, lines: Lines
+) -> None:
+    client.set("text", "not a stream")
+    lines.add(5)
+    frame = lines.read().selectExpr("value AS payload", "if(value = 'line 2', 'text', null) AS stream_key")
+    with pytest.raises(StreamingQueryException, match=r"\(WRONGTYPE 1\)"):
+        run(lines, any_server, frame=frame)
+    client.delete("text")
+    run(lines, any_server, frame=frame)
+    assert sorted(payloads(client)) == [line for line in lines.written if line != "line 2"]
+    assert payloads(client, "text") == ["line 2"]

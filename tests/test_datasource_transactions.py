@@ -1,0 +1,67 @@
+"""`txn_app_id` and `txn_version`: a batch write that runs again writes nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from conftest import StartServer
+from headrace.server import LocalServer
+from support import Program
+from support.datasource import messages, payloads, save
+from support.spark import start_spark
+
+Connect = Callable[..., redis.Redis]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with start_spark() as spark:
+        yield spark
+
+
+def test_the_same_write_twice(
+    spark: SparkSession, start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    server = start_server(program)
+    client = connect(server)
+    frame = messages(spark, 2_000)
+    expected = sorted(f"p{n}" for n in range(2_000))
+    for _ in range(2):
+        save(frame, server, txn_app_id="job", txn_version=3)
+        assert sorted(payloads(client)) == expected
+    # An older one is known, a newer one or one of another application is not.
+    save(frame, server, txn_app_id="job", txn_version=2)
+    assert client.xlen("events") == 2_000
+    save(frame, server, txn_app_id="job", txn_version=4)
+    assert client.xlen("events") == 4_000
+    save(frame, server, txn_app_id="another", txn_version=3)
+    assert client.xlen("events") == 6_000
+
+
+def test_a_write_that_failed_goes_on(spark: SparkSession, any_server: LocalServer, connect: Connect) -> None:
+    client = connect(any_server)
+    client.set("text", "not a stream")
+    frame = messages(spark, 1_000).withColumn("stream_key", sf.expr("if(message_id = 700, 'text', null)"))
+    with pytest.raises(PythonException, match="row 200 of partition 1, message ID '700': WRONGTYPE"):
+        save(frame, any_server, txn_app_id="job", txn_version=1)
+    client.delete("text")
+    save(frame, any_server, txn_app_id="job", txn_version=1)
+    assert sorted(payloads(client)) == sorted(f"p{n}" for n in range(1_000) if n != 700)
+    assert payloads(client, "text") == ["p700"]
+
+
+def test_message_ids_name_the_rows(spark: SparkSession, start_server: StartServer, connect: Connect) -> None:
+    """They may come in another order the second time, and with others around them."""
+    server = start_server(needs="idmp")
+    client = connect(server)
+    options = {"txn_app_id": "job", "txn_version": 1, "exactly_once": "idmp", "exactly_once_key": "message_id"}
+    frame = messages(spark, 100, 1)
+    save(frame.where("message_id % 3 = 0"), server, **options)
+    save(frame.orderBy(sf.desc("message_id")).coalesce(1), server, **options)
+    assert sorted(payloads(client)) == sorted(f"p{n}" for n in range(100))

@@ -1,0 +1,333 @@
+"""Exactly once: batches that are begun again, after crashes and lost connections, and what stops one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from conftest import StartServer
+from headrace import ConfigError, Dispatcher, MessageError, RetryPolicy
+from headrace.server import LocalServer
+from support import Program
+from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
+from support.processes import after_ticks, in_child, stop
+from test_faults import DELIVERED, DURABLE, batch_of, payloads_of
+
+Connect = Callable[..., Any]
+
+MARKER = "{events}:headrace:batch"
+SOON = RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
+
+
+def script(server: LocalServer, endpoint: dict[str, Any] | None = None, **options: Any) -> Dispatcher:
+    return Dispatcher(endpoint_to(server, **endpoint or {}), **{"exactly_once": "script", "retry": SOON, **options})
+
+
+def bodies(client: Any, key: str = KEY) -> list[bytes]:
+    return [payload for _, payload in stored(client, key)]
+
+
+def test_a_batch_that_is_begun_again_is_written_once(server: LocalServer, connect: Connect) -> None:
+    client, payloads = connect(server), payloads_of(0, 1_234, 10)
+    with script(server) as dispatcher:
+        for round_ in range(3):
+            dispatcher.begin("batch")
+            dispatcher.produce_batch(batch_of(payloads))
+            report = dispatcher.flush()
+            assert (report.ok, report.delivered) == (True, 1_234)
+            assert report.recognised == (1_234 if round_ else 0)
+            told = outcomes(report)
+            if round_:
+                assert {outcome.entry_id for outcome in told} == {None}
+                assert {outcome.label for outcome in told} == {DELIVERED}
+            else:
+                assert [(outcome.entry_id, payload) for outcome, payload in zip(told, payloads, strict=True)] == stored(
+                    client
+                )
+    assert bodies(client) == payloads
+    assert client.get(MARKER) == b"0 1234"
+    assert 0 < client.ttl(MARKER) <= 86_400
+
+
+def test_another_process_goes_on_where_the_first_was_killed(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    """Killed in mid-batch, with rows in flight; rows keep their numbers whatever calls they come by."""
+    server = start_server(program, config=DURABLE)
+    payloads = payloads_of(0, 30_000, 50)
+
+    def first_try() -> None:
+        dispatcher = script(server)
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch_of(payloads[:20_000]))
+        dispatcher.poll()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            first_try()
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    client = connect(server)
+    before = client.xlen(KEY)
+    assert 0 < before < 30_000
+    with script(server, script_run_rows=7) as dispatcher:
+        dispatcher.begin("batch")
+        for payload in payloads[:5_000]:
+            dispatcher.produce(payload)
+        first = dispatcher.flush()
+        dispatcher.produce_batch(batch_of(payloads[5_000:]))
+        report = dispatcher.flush()
+    assert first.ok and report.ok
+    assert first.recognised + report.recognised >= before
+    assert bodies(client) == payloads
+
+
+@pytest.mark.parametrize("fault", ["kill", "restart-empty-scripts"])
+def test_lost_connections_write_nothing_twice(
+    start_server: StartServer, program: Program, connect: Connect, fault: str
+) -> None:
+    server = start_server(program, config=DURABLE)
+    payloads = payloads_of(0, 40_000, 200)
+    with script(server, {"command_timeout": 600}) as dispatcher:
+        dispatcher.produce_batch(batch_of(payloads[:500]))
+        first = dispatcher.flush()
+        if fault == "kill":
+            stop(server)
+
+            def act() -> None:
+                server.kill()
+                server.restart()
+
+            with after_ticks(10, act):
+                dispatcher.produce_batch(batch_of(payloads[500:]))
+        else:
+            connect(server).script_flush()
+            dispatcher.produce_batch(batch_of(payloads[500:]))
+        report = dispatcher.flush()
+    assert (first.ok, report.ok, first.delivered + report.delivered) == (True, True, 40_000)
+    assert report.retries > 0
+    assert report.possible_duplicates == 0
+    assert bodies(connect(server)) == payloads
+
+
+def test_memory_that_runs_out_in_mid_batch(server: LocalServer, connect: Connect) -> None:
+    """Refused as the specification has it (permanent): the rest is blocked. A new process then writes the rest, once."""
+    client = connect(server)
+    payloads = payloads_of(0, 1_000, 20)
+    with script(server, script_run_rows=10) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch_of(payloads[:305]))
+        assert dispatcher.flush().ok
+        client.config_set("maxmemory", 1)
+        dispatcher.produce_batch(batch_of(payloads[305:]))
+        report = dispatcher.flush()
+        assert report.delivered == 0
+        told = labels(report)
+        assert told[0] == ("permanent", "OOM", "no")
+        assert set(told[10:]) == {("retryable", "BLOCKED", "no")}
+        client.config_set("maxmemory", 0)
+        # Those behind it stay blocked, or order would be lost.
+        dispatcher.produce(b"behind")
+        assert labels(dispatcher.flush()) == [("retryable", "BLOCKED", "no")]
+        assert bodies(client) == payloads[:305]
+
+    def second_try() -> tuple[int, int]:
+        with script(server) as again:
+            again.begin("batch")
+            again.produce_batch(batch_of(payloads))
+            report = again.flush().raise_for_failures()
+            return report.delivered, report.recognised
+
+    assert in_child(second_try) == (1_000, 305)
+    assert bodies(client) == payloads
+
+
+def test_memory_that_comes_back_is_waited_for(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    payloads = payloads_of(0, 2_000, 20)
+    with script(server, classify="failover") as dispatcher:
+        dispatcher.produce_batch(batch_of(payloads[:500]))
+        assert dispatcher.flush().ok
+        client.config_set("maxmemory", 1)
+        with after_ticks(10, lambda: client.config_set("maxmemory", 0)):
+            dispatcher.produce_batch(batch_of(payloads[500:]))
+            report = dispatcher.flush()
+        assert (report.ok, report.delivered, report.recognised) == (True, 1_500, 0)
+        assert bodies(client) == payloads
+
+
+def test_a_row_with_an_inner_error_stops_its_stream_and_no_other(server: LocalServer, connect: Connect) -> None:
+    """An entry ID that is too small, in the middle of a run: the inner code, and those behind it blocked."""
+    client = connect(server)
+    ids = [f"{n + 1}-1" for n in range(20)]
+    ids[7] = "1-1"
+    batch = pa.record_batch({"payload": [f"{n}" for n in range(20)], "id": ids, "key": ["a"] * 10 + ["b"] * 10})
+    with script(server) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch, entry_id="id", stream_key="key")
+        report = dispatcher.flush()
+        assert labels(report) == [
+            *[DELIVERED] * 7,
+            ("retryable", "ERR", "no"),
+            *[("retryable", "BLOCKED", "no")] * 2,
+            *[DELIVERED] * 10,
+        ]
+        assert "equal or smaller" in report.failed[0].message
+        assert (bodies(client, "a"), len(bodies(client, "b"))) == ([b"%d" % n for n in range(7)], 10)
+        assert client.get("{a}:headrace:batch") == b"0 7"
+        # Dealt with: the stream goes on behind it.
+        dispatcher.settle()
+        dispatcher.produce_batch(pa.record_batch({"payload": ["on"], "key": ["a"]}), stream_key="key")
+        assert dispatcher.flush().ok
+        assert bodies(client, "a")[7:] == [b"on"]
+
+
+def test_wrongtype_in_mid_run_is_told_by_its_own_code(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    client.set(KEY, "no stream")
+    with script(server, script_run_rows=10) as dispatcher:
+        dispatcher.produce_batch(batch_of(payloads_of(0, 35)))
+        report = dispatcher.flush()
+        assert labels(report) == [("permanent", "WRONGTYPE", "no"), *[("retryable", "BLOCKED", "no")] * 34]
+        assert report.failed[0].message == "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+
+def test_rows_that_cannot_be_written_are_passed(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    column = pa.array([None if n % 10 == 3 else b"%d" % n for n in range(100)], pa.binary())
+    with script(server) as dispatcher:
+        for round_ in range(2):
+            dispatcher.begin("batch")
+            dispatcher.produce_batch(pa.record_batch({"payload": column}))
+            report = dispatcher.flush()
+            assert Counter(labels(report)) == {DELIVERED: 90, ("permanent", "NULL_PAYLOAD", "no"): 10}
+            assert report.recognised == 90 * round_
+    assert len(bodies(client)) == 90
+
+
+def test_versions_take_a_token_over(server: LocalServer, connect: Connect) -> None:
+    """As the micro-batches of a stream do."""
+    client = connect(server)
+    with script(server) as dispatcher:
+        for version, count in ((3, 50), (4, 20)):
+            dispatcher.begin("query", version)
+            dispatcher.produce_batch(batch_of(payloads_of(version * 100, count)))
+            assert dispatcher.flush().recognised == 0
+        assert client.get("{events}:headrace:query") == b"4 20"
+        for version, count, recognised in ((3, 50, 50), (4, 30, 20), (2, 5, 5)):
+            dispatcher.begin("query", version)
+            dispatcher.produce_batch(batch_of(payloads_of(version * 100, count)))
+            report = dispatcher.flush()
+            assert (report.ok, report.recognised) == (True, recognised)
+    assert bodies(client) == payloads_of(300, 50) + payloads_of(400, 30)
+
+
+def test_a_marker_that_is_gone_is_told(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    with script(server) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch_of(payloads_of(0, 50)))
+        assert dispatcher.flush().ok
+        client.delete(MARKER)
+        dispatcher.produce(b"behind")
+        assert labels(dispatcher.flush()) == [("permanent", "MARKERLOST", "no")]
+        client.rpush(MARKER, "something else")
+        dispatcher.begin("batch")
+        dispatcher.produce(b"again")
+        assert labels(dispatcher.flush()) == [("permanent", "WRONGTYPE", "no")]
+        client.delete(MARKER)
+        client.set(MARKER, "something else")
+        dispatcher.begin("batch")
+        dispatcher.produce(b"again")
+        assert [failure.code for failure in dispatcher.flush().failed] == ["BADMARKER"]
+    assert len(bodies(client)) == 50
+
+
+def test_an_unreachable_server_loses_no_number(start_server: StartServer, connect: Connect) -> None:
+    """Rows that failed without being sent must not count as passed by those that come after."""
+    server = start_server(config=DURABLE)
+    payloads = payloads_of(0, 3_000)
+    policy = RetryPolicy(initial_backoff=0, max_backoff=0, max_attempts=1)
+    with script(server, retry=policy, window_max_entries=200) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch_of(payloads[:1_000]))
+        assert dispatcher.flush().ok
+        server.kill()
+        dispatcher.produce_batch(batch_of(payloads[1_000:2_000]))
+        assert {failure.written for failure in dispatcher.flush().failed} <= {"no", "unknown"}
+        server.restart()
+        dispatcher.produce_batch(batch_of(payloads[2_000:]))
+        assert {failure.code for failure in dispatcher.flush().failed} == {"BLOCKED"}
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch_of(payloads))
+        assert dispatcher.flush().raise_for_failures().recognised >= 1_000
+    assert bodies(connect(server)) == payloads
+
+
+def test_a_user_without_the_right_to_scripts_is_told_so(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    client.acl_setuser("writer", enabled=True, passwords=["+secret"], keys=["*"], commands=["+xadd", "+client"])
+    with script(server, {"username": "writer", "password": "secret"}) as dispatcher:
+        dispatcher.produce(b"x")
+        assert labels(dispatcher.flush()) == [("permanent", "NOPERM", "no")]
+    client.acl_setuser(
+        "writer", enabled=True, reset_keys=True, keys=[KEY], commands=["+xadd", "+eval", "+evalsha", "+get", "+set"]
+    )
+    with script(server, {"username": "writer", "password": "secret"}) as dispatcher:
+        dispatcher.produce(b"x")
+        assert [failure.kind for failure in dispatcher.flush().failed] in (["permanent"], ["retryable"])
+    assert client.xlen(KEY) == 0
+
+
+@pytest.fixture
+def off(any_server: LocalServer) -> Iterator[Dispatcher]:
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        yield dispatcher
+
+
+def test_what_it_excludes_is_refused_before_anything_is_sent(any_server: LocalServer, off: Dispatcher) -> None:
+    with pytest.raises(ConfigError, match="begin needs exactly_once 'auto' or 'script', got 'off'"):
+        off.begin("batch")
+    with pytest.raises(ConfigError, match="token_ttl needs exactly_once 'auto' or 'script'"):
+        Dispatcher(endpoint_to(any_server), token_ttl=5)
+    with pytest.raises(ConfigError, match="exactly_once must be one of 'off', 'auto', 'script', got 'on'"):
+        Dispatcher(endpoint_to(any_server), exactly_once="on")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="script_run_rows must be an integer from 1 to 1000, got 1001"):
+        script(any_server, script_run_rows=1_001)
+    with script(any_server) as dispatcher:
+        with pytest.raises(ConfigError, match="exactly_once excludes rows_per_entry and arrow_ipc"):
+            dispatcher.produce_batch(batch_of([b"x"]), rows_per_entry=2)
+        with pytest.raises(ConfigError, match="dispatch is not for exactly_once"):
+            dispatcher.dispatch(b"x")
+        with pytest.raises(MessageError, match="a token has 1 to 1024 bytes, got 0"):
+            dispatcher.begin("")
+        with pytest.raises(MessageError, match="a version is a number from 0 to 9007199254740992"):
+            dispatcher.begin("t", 2**53 + 1)
+        dispatcher.produce(b"x")
+        with pytest.raises(MessageError, match="flush before"):
+            dispatcher.begin("t")
+        with pytest.raises(MessageError, match="flush before"):
+            dispatcher.settle()
+
+
+def test_trimming_and_layouts_hold_in_a_script_as_well(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    batch = pa.record_batch({"id": range(1_000), "name": [None if n % 2 else f"n{n}" for n in range(1_000)]})
+    with script(server, {"maxlen": 100, "maxlen_approximate": False}, ts_field=None) as dispatcher:
+        dispatcher.produce_batch(batch, fields=["id", "name"])
+        assert dispatcher.flush().ok
+    entries = [fields for _, fields in client.xrange(KEY)]
+    assert len(entries) == 100
+    assert entries[-2:] == [{b"id": b"998", b"name": b"n998"}, {b"id": b"999"}]
+    with script(server, {"stream_key": "missing", "nomkstream": True}) as dispatcher:
+        dispatcher.produce(b"x")
+        assert labels(dispatcher.flush()) == [("retryable", "NOSTREAM", "no")]

@@ -1,0 +1,241 @@
+"""Messages that are sent again: a server that comes back, one that refuses for a while, and the ends of patience."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conftest import StartServer
+from headrace import ConfigError, ConnectionFailed, DeliveryError, Dispatcher, RetryPolicy
+from headrace.server import LocalServer
+from support import Program
+from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
+from support.processes import after_ticks, stop
+from test_faults import DELIVERED, DURABLE, StuckError, batch_of, payloads_of
+
+Connect = Callable[..., Any]
+
+#: Tries again at once: these tests wait for what happens, not for a clock.
+SOON = RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
+FAILOVER: dict[str, Any] = {"classify": "failover"}
+
+
+def full(client: Any) -> None:
+    client.config_set("maxmemory", 1)
+
+
+def free(client: Any) -> None:
+    client.config_set("maxmemory", 0)
+
+
+def test_the_call_waits_for_a_server_that_is_not_there_yet(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    server = start_server(program, config=DURABLE)
+    payloads = payloads_of(0, 20_000, 100)
+    server.kill()
+    with Dispatcher(endpoint_to(server), retry=SOON) as dispatcher:
+        with after_ticks(10, server.restart):
+            dispatcher.produce_batch(batch_of(payloads))
+        report = dispatcher.flush()
+        assert (report.ok, report.delivered, report.possible_duplicates) == (True, 20_000, 0)
+        assert report.retries > 0
+        check_accounting(connect(server), [(KEY, payload) for payload in payloads], outcomes(report))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["unknown-told", "unknown-again"])
+def test_what_a_killed_server_left_open_goes_out_again_in_order(
+    start_server: StartServer, program: Program, connect: Connect, again: bool
+) -> None:
+    """What was not written goes out again, always; what may be written only if that was asked for, and is counted."""
+    server = start_server(program, config=DURABLE)
+    payloads = payloads_of(0, 20_000, 500)
+    policy = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, retry_unknown=again)
+    with Dispatcher(endpoint_to(server, command_timeout=600), retry=policy) as dispatcher:
+        dispatcher.produce_batch(batch_of(payloads[:500]))
+        first = dispatcher.flush()
+        stop(server)
+
+        def kill_and_restart() -> None:
+            server.kill()
+            server.restart()
+
+        with after_ticks(10, kill_and_restart):
+            dispatcher.produce_batch(batch_of(payloads[500:]))
+        report = dispatcher.flush()
+        entries = [payload for _, payload in stored(connect(server))]
+        if not again:
+            told = Counter(labels(first, report))
+            assert set(told) == {DELIVERED, ("retryable", "RESET", "unknown")} or set(told) == {
+                DELIVERED,
+                ("retryable", "EOF", "unknown"),
+            }
+            assert report.possible_duplicates == 0
+            check_accounting(connect(server), [(KEY, payload) for payload in payloads], outcomes(first, report))
+            return
+        assert (report.ok, first.delivered + report.delivered) == (True, 20_000)
+        twice = len(entries) - len(payloads)
+        assert 0 <= twice <= report.possible_duplicates <= 8_192
+        assert report.possible_duplicates > 0
+        assert list(dict.fromkeys(entries)) == payloads, "each is there, and in its old order"
+
+
+def test_what_memory_refused_is_delivered_once_there_is_some(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    payloads = payloads_of(0, 3_000, 20)
+    with Dispatcher(endpoint_to(server), retry=SOON, **FAILOVER) as dispatcher:
+        dispatcher.produce_batch(batch_of(payloads[:1_000]))
+        first = dispatcher.flush()
+        full(client)
+        with after_ticks(10, lambda: free(client)):
+            dispatcher.produce_batch(batch_of(payloads[1_000:]))
+            report = dispatcher.flush()
+        assert (report.ok, report.possible_duplicates) == (True, 0)
+        assert report.retries >= 2_000
+        check_accounting(client, [(KEY, payload) for payload in payloads], outcomes(first, report))
+
+
+def test_rows_that_can_never_be_written_fail_beside_those_that_wait(server: LocalServer, connect: Connect) -> None:
+    """Outcomes stay with their messages, whatever was answered when."""
+    import pyarrow as pa
+
+    client = connect(server)
+    client.set("no-stream", "x")
+    rows = 900
+    batch = pa.record_batch(
+        {
+            "payload": pa.array([None if n % 3 == 1 else b"%d" % n for n in range(rows)], pa.binary()),
+            "key": pa.array(["no-stream" if n % 3 == 2 else None for n in range(rows)]),
+        }
+    )
+    with Dispatcher(endpoint_to(server), retry=SOON, **FAILOVER) as dispatcher:
+        dispatcher.dispatch(b"first")
+        full(client)
+        with after_ticks(10, lambda: free(client)):
+            dispatcher.produce_batch(batch, stream_key="key")
+            report = dispatcher.flush()
+        assert labels(report) == [
+            DELIVERED,
+            ("permanent", "NULL_PAYLOAD", "no"),
+            ("permanent", "WRONGTYPE", "no"),
+        ] * (rows // 3)
+        assert [payload for _, payload in stored(client)] == [b"first", *(b"%d" % n for n in range(0, rows, 3))]
+
+
+def test_other_failures_are_told_at_once(server: LocalServer, connect: Connect) -> None:
+    """NOSTREAM and an ID that is too small are retryable, but not by waiting."""
+    import pyarrow as pa
+
+    batch = pa.record_batch({"payload": ["a", "b"], "id": ["5-5", "5-4"]})
+    with Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=600)) as dispatcher:
+        dispatcher.produce_batch(batch, entry_id="id")
+        report = dispatcher.flush()
+        assert labels(report) == [DELIVERED, ("retryable", "ERR", "no")]
+        assert report.retries == 0
+    with Dispatcher(endpoint_to(server, stream_key="none", nomkstream=True), retry=SOON) as dispatcher:
+        dispatcher.produce(b"x")
+        assert labels(dispatcher.flush()) == [("retryable", "NOSTREAM", "no")]
+    overrides: dict[str, Any] = {"error_overrides": {"NOSTREAM": "retryable"}}
+    with Dispatcher(endpoint_to(server, stream_key="none", nomkstream=True), retry=SOON, **overrides) as dispatcher:
+        dispatcher.produce(b"x")
+        with after_ticks(5, lambda: connect(server).xadd("none", {"payload": b"made"})):
+            assert dispatcher.flush().ok
+
+
+def test_after_the_deadline_the_rest_of_the_batch_fails_without_another_try(start_server: StartServer) -> None:
+    server = start_server()
+    server.kill()
+    policy = RetryPolicy(initial_backoff=0.01, max_backoff=0.01, deadline=0.2)
+    with Dispatcher(endpoint_to(server), retry=policy) as dispatcher:
+        dispatcher.produce_batch(batch_of(payloads_of(0, 50_000, 10)))
+        report = dispatcher.flush()
+        assert Counter(labels(report)) == {("retryable", "CONNECT", "no"): 50_000}
+        assert "given up after" in report.failed[0].message
+        assert report.retries <= 8_192 * 21, "only the first window was tried again"
+        server.restart()
+        dispatcher.produce(b"next batch")
+        assert dispatcher.flush().ok
+
+
+def test_the_number_of_tries_ends_it_too(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    policy = RetryPolicy(max_attempts=3, initial_backoff=0, max_backoff=0)
+    with Dispatcher(endpoint_to(server), retry=policy, **FAILOVER) as dispatcher:
+        full(client)
+        dispatcher.produce(b"refused")
+        report = dispatcher.flush()
+        assert labels(report) == [("retryable", "OOM", "no")]
+        assert report.failed[0].message.count("given up after 3 tries") == 1
+        assert report.retries == 2
+        with pytest.raises(DeliveryError, match="given up after 3 tries"):
+            dispatcher.dispatch(b"refused too")
+        free(client)
+        dispatcher.produce(b"taken")
+        assert dispatcher.flush().ok
+
+
+def test_dispatch_waits_as_well(start_server: StartServer) -> None:
+    server = start_server()
+    server.kill()
+    with Dispatcher(endpoint_to(server), retry=SOON) as dispatcher:
+        with after_ticks(5, server.restart):
+            assert dispatcher.dispatch(b"x")
+        server.kill()
+    with Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=0)) as dispatcher:
+        with pytest.raises(ConnectionFailed):
+            dispatcher.dispatch(b"x")
+
+
+def test_a_flush_that_times_out_ends_the_retries(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    with Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=600), **FAILOVER) as dispatcher:
+        full(client)
+        dispatcher.produce_batch(batch_of(payloads_of(0, 100)))
+        assert labels(dispatcher.flush(0.2)) == [("retryable", "OOM", "no")] * 100
+        free(client)
+        assert client.xlen(KEY) == 0
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+
+
+def test_an_interrupt_ends_the_wait_and_another_flush_goes_on(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+
+    def interrupt() -> None:
+        raise StuckError
+
+    with Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=600), **FAILOVER) as dispatcher:
+        full(client)
+        dispatcher.produce_batch(batch_of(payloads_of(0, 100)))
+        with pytest.raises(StuckError), after_ticks(5, interrupt):
+            dispatcher.flush()
+        assert dispatcher.poll().delivered == 0
+        assert dispatcher.unreported == 100
+        free(client)
+        assert dispatcher.flush().delivered == 100
+        assert client.xlen(KEY) == 100
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("max_attempts", 0, "retry_max_attempts must be an integer from 1 to 4294967295, got 0"),
+        ("initial_backoff", -1, "retry_initial_backoff must be a number of seconds from 0 to 3600, got -1"),
+        ("initial_backoff", 2, r"retry_initial_backoff must be at most retry_max_backoff \(0.5\), got 2"),
+        ("multiplier", 0.5, "retry_multiplier must be a number from 1 to 100, got 0.5"),
+        ("jitter", float("nan"), "retry_jitter must be a number from 0 to 1, got NaN"),
+        ("deadline", "soon", "retry_deadline must be a number of seconds from 0 to 86400, got 'soon'"),
+        ("retry_unknown", 1, r"retry_unknown must be a boolean \(true or false\), got 1"),
+    ],
+)
+def test_wrong_policies_are_refused(any_server: LocalServer, option: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Dispatcher(endpoint_to(any_server), retry=RetryPolicy(**{option: value}))
+
+
+def test_a_policy_is_not_a_boolean(any_server: LocalServer) -> None:
+    with pytest.raises(ConfigError, match="retry must be a RetryPolicy or None, got True"):
+        Dispatcher(endpoint_to(any_server), retry=True)  # type: ignore[arg-type]

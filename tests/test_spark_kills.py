@@ -1,0 +1,67 @@
+"""A few runs of the laboratory of `spark_kills`; `make spark-kills` does many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_kills.plan import Plan, Trap, make_plan
+from spark_kills.pool import Pool
+from spark_kills.rows import Rows
+from spark_kills.run import RECORD_BATCH, Outcome, Setting, run
+from support.servers import Program, find_programs
+
+ROWS = 40_000
+#: Of a run on each server: with all kinds of faults between them.
+SEEDS = {"redis-6.2": 2, "redis-7.0": 3, "redis-8.6": 4}
+SETTING = Setting("redis_streams", "auto", timeout=100)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    with Pool(tmp_path_factory.mktemp("drivers")) as pool:
+        yield pool
+
+
+def summary(outcome: Outcome) -> str:
+    return f"{outcome.verdict}, {outcome.faults}, {outcome.errors}"
+
+
+def test_a_sink_made_by_hand_writes_rows_twice_and_the_laboratory_sees_it(pool: Pool, tmp_path: Path) -> None:
+    program = max(find_programs())
+    traps = (Trap("task", 0, 1, 2), Trap("worker", 1, 0, 3), Trap("commit", 1, 0, None))
+    plan = Plan(0, Rows(files=4, rows_per_file=5_000, files_per_batch=2), (), traps)
+    outcome = run(plan, program, Setting("plain", "off", 100), pool, tmp_path / "run")
+    assert outcome.faults == {"task": 1, "worker": 1, "commit": 1}, summary(outcome)
+    assert outcome.restarts == 1  # for the commit
+    # What the attempts had written that failed, and all of the micro-batch whose commit failed.
+    assert outcome.verdict.duplicated == 2_000 + 3_000 + 10_000, summary(outcome)
+    assert outcome.verdict.at_least_once
+    assert not outcome.verdict.exactly_once
+
+
+def test_each_row_once_and_in_order(pool: Pool, tmp_path: Path, program: Program) -> None:
+    plan = make_plan(SEEDS.get(program.label, 5), ROWS, RECORD_BATCH)
+    outcome = run(plan, program, SETTING, pool, tmp_path / "run")
+    assert outcome.faults.total() >= 3, summary(outcome)
+    assert outcome.verdict.exactly_once, summary(outcome)
+
+
+def test_without_exactly_once_nothing_is_lost(pool: Pool, tmp_path: Path) -> None:
+    plan = make_plan(3, ROWS, RECORD_BATCH)
+    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 100), pool, tmp_path / "run")
+    assert outcome.faults.total() >= 3, summary(outcome)
+    assert outcome.verdict.at_least_once, summary(outcome)
+    assert outcome.verdict.duplicated, summary(outcome)
+
+
+def test_duplicates_are_told_of_without_exactly_once(pool: Pool, tmp_path: Path) -> None:
+    # One task fails twice: in the midst of its rows, and behind them.
+    traps = (Trap("task", 0, 0, 2), Trap("task", 0, 0, None))
+    plan = Plan(0, Rows(files=2, rows_per_file=5_000, files_per_batch=2), (), traps)
+    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 100), pool, tmp_path / "run")
+    assert (outcome.faults, outcome.restarts) == ({"task": 2}, 0), summary(outcome)
+    assert outcome.verdict.duplicated == 2_000 + 5_000, summary(outcome)
+    assert outcome.told["possible_duplicates"] >= 7_000

@@ -1,0 +1,188 @@
+"""The laboratory looks at itself: its checker finds what is wrong, its plans are those of their seeds. No Spark."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_kills.check import check
+from spark_kills.plan import KINDS, make_plan
+from spark_kills.results import Result, append, read, table
+from spark_kills.rows import LINE_BYTES, Rows, line, parse, write_files
+
+ROWS = Rows(files=6, rows_per_file=50, files_per_batch=4)
+
+
+def in_order() -> list[bytes]:
+    """A stream as it may be: the partitions of a micro-batch mixed, each in its order."""
+    dice = random.Random(7)
+    payloads: list[bytes] = []
+    for batch in range(ROWS.batches):
+        left = {file: 0 for file in range(ROWS.files) if ROWS.batch_of(file) == batch}
+        while left:
+            file = dice.choice(list(left))
+            payloads.append(line(file, left[file]))
+            left[file] += 1
+            if left[file] == ROWS.rows_per_file:
+                del left[file]
+    return payloads
+
+
+def test_a_stream_without_fault() -> None:
+    verdict = check(ROWS, in_order())
+    assert (verdict.expected, verdict.entries) == (300, 300)
+    assert verdict.exactly_once
+    assert verdict.at_least_once
+    assert verdict.examples == {}
+
+
+def lose_one(payloads: list[bytes]) -> None:
+    payloads.remove(line(2, 31))
+
+
+def lose_the_last_row_of_a_file(payloads: list[bytes]) -> None:
+    payloads.remove(line(3, 49))
+
+
+def double_one(payloads: list[bytes]) -> None:
+    payloads.insert(payloads.index(line(2, 31)) + 1, line(2, 31))
+
+
+def double_one_at_the_end(payloads: list[bytes]) -> None:
+    payloads.append(line(2, 31))
+
+
+def swap_two(payloads: list[bytes]) -> None:
+    first, second = payloads.index(line(2, 31)), payloads.index(line(2, 32))
+    payloads[first], payloads[second] = payloads[second], payloads[first]
+
+
+def begin_the_second_batch_too_soon(payloads: list[bytes]) -> None:
+    last = max(number for number, payload in enumerate(payloads) if parse(payload) in {(file, 49) for file in range(4)})
+    payloads.insert(last, payloads.pop(last + 1))
+
+
+def change_a_byte(payloads: list[bytes]) -> None:
+    place = payloads.index(line(2, 31))
+    payloads[place] = payloads[place][:-1] + b"#"
+
+
+def add_one_of_no_file(payloads: list[bytes]) -> None:
+    payloads.append(line(6, 0))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "counts", "example"),
+    [
+        (lose_one, {"lost": 1}, "2:31"),
+        (lose_the_last_row_of_a_file, {"lost": 1}, "3:49"),
+        (double_one, {"duplicated": 1}, "2:31"),
+        (double_one_at_the_end, {"duplicated": 1}, "2:31"),
+        (swap_two, {"out_of_order": 1}, "2:31"),
+        (begin_the_second_batch_too_soon, {"out_of_order": 1}, None),
+        (change_a_byte, {"lost": 1, "foreign": 1}, "2:31"),
+        (add_one_of_no_file, {"foreign": 1}, None),
+    ],
+)
+def test_the_checker_finds(spoil: Callable[[list[bytes]], None], counts: dict[str, int], example: str | None) -> None:
+    payloads = in_order()
+    spoil(payloads)
+    verdict = check(ROWS, payloads)
+    sorts = ("lost", "duplicated", "foreign", "out_of_order")
+    assert {sort: getattr(verdict, sort) for sort in sorts} == dict.fromkeys(sorts, 0) | counts
+    assert not verdict.exactly_once
+    assert verdict.at_least_once == (not {"lost", "foreign"} & counts.keys())
+    if example:
+        assert example in verdict.examples[next(iter(counts))]
+
+
+def test_a_verdict_names_few_of_many() -> None:
+    verdict = check(ROWS, [])
+    assert verdict.lost == 300
+    assert verdict.examples["lost"] == ["0:0", "0:1", "0:2", "0:3", "0:4"]
+
+
+def test_files_are_made_of_the_rows_that_are_checked(tmp_path: Path) -> None:
+    write_files(tmp_path / "input", ROWS)
+    files = sorted((tmp_path / "input").iterdir())
+    payloads = [payload for file in files for payload in file.read_bytes().splitlines()]
+    assert check(ROWS, payloads).exactly_once
+    assert {len(payload) for payload in payloads} == {LINE_BYTES}
+    assert sorted(files, key=os.path.getmtime) == files
+
+
+def test_a_plan_is_its_seeds() -> None:
+    assert make_plan(5, 2_000, 100) == make_plan(5, 2_000, 100)
+    assert len({make_plan(seed, 2_000, 100) for seed in range(20)}) == 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_faults_can_be_chosen_and_are_the_same_alone(kind: Any) -> None:
+    whole, alone = make_plan(5, 2_000, 100), make_plan(5, 2_000, 100, [kind])
+    assert {strike.kind for strike in alone.strikes} | {trap.kind for trap in alone.traps} <= {kind}
+    assert alone.rows == whole.rows
+    assert [strike for strike in whole.strikes if strike.kind == kind] == list(alone.strikes)
+    assert [trap for trap in whole.traps if trap.kind == kind] == list(alone.traps)
+
+
+def test_plans_use_all_that_can_go_wrong_within_the_stream() -> None:
+    plans = [make_plan(seed, 2_000, 100) for seed in range(200)]
+    strikes = [strike for plan in plans for strike in plan.strikes]
+    traps = [trap for plan in plans for trap in plan.traps]
+    assert {strike.kind for strike in strikes} == {"driver", "worker", "server"}
+    assert {trap.kind for trap in traps} == {"worker", "task", "commit"}
+    assert {strike.when for strike in strikes} == {"rows", "offsets", "commits", "start"}
+    for plan in plans:
+        assert all(trap.batch < plan.rows.batches and trap.after != 0 for trap in plan.traps if trap.kind != "commit")
+        assert all(trap.batch * plan.rows.files_per_batch + trap.partition < plan.rows.files for trap in plan.traps)
+
+
+def result(seed: int = 1, server: str = "redis-7.0", mode: str = "auto", **numbers: Any) -> Result:
+    names = {"seed": seed, "server": server, "exactly_once": mode}
+    known: dict[str, Any] = {"faults": {"driver": 2}, "restarts": 0, "entries": 300, "told": {}, "seconds": 1.0}
+    counts = {"lost": 0, "duplicated": 0, "foreign": 0, "out_of_order": 0}
+    return Result(names, **{**known, **counts, **numbers})
+
+
+def test_results_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    assert read(path) == []
+    results = [result(1), result(2, lost=3)]
+    for each in results:
+        append(path, each)
+    assert read(path) == results
+
+
+@pytest.mark.parametrize(
+    ("mode", "numbers", "well"),
+    [
+        ("auto", {}, True),
+        ("auto", {"lost": 1}, False),
+        ("auto", {"duplicated": 1}, False),
+        ("auto", {"out_of_order": 1}, False),
+        ("auto", {"foreign": 1}, False),
+        ("off", {"duplicated": 1, "out_of_order": 1}, True),
+        ("off", {"lost": 1}, False),
+        ("off", {"duplicated": 5, "told": {"possible_duplicates": 5}, "faults": {"task": 1}}, True),
+        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"task": 1}}, False),
+        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"driver": 1}}, True),
+        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"commit": 1}, "restarts": 1}, True),
+    ],
+)
+def test_what_a_mode_promises(mode: str, numbers: dict[str, Any], well: bool) -> None:
+    assert result(mode=mode, **numbers).well is well
+    assert not Result.hung({"exactly_once": mode}, "no end").well
+
+
+def test_the_table_adds_up() -> None:
+    results = [result(1), result(2, lost=1_000), result(3, "valkey-9.1", faults={"server": 1, "driver": 1})]
+    lines = [line.split() for line in table(results).splitlines()]
+    assert lines[0][:5] == ["server", "mode", "runs", "drivers", "workers"]
+    assert [line[:4] for line in lines[1:3]] == [["redis-7.0", "auto", "2", "4"], ["valkey-9.1", "auto", "1", "1"]]
+    assert lines[3][:3] == ["all", "3", "5"]
+    assert "1,000" in lines[1]

