@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 
 from headrace.server import LocalServer
@@ -19,7 +17,6 @@ from support.datasource import payloads
 Connect = Callable[..., redis.Redis]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="needs pyspark[connect]")
 def test_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
     # Workers of Connect run in a folder of their own.

@@ -23,7 +23,7 @@ from support.datasource import payloads, stored, to
 
 Connect = Callable[..., redis.Redis]
 
-ROWS = pa.record_batch(
+ROWS = pa.RecordBatch.from_pydict(
     {
         "payload": ["body-0", None, "body-2", "body-3"],
         "message_id": ["a", "b", "c", "d"],

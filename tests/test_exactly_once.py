@@ -86,7 +86,8 @@ def test_another_process_goes_on_where_the_first_was_killed(
         first = dispatcher.flush()
         dispatcher.produce_batch(batch_of(payloads[5_000:]))
         report = dispatcher.flush()
-    assert first.ok and report.ok
+    assert first.ok
+    assert report.ok
     assert first.recognised + report.recognised >= before
     assert bodies(client) == payloads
 
@@ -120,7 +121,7 @@ def test_lost_connections_write_nothing_twice(
 
 
 def test_memory_that_runs_out_in_mid_batch(server: LocalServer, connect: Connect) -> None:
-    """Refused as the specification has it (permanent): the rest is blocked. A new process then writes the rest, once."""
+    """Refused as the specification has it (permanent): the rest is blocked. A new process writes it then, once."""
     client = connect(server)
     payloads = payloads_of(0, 1_000, 20)
     with script(server, script_run_rows=10) as dispatcher:

@@ -184,9 +184,9 @@ def test_dispatch_waits_as_well(start_server: StartServer) -> None:
         with after_ticks(5, server.restart):
             assert dispatcher.dispatch(b"x")
         server.kill()
-    with Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=0)) as dispatcher:
-        with pytest.raises(ConnectionFailed):
-            dispatcher.dispatch(b"x")
+    given_up = Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=0))
+    with given_up as dispatcher, pytest.raises(ConnectionFailed):
+        dispatcher.dispatch(b"x")
 
 
 def test_a_flush_that_times_out_ends_the_retries(server: LocalServer, connect: Connect) -> None:

@@ -60,7 +60,8 @@ def stored(client: redis.Redis, key: str = "events") -> dict[str, bytes]:
 
 def test_it_is_an_arrow_udf_where_spark_has_them(endpoint: Endpoint, spark: SparkSession) -> None:
     function: Any = xadd_udf(endpoint)
-    assert function.evalType == PythonEvalType.SQL_SCALAR_ARROW_UDF
+    of_pandas_in_4_0 = PythonEvalType.SQL_SCALAR_PANDAS_UDF
+    assert function.evalType == getattr(PythonEvalType, "SQL_SCALAR_ARROW_UDF", of_pandas_in_4_0)
     assert not function.deterministic
     of_pandas: Any = udf._with_pandas(endpoint, {})
     assert of_pandas.evalType == PythonEvalType.SQL_SCALAR_PANDAS_UDF
@@ -143,7 +144,7 @@ def test_a_filter_on_the_outcome_writes_once(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, make: Make
 ) -> None:
     frame = messages(spark, 1_000).withColumn("outcome", make(endpoint)("payload"))
-    assert frame.where("outcome.entry_id IS NOT NULL").where("outcome.code IS NULL").count() == 1_000
+    assert len(frame.where("outcome.entry_id IS NOT NULL").select("outcome.entry_id").collect()) == 1_000
     assert client.xlen("events") == 1_000  # one that Spark takes for deterministic is run twice
 
 

@@ -132,16 +132,16 @@ def test_failures_are_handed_back_where_asked(spark: SparkSession, client: redis
 def test_failures_are_bounded_and_their_counts_are_not(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint
 ) -> None:
-    nulls = spark.range(0, 30_000, 1, 3).selectExpr("cast(NULL AS string) AS payload")
+    nulls = spark.range(0, 75_000, 1, 3).selectExpr("cast(NULL AS string) AS payload")
     summary = write(nulls, endpoint, failures=True, failures_per_partition=7)
-    assert summary.failed_by_code == {"NULL_PAYLOAD": 30_000}
+    assert summary.failed_by_code == {"NULL_PAYLOAD": 75_000}
     assert summary.failures is not None
     rows = [(row.partition, row.ordinal, row.message_id) for row in summary.failures.collect()]
     assert rows == [(partition, n, str(n)) for partition in range(3) for n in range(7)]
     assert len(summary.first_failures) == 10
     summary = write(nulls, endpoint, failures=True, failures_per_partition=0)
     assert summary.failures is not None
-    assert (summary.failed, summary.failures.count()) == (30_000, 0)
+    assert (summary.failed, summary.failures.count()) == (75_000, 0)
 
 
 def test_no_rows_and_empty_partitions(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:

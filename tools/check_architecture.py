@@ -18,9 +18,9 @@ ROWS = [
     {"dispatcher"},
     {"pipeline"},
     {"batch", "report"},
-    {"ipc", "transport", "window", "reply", "xadd", "rows"},
+    {"exactly_once", "ipc", "transport", "window", "reply", "xadd", "rows"},
     {"endpoint"},
-    {"decimal", "resp", "secret"},
+    {"counters", "decimal", "resp", "retry", "secret"},
     {"error"},
 ]
 # What the crate must not be built with.

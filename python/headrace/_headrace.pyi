@@ -112,11 +112,11 @@ class Dispatcher:
     def begin(self, token: str, version: int = 0) -> None:
         """Name the batch that begins here, for `exactly_once`.
 
-        Its messages are numbered from 0 in the order in which they are produced, over flushes too. Token and number name
-        a message for ever: whoever begins the same token again, after a crash or in another process, and produces the
-        same messages in the same order, writes only those that are not there yet. The others count as delivered, and in
-        `DeliveryReport.recognised`; their entry IDs are not known. Without `begin` the token is random: messages are
-        then safe against lost connections, not against a crash.
+        Its messages are numbered from 0 in the order in which they are produced, over flushes too. Token and number
+        name a message for ever: whoever begins the same token again, after a crash or in another process, and produces
+        the same messages in the same order, writes only those that are not there yet. The others count as delivered,
+        and in `DeliveryReport.recognised`; their entry IDs are not known. Without `begin` the token is random: messages
+        are then safe against lost connections, not against a crash.
 
         How far a batch has come is kept beside each of its streams, in a key `{<stream key>}:headrace:<token>` that
         expires `token_ttl` seconds after the batch's last row.
@@ -134,9 +134,9 @@ class Dispatcher:
     def settle(self) -> None:
         """Let the batch go on behind messages that failed, for `exactly_once`.
 
-        Messages of one stream stay in order: behind one that was not written the others fail too, as `BLOCKED`, until the
-        batch begins again or `settle` says that what was told in reports is dealt with (by a dead letter, say). Those
-        messages then count as passed, and will never be written under this token.
+        Messages of one stream stay in order: behind one that was not written the others fail too, as `BLOCKED`, until
+        the batch begins again or `settle` says that what was told in reports is dealt with (by a dead letter, say).
+        Those messages then count as passed, and will never be written under this token.
 
         Raises:
             MessageError: Messages are outstanding: flush before.

@@ -41,8 +41,8 @@ class Dispatcher(_headrace.Dispatcher):
     of work with `flush`.
 
     **Outcomes.** A message is delivered when the server answered with its entry ID. Otherwise it has *failed*:
-    permanent or retryable, with a code, and with `written` telling whether it may be in the stream all the same. Without
-    a `RetryPolicy` a message is never sent twice.
+    permanent or retryable, with a code, and with `written` telling whether it may be in the stream all the same.
+    Without a `RetryPolicy` a message is never sent twice.
 
     **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another
     try; the next batch connects anew. With a `RetryPolicy` the call waits for the server instead.
@@ -70,8 +70,8 @@ class Dispatcher(_headrace.Dispatcher):
             Valkey 7.2 on; it needs the commands EVAL, EVALSHA, GET and SET, and takes the server up to 60 % more work
             for a message. `"auto"`: the best that there is, which is the script. Default `"off"`. Excludes
             `rows_per_entry`, `arrow_ipc` and `dispatch`.
-        token_ttl: With `exactly_once`: seconds that a batch can be begun again after its last message. Default 86,400; 1
-            to 31,536,000.
+        token_ttl: With `exactly_once`: seconds that a batch can be begun again after its last message. Default 86,400;
+            1 to 31,536,000.
         script_run_rows: With `exactly_once`: messages that one script call appends at most. Default 100; 1 to 1,000.
 
     Raises:

@@ -17,13 +17,13 @@ class RetryPolicy:
 
     Retried is what waiting may mend without anybody's doing: no connection or a lost one (CONNECT, DNS, TIMEOUT, RESET,
     EOF), LOADING, MASTERDOWN, NOREPLICAS, BUSY, CLUSTERDOWN, TRYAGAIN, MISCONF, "max number of clients", with
-    `classify="failover"` also OOM and READONLY, and codes that `error_overrides` calls retryable. Other failures are told
-    at once.
+    `classify="failover"` also OOM and READONLY, and codes that `error_overrides` calls retryable. Other failures are
+    told at once.
 
     `produce`, `produce_batch`, `flush` and `dispatch` wait for the retries; `poll` never does. Messages go out again in
     their order and before new ones; but one that was refused by an error reply may be overtaken by those that were in
-    flight behind it. What waits for a retry takes room in the window, so memory stays bounded. After the deadline the rest
-    of the batch, up to the next flush, fails without another try.
+    flight behind it. What waits for a retry takes room in the window, so memory stays bounded. After the deadline the
+    rest of the batch, up to the next flush, fails without another try.
 
     Args:
         max_attempts: Tries of one message, the first included; 1 and up. Default None: as many as `deadline` allows.

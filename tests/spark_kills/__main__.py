@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ from .run import RECORD_BATCH, HungError, Setting, run
 def main() -> int:
     arguments = _parser().parse_args()
     programs = [_program(name) for name in arguments.servers]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: drivers and servers are ended
     folder = Path(tempfile.mkdtemp(prefix="hr-kills-"))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)  # Spark's files and the servers' go with it
     kept = read(arguments.results) if arguments.results else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 
 from headrace.errors import ConfigError
@@ -75,4 +76,9 @@ def register(spark: SparkSession) -> None:
     Args:
         spark: The session, of Spark or of Spark Connect.
     """
-    spark.dataSource.register(RedisStreams)
+    try:
+        spark.dataSource.register(RedisStreams)
+    except AnalysisException as error:
+        # Spark 4.0 found it by itself, and says so in this way.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

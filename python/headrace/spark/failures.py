@@ -166,7 +166,7 @@ def failed_rows(report: DeliveryReport, partition: int, first: int, *, named: bo
     for batch in pa.RecordBatchReader.from_stream(report.to_arrow()):
         places = pc.add(pc.cast(pc.indices_nonzero(pc.is_valid(batch["code"])), pa.int64()), place)
         if len(places):
-            failed = pa.table(batch.filter(pc.is_valid(batch["code"])))
+            failed = pa.Table.from_batches([batch.filter(pc.is_valid(batch["code"]))])
             ordinals = pc.add(places, first)
             if not named:
                 failed = failed.set_column(0, "message_id", ordinals)

@@ -1,0 +1,43 @@
+"""docs/spark.md: its examples run as they are printed, and its options are all there are."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.server import LocalServer
+from headrace.spark.options import FAILURE, LAYOUT, TRANSACTION, known
+
+MANUAL = (Path(__file__).resolve().parents[1] / "docs" / "spark.md").read_text()
+
+
+def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) -> None:
+    blocks = re.findall(r"```(python|text)\n(.*?)```\n", MANUAL, re.DOTALL)
+    programs, prints = ([text for kind, text in blocks if kind == wanted] for wanted in ("python", "text"))
+    assert len(programs) == len(prints) >= 5
+    program = tmp_path / "examples.py"
+    program.write_text("\n\n".join(programs))
+    environment = {**os.environ, "REDIS_URL": any_server.url, "SPARK_LOCAL_DIRS": str(tmp_path)}
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-5_000:]
+    assert done.stdout == "".join(prints)
+
+
+def test_every_option_is_in_the_manual() -> None:
+    section = MANUAL.split("\n## Options", 1)[1].split("\n## ", 1)[0]
+    lists, table = section.split("- **Of the data source**", 1)
+    listed = set(re.findall(r"`(\w+)`", lists)) - {"headrace"}
+    in_table = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert tuple(in_table) == (*LAYOUT, *FAILURE, *TRANSACTION)
+    assert listed | set(in_table) == set(known())
+
+
+def test_links_of_the_manual_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", MANUAL)
+    assert len(links) > 3
+    for link in links:
+        assert (Path(__file__).resolve().parents[1] / "docs" / link).is_file(), link
