@@ -20,7 +20,12 @@ def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) ->
     assert len(programs) == len(prints) >= 5
     program = tmp_path / "examples.py"
     program.write_text("\n\n".join(programs))
-    environment = {**os.environ, "REDIS_URL": any_server.url, "SPARK_LOCAL_DIRS": str(tmp_path)}
+    # A small Spark: the program takes whatever there is.
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.master local[2]\nspark.ui.enabled false\nspark.sql.shuffle.partitions 2\n"
+        f"spark.local.dir {tmp_path}\nspark.sql.warehouse.dir {tmp_path}/warehouse\n"
+    )
+    environment = {**os.environ, "REDIS_URL": any_server.url, "SPARK_CONF_DIR": str(tmp_path)}
     command = [sys.executable, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-5_000:]

@@ -79,23 +79,27 @@ TEST_PACKAGES = (
 
 
 def main() -> int:
-    arguments = parser().parse_args()
+    # argparse gives what stands behind "--" to the first positional argument that takes any number, which is too early.
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    arguments = parser().parse_args(words[:end])
     spark = VERSIONS[arguments.version]
     folder = ENVIRONMENTS / arguments.version
     files = files_for(spark)
     python = make(folder, spark, arguments.wheel)
     if arguments.test:
-        return test(python, spark, arguments, files)
+        return test(python, arguments, [*spark.pytest, *map(str, files), *words[end + 1 :]])
     print(python)
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], epilog="What follows -- are arguments for pytest."
+    )
     parser.add_argument("version", choices=VERSIONS, help="of Spark")
     parser.add_argument("--wheel", type=Path, help="headrace, built; without it --test takes that of the tree")
     parser.add_argument("--test", action="store_true", help="run the tests of this version")
-    parser.add_argument("pytest", nargs="*", help="arguments for pytest, behind --")
     return parser
 
 
@@ -142,21 +146,21 @@ def pip(python: Path, *arguments: str) -> None:
     subprocess.run([python, "-m", "pip", "install", "--disable-pip-version-check", *quiet, *arguments], check=True)
 
 
-def test(python: Path, spark: Spark, arguments: argparse.Namespace, files: list[Path]) -> int:
+def test(python: Path, arguments: argparse.Namespace, words: list[str]) -> int:
     """Run the tests; 0 if each of them ran and passed."""
     environment = dict(os.environ)
     if arguments.wheel is None:
         environment["PYTHONPATH"] = str(ROOT / "python")
     report = ENVIRONMENTS / f"tests-{arguments.version}.xml"
     report.unlink(missing_ok=True)
-    command = [python, "-m", "pytest", "--junit-xml", report, *spark.pytest, *map(str, files), *arguments.pytest]
+    command = [python, "-m", "pytest", "--junit-xml", report, *words]
     status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     if status:
         return status
     cases = ET.parse(report).findall(".//testcase")
     if skipped := [case.get("name") for case in cases if case.find("skipped") is not None]:
         print(f"Spark {arguments.version}: {len(skipped)} tests were skipped: {', '.join(map(str, skipped))}")
-    print(f"Spark {arguments.version}: {len(cases) - len(skipped)} tests of {len(files)} files passed")
+    print(f"Spark {arguments.version}: {len(cases) - len(skipped)} tests passed")
     return 1 if skipped or not cases else 0
 
 

@@ -1,7 +1,8 @@
 """The driver of a streaming query: a process that the laboratory kills. It does what its standard input says.
 
 Each line of input is a `Query` as JSON; each line that it writes to the file descriptor of its one argument tells what
-became of it. A query that fails is started again from its checkpoint, as a supervisor would. It ends with its input.
+became of it. A query that fails is started again from its checkpoint, as a supervisor would. It ends when its input
+does, at once: whoever started it is gone.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import queue
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -75,16 +78,24 @@ def _in_short(error: str) -> str:
     return "; ".join(dict.fromkeys(lines)) or error[:500]
 
 
+def _read(commands: queue.SimpleQueue[str]) -> None:
+    for command in sys.stdin:
+        commands.put(command)
+    os._exit(0)  # the JVM ends with this process, whose pipe is its standard input
+
+
 def main() -> None:
     events = os.fdopen(int(sys.argv[1]), "w", buffering=1)
 
     def tell(event: str, **more: Any) -> None:
         print(json.dumps({"event": event, **more}), file=events)
 
+    commands: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=[commands], daemon=True).start()
     spark = start_spark()
     tell("ready")
-    for command in sys.stdin:
-        query = Query(**json.loads(command))
+    while True:
+        query = Query(**json.loads(commands.get()))
         for _ in range(MAX_FAILURES):
             tell("started")
             try:
