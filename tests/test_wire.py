@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from typing import Any
 
@@ -52,6 +52,10 @@ def without_time(commands: list[list[bytes]]) -> list[list[bytes]]:
     return [command[:-2] for command in commands]
 
 
+#: The clock of dispatch is that of the kernel's last tick.
+TICK = timedelta(milliseconds=20)
+
+
 def second(moment: datetime) -> datetime:
     return moment.replace(microsecond=0)
 
@@ -67,7 +71,7 @@ def check_example(example: Example, server: LocalServer, connect: Connect, files
         connect(server).xadd(options["stream_key"], {"first": "one"})
     # The user of the example is another one than MONITOR's, unless there is but one password for all.
     password = None if endpoint.username else options.get("password")
-    started = second(datetime.now(UTC))
+    started = second(datetime.now(UTC) - TICK)
     with Monitor(server, password=password) as seen, Dispatcher(endpoint) as dispatcher:
         for payload in PAYLOADS:
             dispatcher.produce(payload)

@@ -107,11 +107,12 @@ impl Pipeline {
         let before = out.len();
         if rows.is_routed() {
             self.template.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
+            rows.write_fields(row, out, &mut self.scratch);
+            self.template.write_end(out);
         } else {
-            self.template.write_own_start(out, fields);
+            let (start, end) = self.template.own_start_and_end(fields);
+            rows.write_entry(row, start, end, out, &mut self.scratch);
         }
-        rows.write_fields(row, out, &mut self.scratch);
-        self.template.write_end(out);
         let length = out.len() - before;
         self.ledger.window.push(length, 1, Owner::Report);
         Some(length)
