@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import headrace
+from conftest import StartServer
 from headrace import Dispatcher, Endpoint
 from headrace._headrace import OWN_CODES
 from headrace.server import LocalServer
@@ -118,6 +122,32 @@ def test_a_server_that_does_not_come_back(spark: SparkSession, closed_port: int)
     text = said_by(caught.value)
     assert re.search(r"10,000 of 10,000 rows were not written .*\(CONNECT 10,000\)", text)
     assert "every executor reaches the server; retry_deadline" in text
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_server_that_comes_back(
+    spark: SparkSession, start_server: StartServer, connect: Connect, exactly_once: bool
+) -> None:
+    server = start_server(config={"appendonly": "yes", "appendfsync": "always"})
+
+    def strike() -> None:
+        with contextlib.suppress(redis.ConnectionError):
+            while connect(server).xlen("events") < 5_000:
+                time.sleep(0.001)
+        server.kill()
+        server.restart()
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        options = {"txn_app_id": "job", "txn_version": 1} if exactly_once else {}
+        save(messages(spark, 200_000), server, **options)
+    finally:
+        thread.join()
+    written = payloads(connect(server))
+    assert set(written) == {f"p{n}" for n in range(200_000)}
+    if exactly_once:
+        assert len(written) == 200_000
 
 
 def test_there_is_advice_for_every_code_of_ours() -> None:

@@ -41,7 +41,7 @@ ADVICE = {
     "CONFIG": "what the message names must be on every executor",
     "NOSTREAM": "create the stream, or leave nomkstream out",
     "BLOCKED": "exactly once keeps the order of a stream: see what failed before these rows",
-    "MARKERLOST": "the server lost the marker of how far the write had come: see docs/spark.md before it runs again",
+    "MARKERLOST": "the server lost the marker of how far the write had come: see docs/exactly-once.md",
     "TRIMMED": "see minid: it is above the entry's ID",
     **dict.fromkeys(("CONNECT", "DNS", "TIMEOUT", "RESET", "EOF"), REACH),
 }
