@@ -54,14 +54,3 @@ def test_a_write_that_failed_goes_on(spark: SparkSession, any_server: LocalServe
     save(frame, any_server, txn_app_id="job", txn_version=1)
     assert sorted(payloads(client)) == sorted(f"p{n}" for n in range(1_000) if n != 700)
     assert payloads(client, "text") == ["p700"]
-
-
-def test_message_ids_name_the_rows(spark: SparkSession, start_server: StartServer, connect: Connect) -> None:
-    """They may come in another order the second time, and with others around them."""
-    server = start_server(needs="idmp")
-    client = connect(server)
-    options = {"txn_app_id": "job", "txn_version": 1, "exactly_once": "idmp", "exactly_once_key": "message_id"}
-    frame = messages(spark, 100, 1)
-    save(frame.where("message_id % 3 = 0"), server, **options)
-    save(frame.orderBy(sf.desc("message_id")).coalesce(1), server, **options)
-    assert sorted(payloads(client)) == sorted(f"p{n}" for n in range(100))

@@ -136,7 +136,8 @@ class Dispatcher:
 
         Messages of one stream stay in order: behind one that was not written the others fail too, as `BLOCKED`, until
         the batch begins again or `settle` says that what was told in reports is dealt with (by a dead letter, say).
-        Those messages then count as passed, and will never be written under this token.
+        Those messages then count as passed: once a later one of their stream is written, they never will be under this
+        token.
 
         Raises:
             MessageError: Messages are outstanding: flush before.

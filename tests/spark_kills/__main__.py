@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--servers", type=_list, default=["7.0", "8.6", "valkey"], help="turn about, by seed")
     parser.add_argument("--rows", type=int, default=200_000, help="of a run")
     parser.add_argument("--faults", type=_list, default=list(KINDS), help=f"default {','.join(KINDS)}")
-    parser.add_argument("--exactly-once", default="auto", choices=["auto", "script", "idmp", "off"])
+    parser.add_argument("--exactly-once", default="auto", choices=["auto", "script", "off"])
     parser.add_argument("--sink", default="redis_streams", choices=["redis_streams", "plain"])
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds of a run")
     parser.add_argument("--results", type=Path, help="a file to keep them in; runs that are in it are not done again")

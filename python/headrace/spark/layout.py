@@ -57,9 +57,6 @@ def resolve(settings: Settings, schema: StructType) -> Layout:
     if settings.exactly_once and (packing := _packing(layout.arguments)):
         text = f"{packing} and exactly_once exclude each other: give exactly_once='off', which is at least once"
         raise ConfigError(text, option=packing)
-    if settings.dispatcher.get("exactly_once_key") == "message_id" and layout.message_id is None:
-        text = "exactly_once_key='message_id' needs message IDs: name their column in message_id"
-        raise ConfigError(text, option="exactly_once_key")
     _check_types(settings, layout, schema)
     return layout
 

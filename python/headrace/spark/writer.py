@@ -132,8 +132,8 @@ class Partition:
                 self._write_groups(dispatcher, batches, resources)
             written.bytes_sent = dispatcher.stats().bytes_sent - sent_before
         if self._attempt and self._token is None:
-            # What the attempts before this one wrote is not known; it is some of the same rows.
-            written.possible_duplicates = written.delivered
+            # What the attempts before this one wrote is not known: each may have written all of these rows.
+            written.possible_duplicates += self._attempt * written.delivered
         level = logging.WARNING if written.failed else logging.INFO
         logger.log(level, "partition %d, attempt %d: %s to %s", self._number, self._attempt, written, settings.endpoint)
         if settings.failure.on_failure == "fail":

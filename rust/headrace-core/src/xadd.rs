@@ -158,21 +158,15 @@ impl Template {
     }
 
     /// The same for the endpoint's stream key and an ID of the server's choice.
-    pub(crate) fn write_own_start(&mut self, out: &mut Vec<u8>, fields: usize) {
-        let (start, _) = self.own_start_and_end(fields);
-        out.extend_from_slice(start);
-    }
-
-    /// What comes before and behind the fields of such a message.
     #[inline]
-    pub(crate) fn own_start_and_end(&mut self, fields: usize) -> (&[u8], &[u8]) {
+    pub(crate) fn write_own_start(&mut self, out: &mut Vec<u8>, fields: usize) {
         let trim = usize::from(self.trims.is_due(None));
         if self.row_start[trim].0 != fields {
             let mut start = Vec::new();
             self.write_any_start(&mut start, trim, fields, None, None);
             self.row_start[trim] = (fields, start);
         }
-        (&self.row_start[trim].1, &self.ts)
+        out.extend_from_slice(&self.row_start[trim].1);
     }
 
     fn write_any_start(

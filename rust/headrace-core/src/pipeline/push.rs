@@ -107,12 +107,11 @@ impl Pipeline {
         let before = out.len();
         if rows.is_routed() {
             self.template.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
-            rows.write_fields(row, out, &mut self.scratch);
-            self.template.write_end(out);
         } else {
-            let (start, end) = self.template.own_start_and_end(fields);
-            rows.write_entry(row, start, end, out, &mut self.scratch);
+            self.template.write_own_start(out, fields);
         }
+        rows.write_fields(row, out, &mut self.scratch);
+        self.template.write_end(out);
         let length = out.len() - before;
         self.ledger.window.push(length, 1, Owner::Report);
         Some(length)

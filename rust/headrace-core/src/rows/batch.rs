@@ -161,26 +161,13 @@ impl<'a> Rows<'a> {
     ///
     /// `scratch` is overwritten. It is the caller's so that its memory, a few KiB, serves row after row: it should be handed
     /// in as it was left.
-    pub fn write_fields(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
-        self.write_entry(row, b"", b"", out, scratch);
-    }
-
-    /// The same between `start` and `end`.
     #[inline]
-    pub fn write_entry(&self, row: usize, start: &[u8], end: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+    pub fn write_fields(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         match &self.body {
-            Body::Payload { name, .. } | Body::Json { name, .. } => {
-                out.extend_from_slice(start);
-                self.write_payload(row, name, out, scratch);
-                out.extend_from_slice(end);
-            }
+            Body::Payload { name, .. } | Body::Json { name, .. } => self.write_payload(row, name, out, scratch),
             Body::Fields(columns) => {
                 let Some(room) = room(scratch) else { return };
-                let mut line = Line::new(room, out);
-                line.push_bytes(start);
-                write_columns(columns, row, &mut line);
-                line.push_bytes(end);
-                line.flush();
+                write_columns(columns, row, &mut Line::new(room, out));
             }
         }
     }
@@ -234,5 +221,5 @@ fn write_columns(columns: &[(Piece<'_>, Column<'_>)], row: usize, line: &mut Lin
         }
         line.end_field(value);
     }
-    line.make_room();
+    line.flush();
 }

@@ -89,8 +89,6 @@ impl<'o> Line<'o> {
         match text.len() {
             8..=16 => self.push_ends::<8>(end, text),
             17..=32 => self.push_ends::<16>(end, text),
-            33..=64 => self.push_ends::<32>(end, text),
-            65..=128 => self.push_ends::<64>(end, text),
             length => self.room[end..][..length].copy_from_slice(text),
         }
         self.end = end + text.len();
