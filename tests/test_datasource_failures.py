@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -257,20 +256,3 @@ def test_dead_letters_that_cannot_be_written_fail_the_task(
     assert "stream key text (WRONGTYPE 15): these are dead letters; without them rows would be lost" in text
     assert re.search(r"row 5 of partition \d, message ID 'm\d+': WRONGTYPE", text)
     assert PAYLOAD not in text
-
-
-def test_a_dead_letter_is_written_again(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
-    """As docs/spark.md shows."""
-    save(mixed(spark), any_server, on_failure="dead_letter", dead_letter_key="dead")
-    client.delete("text")
-    replayed: list[Any] = []
-    with Dispatcher(Endpoint(unix_socket=any_server.unix_socket, stream_key="events")) as dispatcher:
-        for entry_id, fields in stored(client, "dead").items():
-            if "payload" in fields:
-                row = {"payload": [fields["payload"]], "stream_key": [fields["stream_key"]]}
-                dispatcher.produce_batch(pa.table(row), stream_key="stream_key")
-                dispatcher.flush().raise_for_failures()
-                replayed.append(entry_id)
-    client.xdel("dead", *replayed)
-    assert sorted(payloads(client, "text")) == sorted(f"{PAYLOAD}{n}" for n in range(5, 100, 10))
-    assert {fields["code"] for fields in stored(client, "dead").values()} == {b"NULL_PAYLOAD"}
