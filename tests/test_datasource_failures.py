@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -23,6 +23,7 @@ from headrace._headrace import OWN_CODES
 from headrace.server import LocalServer
 from headrace.spark.failures import ADVICE
 from support.datasource import MoodyServer, Options, messages, payloads, save, stored, writer
+from support.processes import wait_until
 from support.spark import start_spark
 
 Connect = Callable[..., redis.Redis]
@@ -123,26 +124,51 @@ def test_a_server_that_does_not_come_back(spark: SparkSession, closed_port: int)
     assert "every executor reaches the server; retry_deadline" in text
 
 
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("on_failure", ["report", "dead_letter"])
+def test_a_server_that_does_not_come_back_is_no_fault_of_rows(
+    spark: SparkSession, closed_port: int, on_failure: str
+) -> None:
+    """It ends the first task, and is not waited for by each group of rows after it."""
+    options: Options = {"host": "127.0.0.1", "port": closed_port, "stream_key": "events", "on_failure": on_failure}
+    if on_failure == "dead_letter":
+        options["dead_letter_key"] = "dead"
+    with pytest.raises(PythonException) as caught:
+        writer(messages(spark, 1_000_000), {**options, "retry_deadline": 0.3}).save()
+    text = said_by(caught.value)
+    assert re.search(r"\d\d,\d+ of \d\d,\d+ rows were not written .*\(CONNECT \d\d,\d+\): the server stayed away", text)
+    assert "given up after" in text
+    # Whoever wants no retry gets on without it.
+    if on_failure == "report":
+        writer(messages(spark, 1_000_000), {**options, "retry": "false"}).save()
+
+
+@pytest.mark.parametrize(("exactly_once", "away"), [(False, 0), (True, 0), (False, 10), (True, 10)])
 def test_a_server_that_comes_back(
-    spark: SparkSession, start_server: StartServer, connect: Connect, exactly_once: bool
+    spark: SparkSession, start_server: StartServer, connect: Connect, exactly_once: bool, away: float
 ) -> None:
     server = start_server(config={"appendonly": "yes", "appendfsync": "always"})
+    back: list[float] = []
 
     def strike() -> None:
+        client = connect(server)
         with contextlib.suppress(redis.ConnectionError):
-            while connect(server).xlen("events") < 5_000:
+            while client.xlen("events") < 5_000:
                 time.sleep(0.001)
         server.kill()
+        time.sleep(away)
         server.restart()
+        back.append(time.monotonic())
+        before = min(client.xlen("events"), 199_999)  # all of them, if this thread had to wait for its turn
+        wait_until(lambda: client.xlen("events") > before)
+        back.append(time.monotonic())
 
-    thread = threading.Thread(target=strike)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as executor:
+        struck = executor.submit(strike)
         options = {"txn_app_id": "job", "txn_version": 1} if exactly_once else {}
         save(messages(spark, 200_000), server, **options)
-    finally:
-        thread.join()
+        struck.result()
+    returned, resumed = back
+    assert resumed - returned < 2
     written = payloads(connect(server))
     assert set(written) == {f"p{n}" for n in range(200_000)}
     if exactly_once:

@@ -97,6 +97,11 @@ class Settings:
         """Whether a row that was written by an earlier try is recognised."""
         return self.dispatcher.get("exactly_once", "off") != "off"
 
+    @property
+    def retries(self) -> bool:
+        """Whether a server that is away is waited for."""
+        return self.dispatcher["retry"] == "true"
+
     def make_dispatcher(self) -> Dispatcher:
         """A dispatcher with these options."""
         return Dispatcher._from_text(self.endpoint, self.dispatcher)  # type: ignore[arg-type] # None: no ts_field
