@@ -33,7 +33,7 @@ def batches():
     global memory
     for start in range(0, int(sys.argv[2]), 10_000):
         payloads = [b"%011d-" % row + b"x" * 88 for row in range(start, start + 10_000)]
-        yield pa.record_batch({"payload": pa.array(payloads, pa.binary())})
+        yield pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary())})
         if start == 0:
             memory = PeakMemory()
 
