@@ -97,6 +97,11 @@ class Settings:
         """Whether a row that was written by an earlier try is recognised."""
         return self.dispatcher.get("exactly_once", "off") != "off"
 
+    @property
+    def by_message_id(self) -> bool:
+        """Whether that goes by message IDs, not by the numbers of rows."""
+        return self.dispatcher.get("exactly_once_key") == "message_id"
+
     def make_dispatcher(self) -> Dispatcher:
         """A dispatcher with these options."""
         return Dispatcher._from_text(self.endpoint, self.dispatcher)  # type: ignore[arg-type] # None: no ts_field

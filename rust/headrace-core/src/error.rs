@@ -173,9 +173,17 @@ pub mod code {
     pub const BLOCKED: &str = "BLOCKED";
     /// Exactly once: the marker is gone or behind rows that were acknowledged.
     pub const MARKERLOST: &str = "MARKERLOST";
+    /// The server cannot do what an option asks for.
+    pub const UNSUPPORTED: &str = "UNSUPPORTED";
+    /// `exactly_once_key` is the message ID, and there is none.
+    pub const NULL_MESSAGE_ID: &str = "NULL_MESSAGE_ID";
+    /// `exactly_once_key` is the message ID, which another message of the batch has.
+    pub const DUPLICATE_ID: &str = "DUPLICATE_ID";
+    /// `exactly_once_key` is the message ID, and the batch has more messages than are kept apart.
+    pub const TOOMANY: &str = "TOOMANY";
 
     /// All of them, for documentation and its test.
-    pub const ALL: [&str; 18] = [
+    pub const ALL: [&str; 22] = [
         CONNECT,
         DNS,
         TIMEOUT,
@@ -194,6 +202,10 @@ pub mod code {
         BAD_ENTRY_ID,
         BLOCKED,
         MARKERLOST,
+        UNSUPPORTED,
+        NULL_MESSAGE_ID,
+        DUPLICATE_ID,
+        TOOMANY,
     ];
 }
 
@@ -290,7 +302,7 @@ pub enum Classify {
     Strict,
 }
 
-const PERMANENT: [&str; 14] = [
+const PERMANENT: [&str; 17] = [
     "NOAUTH",
     "NOPERM",
     "WRONGTYPE",
@@ -305,6 +317,9 @@ const PERMANENT: [&str; 14] = [
     code::BAD_STREAM_KEY,
     code::BAD_ENTRY_ID,
     code::MARKERLOST,
+    code::UNSUPPORTED,
+    code::NULL_MESSAGE_ID,
+    code::DUPLICATE_ID,
 ];
 const RETRYABLE_IN_FAILOVER: [&str; 2] = ["OOM", "READONLY"];
 const PERMANENT_IN_STRICT: [&str; 3] = ["DENIED", "NOPROTO", "CROSSSLOT"];

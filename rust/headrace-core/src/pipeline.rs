@@ -6,6 +6,8 @@
 mod clock;
 mod ledger;
 mod link;
+mod named;
+mod needs;
 mod outbox;
 mod push;
 mod round;
@@ -19,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
-use crate::exactly_once::Runs;
+use crate::exactly_once::{ExactlyOnce, Names, Runs};
 use crate::reply::EntryId;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
@@ -29,6 +31,7 @@ use crate::xadd::{FieldNames, Template};
 
 use ledger::Ledger;
 use link::{Break, Connection, Link};
+use needs::Need;
 use outbox::Outbox;
 use round::Turn;
 use run::Script;
@@ -72,6 +75,11 @@ pub(crate) struct Pipeline {
     fields: Vec<u8>,
     /// Exactly once: rows go out in runs.
     script: Option<Script>,
+    /// Exactly once: rows go out with names, which the server is to remember for so long.
+    names: Option<Names>,
+    remembered: Duration,
+    /// Neither of them.
+    is_plain: bool,
 }
 
 impl Pipeline {
@@ -79,15 +87,27 @@ impl Pipeline {
         endpoint: Endpoint,
         classifier: Classifier,
         retry: Option<RetryPolicy>,
-        runs: Option<Runs>,
+        exactly_once: Option<&ExactlyOnce>,
         limits: Limits,
         names: &FieldNames,
     ) -> Self {
+        let (mut script, mut row_names, mut remembered) = (None, None, Duration::ZERO);
+        match exactly_once {
+            None => {}
+            Some(ExactlyOnce::Script { ttl, run_rows }) => script = Some(Script::new(Runs::new(*ttl, *run_rows))),
+            Some(ExactlyOnce::Idmp { by_message_id, duration }) => {
+                row_names = Some(Names::new(*by_message_id));
+                remembered = *duration;
+            }
+        }
         Self {
             template: Template::new(&endpoint, names),
             outbox: Outbox::new(retry.is_some()),
-            ledger: Ledger::new(&endpoint, classifier, retry, runs.is_some()),
-            script: runs.map(Script::new),
+            ledger: Ledger::new(&endpoint, classifier, retry, exactly_once.is_some()),
+            script,
+            names: row_names,
+            remembered,
+            is_plain: exactly_once.is_none(),
             endpoint,
             limits,
             link: Link::Closed,
@@ -250,6 +270,9 @@ impl Pipeline {
         self.ledger.forget();
         if let Some(script) = &mut self.script {
             script.forget();
+        }
+        if let Some(names) = &mut self.names {
+            names.begin(None, 0);
         }
     }
 
@@ -447,7 +470,15 @@ impl Pipeline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 settings.connect_timeout = settings.connect_timeout.min(left);
             }
-            connect(&self.endpoint, &settings, watch).map(|transport| (transport, settings.command_timeout))
+            let need = self.need(settings.command_timeout);
+            let mut transport = connect(&self.endpoint, &settings, watch)?;
+            if let Some(need) = need
+                && let Err(error) = needs::check(&need, &mut transport, &self.endpoint, settings.connect_timeout, watch)
+            {
+                transport.abort();
+                return Err(error);
+            }
+            Ok((transport, settings.command_timeout))
         });
         match opened {
             Ok((transport, command_timeout)) => {
@@ -468,6 +499,15 @@ impl Pipeline {
                 Ok(())
             }
         }
+    }
+
+    /// What a new connection's server is asked before it is trusted.
+    fn need(&mut self, command_timeout: Duration) -> Option<Need> {
+        if let Some(script) = &mut self.script {
+            return Some(Need::Script { marker_key: script.runs.marker_key(self.endpoint.stream_key()) });
+        }
+        // What is sent again for the last time was first sent before its server was found silent.
+        self.names.is_some().then(|| Need::Idmp { duration: self.remembered.saturating_add(command_timeout) })
     }
 
     /// Replaces a connection that ended between messages: those that wait go out on the next one, none is in doubt.

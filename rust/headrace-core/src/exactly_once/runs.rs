@@ -56,6 +56,11 @@ impl Runs {
         Self { token: None, version: 0, ttl, max_rows, next: 0, streams: HashMap::new(), floor: 0 }
     }
 
+    /// Where the marker of the batch is for a stream.
+    pub(crate) fn marker_key(&mut self, stream_key: &[u8]) -> Vec<u8> {
+        marker_key(stream_key, self.token.get_or_insert_with(random_token))
+    }
+
     /// Another batch begins.
     pub(crate) fn begin(&mut self, token: Option<String>, version: u64) {
         (self.token, self.version, self.next) = (token, version, 0);

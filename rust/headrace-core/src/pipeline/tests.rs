@@ -24,7 +24,7 @@ fn idle_pipeline() -> (Pipeline, UnixStream) {
     connection.proven = true;
     pipeline.link = Link::Open(Box::new(connection));
     pipeline.recorder().push_ordinals(1);
-    pipeline.push_payload(b"x");
+    pipeline.push_payload(b"x", None);
     (pipeline, peer)
 }
 
