@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_ends_too_early_or_is_no_reply_ends_the_connection() {
-        for (reply, code) in [(&b"*2\r\n:7\r\n"[..], "EOF"), (b"?\r\n", "PROTOCOL"), (b"$-7\r\n", "PROTOCOL")] {
+        for (reply, code) in [(&b"*2\r\n:7\r\n"[..], "EOF"), (b"?\r\n", "PROTOCOL"), (b":x\r\n", "PROTOCOL")] {
             let failure = query(reply).unwrap_err();
             assert!(matches!(&failure, ConnectError::Fault(fault) if fault.code == code), "{failure:?}");
         }
