@@ -10,6 +10,7 @@ use arrow_schema::SchemaRef;
 
 use crate::batch::{Batch, BatchLayout, BatchPlan};
 use crate::counters::Counters;
+use crate::durability::Durability;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
 use crate::exactly_once::Runs;
@@ -58,15 +59,19 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// Opens no connection.
     pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Self {
-        let runs = options.exactly_once.map(|(ttl, run_rows)| Runs::new(ttl, run_rows));
+        let proves = options.durability.is_some();
+        let runs = options.exactly_once.map(|(ttl, run_rows)| Runs::new(ttl, run_rows, proves));
         // A command is a run of rows then.
         let rows = runs.as_ref().map_or(1, |runs| runs.max_rows) as usize;
         let max_entries = options.window_max_entries.div_ceil(rows);
+        let durability = options
+            .durability
+            .map(|durability| Durability { every: durability.every.div_ceil(rows as u64), ..durability });
         let limits = Limits { max_entries, max_bytes: options.window_max_bytes };
         let classifier = Classifier::new(options.classify, options.error_overrides);
         let names = FieldNames { payload: options.payload_field, ts: options.ts_field };
         Self {
-            pipeline: Pipeline::new(endpoint, classifier, options.retry, runs, limits, &names),
+            pipeline: Pipeline::new(endpoint, classifier, options.retry, runs, durability, limits, &names),
             names,
             exactly_once: options.exactly_once.is_some(),
             fork: forkguard::new(),
@@ -175,6 +180,7 @@ impl Dispatcher {
     pub fn poll(&mut self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
         self.pipeline.poll();
+        self.pipeline.cover_answered();
         if watch.interrupted() {
             return Err(Error::Interrupted);
         }

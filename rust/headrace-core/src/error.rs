@@ -173,9 +173,11 @@ pub mod code {
     pub const BLOCKED: &str = "BLOCKED";
     /// Exactly once: the marker is gone or behind rows that were acknowledged.
     pub const MARKERLOST: &str = "MARKERLOST";
+    /// Durability: written, but it is not known that as many replicas or files as were asked for have it.
+    pub const NOTREPLICATED: &str = "NOTREPLICATED";
 
     /// All of them, for documentation and its test.
-    pub const ALL: [&str; 18] = [
+    pub const ALL: [&str; 19] = [
         CONNECT,
         DNS,
         TIMEOUT,
@@ -194,6 +196,7 @@ pub mod code {
         BAD_ENTRY_ID,
         BLOCKED,
         MARKERLOST,
+        NOTREPLICATED,
     ];
 }
 

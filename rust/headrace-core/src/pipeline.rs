@@ -4,6 +4,7 @@
 //! in the outbox until the transport takes it; what the transport took stays in the window until its reply is here.
 
 mod clock;
+mod cover;
 mod ledger;
 mod link;
 mod outbox;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
 use crate::exactly_once::Runs;
@@ -72,6 +74,8 @@ pub(crate) struct Pipeline {
     fields: Vec<u8>,
     /// Exactly once: rows go out in runs.
     script: Option<Script>,
+    /// Whether there may be no room for other reasons than the window.
+    holds_back: bool,
 }
 
 impl Pipeline {
@@ -80,13 +84,15 @@ impl Pipeline {
         classifier: Classifier,
         retry: Option<RetryPolicy>,
         runs: Option<Runs>,
+        durability: Option<Durability>,
         limits: Limits,
         names: &FieldNames,
     ) -> Self {
         Self {
             template: Template::new(&endpoint, names),
             outbox: Outbox::new(retry.is_some()),
-            ledger: Ledger::new(&endpoint, classifier, retry, runs.is_some()),
+            holds_back: runs.is_some() || durability.is_some(),
+            ledger: Ledger::new(&endpoint, classifier, retry, runs.is_some(), durability),
             script: runs.map(Script::new),
             endpoint,
             limits,
@@ -109,6 +115,7 @@ impl Pipeline {
     pub(crate) fn is_idle(&self) -> bool {
         self.ledger.window.is_empty()
             && !self.ledger.round.is_active()
+            && !self.ledger.is_uncovered()
             && !self.script.as_ref().is_some_and(Script::is_gathering)
     }
 
@@ -119,11 +126,10 @@ impl Pipeline {
             && self.ledger.window.has_room(self.limits)
             && !self.ledger.round.is_active()
             && !self.is_down()
-            && !self.waits_for_streams()
+            && !(self.holds_back && (self.waits_for_streams() || self.ledger.until_cover() == 0))
     }
 
     /// Whether too many streams are under way: they can be forgotten when nothing is.
-    #[inline]
     fn waits_for_streams(&self) -> bool {
         match &self.script {
             Some(script) => script.runs.is_full() && !self.ledger.window.is_empty() && !self.ledger.is_blocked(),
@@ -152,6 +158,7 @@ impl Pipeline {
         if self.waits_for_streams() {
             self.close_run();
         }
+        self.cover_if_due();
         if self.ledger.window.has_room(self.limits) {
             return self.drive(Goal::Room, None, watch);
         }
@@ -293,6 +300,7 @@ impl Pipeline {
                 ));
                 continue;
             }
+            self.cover_for(goal);
             match self.take_turn(now) {
                 None => {}
                 Some(Turn::Pause(until)) => {
@@ -315,6 +323,7 @@ impl Pipeline {
                             Ok(()) => {}
                             Err(ConnectError::Interrupted) => {
                                 // The reply to PING would be taken for the next message's.
+                                self.ledger.lose_cover(&Fault::new(code::INTERRUPTED, "the call was interrupted"));
                                 self.drop_connection();
                                 return Err(Error::Interrupted);
                             }
@@ -356,11 +365,14 @@ impl Pipeline {
 
     /// Waits until the socket is ready; gives up on a server that is silent for too long.
     fn wait(&mut self, goal: Goal, started: Instant, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let patience_for_cover = self.patience_for_cover();
         let Link::Open(connection) = &mut self.link else { return Ok(()) };
         let now = Instant::now();
         // Time in which nobody looked is not the server's silence.
         let silent = now - connection.used.max(started);
-        if silent >= connection.command_timeout {
+        let (for_cover, short_replies) = patience_for_cover;
+        let patience = connection.command_timeout + for_cover;
+        if silent >= patience {
             let message =
                 format!("{} was silent for {:.3} s while replies were owed", self.endpoint, silent.as_secs_f64());
             self.abort(Fault::new(code::TIMEOUT, message));
@@ -370,9 +382,10 @@ impl Pipeline {
             Goal::AmpleRoom => self.ledger.window.until_ample_room(self.limits),
             Goal::Room | Goal::Empty | Goal::Call => self.ledger.window.len(),
         };
-        let bytes = if self.is_quick { 1 } else { connection.replies.still_to_come(replies) };
+        let bytes =
+            if self.is_quick { 1 } else { connection.replies.still_to_come(replies.saturating_sub(short_replies)) };
         let at_most = if bytes > 1 { LOOK_EVERY } else { WATCH_EVERY };
-        let mut timeout = at_most.min(connection.command_timeout.saturating_sub(silent));
+        let mut timeout = at_most.min(patience.saturating_sub(silent));
         if let Some(deadline) = deadline {
             timeout = timeout.min(deadline.saturating_duration_since(now));
         }
@@ -447,12 +460,20 @@ impl Pipeline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 settings.connect_timeout = settings.connect_timeout.min(left);
             }
-            connect(&self.endpoint, &settings, watch).map(|transport| (transport, settings.command_timeout))
+            let give_up = Instant::now() + settings.connect_timeout;
+            let transport = connect(&self.endpoint, &settings, watch)?;
+            let mut connection = Connection::new(transport, settings.command_timeout, self.script.is_some());
+            match self.prepare_cover(&mut connection, give_up, watch) {
+                Ok(()) => Ok(connection),
+                Err(error) => {
+                    connection.transport.abort();
+                    Err(error)
+                }
+            }
         });
         match opened {
-            Ok((transport, command_timeout)) => {
+            Ok(connection) => {
                 self.ledger.recorder.counters().connections.add(1);
-                let connection = Connection::new(transport, command_timeout, self.script.is_some());
                 self.link = Link::Open(Box::new(connection));
                 Ok(())
             }
@@ -478,6 +499,7 @@ impl Pipeline {
             return;
         }
         *renewed = true;
+        self.ledger.lose_cover(&broken.fault);
         self.drop_connection();
     }
 

@@ -1,7 +1,9 @@
 //! The options of a dispatcher: one table, and every check.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use crate::durability::Durability;
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes};
 use crate::error::{Classify, Error, Kind, Result};
@@ -19,7 +21,7 @@ const fn option(name: &'static str, takes: Takes, default: &'static str) -> Opti
 const PAUSE: Takes = Takes::Seconds { min: 0.0, max: 3600.0 };
 
 /// Every option of a dispatcher.
-pub const DISPATCHER_OPTIONS: [OptionSpec; 17] = [
+pub const DISPATCHER_OPTIONS: [OptionSpec; 21] = [
     option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
     option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "4194304"),
     option("classify", Takes::Choice(&["spec", "failover", "strict"]), "spec"),
@@ -37,6 +39,10 @@ pub const DISPATCHER_OPTIONS: [OptionSpec; 17] = [
     option("exactly_once", Takes::Choice(&["off", "auto", "script"]), "off"),
     option("token_ttl", Takes::Seconds { min: 1.0, max: 31_536_000.0 }, "86400"),
     option("script_run_rows", Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }, "100"),
+    option("wait_replicas", Takes::Integer { min: 0, max: i64::MAX }, "0"),
+    option("wait_aof", Takes::Boolean, "false"),
+    option("wait_timeout", Takes::Seconds { min: 0.001, max: 3600.0 }, "1"),
+    option("wait_every", Takes::Integer { min: 1, max: 1_000_000 }, "8192"),
 ];
 
 /// How hard a dispatcher tries, and how entries look.
@@ -58,6 +64,8 @@ pub struct DispatcherOptions {
     pub(super) retry: Option<RetryPolicy>,
     /// How long a marker lives, in seconds, and how many rows a run has; `None`: no run and no marker.
     pub(super) exactly_once: Option<(u64, u64)>,
+    /// `None`: an entry that has its ID counts as delivered.
+    pub(super) durability: Option<Durability>,
 }
 
 impl Default for DispatcherOptions {
@@ -71,6 +79,7 @@ impl Default for DispatcherOptions {
             ts_field: Some("ts".to_owned()),
             retry: None,
             exactly_once: None,
+            durability: None,
         }
     }
 }
@@ -93,6 +102,7 @@ impl DispatcherOptions {
             ts_field: if without_ts { None } else { given.text("ts_field")?.or(default.ts_field) },
             retry: read_retry(&mut given, exactly_once.is_some())?,
             exactly_once,
+            durability: read_durability(&mut given)?,
         };
         if read.ts_field.as_ref() == Some(&read.payload_field) {
             let message =
@@ -148,6 +158,25 @@ fn read_exactly_once(given: &mut Given) -> Result<Option<(u64, u64)>> {
         return Err(Error::config(option, format!("{option} needs exactly_once 'auto' or 'script'")));
     }
     Ok(None)
+}
+
+/// The other two options are of no use without one of the first two, unless they are the defaults.
+fn read_durability(given: &mut Given) -> Result<Option<Durability>> {
+    let default = Durability { replicas: 0, aof: false, timeout: Duration::from_secs(1), every: 8_192 };
+    let read = Durability {
+        replicas: given.integer("wait_replicas")?.unwrap_or(default.replicas),
+        aof: given.boolean("wait_aof")?.unwrap_or(default.aof),
+        timeout: given.seconds("wait_timeout")?.unwrap_or(default.timeout),
+        every: given.integer("wait_every")?.unwrap_or(default.every),
+    };
+    if read.aof || read.replicas > 0 {
+        return Ok(Some(read));
+    }
+    if read == default {
+        return Ok(None);
+    }
+    let option = if read.timeout == default.timeout { "wait_every" } else { "wait_timeout" };
+    Err(Error::config(option, format!("{option} needs wait_replicas or wait_aof")))
 }
 
 fn read_classify(given: &mut Given) -> Result<Option<Classify>> {
