@@ -40,8 +40,9 @@ class Dispatcher(_headrace.Dispatcher):
     chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. Nothing is sent by itself: end each unit
     of work with `flush`.
 
-    **Outcomes.** A message is delivered when the server answered with its entry ID. Otherwise it has *failed*:
-    permanent or retryable, with a code, and with `written` telling whether it may be in the stream all the same.
+    **Outcomes.** A message is delivered when the server answered with its entry ID, and with `wait_replicas` or
+    `wait_aof` once others have it too. Otherwise it has *failed*: permanent or retryable, with a code, and with
+    `written` telling whether it may be in the stream all the same.
     Without a `RetryPolicy` a message is never sent twice.
 
     **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another
@@ -82,6 +83,16 @@ class Dispatcher(_headrace.Dispatcher):
         ordered: True: one entry is in flight at a time, so that none overtakes one that is sent again. Slow. Default
             False: an entry that was refused may be overtaken by those in flight behind it, but for `"script"`, which
             keeps the order in any case.
+        script_run_rows: With `exactly_once`: messages that one script call appends at most. Default 100; 1 to 1,000.
+        wait_replicas: Replicas that must have a message before it counts as delivered, by WAIT
+            (<https://redis.io/docs/latest/commands/wait/>). Default 0: none; it is delivered once the server has it. A
+            message that too few had in time fails as `NOTREPLICATED`: it is in the stream of this server.
+        wait_aof: Whether a message must also be in the append-only file of the server, and in those of
+            `wait_replicas` replicas, by WAITAOF (<https://redis.io/docs/latest/commands/waitaof/>, Redis 7.2 and later,
+            Valkey). Default False.
+        wait_timeout: Seconds that the server waits for them. Default 1.0; 0.001 to 3,600.
+        wait_every: Entries that are waited for together. Default 8,192; 1 to 1,000,000. WAIT is also sent by `flush`,
+            `dispatch`, and `poll` when something was answered; entries behind it wait until it was answered.
 
     Raises:
         ConfigError: An option is unknown or wrong.
@@ -110,6 +121,10 @@ class Dispatcher(_headrace.Dispatcher):
         token_ttl: float | None = None,
         script_run_rows: int | None = None,
         ordered: bool = False,
+        wait_replicas: int = 0,
+        wait_aof: bool = False,
+        wait_timeout: float = 1.0,
+        wait_every: int = 8_192,
         **unknown: object,
     ) -> Self:
         options: dict[str, object] = {
@@ -125,6 +140,10 @@ class Dispatcher(_headrace.Dispatcher):
             "token_ttl": token_ttl,
             "script_run_rows": script_run_rows,
             "ordered": ordered,
+            "wait_replicas": wait_replicas,
+            "wait_aof": wait_aof,
+            "wait_timeout": wait_timeout,
+            "wait_every": wait_every,
             **unknown,
         }
         if retry is not None:

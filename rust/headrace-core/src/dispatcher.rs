@@ -10,6 +10,7 @@ use arrow_schema::SchemaRef;
 
 use crate::batch::{Batch, BatchLayout, BatchPlan};
 use crate::counters::Counters;
+use crate::durability::Durability;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
 use crate::exactly_once::ExactlyOnce;
@@ -68,16 +69,27 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// Opens no connection.
     pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Self {
-        let max_entries = match options.exactly_once {
-            // A command is a run of rows.
-            Some(ExactlyOnce::Script { run_rows, .. }) => options.window_max_entries.div_ceil(run_rows as usize),
-            Some(ExactlyOnce::Idmp { .. }) | None => options.window_max_entries,
+        // A command is one row, or a run of them.
+        let rows = match options.exactly_once {
+            Some(ExactlyOnce::Script { run_rows, .. }) => run_rows,
+            Some(ExactlyOnce::Idmp { .. }) | None => 1,
         };
+        let max_entries = options.window_max_entries.div_ceil(rows as usize);
+        let durability =
+            options.durability.map(|durability| Durability { every: durability.every.div_ceil(rows), ..durability });
         let limits = Limits { max_entries, max_bytes: options.window_max_bytes };
         let classifier = Classifier::new(options.classify, options.error_overrides);
         let names = FieldNames { payload: options.payload_field, ts: options.ts_field };
         Self {
-            pipeline: Pipeline::new(endpoint, classifier, options.retry, options.exactly_once.as_ref(), limits, &names),
+            pipeline: Pipeline::new(
+                endpoint,
+                classifier,
+                options.retry,
+                options.exactly_once.as_ref(),
+                durability,
+                limits,
+                &names,
+            ),
             names,
             exactly_once: options.exactly_once,
             fork: forkguard::new(),
@@ -198,6 +210,7 @@ impl Dispatcher {
     pub fn poll(&mut self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
         self.pipeline.poll();
+        self.pipeline.cover_answered();
         if watch.interrupted() {
             return Err(Error::Interrupted);
         }

@@ -181,9 +181,11 @@ pub mod code {
     pub const DUPLICATE_ID: &str = "DUPLICATE_ID";
     /// `exactly_once_key` is the message ID, and the batch has more messages than are kept apart.
     pub const TOOMANY: &str = "TOOMANY";
+    /// Durability: written, but it is not known that as many replicas or files as were asked for have it.
+    pub const NOTREPLICATED: &str = "NOTREPLICATED";
 
     /// All of them, for documentation and its test.
-    pub const ALL: [&str; 22] = [
+    pub const ALL: [&str; 23] = [
         CONNECT,
         DNS,
         TIMEOUT,
@@ -206,6 +208,7 @@ pub mod code {
         NULL_MESSAGE_ID,
         DUPLICATE_ID,
         TOOMANY,
+        NOTREPLICATED,
     ];
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct Run<'a> {
     pub(crate) rows: u64,
     /// Seconds.
     pub(crate) ttl: u64,
+    /// Whether it is to be a write even if all of its rows are there: WAIT covers what its own connection wrote.
+    pub(crate) touches: bool,
     /// All arguments of all rows, and the number of those before each.
     pub(crate) arguments: &'a [u8],
     /// How many bulk strings `arguments` are.
@@ -78,13 +80,13 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Appends the command.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        // The command's name, the script's hash, the number of keys, two keys, five arguments.
-        write_array_header(out, 10 + self.argument_count);
+        // The command's name, the script's hash, the number of keys, two keys, six arguments.
+        write_array_header(out, 11 + self.argument_count);
         out.extend_from_slice(&EVALSHA);
         write_bulk(out, b"2");
         write_bulk(out, self.stream_key);
         write_bulk(out, self.marker_key);
-        for number in [self.version, self.from, self.first, self.rows, self.ttl] {
+        for number in [self.version, self.from, self.first, self.rows, self.ttl, u64::from(self.touches)] {
             write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
         }
         out.extend_from_slice(self.arguments);
@@ -169,15 +171,16 @@ mod tests {
             first: 3,
             rows: 1,
             ttl: 9,
+            touches: true,
             arguments: b"$1\r\n1\r\n$1\r\n*\r\n",
             argument_count: 2,
         };
         let mut command = Vec::new();
         run.write(&mut command);
         let with = with_script(&command).unwrap();
-        assert!(with.starts_with(b"*12\r\n$4\r\nEVAL\r\n$"));
-        assert!(command.starts_with(b"*12\r\n$7\r\nEVALSHA\r\n$40\r\n"));
-        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$1\r\n*\r\n";
+        assert!(with.starts_with(b"*13\r\n$4\r\nEVAL\r\n$"));
+        assert!(command.starts_with(b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n"));
+        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n*\r\n";
         assert!(with.ends_with(same) && command.ends_with(same));
         assert_eq!(with_script(b"*3\r\n$4\r\nXADD\r\n"), None);
         assert_ne!(random_token(), random_token());

@@ -4,6 +4,7 @@
 //! in the outbox until the transport takes it; what the transport took stays in the window until its reply is here.
 
 mod clock;
+mod cover;
 mod ledger;
 mod link;
 mod named;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
 use crate::exactly_once::{ExactlyOnce, Names, Runs};
@@ -80,6 +82,8 @@ pub(crate) struct Pipeline {
     remembered: Duration,
     /// Neither of them.
     is_plain: bool,
+    /// Whether there may be no room for other reasons than the window.
+    holds_back: bool,
 }
 
 impl Pipeline {
@@ -88,13 +92,18 @@ impl Pipeline {
         classifier: Classifier,
         retry: Option<RetryPolicy>,
         exactly_once: Option<&ExactlyOnce>,
+        durability: Option<Durability>,
         limits: Limits,
         names: &FieldNames,
     ) -> Self {
+        // What was recognised is to be a write as well then, for WAIT to speak of it.
+        let proves = durability.is_some();
         let (mut script, mut row_names, mut remembered) = (None, None, Duration::ZERO);
         match exactly_once {
             None => {}
-            Some(ExactlyOnce::Script { ttl, run_rows }) => script = Some(Script::new(Runs::new(*ttl, *run_rows))),
+            Some(ExactlyOnce::Script { ttl, run_rows }) => {
+                script = Some(Script::new(Runs::new(*ttl, *run_rows, proves)));
+            }
             Some(ExactlyOnce::Idmp { by_message_id, duration }) => {
                 row_names = Some(Names::new(*by_message_id));
                 remembered = *duration;
@@ -103,7 +112,8 @@ impl Pipeline {
         Self {
             template: Template::new(&endpoint, names),
             outbox: Outbox::new(retry.is_some()),
-            ledger: Ledger::new(&endpoint, classifier, retry, exactly_once.is_some()),
+            ledger: Ledger::new(&endpoint, classifier, retry, exactly_once.is_some(), durability),
+            holds_back: script.is_some() || proves,
             script,
             names: row_names,
             remembered,
@@ -129,6 +139,7 @@ impl Pipeline {
     pub(crate) fn is_idle(&self) -> bool {
         self.ledger.window.is_empty()
             && !self.ledger.round.is_active()
+            && !self.ledger.is_uncovered()
             && !self.script.as_ref().is_some_and(Script::is_gathering)
     }
 
@@ -139,11 +150,10 @@ impl Pipeline {
             && self.ledger.window.has_room(self.limits)
             && !self.ledger.round.is_active()
             && !self.is_down()
-            && !self.waits_for_streams()
+            && !(self.holds_back && (self.waits_for_streams() || self.ledger.until_cover() == 0))
     }
 
     /// Whether too many streams are under way: they can be forgotten when nothing is.
-    #[inline]
     fn waits_for_streams(&self) -> bool {
         match &self.script {
             Some(script) => script.runs.is_full() && !self.ledger.window.is_empty() && !self.ledger.is_blocked(),
@@ -172,6 +182,7 @@ impl Pipeline {
         if self.waits_for_streams() {
             self.close_run();
         }
+        self.cover_if_due();
         if self.ledger.window.has_room(self.limits) {
             return self.drive(Goal::Room, None, watch);
         }
@@ -316,6 +327,7 @@ impl Pipeline {
                 ));
                 continue;
             }
+            self.cover_for(goal);
             match self.take_turn(now) {
                 None => {}
                 Some(Turn::Pause(until)) => {
@@ -338,6 +350,7 @@ impl Pipeline {
                             Ok(()) => {}
                             Err(ConnectError::Interrupted) => {
                                 // The reply to PING would be taken for the next message's.
+                                self.ledger.lose_cover(&Fault::new(code::INTERRUPTED, "the call was interrupted"));
                                 self.drop_connection();
                                 return Err(Error::Interrupted);
                             }
@@ -379,11 +392,14 @@ impl Pipeline {
 
     /// Waits until the socket is ready; gives up on a server that is silent for too long.
     fn wait(&mut self, goal: Goal, started: Instant, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let patience_for_cover = self.patience_for_cover();
         let Link::Open(connection) = &mut self.link else { return Ok(()) };
         let now = Instant::now();
         // Time in which nobody looked is not the server's silence.
         let silent = now - connection.used.max(started);
-        if silent >= connection.command_timeout {
+        let (for_cover, short_replies) = patience_for_cover;
+        let patience = connection.command_timeout + for_cover;
+        if silent >= patience {
             let message =
                 format!("{} was silent for {:.3} s while replies were owed", self.endpoint, silent.as_secs_f64());
             self.abort(Fault::new(code::TIMEOUT, message));
@@ -393,9 +409,10 @@ impl Pipeline {
             Goal::AmpleRoom => self.ledger.window.until_ample_room(self.limits),
             Goal::Room | Goal::Empty | Goal::Call => self.ledger.window.len(),
         };
-        let bytes = if self.is_quick { 1 } else { connection.replies.still_to_come(replies) };
+        let bytes =
+            if self.is_quick { 1 } else { connection.replies.still_to_come(replies.saturating_sub(short_replies)) };
         let at_most = if bytes > 1 { LOOK_EVERY } else { WATCH_EVERY };
-        let mut timeout = at_most.min(connection.command_timeout.saturating_sub(silent));
+        let mut timeout = at_most.min(patience.saturating_sub(silent));
         if let Some(deadline) = deadline {
             timeout = timeout.min(deadline.saturating_duration_since(now));
         }
@@ -471,19 +488,22 @@ impl Pipeline {
                 settings.connect_timeout = settings.connect_timeout.min(left);
             }
             let need = self.need(settings.command_timeout);
+            let give_up = Instant::now() + settings.connect_timeout;
             let mut transport = connect(&self.endpoint, &settings, watch)?;
-            if let Some(need) = need
-                && let Err(error) = needs::check(&need, &mut transport, &self.endpoint, settings.connect_timeout, watch)
-            {
-                transport.abort();
-                return Err(error);
+            let needed =
+                need.map_or(Ok(()), |need| needs::check(&need, &mut transport, &self.endpoint, give_up, watch));
+            let mut connection = Connection::new(transport, settings.command_timeout, self.script.is_some());
+            match needed.and_then(|()| self.prepare_cover(&mut connection, give_up, watch)) {
+                Ok(()) => Ok(connection),
+                Err(error) => {
+                    connection.transport.abort();
+                    Err(error)
+                }
             }
-            Ok((transport, settings.command_timeout))
         });
         match opened {
-            Ok((transport, command_timeout)) => {
+            Ok(connection) => {
                 self.ledger.recorder.counters().connections.add(1);
-                let connection = Connection::new(transport, command_timeout, self.script.is_some());
                 self.link = Link::Open(Box::new(connection));
                 Ok(())
             }
@@ -518,6 +538,7 @@ impl Pipeline {
             return;
         }
         *renewed = true;
+        self.ledger.lose_cover(&broken.fault);
         self.drop_connection();
     }
 

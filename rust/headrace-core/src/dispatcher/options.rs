@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::durability::Durability;
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes};
 use crate::error::{Classify, Error, Kind, Result};
@@ -26,7 +27,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 const PAUSE: Takes = Takes::Seconds { min: 0.0, max: 3600.0 };
 
 /// Every option of a dispatcher.
-pub const DISPATCHER_OPTIONS: [OptionSpec; 20] = [
+pub const DISPATCHER_OPTIONS: [OptionSpec; 24] = [
     option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
     option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "4194304"),
     option("classify", Takes::Choice(&["spec", "failover", "strict"]), "spec"),
@@ -47,6 +48,10 @@ pub const DISPATCHER_OPTIONS: [OptionSpec; 20] = [
     option("token_ttl", Takes::Seconds { min: 1.0, max: 31_536_000.0 }, "86400"),
     option("script_run_rows", Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }, "100"),
     option("ordered", Takes::Boolean, "false"),
+    option("wait_replicas", Takes::Integer { min: 0, max: i64::MAX }, "0"),
+    option("wait_aof", Takes::Boolean, "false"),
+    option("wait_timeout", Takes::Seconds { min: 0.001, max: 3600.0 }, "1"),
+    option("wait_every", Takes::Integer { min: 1, max: 1_000_000 }, "8192"),
 ];
 
 /// How hard a dispatcher tries, and how entries look.
@@ -68,6 +73,8 @@ pub struct DispatcherOptions {
     pub(super) retry: Option<RetryPolicy>,
     /// How what was sent before is recognised; `None`: it is not.
     pub(super) exactly_once: Option<ExactlyOnce>,
+    /// `None`: an entry that has its ID counts as delivered.
+    pub(super) durability: Option<Durability>,
 }
 
 impl Default for DispatcherOptions {
@@ -81,6 +88,7 @@ impl Default for DispatcherOptions {
             ts_field: Some("ts".to_owned()),
             retry: None,
             exactly_once: None,
+            durability: None,
         }
     }
 }
@@ -113,6 +121,7 @@ impl DispatcherOptions {
             ts_field: if without_ts { None } else { given.text("ts_field")?.or(default.ts_field) },
             retry,
             exactly_once,
+            durability: read_durability(&mut given)?,
         };
         if read.ts_field.as_ref() == Some(&read.payload_field) {
             let message =
@@ -199,6 +208,25 @@ fn complete(asked: ExactlyOnce, retry: Option<&RetryPolicy>) -> Result<ExactlyOn
         return Err(Error::config("retry_deadline", message));
     }
     Ok(ExactlyOnce::Idmp { by_message_id, duration: duration.max(retry.deadline + MARGIN) })
+}
+
+/// The other two options are of no use without one of the first two, unless they are the defaults.
+fn read_durability(given: &mut Given) -> Result<Option<Durability>> {
+    let default = Durability { replicas: 0, aof: false, timeout: Duration::from_secs(1), every: 8_192 };
+    let read = Durability {
+        replicas: given.integer("wait_replicas")?.unwrap_or(default.replicas),
+        aof: given.boolean("wait_aof")?.unwrap_or(default.aof),
+        timeout: given.seconds("wait_timeout")?.unwrap_or(default.timeout),
+        every: given.integer("wait_every")?.unwrap_or(default.every),
+    };
+    if read.aof || read.replicas > 0 {
+        return Ok(Some(read));
+    }
+    if read == default {
+        return Ok(None);
+    }
+    let option = if read.timeout == default.timeout { "wait_every" } else { "wait_timeout" };
+    Err(Error::config(option, format!("{option} needs wait_replicas or wait_aof")))
 }
 
 fn read_classify(given: &mut Given) -> Result<Option<Classify>> {

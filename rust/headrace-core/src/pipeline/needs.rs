@@ -29,11 +29,10 @@ pub(super) fn check(
     need: &Need,
     transport: &mut Transport,
     endpoint: &Endpoint,
-    within: Duration,
+    deadline: Instant,
     watch: &mut dyn Watch,
 ) -> Result<(), ConnectError> {
-    let now = Instant::now();
-    let patience = &mut Patience::new(now.checked_add(within).unwrap_or(now), watch);
+    let patience = &mut Patience::new(deadline, watch);
     let mut server = Server { transport, patience, key: endpoint.stream_key() };
     match need {
         Need::Script { marker_key } => server.check_script(marker_key),

@@ -66,7 +66,8 @@ impl Pipeline {
     /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
     fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
         let room = self.ledger.window.room(self.limits);
-        let end = range.end.min(range.start.saturating_add(room.entries));
+        let until_cover = usize::try_from(self.ledger.until_cover()).unwrap_or(usize::MAX);
+        let end = range.end.min(range.start.saturating_add(room.entries.min(until_cover)));
         let out = self.outbox.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
         let mut row = range.start;
