@@ -193,6 +193,10 @@ class _Run:
         if strike.freeze:
             time.sleep(strike.freeze)
             resume(self._server)
+        if not (self._checkpoint / "offsets" / "0").exists():
+            # Spark takes no checkpoint whose first offsets were half written, and asks to delete it. Nothing is written
+            # before them.
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
         self._outcome.faults["driver"] += 1
         self.driver = self._next_driver()
 

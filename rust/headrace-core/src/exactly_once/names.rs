@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
 
 use super::random_token;
 use crate::error::{Fault, code};
@@ -24,6 +25,8 @@ pub(crate) struct Names {
     /// `None`: not given, and not drawn yet.
     token: Option<String>,
     version: u64,
+    /// How long the server is to remember names, at least.
+    pub(crate) remembered: Duration,
     /// The number of the next row.
     next: u64,
     /// `IDMP` and the producer ID of the last row.
@@ -38,10 +41,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(by_message_id: bool) -> Self {
+    pub(crate) fn new(by_message_id: bool, remembered: Duration) -> Self {
         Self {
             token: None,
             version: 0,
+            remembered,
             next: 0,
             producer: Vec::new(),
             hundred: None,
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn rows_are_named_by_their_numbers_in_hundreds() {
-        let mut names = Names::new(false);
+        let mut names = Names::new(false, Duration::ZERO);
         names.begin(Some("t".to_owned()), 7);
         assert_eq!(text(names.of_row()), "$4 IDMP $5 t:7:0 $1 0 ");
         names.pass(98);
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_message_id_names_one_message_of_a_batch() {
-        let mut names = Names::new(true);
+        let mut names = Names::new(true, Duration::ZERO);
         names.begin(Some("t".to_owned()), 0);
         assert_eq!(text(names.of_message(b"a").unwrap()), "$4 IDMP $5 t:0:a $2 m1 ");
         assert_eq!(names.of_message(b"a").unwrap_err().code, code::DUPLICATE_ID);
@@ -149,17 +153,17 @@ mod tests {
     #[test]
     fn names_of_different_batches_differ_whatever_they_contain() {
         let name = |token: &str, version, id: &str| {
-            let mut names = Names::new(true);
+            let mut names = Names::new(true, Duration::ZERO);
             names.begin(Some(token.to_owned()), version);
             text(names.of_message(id.as_bytes()).unwrap())
         };
         assert_ne!(name("a", 1, "2:x"), name("a:1", 2, "x"));
-        assert_ne!(name("a", 0, "0"), { text(Names::new(false).of_row()) });
+        assert_ne!(name("a", 0, "0"), { text(Names::new(false, Duration::ZERO).of_row()) });
     }
 
     #[test]
     fn the_messages_of_a_batch_are_bounded() {
-        let mut names = Names::new(true);
+        let mut names = Names::new(true, Duration::ZERO);
         for n in 0..MAX_MESSAGES {
             assert!(names.of_message(&n.to_le_bytes()).is_ok());
         }

@@ -10,10 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::drive::Goal;
+use super::link::Link;
 use super::link::{Break, Connection};
 use super::outbox::Outbox;
 use super::round::Outcome;
-use super::{Goal, Ledger, Link, Pipeline};
+use super::{Ledger, Pipeline};
 use crate::durability::Durability;
 use crate::error::{Failure, Fault, Written, code};
 use crate::reply::Reply;

@@ -6,8 +6,10 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
+use super::link::Connection;
 use super::*;
 use crate::endpoint::{Form, OptionValue};
+use crate::error::code;
 use crate::transport::{NeverInterrupted, Transport};
 
 /// A pipeline on one end of a socket pair, idle for 31 s; a new connection would be refused.
