@@ -91,7 +91,7 @@ impl Pipeline {
                 Ok(()) => Ok(connection),
                 Err(error) => {
                     connection.transport.abort();
-                    Err(error)
+                    Err(self.explained(error))
                 }
             }
         });
@@ -112,6 +112,18 @@ impl Pipeline {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// The same error, with the endpoint before it if the connection was lost: a server's own words need none.
+    fn explained(&self, error: ConnectError) -> ConnectError {
+        match error {
+            ConnectError::Fault(fault) if fault.is_of_connection() => {
+                let message = format!("cannot connect to {}: {}", self.endpoint, fault.message);
+                // Made anew only for its cut to the longest message.
+                Fault { message: Fault::new(code::CONNECT, message).message, ..fault }.into()
+            }
+            ConnectError::Fault(_) | ConnectError::Interrupted => error,
         }
     }
 
