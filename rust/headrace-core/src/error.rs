@@ -130,7 +130,7 @@ impl Failure {
 
     /// Whether the server was not reached, or was lost.
     pub(crate) fn is_of_connection(&self) -> bool {
-        [code::CONNECT, code::DNS, code::TIMEOUT, code::RESET, code::EOF].contains(&&*self.code)
+        code::OF_CONNECTION.contains(&&*self.code)
     }
 }
 
@@ -183,6 +183,9 @@ pub mod code {
     pub const TOOMANY: &str = "TOOMANY";
     /// Durability: written, but it is not known that as many replicas or files as were asked for have it.
     pub const NOTREPLICATED: &str = "NOTREPLICATED";
+
+    /// The server was not reached, or was lost.
+    pub(crate) const OF_CONNECTION: [&str; 5] = [CONNECT, DNS, TIMEOUT, RESET, EOF];
 
     /// All of them, for documentation and its test.
     pub const ALL: [&str; 23] = [

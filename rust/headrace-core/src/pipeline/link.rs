@@ -118,7 +118,7 @@ impl Pipeline {
     /// The same error, with the endpoint before it if the connection was lost: a server's own words need none.
     fn explained(&self, error: ConnectError) -> ConnectError {
         match error {
-            ConnectError::Fault(fault) if fault.is_of_connection() => {
+            ConnectError::Fault(fault) if code::OF_CONNECTION.contains(&&*fault.code) => {
                 let message = format!("cannot connect to {}: {}", self.endpoint, fault.message);
                 // Made anew only for its cut to the longest message.
                 Fault { message: Fault::new(code::CONNECT, message).message, ..fault }.into()
