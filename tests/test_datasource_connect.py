@@ -1,4 +1,4 @@
-"""The data source over Spark Connect: a server of its own, in a process of its own."""
+"""The data source and the functions over Spark Connect: a server of its own, in a process of its own."""
 
 from __future__ import annotations
 
@@ -30,8 +30,12 @@ def test_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path
     assert done.stdout.splitlines() == [
         "there is no option 'strem_key'; the nearest one is 'stream_key'",
         "1 of 5 rows were not written",
+        "10 delivered, 0 failed",
+        "9 delivered, 1 failed",
+        "10 outcomes",
+        "10 entry IDs",
     ]
-    for key in ("batch", "sql", "registered", "stream"):
+    for key in ("batch", "sql", "registered", "stream", "write", "xadd", "xadd_udf"):
         assert sorted(payloads(client, key)) == [f"p{n}" for n in range(10)], key
 
 
@@ -39,7 +43,8 @@ def main(unix_socket: str, folder: str) -> None:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from headrace.spark import register
+    from headrace import Endpoint
+    from headrace.spark import register, write, xadd, xadd_udf
 
     builder: Any = SparkSession.builder
     spark = (
@@ -49,7 +54,7 @@ def main(unix_socket: str, folder: str) -> None:
         .getOrCreate()
     )
 
-    def to(key: str) -> dict[str, str]:
+    def to(key: str) -> dict[str, Any]:
         return {"unix_socket": unix_socket, "stream_key": key}
 
     frame = spark.range(0, 10, 1, 2).selectExpr("concat('p', id) AS payload")
@@ -62,8 +67,8 @@ def main(unix_socket: str, folder: str) -> None:
     lines = Path(folder, "lines")
     lines.mkdir()
     (lines / "one.txt").write_text("\n".join(f"p{n}" for n in range(10)))
-    write = spark.readStream.text(str(lines)).writeStream.format("redis_streams").trigger(availableNow=True)
-    query = write.options(**to("stream"), checkpointLocation=f"{folder}/checkpoint").start()
+    writer = spark.readStream.text(str(lines)).writeStream.format("redis_streams").trigger(availableNow=True)
+    query = writer.options(**to("stream"), checkpointLocation=f"{folder}/checkpoint").start()
     query.awaitTermination(60)
 
     nulls = spark.range(0, 10, 1, 2).selectExpr("if(id = 7, null, 'x') AS payload")
@@ -76,6 +81,15 @@ def main(unix_socket: str, folder: str) -> None:
 
     register(spark)
     frame.write.format("redis_streams").mode("append").options(**to("registered")).save()
+
+    for rows, key in ((frame, "write"), (nulls, "wrong")):
+        summary = write(rows, Endpoint(**to(key)), failures=True, progress=False)
+        assert summary.failures is not None
+        print(f"{summary.delivered} delivered, {summary.failures.count()} failed")
+    outcomes = frame.mapInArrow(xadd(Endpoint(**to("xadd"))), xadd.schema)
+    print(sum(row.entry_id is not None for row in outcomes.collect()), "outcomes")
+    sent = frame.select(xadd_udf(Endpoint(**to("xadd_udf")))("payload").alias("outcome"))
+    print(sum(row.outcome.entry_id is not None for row in sent.collect()), "entry IDs")
     spark.stop()
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -24,6 +23,7 @@ from headrace._headrace import OWN_CODES
 from headrace.server import LocalServer
 from headrace.spark.failures import ADVICE
 from support.datasource import MoodyServer, Options, messages, payloads, save, stored, writer
+from support.processes import wait_until
 from support.spark import start_spark
 
 Connect = Callable[..., redis.Redis]
@@ -124,26 +124,51 @@ def test_a_server_that_does_not_come_back(spark: SparkSession, closed_port: int)
     assert "every executor reaches the server; retry_deadline" in text
 
 
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("on_failure", ["report", "dead_letter"])
+def test_a_server_that_does_not_come_back_is_no_fault_of_rows(
+    spark: SparkSession, closed_port: int, on_failure: str
+) -> None:
+    """It ends the first task, and is not waited for by each group of rows after it."""
+    options: Options = {"host": "127.0.0.1", "port": closed_port, "stream_key": "events", "on_failure": on_failure}
+    if on_failure == "dead_letter":
+        options["dead_letter_key"] = "dead"
+    with pytest.raises(PythonException) as caught:
+        writer(messages(spark, 1_000_000), {**options, "retry_deadline": 0.3}).save()
+    text = said_by(caught.value)
+    assert re.search(r"\d\d,\d+ of \d\d,\d+ rows were not written .*\(CONNECT \d\d,\d+\): the server stayed away", text)
+    assert "given up after" in text
+    # Whoever wants no retry gets on without it.
+    if on_failure == "report":
+        writer(messages(spark, 1_000_000), {**options, "retry": "false"}).save()
+
+
+@pytest.mark.parametrize(("exactly_once", "away"), [(False, 0), (True, 0), (False, 10), (True, 10)])
 def test_a_server_that_comes_back(
-    spark: SparkSession, start_server: StartServer, connect: Connect, exactly_once: bool
+    spark: SparkSession, start_server: StartServer, connect: Connect, exactly_once: bool, away: float
 ) -> None:
     server = start_server(config={"appendonly": "yes", "appendfsync": "always"})
+    back: list[float] = []
 
     def strike() -> None:
+        client = connect(server)
         with contextlib.suppress(redis.ConnectionError):
-            while connect(server).xlen("events") < 5_000:
+            while client.xlen("events") < 5_000:
                 time.sleep(0.001)
         server.kill()
+        time.sleep(away)
         server.restart()
+        back.append(time.monotonic())
+        before = min(client.xlen("events"), 199_999)  # all of them, if this thread had to wait for its turn
+        wait_until(lambda: client.xlen("events") > before)
+        back.append(time.monotonic())
 
-    thread = threading.Thread(target=strike)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as executor:
+        struck = executor.submit(strike)
         options = {"txn_app_id": "job", "txn_version": 1} if exactly_once else {}
         save(messages(spark, 200_000), server, **options)
-    finally:
-        thread.join()
+        struck.result()
+    returned, resumed = back
+    assert resumed - returned < 2
     written = payloads(connect(server))
     assert set(written) == {f"p{n}" for n in range(200_000)}
     if exactly_once:
@@ -257,20 +282,3 @@ def test_dead_letters_that_cannot_be_written_fail_the_task(
     assert "stream key text (WRONGTYPE 15): these are dead letters; without them rows would be lost" in text
     assert re.search(r"row 5 of partition \d, message ID 'm\d+': WRONGTYPE", text)
     assert PAYLOAD not in text
-
-
-def test_a_dead_letter_is_written_again(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
-    """As docs/spark.md shows."""
-    save(mixed(spark), any_server, on_failure="dead_letter", dead_letter_key="dead")
-    client.delete("text")
-    replayed: list[Any] = []
-    with Dispatcher(Endpoint(unix_socket=any_server.unix_socket, stream_key="events")) as dispatcher:
-        for entry_id, fields in stored(client, "dead").items():
-            if "payload" in fields:
-                row = {"payload": [fields["payload"]], "stream_key": [fields["stream_key"]]}
-                dispatcher.produce_batch(pa.table(row), stream_key="stream_key")
-                dispatcher.flush().raise_for_failures()
-                replayed.append(entry_id)
-    client.xdel("dead", *replayed)
-    assert sorted(payloads(client, "text")) == sorted(f"{PAYLOAD}{n}" for n in range(5, 100, 10))
-    assert {fields["code"] for fields in stored(client, "dead").values()} == {b"NULL_PAYLOAD"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -14,6 +15,7 @@ from conftest import StartServer
 from headrace.server import LocalServer
 from support import Program
 from support.datasource import messages, payloads, save
+from support.processes import wait_until
 from support.spark import start_spark
 
 Connect = Callable[..., redis.Redis]
@@ -42,6 +44,28 @@ def test_the_same_write_twice(
     assert client.xlen("events") == 4_000
     save(frame, server, txn_app_id="another", txn_version=3)
     assert client.xlen("events") == 6_000
+
+
+@pytest.mark.needs("idmp")
+def test_it_does_not_lean_on_what_the_stream_remembers(
+    spark: SparkSession, any_server: LocalServer, connect: Connect
+) -> None:
+    """Redis 8.6 remembers a producer's IDs for IDMP-DURATION: a write that runs again after that writes nothing."""
+    client: Any = connect(any_server)
+
+    def probe() -> Any:
+        return client.execute_command("XADD", "probe", "IDMP", "producer", "1", "*", "field", "value")
+
+    frame = messages(spark, 2_000)
+    save(frame, any_server, txn_app_id="job", txn_version=3)
+    client.xadd("probe", {"field": "value"})
+    for key in ("events", "probe"):
+        client.execute_command("XCFGSET", key, "IDMP-DURATION", 1)
+    first = probe()
+    assert probe() == first
+    wait_until(lambda: probe() != first)
+    save(frame, any_server, txn_app_id="job", txn_version=3)
+    assert client.xlen("events") == 2_000
 
 
 def test_a_write_that_failed_goes_on(spark: SparkSession, any_server: LocalServer, connect: Connect) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import redis
 
 from headrace.server import LocalServer
+from support.processes import resume, stop, stopped, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FLIGHTS = 336_776
@@ -75,3 +78,130 @@ def test_flights_without_a_server_say_so(arguments: list[str], environment: dict
     assert "Starting Spark" not in done.stdout
     assert "hunter2" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+# --- outbox.py --------------------------------------------------------------------------------------------------------
+
+
+TIMEOUTS = "connect_timeout=0.5&command_timeout=0.5"
+
+
+class Shop:
+    """A database with an outbox, and the stream that it is drained into."""
+
+    def __init__(self, server: LocalServer, client: redis.Redis, path: Path) -> None:
+        self._command = [sys.executable, str(EXAMPLES / "outbox.py"), str(path), "--url", f"{server.url}?{TIMEOUTS}"]
+        self._client = client
+        done = self.drain()  # makes the table
+        assert done.stdout == "waiting 0, set aside 0\n"
+        self.database = sqlite3.connect(path, timeout=60)
+
+    def take_orders(self, first: int, end: int) -> None:
+        with self.database:
+            rows = ((f"order {number}",) for number in range(first, end))
+            self.database.executemany("INSERT INTO outbox (payload) VALUES (?)", rows)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [*self._command, *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def drain(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*self._command, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+    def rows(self, what: str = "count(*)", where: str = "TRUE") -> Any:
+        return self.database.execute(f"SELECT {what} FROM outbox WHERE {where}").fetchall()
+
+    @property
+    def sent(self) -> list[str]:
+        entries: Any = self._client.xrange("order-events")
+        return [fields[b"payload"].decode() for _, fields in entries]
+
+
+@pytest.fixture
+def shop(any_server: LocalServer, connect: Callable[..., redis.Redis], tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(any_server, connect(any_server), tmp_path / "shop.db")
+    with contextlib.closing(shop.database):
+        yield shop
+
+
+def orders(end: int) -> list[str]:
+    return [f"order {number}" for number in range(end)]
+
+
+def test_the_outbox_alone() -> None:
+    done = run("outbox.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-2:] == ["delivered 500; failed 0", "waiting 0, set aside 0"]
+
+
+def test_an_outbox_is_drained(shop: Shop) -> None:
+    shop.take_orders(0, 2_500)
+    for _ in range(2):
+        done = shop.drain()
+        assert (done.returncode, done.stderr) == (0, "")
+    shop.take_orders(2_500, 2_600)
+    assert shop.drain("--rows", "7").returncode == 0
+    assert shop.sent == orders(2_600)
+    assert shop.rows() == [(0,)]
+
+
+def test_a_crash_between_flush_and_commit(shop: Shop, any_server: LocalServer) -> None:
+    shop.take_orders(0, 2_500)
+    with stopped(any_server):
+        process = shop.start()
+        wait_until(lambda: shop.rows(where="batch IS NOT NULL") == [(1_000,)])
+        shop.database.execute("BEGIN IMMEDIATE")  # nobody else can commit now
+    wait_until(lambda: len(shop.sent) == 1_000)
+    process.kill()
+    process.communicate()
+    shop.database.rollback()
+    assert shop.rows() == [(2_500,)]
+    done = shop.drain()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("delivered 1,000, 1,000 of them before; failed 0\n")
+    assert shop.sent == orders(2_500)
+    assert shop.rows() == [(0,)]
+
+
+def test_replies_that_never_came(shop: Shop, any_server: LocalServer) -> None:
+    """Whether those messages were written is not known: their batch stays, and is sent again."""
+    shop.take_orders(0, 200_000)
+    process = shop.start("--rows", "200000", "--deadline", "0.5")
+    wait_until(lambda: len(shop.sent) >= 1_000)
+    stop(any_server)
+    try:
+        said, complaints = process.communicate(timeout=60)
+    finally:
+        resume(any_server)
+    assert (process.returncode, complaints) == (1, "")
+    assert re.search(r"  row \d+ to be retried: TIMEOUT, ", said)
+    assert shop.rows(where="batch IS NOT NULL AND code IS NULL") == [(200_000,)]
+    done = shop.drain()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.match(r"delivered 200,000, [\d,]+ of them before; failed 0\n", done.stdout)
+    assert shop.sent == orders(200_000)
+
+
+def test_what_cannot_be_sent_is_set_aside(
+    shop: Shop, connect: Callable[..., redis.Redis], any_server: LocalServer
+) -> None:
+    client = connect(any_server)
+    client.set("order-events", "not a stream")
+    shop.take_orders(0, 10)
+    done = shop.drain()
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [
+        "delivered 0; failed 10",
+        f"  row 1 set aside: WRONGTYPE, {shop.rows('message', 'id = 1')[0][0]}",
+    ]
+    assert lines[2].startswith("  row 2 to be retried: BLOCKED, ")
+    assert lines[-1] == "waiting 9, set aside 1"
+    assert shop.rows("id, code", "batch IS NULL AND code IS NOT NULL") == [(1, "WRONGTYPE")]
+
+    client.delete("order-events")
+    assert shop.drain().stdout.splitlines() == ["delivered 9; failed 0", "waiting 0, set aside 1"]
+    with shop.database:
+        shop.database.execute("UPDATE outbox SET code = NULL")
+    assert shop.drain().returncode == 0
+    assert shop.sent == [*orders(10)[1:], "order 0"]

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from headrace.endpoint import Endpoint
     from headrace.spark.options import FailurePolicy
 
-__all__ = ["RowFailure", "Written", "check_limits", "delivery_error", "failed_rows", "total"]
+__all__ = ["RowFailure", "Written", "check_limits", "delivery_error", "failed_rows", "server_stayed_away", "total"]
 
 PASS = "filter these rows out, or let on_failure pass them ('report', 'dead_letter')"
 REACH = "see that every executor reaches the server; retry_deadline says for how long to wait for it"
 SIGN_ON = "see username, password_env and password_file"
+
+#: Codes of rows that found no server.
+AWAY = ("CONNECT", "DNS", "TIMEOUT", "RESET", "EOF")
 
 #: What to do, by code. docs/outcomes.md tells of all.
 ADVICE = {
@@ -46,8 +49,9 @@ ADVICE = {
     "NULL_MESSAGE_ID": "give each row a message ID, or leave exactly_once_key out",
     "DUPLICATE_ID": "give each row a message ID of its own, or leave exactly_once_key out",
     "TOOMANY": "write in more partitions",
+    "NOTREPLICATED": "see that enough replicas keep up, and wait_timeout: docs/durability.md",
     "TRIMMED": "see minid: it is above the entry's ID",
-    **dict.fromkeys(("CONNECT", "DNS", "TIMEOUT", "RESET", "EOF"), REACH),
+    **dict.fromkeys(AWAY, REACH),
 }
 
 IN_GENERAL = "the message is the server's; docs/outcomes.md tells of codes"
@@ -177,6 +181,12 @@ def failed_rows(report: DeliveryReport, partition: int, first: int, *, named: bo
             failed = failed.append_column("place", places).append_column("ordinal", ordinals)
             yield failed.append_column("partition", pa.repeat(pa.scalar(partition, pa.int32()), len(places)))
         place += batch.num_rows
+
+
+def server_stayed_away(failed: Iterable[pa.Table]) -> bool:
+    """Whether rows were not even sent, of the failures of `failed_rows`. The retry has waited for it in vain."""
+    away = pa.array(AWAY)
+    return any(pc.any(pc.and_(pc.is_in(t["code"], away), pc.equal(t["written"], "no"))).as_py() for t in failed)
 
 
 def check_limits(written: Written, policy: FailurePolicy, endpoint: Endpoint, *, whole: bool) -> None:

@@ -102,6 +102,11 @@ class Settings:
         """Whether that goes by message IDs, not by the numbers of rows."""
         return self.dispatcher.get("exactly_once_key") == "message_id"
 
+    @property
+    def retries(self) -> bool:
+        """Whether a server that is away is waited for."""
+        return self.dispatcher["retry"] == "true"
+
     def make_dispatcher(self) -> Dispatcher:
         """A dispatcher with these options."""
         return Dispatcher._from_text(self.endpoint, self.dispatcher)  # type: ignore[arg-type] # None: no ts_field

@@ -216,8 +216,8 @@ def _task(
             result.add(dispatcher.flush())
             result.written.bytes_sent = dispatcher.stats().bytes_sent - sent_before
         if attempt and transaction is None:
-            # What the attempts before this one wrote is not known; it is some of the same rows.
-            result.written.possible_duplicates = result.written.delivered
+            # What the attempts before this one wrote is not known: each may have written all of these rows.
+            result.written.possible_duplicates += attempt * result.written.delivered
         level = logging.WARNING if result.written.failed else logging.INFO
         logger.log(level, "partition %d, attempt %d: %s to %s", partition, attempt, result.written, endpoint)
         yield from result.to_arrow()

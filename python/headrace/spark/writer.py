@@ -16,7 +16,7 @@ from headrace.errors import ConfigError
 from headrace.report import DeliveryReport
 from headrace.spark import worker
 from headrace.spark.dead_letters import DeadLetters
-from headrace.spark.failures import Written, check_limits, failed_rows, total
+from headrace.spark.failures import Written, check_limits, delivery_error, failed_rows, server_stayed_away, total
 from headrace.spark.layout import Layout
 from headrace.spark.options import Settings
 
@@ -101,7 +101,8 @@ class Partition:
     """One task: writes the rows of a partition and counts what became of them.
 
     With `on_failure="fail"` outcomes are looked at as they come, and the first failure ends the task once everything in
-    flight has its outcome. Otherwise rows are written in groups that are kept until all their outcomes are known.
+    flight has its outcome. Otherwise rows are written in groups that are kept until all their outcomes are known. A
+    server that stays away ends the task in any case.
     """
 
     def __init__(self, settings: Settings, layout: Layout, token: tuple[str, int] | None, batch_id: int | None) -> None:
@@ -180,6 +181,10 @@ class Partition:
         failed = self._count(dispatcher.flush())
         if not failed:
             return
+        if self._settings.retries and server_stayed_away(failed):
+            # No fault of the rows, and each group of them would wait for the server anew.
+            reason = f"the server stayed away; on_failure={self._settings.failure.on_failure} is for rows"
+            raise delivery_error(self._written, self._settings.endpoint, reason)
         check_limits(self._written, self._settings.failure, self._settings.endpoint, whole=False)
         if letters is not None:
             for table in failed:
