@@ -15,7 +15,7 @@ from headrace import ConfigError, Dispatcher, RetryPolicy
 from headrace.server import LocalServer
 from support import Monitor, Program
 from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
-from support.processes import after_ticks, in_child, stop, ticking
+from support.processes import after_ticks, in_child, stop, stopped, ticking
 from test_faults import DELIVERED, DURABLE, batch_of, payloads_of
 
 Connect = Callable[..., Any]
@@ -339,3 +339,24 @@ def test_ordered_messages_are_not_overtaken(server: LocalServer, connect: Connec
             report = dispatcher.flush()
         assert (report.ok, report.retries > 0) == (True, True)
     assert bodies(client) == payloads
+
+
+@idmp_only
+def test_recognised_messages_are_delivered_when_the_replica_has_them(
+    any_replicated: tuple[LocalServer, LocalServer], connect: Connect
+) -> None:
+    """Each try on a connection of its own, where WAIT covers only what was written there: a recognised message is."""
+    master, replica = any_replicated
+    payloads = payloads_of(0, 300, 20)
+
+    def attempt(timeout: float) -> set[Any]:
+        with idmp(master, wait_replicas=1, wait_timeout=timeout) as dispatcher:
+            dispatcher.begin("batch")
+            dispatcher.produce_batch(batch_of(payloads))
+            return set(labels(dispatcher.flush()))
+
+    with stopped(replica):
+        assert attempt(0.1) == {("retryable", "NOTREPLICATED", "unknown")}
+        assert attempt(0.1) == {("retryable", "NOTREPLICATED", "unknown")}
+    assert attempt(10) == {DELIVERED}
+    assert bodies(connect(replica)) == payloads
