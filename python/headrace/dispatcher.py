@@ -153,8 +153,8 @@ class Dispatcher(_headrace.Dispatcher):
         return cls._make(endpoint, options)
 
     @classmethod
-    def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str]) -> Self:
-        """Make a dispatcher from options that are all text (`"8192"`, `"true"`), as Spark hands them over."""
+    def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str | None]) -> Self:
+        """Make a dispatcher from options that are text (`"8192"`, `"true"`), as Spark hands them over, or None."""
         return cls._make(endpoint, dict(options), text=True)
 
     @classmethod

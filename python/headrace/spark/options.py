@@ -109,7 +109,7 @@ class Settings:
 
     def make_dispatcher(self) -> Dispatcher:
         """A dispatcher with these options."""
-        return Dispatcher._from_text(self.endpoint, self.dispatcher)  # type: ignore[arg-type] # None: no ts_field
+        return Dispatcher._from_text(self.endpoint, self.dispatcher)
 
     @property
     def dead_letters(self) -> Endpoint:
