@@ -51,12 +51,13 @@ test: machine $(VENV)/.test
 	@cargo test $(LOCKED) --quiet --package headrace-core --doc
 	@$(PY) -m pytest
 
-# The oldest version differs most from the newest, on which `make test` runs.
+# The oldest version differs most from the newest, on which `make test` runs. ONLY="datasource and not kills" chooses tests.
 SPARK := 4.0
+ONLY :=
 test-spark: machine $(PY) dist/.wheel
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	$(STEP) "Making .spark-envs/$(SPARK) (the first time some minutes)" $(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl
-	@$(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl --test
+	@$(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl --test $(if $(ONLY),-- -k "$(ONLY)")
 
 # `make spark-kills RUNS=1 SEED=17` does one of them again; ARGUMENTS="--exactly-once off", see --help.
 RUNS := 9

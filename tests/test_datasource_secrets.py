@@ -29,13 +29,14 @@ from headrace.spark import write, xadd
 SECRET = "canary-hunter2"
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("way", ["password", "password_env"])
 def test_no_secret_is_shown(start_server: Callable[..., LocalServer], tmp_path: Path, way: str) -> None:
     server = start_server(config={"requirepass": SECRET})
     (tmp_path / "events").mkdir()
     program = [sys.executable, __file__, server.unix_socket, str(tmp_path), way]
     done = subprocess.run(
-        program, capture_output=True, text=True, timeout=110, check=False, env={**os.environ, "REDIS_SECRET": SECRET}
+        program, capture_output=True, text=True, timeout=230, check=False, env={**os.environ, "REDIS_SECRET": SECRET}
     )
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown[-5_000:]

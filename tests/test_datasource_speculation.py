@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import redis
 
 from headrace.server import LocalServer
@@ -28,12 +29,13 @@ RECORD_BATCH = 100
 PAYLOAD = 1_000
 
 
+@pytest.mark.timeout(240)
 def test_two_attempts_at_the_same_time(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
     path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": path}
     program = [sys.executable, __file__, any_server.unix_socket, str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=110, check=False, env=environment)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=230, check=False, env=environment)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     expected = [str(n) for n in range(2 * ROWS)]
     once, twice = ([tuple(payload.split()) for payload in payloads(client, key)] for key in ("once", "twice"))
@@ -61,7 +63,8 @@ def main(unix_socket: str, folder: str) -> None:
         .config("spark.speculation", "true")
         .config("spark.speculation.interval", "50ms")
         .config("spark.speculation.minTaskRuntime", "50ms")
-        .config("spark.speculation.multiplier", "1.1")
+        .config("spark.speculation.multiplier", "0.1")
+        .config("spark.speculation.efficiency.enabled", "false")
         .config("spark.speculation.quantile", "0.5")
         .getOrCreate()
     )
