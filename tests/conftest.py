@@ -8,9 +8,10 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, Protocol
 
 import pytest
@@ -20,9 +21,14 @@ import headrace
 from headrace.server import LocalServer
 from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
 from support.leaks import find_leaks
+from support.processes import wait_until
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 _folder = pytest.StashKey[Path]()
+
+
+#: Starts a server and its replica.
+Replicate = Callable[..., tuple[LocalServer, LocalServer]]
 
 
 class StartServer(Protocol):
@@ -185,3 +191,36 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound and not listening
         yield bound.getsockname()[1]
+
+
+@pytest.fixture
+def replicate(start_server: StartServer, connect: Callable[..., Any]) -> Replicate:
+    """Start a server and its replica: `replicate(program=None, config_of_the_replica, **config_of_the_server)`."""
+
+    def replicate(
+        program: Program | None = None, config: Mapping[str, Any] = MappingProxyType({}), **master_config: Any
+    ) -> tuple[LocalServer, LocalServer]:
+        master = start_server(program, transport="tcp", config={"repl-diskless-sync-delay": 0, **master_config})
+        replica = start_server(program, config=config)
+        connect(replica).replicaof("127.0.0.1", master.port)
+        client = connect(master)
+        wait_until(lambda: client.info("replication").get("slave0", {}).get("state") == "online")
+        # The first acknowledgement of a new replica may take a second.
+        client.set("first", "write")
+        assert client.wait(1, 20_000) == 1
+        client.config_resetstat()
+        return master, replica
+
+    return replicate
+
+
+@pytest.fixture
+def replicated(replicate: Replicate, program: Program) -> tuple[LocalServer, LocalServer]:
+    """A server and its replica, of each program."""
+    return replicate(program)
+
+
+@pytest.fixture
+def any_replicated(replicate: Replicate) -> tuple[LocalServer, LocalServer]:
+    """A server and its replica, of the newest program."""
+    return replicate()

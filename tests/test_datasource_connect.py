@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from headrace.server import LocalServer
@@ -17,13 +18,14 @@ from support.datasource import payloads
 Connect = Callable[..., redis.Redis]
 
 
+@pytest.mark.timeout(300)
 def test_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
     # Workers of Connect run in a folder of their own.
     path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": path}
     program = [sys.executable, __file__, any_server.unix_socket, str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=110, check=False, env=environment)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=280, check=False, env=environment)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     assert done.stdout.splitlines() == [
         "there is no option 'strem_key'; the nearest one is 'stream_key'",

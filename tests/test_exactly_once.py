@@ -14,7 +14,7 @@ import pytest
 from conftest import StartServer
 from headrace import ConfigError, Dispatcher, MessageError, RetryPolicy
 from headrace.server import LocalServer
-from support import Program
+from support import Monitor, Program
 from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, in_child, stop
 from test_faults import DELIVERED, DURABLE, batch_of, payloads_of
@@ -274,19 +274,91 @@ def test_an_unreachable_server_loses_no_number(start_server: StartServer, connec
     assert bodies(connect(server)) == payloads
 
 
-def test_a_user_without_the_right_to_scripts_is_told_so(server: LocalServer, connect: Connect) -> None:
+RIGHTS = ["+xadd", "+eval", "+evalsha", "+get", "+set"]
+
+
+@pytest.mark.needs("redis-7.0")
+@pytest.mark.parametrize(
+    ("without", "message"),
+    [
+        ("+eval", "exactly_once needs EVAL: NOPERM"),
+        ("+evalsha", 'right to EVALSHA on the marker "{events}:headrace:batch"'),
+        ("+xadd", 'right to XADD on the stream "events"'),
+        ("+get", "exactly_once 'script' needs the right to GET on the marker"),
+        ("+set", "exactly_once 'script' needs the right to SET on the marker"),
+        ("~{events}:headrace:*", "NOPERM"),
+    ],
+)
+def test_rights_that_are_missing_are_named_before_the_first_message(
+    server: LocalServer, connect: Connect, without: str, message: str
+) -> None:
     client = connect(server)
-    client.acl_setuser("writer", enabled=True, passwords=["+secret"], keys=["*"], commands=["+xadd", "+client"])
+    rights = [right for right in [*RIGHTS, "~events", "~{events}:headrace:*"] if right != without]
+    client.execute_command("ACL", "SETUSER", "writer", "on", ">secret", *rights)
+    with script(server, {"username": "writer", "password": "secret"}) as dispatcher, Monitor(server) as monitor:
+        dispatcher.begin("batch")
+        dispatcher.produce(b"x")
+        (failure,) = dispatcher.flush().failed
+        assert (failure.kind, failure.code, failure.written) == ("permanent", "NOPERM", "no")
+        assert message in failure.message
+        assert monitor.commands("XADD", "EVALSHA") == []
+        client.execute_command("ACL", "SETUSER", "writer", without)
+        dispatcher.begin("batch")
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+    assert bodies(client) == [b"x"]
+
+
+def test_the_oldest_server_names_rights_with_the_first_row(server: LocalServer, connect: Connect) -> None:
+    """Scripts cannot ask for rights before Redis 7.0: the marker cannot be set then, and nothing is written."""
+    client = connect(server)
+    client.execute_command("ACL", "SETUSER", "writer", "on", ">secret", "~*", "+eval", "+evalsha", "+xadd", "+get")
     with script(server, {"username": "writer", "password": "secret"}) as dispatcher:
         dispatcher.produce(b"x")
-        assert labels(dispatcher.flush()) == [("permanent", "NOPERM", "no")]
-    client.acl_setuser(
-        "writer", enabled=True, reset_keys=True, keys=[KEY], commands=["+xadd", "+eval", "+evalsha", "+get", "+set"]
-    )
-    with script(server, {"username": "writer", "password": "secret"}) as dispatcher:
-        dispatcher.produce(b"x")
-        assert [failure.kind for failure in dispatcher.flush().failed] in (["permanent"], ["retryable"])
+        (failure,) = dispatcher.flush().failed
+    assert failure.written == "no"
     assert client.xlen(KEY) == 0
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_server_that_may_evict_the_marker_is_refused(server: LocalServer, connect: Connect, policy: str) -> None:
+    client = connect(server)
+    client.config_set("maxmemory-policy", policy)
+    with script(server) as dispatcher:
+        # Without a limit nothing is evicted.
+        dispatcher.produce(b"first")
+        assert dispatcher.flush().ok
+    client.config_set("maxmemory", 1_000_000_000)
+    with script(server) as dispatcher:
+        dispatcher.produce(b"second")
+        (failure,) = dispatcher.flush().failed
+    assert (failure.kind, failure.code, failure.written) == ("permanent", "UNSUPPORTED", "no")
+    assert f"needs maxmemory-policy noeviction: the server's is {policy}" in failure.message
+    assert bodies(client) == [b"first"]
+
+
+def test_two_rows_of_ten_that_memory_ran_out_for(server: LocalServer, connect: Connect) -> None:
+    """A new process that begins the token with all ten has ten entries, in the order of the batch."""
+    client, payloads = connect(server), payloads_of(0, 10, 20)
+    with script(server) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch_of(payloads[:8]))
+        assert dispatcher.flush().ok
+        client.config_set("maxmemory", 1)
+        dispatcher.produce_batch(batch_of(payloads[8:]))
+        assert labels(dispatcher.flush()) == [("permanent", "OOM", "no")] * 2
+        client.config_set("maxmemory", 0)
+
+    def again() -> int:
+        with script(server) as dispatcher:
+            dispatcher.begin("batch")
+            dispatcher.produce_batch(batch_of(payloads))
+            report = dispatcher.flush()
+            assert report.ok
+            return report.recognised
+
+    assert in_child(again) == 8
+    assert bodies(client) == payloads
 
 
 @pytest.fixture
@@ -296,11 +368,11 @@ def off(any_server: LocalServer) -> Iterator[Dispatcher]:
 
 
 def test_what_it_excludes_is_refused_before_anything_is_sent(any_server: LocalServer, off: Dispatcher) -> None:
-    with pytest.raises(ConfigError, match="begin needs exactly_once 'auto' or 'script', got 'off'"):
+    with pytest.raises(ConfigError, match="begin needs exactly_once 'auto', 'idmp' or 'script', got 'off'"):
         off.begin("batch")
     with pytest.raises(ConfigError, match="token_ttl needs exactly_once 'auto' or 'script'"):
         Dispatcher(endpoint_to(any_server), token_ttl=5)
-    with pytest.raises(ConfigError, match="exactly_once must be one of 'off', 'auto', 'script', got 'on'"):
+    with pytest.raises(ConfigError, match="exactly_once must be one of 'off', 'auto', 'idmp', 'script', got 'on'"):
         Dispatcher(endpoint_to(any_server), exactly_once="on")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="script_run_rows must be an integer from 1 to 1000, got 1001"):
         script(any_server, script_run_rows=1_001)

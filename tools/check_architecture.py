@@ -18,7 +18,7 @@ ROWS = [
     {"dispatcher"},
     {"pipeline"},
     {"batch", "report"},
-    {"exactly_once", "ipc", "transport", "window", "reply", "xadd", "rows"},
+    {"durability", "exactly_once", "ipc", "transport", "window", "reply", "xadd", "rows"},
     {"endpoint"},
     {"counters", "decimal", "resp", "retry", "secret"},
     {"error"},

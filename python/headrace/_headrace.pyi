@@ -118,13 +118,17 @@ class Dispatcher:
         and in `DeliveryReport.recognised`; their entry IDs are not known. Without `begin` the token is random: messages
         are then safe against lost connections, not against a crash.
 
-        How far a batch has come is kept beside each of its streams, in a key `{<stream key>}:headrace:<token>` that
-        expires `token_ttl` seconds after the batch's last row.
+        With `"script"` how far a batch has come is kept beside each of its streams, in a key
+        `{<stream key>}:headrace:<token>` that expires `token_ttl` seconds after the batch's last row. With `"idmp"` the
+        server remembers names for `idmp_duration` seconds, answers with the entry IDs of the first time, and does not
+        say which messages it recognised; with `exactly_once_key="message_id"` token and message ID name a message, and
+        order does not matter.
 
         Args:
             token: 1 to 1,024 bytes of UTF-8.
             version: 0 to 2**53. A batch with a higher version takes the token over and starts from 0; of one with a
-                lower version every message is recognised. So one key serves all micro-batches of a stream.
+                lower version every message is recognised. So one key serves all micro-batches of a stream. With
+                `"idmp"` it is a part of the token.
 
         Raises:
             ConfigError: `exactly_once` is off.

@@ -40,8 +40,9 @@ class Dispatcher(_headrace.Dispatcher):
     chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. Nothing is sent by itself: end each unit
     of work with `flush`.
 
-    **Outcomes.** A message is delivered when the server answered with its entry ID. Otherwise it has *failed*:
-    permanent or retryable, with a code, and with `written` telling whether it may be in the stream all the same.
+    **Outcomes.** A message is delivered when the server answered with its entry ID, and with `wait_replicas` or
+    `wait_aof` once others have it too. Otherwise it has *failed*: permanent or retryable, with a code, and with
+    `written` telling whether it may be in the stream all the same.
     Without a `RetryPolicy` a message is never sent twice.
 
     **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another
@@ -53,7 +54,7 @@ class Dispatcher(_headrace.Dispatcher):
 
     Args:
         endpoint: Where and how entries are stored.
-        window_max_entries: Entries in flight at most. Default 8,192; 1 and up.
+        window_max_entries: Entries in flight at most. Default 8,192, with `ordered` 1; 1 and up.
         window_max_bytes: Bytes in flight at most. Default 4 MiB; 65,536 and up. The message that passes it is still
             sent: one is always in flight.
         classify: Which error replies are permanent. `"spec"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
@@ -68,11 +69,30 @@ class Dispatcher(_headrace.Dispatcher):
         exactly_once: `"script"`: messages go out in runs that a script appends to the stream, which writes none twice,
             neither after a lost connection nor, with `begin`, after a crash. On every server from Redis 6.2 and
             Valkey 7.2 on; it needs the commands EVAL, EVALSHA, GET and SET, and takes the server up to 60 % more work
-            for a message. `"auto"`: the best that there is, which is the script. Default `"off"`. Excludes
-            `rows_per_entry`, `arrow_ipc` and `dispatch`.
-        token_ttl: With `exactly_once`: seconds that a batch can be begun again after its last message. Default 86,400;
-            1 to 31,536,000.
+            for a message. `"idmp"`: the server remembers a name of each message for a while (XADD's IDMP, Redis 8.6.2
+            and later); it needs XINFO STREAM, and where the stream's settings do not suffice XCFGSET and XGROUP.
+            `"auto"`: the best that there is, which is the script. Default `"off"`. Excludes `rows_per_entry`,
+            `arrow_ipc` and `dispatch`.
+        exactly_once_key: What names a message within its batch: `"row"` (default), its number; with `"idmp"` also
+            `"message_id"`, its message ID, whatever comes before it.
+        idmp_duration: With `"idmp"`: seconds that the server remembers names for at least; 1 to 86,400. Default: as
+            long as `retry` can send messages again, and no less than the stream is set to.
+        token_ttl: With `"script"`: seconds that a batch can be begun again after its last message. Default 86,400; 1 to
+            31,536,000.
+        script_run_rows: With `"script"`: messages that one script call appends at most. Default 100; 1 to 1,000.
+        ordered: True: one entry is in flight at a time, so that none overtakes one that is sent again. Slow. Default
+            False: an entry that was refused may be overtaken by those in flight behind it, but for `"script"`, which
+            keeps the order in any case.
         script_run_rows: With `exactly_once`: messages that one script call appends at most. Default 100; 1 to 1,000.
+        wait_replicas: Replicas that must have a message before it counts as delivered, by WAIT
+            (<https://redis.io/docs/latest/commands/wait/>). Default 0: none; it is delivered once the server has it. A
+            message that too few had in time fails as `NOTREPLICATED`: it is in the stream of this server.
+        wait_aof: Whether a message must also be in the append-only file of the server, and in those of
+            `wait_replicas` replicas, by WAITAOF (<https://redis.io/docs/latest/commands/waitaof/>, Redis 7.2 and later,
+            Valkey). Default False.
+        wait_timeout: Seconds that the server waits for them. Default 1.0; 0.001 to 3,600.
+        wait_every: Entries that are waited for together. Default 8,192; 1 to 1,000,000. WAIT is also sent by `flush`,
+            `dispatch`, and `poll` when something was answered; entries behind it wait until it was answered.
 
     Raises:
         ConfigError: An option is unknown or wrong.
@@ -88,16 +108,23 @@ class Dispatcher(_headrace.Dispatcher):
         cls,
         endpoint: Endpoint,
         *,
-        window_max_entries: int = 8_192,
+        window_max_entries: int | None = None,
         window_max_bytes: int = 4 * 1024 * 1024,
         classify: Literal["spec", "failover", "strict"] = "spec",
         error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None = None,
         payload_field: str = "payload",
         ts_field: str | None = "ts",
         retry: RetryPolicy | None = None,
-        exactly_once: Literal["off", "auto", "script"] = "off",
+        exactly_once: Literal["off", "auto", "idmp", "script"] = "off",
+        exactly_once_key: Literal["row", "message_id"] = "row",
+        idmp_duration: float | None = None,
         token_ttl: float | None = None,
         script_run_rows: int | None = None,
+        ordered: bool = False,
+        wait_replicas: int = 0,
+        wait_aof: bool = False,
+        wait_timeout: float = 1.0,
+        wait_every: int = 8_192,
         **unknown: object,
     ) -> Self:
         options: dict[str, object] = {
@@ -108,8 +135,15 @@ class Dispatcher(_headrace.Dispatcher):
             "payload_field": payload_field,
             "ts_field": ts_field,
             "exactly_once": exactly_once,
+            "exactly_once_key": exactly_once_key,
+            "idmp_duration": idmp_duration,
             "token_ttl": token_ttl,
             "script_run_rows": script_run_rows,
+            "ordered": ordered,
+            "wait_replicas": wait_replicas,
+            "wait_aof": wait_aof,
+            "wait_timeout": wait_timeout,
+            "wait_every": wait_every,
             **unknown,
         }
         if retry is not None:
@@ -119,8 +153,8 @@ class Dispatcher(_headrace.Dispatcher):
         return cls._make(endpoint, options)
 
     @classmethod
-    def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str]) -> Self:
-        """Make a dispatcher from options that are all text (`"8192"`, `"true"`), as Spark hands them over."""
+    def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str | None]) -> Self:
+        """Make a dispatcher from options that are text (`"8192"`, `"true"`), as Spark hands them over, or None."""
         return cls._make(endpoint, dict(options), text=True)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .rows import Rows, parse
@@ -42,8 +42,15 @@ class Verdict:
             examples.append(row)
 
 
-def check(rows: Rows, payloads: Iterable[bytes]) -> Verdict:
-    """Judge the payloads of a stream, in the stream's order."""
+def check(rows: Rows, payloads: Iterable[bytes], batches: Mapping[int, int] | None = None) -> Verdict:
+    """Judge the payloads of a stream, in the stream's order.
+
+    Args:
+        rows: What was to be written.
+        payloads: What is there.
+        batches: The micro-batch that each file came in; None: the one that it was meant for.
+    """
+    batch_of = rows.batch_of if batches is None else batches.__getitem__
     verdict = Verdict(expected=rows.count)
     seen = [bytearray(rows.rows_per_file) for _ in range(rows.files)]
     newest = [-1] * rows.files  # the latest row of each file so far
@@ -59,10 +66,10 @@ def check(rows: Rows, payloads: Iterable[bytes]) -> Verdict:
             verdict.add("duplicated", f"{file}:{number}")
             continue
         seen[file][number] = 1
-        if number < newest[file] or rows.batch_of(file) < batch:
+        if number < newest[file] or batch_of(file) < batch:
             verdict.add("out_of_order", f"{file}:{number}")
         newest[file] = max(newest[file], number)
-        batch = max(batch, rows.batch_of(file))
+        batch = max(batch, batch_of(file))
     for file, numbers in enumerate(seen):
         for number, is_there in enumerate(numbers):
             if not is_there:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -88,7 +89,7 @@ def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path
         except BaseException:
             this.driver.kill()  # it would go on
             raise
-        outcome.verdict = check(plan.rows, _payloads(server))
+        outcome.verdict = check(plan.rows, _payloads(server), _batches(folder / "checkpoint"))
     for trap in sprung(folder):
         outcome.faults[trap.kind] += 1
     outcome.told = committed(folder)
@@ -103,6 +104,27 @@ def _input(folder: Path, rows: Rows) -> Path:
         write_files(new, rows)
         new.rename(path)
     return path
+
+
+def _batches(checkpoint: Path) -> dict[int, int]:
+    """The micro-batch that each file came in.
+
+    A driver that is killed between Spark's two notes of a micro-batch, of its files and of its offsets, leaves these
+    files to the next one, which then has those of two.
+    """
+    until = {
+        int(path.name): json.loads(path.read_text().splitlines()[-1])["logOffset"]
+        for path in _notes(checkpoint, "offsets")
+    }
+    files = [json.loads(line) for path in _notes(checkpoint, "sources/0") for line in path.read_text().splitlines()[1:]]
+    return {
+        int(Path(file["path"]).stem): min(batch for batch, last in until.items() if last >= file["batchId"])
+        for file in files
+    }
+
+
+def _notes(checkpoint: Path, folder: str) -> list[Path]:
+    return list((checkpoint / folder).glob("[0-9]*"))
 
 
 def _payloads(server: LocalServer) -> Iterator[bytes]:
@@ -193,6 +215,10 @@ class _Run:
         if strike.freeze:
             time.sleep(strike.freeze)
             resume(self._server)
+        if not (self._checkpoint / "offsets" / "0").exists():
+            # Spark takes no checkpoint whose first offsets were half written, and asks to delete it. Nothing is written
+            # before them.
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
         self._outcome.faults["driver"] += 1
         self.driver = self._next_driver()
 

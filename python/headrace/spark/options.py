@@ -98,13 +98,18 @@ class Settings:
         return self.dispatcher.get("exactly_once", "off") != "off"
 
     @property
+    def by_message_id(self) -> bool:
+        """Whether that goes by message IDs, not by the numbers of rows."""
+        return self.dispatcher.get("exactly_once_key") == "message_id"
+
+    @property
     def retries(self) -> bool:
         """Whether a server that is away is waited for."""
         return self.dispatcher["retry"] == "true"
 
     def make_dispatcher(self) -> Dispatcher:
         """A dispatcher with these options."""
-        return Dispatcher._from_text(self.endpoint, self.dispatcher)  # type: ignore[arg-type] # None: no ts_field
+        return Dispatcher._from_text(self.endpoint, self.dispatcher)
 
     @property
     def dead_letters(self) -> Endpoint:

@@ -207,7 +207,9 @@ def _task(
         with worker.dispatcher(endpoint, options) as dispatcher:
             sent_before = dispatcher.stats().bytes_sent
             if transaction is not None:
-                dispatcher.begin(f"{transaction.app_id}:{partition}", transaction.version)
+                by_message_id = options.get("exactly_once_key") == "message_id"
+                token = transaction.app_id if by_message_id else f"{transaction.app_id}:{partition}"
+                dispatcher.begin(token, transaction.version)
             for batch in batches:
                 dispatcher.produce_batch(batch, **layout.arguments)
                 result.add(dispatcher.poll())

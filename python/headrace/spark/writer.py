@@ -57,7 +57,7 @@ class BatchWriter(datasource.DataSourceArrowWriter):
         transaction = self._settings.transaction
         token = None
         if transaction is not None:
-            token = (f"{transaction.app_id}:{_task().partitionId()}", transaction.version)
+            token = (_token(self._settings, transaction.app_id), transaction.version)
         return Partition(self._settings, self._layout, token, None).write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -85,7 +85,7 @@ class StreamWriter(StreamArrowWriter):
             if query is None or batch is None:
                 text = "exactly_once needs the query and the micro-batch, which Spark does not tell; 'off' does not"
                 raise ConfigError(text, option="exactly_once")
-            token = (f"{query}:{task.partitionId()}", int(batch))
+            token = (_token(self._settings, query), int(batch))
         return Partition(self._settings, self._layout, token, None if batch is None else int(batch)).write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, Spark's name
@@ -211,6 +211,11 @@ def _abort(settings: Settings, messages: list[WriterCommitMessage | None], what:
         "%sthe write to %s was given up: %d of %d partitions did not end; of the others: %s",
         *(what, settings.endpoint, unfinished, len(messages), written),
     )
+
+
+def _token(settings: Settings, name: str) -> str:
+    """Rows are numbered in each partition; a message ID is the same wherever its row is."""
+    return name if settings.by_message_id else f"{name}:{_task().partitionId()}"
 
 
 def _task() -> TaskContext:

@@ -10,13 +10,14 @@ use arrow_schema::SchemaRef;
 
 use crate::batch::{Batch, BatchLayout, BatchPlan};
 use crate::counters::Counters;
+use crate::durability::Durability;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
-use crate::exactly_once::Runs;
+use crate::exactly_once::ExactlyOnce;
 use crate::pipeline::Pipeline;
 use crate::reply::EntryId;
 use crate::report::DeliveryReport;
-use crate::rows::MAX_MESSAGE_ID;
+use crate::rows::{Id, IdColumn, Layout, MAX_MESSAGE_ID};
 use crate::transport::Watch;
 use crate::window::Limits;
 use crate::xadd::FieldNames;
@@ -39,6 +40,16 @@ pub enum GivenId<'a> {
     Text(&'a str),
 }
 
+impl<'a> From<GivenId<'a>> for Option<Id<'a>> {
+    fn from(id: GivenId<'a>) -> Self {
+        match id {
+            GivenId::None => None,
+            GivenId::Int(id) => Some(Id::Int(id)),
+            GivenId::Text(id) => Some(Id::Text(id)),
+        }
+    }
+}
+
 /// Sends messages to one endpoint over one connection, and tells what became of each.
 ///
 /// No connection exists before it is needed. `produce*` encode and, when a chunk is full, send; `flush` waits until every
@@ -48,7 +59,7 @@ pub enum GivenId<'a> {
 pub struct Dispatcher {
     pipeline: Pipeline,
     names: FieldNames,
-    exactly_once: bool,
+    exactly_once: Option<ExactlyOnce>,
     fork: forkguard::Guard,
     closed: bool,
     /// Messages without an outcome in a report.
@@ -58,17 +69,29 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// Opens no connection.
     pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Self {
-        let runs = options.exactly_once.map(|(ttl, run_rows)| Runs::new(ttl, run_rows));
-        // A command is a run of rows then.
-        let rows = runs.as_ref().map_or(1, |runs| runs.max_rows) as usize;
-        let max_entries = options.window_max_entries.div_ceil(rows);
+        // A command is one row, or a run of them.
+        let rows = match options.exactly_once {
+            Some(ExactlyOnce::Script { run_rows, .. }) => run_rows,
+            Some(ExactlyOnce::Idmp { .. }) | None => 1,
+        };
+        let max_entries = options.window_max_entries.div_ceil(rows as usize);
+        let durability =
+            options.durability.map(|durability| Durability { every: durability.every.div_ceil(rows), ..durability });
         let limits = Limits { max_entries, max_bytes: options.window_max_bytes };
         let classifier = Classifier::new(options.classify, options.error_overrides);
         let names = FieldNames { payload: options.payload_field, ts: options.ts_field };
         Self {
-            pipeline: Pipeline::new(endpoint, classifier, options.retry, runs, limits, &names),
+            pipeline: Pipeline::new(
+                endpoint,
+                classifier,
+                options.retry,
+                options.exactly_once.as_ref(),
+                durability,
+                limits,
+                &names,
+            ),
             names,
-            exactly_once: options.exactly_once.is_some(),
+            exactly_once: options.exactly_once,
             fork: forkguard::new(),
             closed: false,
             unreported: 0,
@@ -117,7 +140,7 @@ impl Dispatcher {
             self.pipeline.push_failed(&failure, 1);
         } else {
             self.pipeline.set_time();
-            self.pipeline.push_payload(payload);
+            self.pipeline.push_payload(payload, id.into());
         }
         Ok(())
     }
@@ -125,9 +148,15 @@ impl Dispatcher {
     /// Resolves `layout` against `schema`: once for all record batches of that schema.
     pub fn plan(&mut self, schema: &SchemaRef, layout: &BatchLayout) -> Result<BatchPlan> {
         self.enter()?;
-        if self.exactly_once && !matches!(layout, BatchLayout::Rows(_)) {
-            let message = "exactly_once excludes rows_per_entry and arrow_ipc: an entry has one row then";
-            return Err(Error::config("exactly_once", message));
+        match (&self.exactly_once, layout) {
+            (None, _) | (Some(ExactlyOnce::Script { .. }), BatchLayout::Rows(_)) => {}
+            (Some(ExactlyOnce::Idmp { by_message_id, .. }), BatchLayout::Rows(layout)) => {
+                check_named(layout, *by_message_id)?;
+            }
+            (Some(_), BatchLayout::Payloads(..) | BatchLayout::Arrow { .. }) => {
+                let message = "exactly_once excludes rows_per_entry and arrow_ipc: an entry has one row then";
+                return Err(Error::config("exactly_once", message));
+            }
         }
         BatchPlan::new(schema, layout, &self.names)
     }
@@ -140,18 +169,24 @@ impl Dispatcher {
         self.enter()?;
         let (mut rows, ids) = plan.bind(batch)?;
         let count = batch.num_rows();
-        match ids {
+        match &ids {
             None => self.pipeline.recorder().push_ordinals(count as u64),
-            Some(ids) => self.pipeline.recorder().push_column(ids),
+            Some(ids) => self.pipeline.recorder().push_column(ids.clone()),
         }
         self.unreported += count as u64;
         self.pipeline.recorder().counters().messages.add(count as u64);
-        let taken = self.take_rows(&mut rows, count, watch);
+        let taken = self.take_rows(&mut rows, ids.as_ref(), count, watch);
         self.pipeline.give_back();
         taken
     }
 
-    fn take_rows(&mut self, rows: &mut Batch<'_>, count: usize, watch: &mut dyn Watch) -> Result<()> {
+    fn take_rows(
+        &mut self,
+        rows: &mut Batch<'_>,
+        ids: Option<&IdColumn>,
+        count: usize,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
         let mut row = 0;
         while row < count {
             let room = self.pipeline.check(Instant::now(), watch).and_then(|()| self.pipeline.make_room(watch));
@@ -165,7 +200,7 @@ impl Dispatcher {
                 break;
             }
             self.pipeline.set_time();
-            row = self.pipeline.push_batch(rows, row..count);
+            row = self.pipeline.push_batch(rows, ids, row..count);
         }
         self.pipeline.poll();
         Ok(())
@@ -175,6 +210,7 @@ impl Dispatcher {
     pub fn poll(&mut self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
         self.pipeline.poll();
+        self.pipeline.cover_answered();
         if watch.interrupted() {
             return Err(Error::Interrupted);
         }
@@ -202,7 +238,7 @@ impl Dispatcher {
     /// Sends one message behind all others, and waits for its outcome, which is in no report.
     pub fn dispatch(&mut self, payload: &[u8], watch: &mut dyn Watch) -> Result<std::result::Result<EntryId, Failure>> {
         self.enter()?;
-        if self.exactly_once {
+        if self.exactly_once.is_some() {
             let message = "dispatch is not for exactly_once: produce the message and flush";
             return Err(Error::config("exactly_once", message));
         }
@@ -222,8 +258,8 @@ impl Dispatcher {
     /// higher version takes the token over; of one with a lower version every row is recognised.
     pub fn begin(&mut self, token: &str, version: u64) -> Result<()> {
         self.enter()?;
-        if !self.exactly_once {
-            let message = "begin needs exactly_once 'auto' or 'script', got 'off'";
+        if self.exactly_once.is_none() {
+            let message = "begin needs exactly_once 'auto', 'idmp' or 'script', got 'off'";
             return Err(Error::config("exactly_once", message));
         }
         if token.is_empty() || token.len() > MAX_TOKEN {
@@ -290,6 +326,24 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
+
+/// Refuses what cannot be with rows that have names.
+fn check_named(layout: &Layout, by_message_id: bool) -> Result<()> {
+    for (name, is_given) in [("stream_key", layout.stream_key.is_some()), ("entry_id", layout.entry_id.is_some())] {
+        if is_given {
+            let message = format!(
+                "exactly_once 'idmp' and {name} exclude each other: names are of one stream, and go with IDs of the \
+                 server's choice; take 'script'"
+            );
+            return Err(Error::config("exactly_once", message));
+        }
+    }
+    if by_message_id && layout.message_id.is_none() {
+        let message = "exactly_once_key 'message_id' needs message_id: the column that names the rows";
+        return Err(Error::config("exactly_once_key", message));
+    }
+    Ok(())
 }
 
 impl Drop for Dispatcher {

@@ -130,7 +130,7 @@ impl Failure {
 
     /// Whether the server was not reached, or was lost.
     pub(crate) fn is_of_connection(&self) -> bool {
-        [code::CONNECT, code::DNS, code::TIMEOUT, code::RESET, code::EOF].contains(&&*self.code)
+        code::OF_CONNECTION.contains(&&*self.code)
     }
 }
 
@@ -173,9 +173,22 @@ pub mod code {
     pub const BLOCKED: &str = "BLOCKED";
     /// Exactly once: the marker is gone or behind rows that were acknowledged.
     pub const MARKERLOST: &str = "MARKERLOST";
+    /// The server cannot do what an option asks for.
+    pub const UNSUPPORTED: &str = "UNSUPPORTED";
+    /// `exactly_once_key` is the message ID, and there is none.
+    pub const NULL_MESSAGE_ID: &str = "NULL_MESSAGE_ID";
+    /// `exactly_once_key` is the message ID, which another message of the batch has.
+    pub const DUPLICATE_ID: &str = "DUPLICATE_ID";
+    /// `exactly_once_key` is the message ID, and the batch has more messages than are kept apart.
+    pub const TOOMANY: &str = "TOOMANY";
+    /// Durability: written, but it is not known that as many replicas or files as were asked for have it.
+    pub const NOTREPLICATED: &str = "NOTREPLICATED";
+
+    /// The server was not reached, or was lost.
+    pub(crate) const OF_CONNECTION: [&str; 5] = [CONNECT, DNS, TIMEOUT, RESET, EOF];
 
     /// All of them, for documentation and its test.
-    pub const ALL: [&str; 18] = [
+    pub const ALL: [&str; 23] = [
         CONNECT,
         DNS,
         TIMEOUT,
@@ -194,6 +207,11 @@ pub mod code {
         BAD_ENTRY_ID,
         BLOCKED,
         MARKERLOST,
+        UNSUPPORTED,
+        NULL_MESSAGE_ID,
+        DUPLICATE_ID,
+        TOOMANY,
+        NOTREPLICATED,
     ];
 }
 
@@ -290,7 +308,7 @@ pub enum Classify {
     Strict,
 }
 
-const PERMANENT: [&str; 14] = [
+const PERMANENT: [&str; 17] = [
     "NOAUTH",
     "NOPERM",
     "WRONGTYPE",
@@ -305,6 +323,9 @@ const PERMANENT: [&str; 14] = [
     code::BAD_STREAM_KEY,
     code::BAD_ENTRY_ID,
     code::MARKERLOST,
+    code::UNSUPPORTED,
+    code::NULL_MESSAGE_ID,
+    code::DUPLICATE_ID,
 ];
 const RETRYABLE_IN_FAILOVER: [&str; 2] = ["OOM", "READONLY"];
 const PERMANENT_IN_STRICT: [&str; 3] = ["DENIED", "NOPROTO", "CROSSSLOT"];

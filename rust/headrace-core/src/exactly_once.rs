@@ -1,20 +1,46 @@
-//! Exactly once: runs of rows that a script appends, and a marker that says how far a batch has come. No I/O.
+//! Exactly once: how a server recognises a row that it was sent before. No I/O.
 //!
-//! A *token* names a batch, and a row's number in it names the row for ever. The script ([`LUA`]) writes the rows of a run
-//! that the marker has not passed and moves the marker, in one step: whoever sends the same rows again, after a lost
-//! connection or a crash, writes none twice. Redis and Valkey run a script without anything in between
-//! (<https://redis.io/docs/latest/develop/programmability/eval-intro/>, since 2.6).
+//! A *token* names a batch, and a row's number in it names the row for ever. There are two ways:
+//!
+//! - `script`: rows go out in runs. The script ([`LUA`]) writes those that a marker beside the stream has not passed and moves
+//!   the marker, in one step: whoever sends the same rows again, after a lost connection or a crash, writes none twice. Redis
+//!   and Valkey run a script without anything in between
+//!   (<https://redis.io/docs/latest/develop/programmability/eval-intro/>, since 2.6).
+//! - `idmp`: the server itself remembers the names of rows for a while ([`Names`]).
 
+mod names;
 mod runs;
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use crate::resp::{write_array_header, write_bulk};
 
+pub(crate) use names::{NAME_ARGUMENTS, Names, ROWS_PER_PRODUCER};
 pub(crate) use runs::{OpenRun, Runs};
+
+/// How rows that were sent before are recognised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ExactlyOnce {
+    Script {
+        /// Seconds that a marker lives.
+        ttl: u64,
+        /// Rows of a run at most.
+        run_rows: u64,
+    },
+    Idmp {
+        /// Whether a row's message ID names it, not its number.
+        by_message_id: bool,
+        /// How long the server is to remember names, at least.
+        duration: Duration,
+    },
+}
 
 /// The script that appends a run.
 pub(crate) const LUA: &str = include_str!("exactly_once/append.lua");
+
+/// The script that says whether [`LUA`] could do its work.
+const PROBE: &str = include_str!("exactly_once/probe.lua");
 
 /// The most arguments of one row: Lua's `unpack` takes 8,000 on every server.
 pub(crate) const MAX_ARGUMENTS: usize = 7_000;
@@ -43,6 +69,8 @@ pub(crate) struct Run<'a> {
     pub(crate) rows: u64,
     /// Seconds.
     pub(crate) ttl: u64,
+    /// Whether it is to be a write even if all of its rows are there: WAIT covers what its own connection wrote.
+    pub(crate) touches: bool,
     /// All arguments of all rows, and the number of those before each.
     pub(crate) arguments: &'a [u8],
     /// How many bulk strings `arguments` are.
@@ -52,17 +80,24 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Appends the command.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        // The command's name, the script's hash, the number of keys, two keys, five arguments.
-        write_array_header(out, 10 + self.argument_count);
+        // The command's name, the script's hash, the number of keys, two keys, six arguments.
+        write_array_header(out, 11 + self.argument_count);
         out.extend_from_slice(&EVALSHA);
         write_bulk(out, b"2");
         write_bulk(out, self.stream_key);
         write_bulk(out, self.marker_key);
-        for number in [self.version, self.from, self.first, self.rows, self.ttl] {
+        for number in [self.version, self.from, self.first, self.rows, self.ttl, u64::from(self.touches)] {
             write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
         }
         out.extend_from_slice(self.arguments);
     }
+}
+
+/// Asks whether the script could append to a stream: the reply is a status, `ready`, `denies <command>` or `evicts <policy>`.
+pub(crate) fn probe(stream_key: &[u8], marker_key: &[u8]) -> redis::Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(PROBE).arg(2).arg(stream_key).arg(marker_key).arg(HASH.as_str());
+    command
 }
 
 /// The same command with the script itself, which the server may not know. `None`: it is no run's.
@@ -136,15 +171,16 @@ mod tests {
             first: 3,
             rows: 1,
             ttl: 9,
+            touches: true,
             arguments: b"$1\r\n1\r\n$1\r\n*\r\n",
             argument_count: 2,
         };
         let mut command = Vec::new();
         run.write(&mut command);
         let with = with_script(&command).unwrap();
-        assert!(with.starts_with(b"*12\r\n$4\r\nEVAL\r\n$"));
-        assert!(command.starts_with(b"*12\r\n$7\r\nEVALSHA\r\n$40\r\n"));
-        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$1\r\n*\r\n";
+        assert!(with.starts_with(b"*13\r\n$4\r\nEVAL\r\n$"));
+        assert!(command.starts_with(b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n"));
+        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n*\r\n";
         assert!(with.ends_with(same) && command.ends_with(same));
         assert_eq!(with_script(b"*3\r\n$4\r\nXADD\r\n"), None);
         assert_ne!(random_token(), random_token());

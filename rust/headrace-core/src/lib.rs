@@ -26,6 +26,7 @@ mod batch;
 mod counters;
 mod decimal;
 mod dispatcher;
+mod durability;
 pub mod endpoint;
 pub mod error;
 mod exactly_once;

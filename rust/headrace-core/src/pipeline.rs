@@ -4,8 +4,12 @@
 //! in the outbox until the transport takes it; what the transport took stays in the window until its reply is here.
 
 mod clock;
+mod cover;
+mod drive;
 mod ledger;
 mod link;
+mod named;
+mod needs;
 mod outbox;
 mod push;
 mod round;
@@ -14,46 +18,27 @@ mod run;
 mod tests;
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::endpoint::{Endpoint, Settings};
-use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
-use crate::exactly_once::Runs;
+use crate::durability::Durability;
+use crate::endpoint::Endpoint;
+use crate::error::{Classifier, Error, Failure, Fault, Result, Written};
+use crate::exactly_once::{ExactlyOnce, Names, Runs};
 use crate::reply::EntryId;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
-use crate::transport::{ConnectError, Watch, connect};
+use crate::transport::Watch;
 use crate::window::{Limits, Owner};
 use crate::xadd::{FieldNames, Template};
 
+use drive::Goal;
 use ledger::Ledger;
-use link::{Break, Connection, Link};
+use link::{Break, Link};
 use outbox::Outbox;
-use round::Turn;
 use run::Script;
-
-/// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
-const WATCH_EVERY: Duration = Duration::from_millis(50);
-
-/// How long one wait for many replies may last: the guess at how long those are may have been too high.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A server that answers a quarter of the window within this time is not worth going to sleep for.
 const QUICK: Duration = Duration::from_micros(500);
-
-/// What a pass of the loop is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goal {
-    /// Room for one more message.
-    Room,
-    /// Room for many, because there was none in the window.
-    AmpleRoom,
-    /// No message without an outcome.
-    Empty,
-    /// The outcome of the call's own message.
-    Call,
-}
 
 #[derive(Debug)]
 pub(crate) struct Pipeline {
@@ -72,6 +57,12 @@ pub(crate) struct Pipeline {
     fields: Vec<u8>,
     /// Exactly once: rows go out in runs.
     script: Option<Script>,
+    /// Exactly once: rows go out with names.
+    names: Option<Names>,
+    /// Neither of them.
+    is_plain: bool,
+    /// Whether there may be no room for other reasons than the window.
+    holds_back: bool,
 }
 
 impl Pipeline {
@@ -79,15 +70,31 @@ impl Pipeline {
         endpoint: Endpoint,
         classifier: Classifier,
         retry: Option<RetryPolicy>,
-        runs: Option<Runs>,
+        exactly_once: Option<&ExactlyOnce>,
+        durability: Option<Durability>,
         limits: Limits,
         names: &FieldNames,
     ) -> Self {
+        // What was recognised is to be a write as well then, for WAIT to speak of it.
+        let proves = durability.is_some();
+        let (mut script, mut row_names) = (None, None);
+        match exactly_once {
+            None => {}
+            Some(ExactlyOnce::Script { ttl, run_rows }) => {
+                script = Some(Script::new(Runs::new(*ttl, *run_rows, proves)));
+            }
+            Some(ExactlyOnce::Idmp { by_message_id, duration }) => {
+                row_names = Some(Names::new(*by_message_id, *duration));
+            }
+        }
         Self {
             template: Template::new(&endpoint, names),
             outbox: Outbox::new(retry.is_some()),
-            ledger: Ledger::new(&endpoint, classifier, retry, runs.is_some()),
-            script: runs.map(Script::new),
+            ledger: Ledger::new(&endpoint, classifier, retry, exactly_once.is_some(), durability),
+            holds_back: script.is_some() || proves,
+            script,
+            names: row_names,
+            is_plain: exactly_once.is_none(),
             endpoint,
             limits,
             link: Link::Closed,
@@ -109,6 +116,7 @@ impl Pipeline {
     pub(crate) fn is_idle(&self) -> bool {
         self.ledger.window.is_empty()
             && !self.ledger.round.is_active()
+            && !self.ledger.is_uncovered()
             && !self.script.as_ref().is_some_and(Script::is_gathering)
     }
 
@@ -119,11 +127,10 @@ impl Pipeline {
             && self.ledger.window.has_room(self.limits)
             && !self.ledger.round.is_active()
             && !self.is_down()
-            && !self.waits_for_streams()
+            && !(self.holds_back && (self.waits_for_streams() || self.ledger.until_cover() == 0))
     }
 
     /// Whether too many streams are under way: they can be forgotten when nothing is.
-    #[inline]
     fn waits_for_streams(&self) -> bool {
         match &self.script {
             Some(script) => script.runs.is_full() && !self.ledger.window.is_empty() && !self.ledger.is_blocked(),
@@ -152,6 +159,7 @@ impl Pipeline {
         if self.waits_for_streams() {
             self.close_run();
         }
+        self.cover_if_due();
         if self.ledger.window.has_room(self.limits) {
             return self.drive(Goal::Room, None, watch);
         }
@@ -251,250 +259,8 @@ impl Pipeline {
         if let Some(script) = &mut self.script {
             script.forget();
         }
-    }
-
-    fn reached(&self, goal: Goal) -> bool {
-        match goal {
-            Goal::Room => self.has_room() || self.is_down(),
-            Goal::AmpleRoom => (self.has_room() && self.ledger.window.has_ample_room(self.limits)) || self.is_down(),
-            Goal::Empty => self.is_idle(),
-            Goal::Call => self.ledger.call.is_some(),
+        if let Some(names) = &mut self.names {
+            names.begin(None, 0);
         }
-    }
-
-    /// Asks the watch, if that was long ago.
-    pub(crate) fn check(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
-        if now.saturating_duration_since(self.watched) < WATCH_EVERY {
-            return Ok(());
-        }
-        self.watched = now;
-        if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
-    }
-
-    fn drive(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        let started = Instant::now();
-        let mut renewed = false;
-        while !self.reached(goal) {
-            let now = Instant::now();
-            self.check(now, watch)?;
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                // Replies that are here already count.
-                match self.receive() {
-                    Ok(_) if self.reached(goal) => continue,
-                    Ok(_) => {}
-                    Err(broken) => {
-                        self.break_link(&broken);
-                        continue;
-                    }
-                }
-                self.abort(Fault::new(
-                    code::TIMEOUT,
-                    format!("no reply from {} before flush timed out", self.endpoint),
-                ));
-                continue;
-            }
-            match self.take_turn(now) {
-                None => {}
-                Some(Turn::Pause(until)) => {
-                    let pause = until.min(deadline.unwrap_or(until)).saturating_duration_since(now);
-                    thread::sleep(pause.min(WATCH_EVERY));
-                    if watch.interrupted() {
-                        return Err(Error::Interrupted);
-                    }
-                    continue;
-                }
-                Some(Turn::Resend | Turn::Tell) => continue,
-            }
-            match &mut self.link {
-                // Nobody is left to wait for: the window was emptied when the link went down.
-                Link::Down(_) => return Ok(()),
-                Link::Closed => self.open(deadline, watch)?,
-                Link::Open(connection) => {
-                    if connection.needs_ping(&self.ledger.window) {
-                        match connection.ping(deadline, watch) {
-                            Ok(()) => {}
-                            Err(ConnectError::Interrupted) => {
-                                // The reply to PING would be taken for the next message's.
-                                self.drop_connection();
-                                return Err(Error::Interrupted);
-                            }
-                            Err(ConnectError::Fault(fault)) => self.break_or_renew(&fault.into(), &mut renewed),
-                        }
-                        continue;
-                    }
-                    match self.step() {
-                        Ok(true) => {}
-                        Ok(false) => {
-                            if !self.reached(goal) {
-                                self.wait(goal, started, deadline, watch)?;
-                            }
-                        }
-                        Err(broken) => self.break_or_renew(&broken, &mut renewed),
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Goes on with the retries, if there are any and nothing is in flight.
-    fn take_turn(&mut self, now: Instant) -> Option<Turn> {
-        let turn = self.ledger.turn(now)?;
-        match &turn {
-            Turn::Pause(_) => {}
-            Turn::Resend => self.ledger.resend(&mut self.outbox),
-            Turn::Tell => {
-                // What did not pass in time will not pass for the rest of the batch either.
-                if let Some(failure) = self.ledger.tell_round() {
-                    self.drop_connection();
-                    self.link = Link::Down(failure);
-                }
-            }
-        }
-        Some(turn)
-    }
-
-    /// Waits until the socket is ready; gives up on a server that is silent for too long.
-    fn wait(&mut self, goal: Goal, started: Instant, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        let Link::Open(connection) = &mut self.link else { return Ok(()) };
-        let now = Instant::now();
-        // Time in which nobody looked is not the server's silence.
-        let silent = now - connection.used.max(started);
-        if silent >= connection.command_timeout {
-            let message =
-                format!("{} was silent for {:.3} s while replies were owed", self.endpoint, silent.as_secs_f64());
-            self.abort(Fault::new(code::TIMEOUT, message));
-            return Ok(());
-        }
-        let replies = match goal {
-            Goal::AmpleRoom => self.ledger.window.until_ample_room(self.limits),
-            Goal::Room | Goal::Empty | Goal::Call => self.ledger.window.len(),
-        };
-        let bytes = if self.is_quick { 1 } else { connection.replies.still_to_come(replies) };
-        let at_most = if bytes > 1 { LOOK_EVERY } else { WATCH_EVERY };
-        let mut timeout = at_most.min(connection.command_timeout.saturating_sub(silent));
-        if let Some(deadline) = deadline {
-            timeout = timeout.min(deadline.saturating_duration_since(now));
-        }
-        let writable = !self.outbox.is_empty() || connection.transport.wants_write();
-        let ready = connection.transport.wait_for(bytes, writable, timeout);
-        if ready.interrupted && watch.interrupted() {
-            return Err(Error::Interrupted);
-        }
-        Ok(())
-    }
-
-    /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
-    ///
-    /// In this order: a connection that the server has closed is noticed before the first byte of a message goes out.
-    fn step(&mut self) -> std::result::Result<bool, Break> {
-        let received = self.receive()?;
-        match self.send() {
-            Ok(sent) => Ok(received || sent),
-            Err(fault) => {
-                // The server's last words may be here already, and tell more than a broken pipe.
-                while self.receive()? {}
-                Err(fault.into())
-            }
-        }
-    }
-
-    fn receive(&mut self) -> std::result::Result<bool, Break> {
-        let mut moved = false;
-        while let Link::Open(connection) = &mut self.link {
-            let space = connection.replies.space();
-            let room = space.len();
-            let count = connection.transport.receive(space)?;
-            if count == 0 {
-                break;
-            }
-            moved = true;
-            connection.used = Instant::now();
-            connection.replies.filled(count);
-            let settled = self.ledger.settle(connection, &mut self.outbox);
-            self.ledger.recorder.publish();
-            settled?;
-            if count < room {
-                break;
-            }
-        }
-        Ok(moved)
-    }
-
-    fn send(&mut self) -> std::result::Result<bool, Fault> {
-        let Link::Open(connection) = &mut self.link else { return Ok(false) };
-        let mut moved = connection.transport.push()? > 0;
-        while !self.outbox.is_empty() {
-            let count = self.outbox.send(&mut connection.transport)?;
-            if count == 0 {
-                break;
-            }
-            moved = true;
-            self.ledger.window.hand_over(count);
-            self.ledger.recorder.counters().bytes_sent.add(count as u64);
-        }
-        if moved {
-            connection.used = Instant::now();
-        }
-        Ok(moved)
-    }
-
-    /// Makes a connection. If that fails, every message that waits fails with it, and so does the rest of the batch.
-    fn open(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        let opened = self.endpoint.settings().map_err(|error| Fault::new(code::CONFIG, error.to_string()));
-        let opened = opened.map_err(ConnectError::Fault).and_then(|mut settings: Settings| {
-            if let Some(deadline) = deadline {
-                let left = deadline.saturating_duration_since(Instant::now());
-                settings.connect_timeout = settings.connect_timeout.min(left);
-            }
-            connect(&self.endpoint, &settings, watch).map(|transport| (transport, settings.command_timeout))
-        });
-        match opened {
-            Ok((transport, command_timeout)) => {
-                self.ledger.recorder.counters().connections.add(1);
-                let connection = Connection::new(transport, command_timeout, self.script.is_some());
-                self.link = Link::Open(Box::new(connection));
-                Ok(())
-            }
-            Err(ConnectError::Interrupted) => Err(Error::Interrupted),
-            Err(ConnectError::Fault(fault)) => {
-                let failure = Arc::new(self.ledger.failure(&fault, Written::No));
-                let tries_again = self.ledger.retries(&fault);
-                // Not a byte of what waits was handed to this connection.
-                self.break_link(&Break { may_be_written: false, ..fault.into() });
-                if !tries_again {
-                    self.link = Link::Down(failure);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Replaces a connection that ended between messages: those that wait go out on the next one, none is in doubt.
-    fn break_or_renew(&mut self, broken: &Break, renewed: &mut bool) {
-        let proven = matches!(&self.link, Link::Open(connection) if connection.proven);
-        if !self.ledger.window.is_between_messages() || !proven || *renewed {
-            self.break_link(broken);
-            return;
-        }
-        *renewed = true;
-        self.drop_connection();
-    }
-
-    /// Ends the connection abnormally. What waits stays.
-    fn drop_connection(&mut self) {
-        if let Some(script) = &mut self.script {
-            script.is_known = false;
-        }
-        if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
-            connection.transport.abort();
-        }
-    }
-
-    /// Ends the connection for good: a broken one is never used again, and what waits on it fails.
-    fn break_link(&mut self, broken: &Break) {
-        self.drop_connection();
-        self.ledger.give_up(broken, &self.outbox);
-        self.outbox.clear();
     }
 }

@@ -4,6 +4,8 @@
 //! (<https://redis.io/docs/latest/commands/xadd/>, RESP2, since 5.0). Whatever else arrives is a protocol violation: the
 //! connection can no longer be trusted to match replies to messages.
 
+mod counts;
+
 use std::fmt;
 
 use crate::decimal;
@@ -46,6 +48,9 @@ pub(crate) enum Reply<'a> {
     Error(&'a [u8]),
     /// What the script that appends a run answers.
     Run(RunReply<'a>),
+    /// What WAIT and WAITAOF answer: how many have what was written before. `local`: of the server itself; WAIT says
+    /// nothing of it.
+    Acknowledged { local: u64, replicas: u64 },
 }
 
 /// The reply to a run of rows ([`crate::exactly_once`]).
@@ -86,6 +91,8 @@ pub(crate) struct ReplyBuffer {
     expected: Expected,
     /// Whether commands are runs of rows.
     of_runs: bool,
+    /// Whether WAIT or WAITAOF is among them.
+    of_waits: bool,
 }
 
 /// The reply that comes next if the server goes on as it did: the last ID with the next sequence number. A busy server
@@ -163,7 +170,12 @@ impl ReplyBuffer {
     /// `of_runs`: the commands are runs of rows, not single entries.
     pub(crate) fn new(of_runs: bool) -> Self {
         let bytes = vec![0; CAPACITY].into_boxed_slice();
-        Self { bytes, start: 0, end: 0, expected: Expected::nothing(), of_runs }
+        Self { bytes, start: 0, end: 0, expected: Expected::nothing(), of_runs, of_waits: false }
+    }
+
+    /// Takes replies to WAIT and WAITAOF from now on.
+    pub(crate) fn take_acknowledgements(&mut self) {
+        self.of_waits = true;
     }
 
     /// Room to receive into; never empty, because [`next`](Self::next) takes no more than [`MAX_LINE`] for one reply.
@@ -201,7 +213,14 @@ impl ReplyBuffer {
             return Ok(Some(run));
         }
         let bytes = &self.bytes[self.start..self.end];
-        match if self.of_runs { scan_run(bytes) } else { scan(bytes) }? {
+        let scanned = if self.of_waits && counts::is_of_wait(bytes, self.of_runs) {
+            counts::scan(bytes)
+        } else if self.of_runs {
+            scan_run(bytes)
+        } else {
+            scan(bytes)
+        };
+        match scanned? {
             Some((reply, length)) => {
                 if let Reply::Ids { first, .. } = reply {
                     self.expected.follow(&bytes[..length], first);
@@ -279,7 +298,7 @@ fn scan_run(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     let mut at = header.len() + 2;
     let Some(recognised) = line(&bytes[at..])? else { return Ok(None) };
     at += recognised.len() + 2;
-    let recognised = recognised.strip_prefix(b":").and_then(decimal::parse).ok_or(NO_RUN)?;
+    let recognised = counts::count(recognised).ok_or(NO_RUN)?;
     let Some((refused, length)) = bulk(&bytes[at..])? else { return Ok(None) };
     at += length;
     let ids = at;
@@ -370,7 +389,7 @@ mod tests {
                     }
                     Reply::Nil => seen.push(Owned::Nil),
                     Reply::Error(line) => seen.push(Owned::Error(line.to_vec())),
-                    Reply::Run(_) => unreachable!("of no run"),
+                    Reply::Run(_) | Reply::Acknowledged { .. } => unreachable!("of no run, and no WAIT"),
                 }
             }
         }

@@ -13,6 +13,7 @@ mod control;
 mod handshake;
 mod lines;
 mod patience;
+mod query;
 mod resolve;
 mod socket;
 mod stream;

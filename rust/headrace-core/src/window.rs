@@ -45,6 +45,8 @@ pub(crate) enum Owner {
     Call,
     /// Nobody: that call was interrupted.
     Nobody,
+    /// The outcomes of the messages before it: it is no entry, but what asks whether others have those.
+    Cover,
 }
 
 /// How much may be in flight.
@@ -117,6 +119,11 @@ impl Window {
         self.first
     }
 
+    /// How many entries were ever added.
+    pub(crate) fn added(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
     /// Whether one more entry may be encoded.
     #[inline]
     pub(crate) fn has_room(&self, limits: Limits) -> bool {
@@ -178,7 +185,7 @@ impl Window {
 
     /// Adds `count` messages that failed without being encoded. The caller tells them at once if the window is empty.
     pub(crate) fn push_settled(&mut self, count: u64, failure: &Arc<Failure>) {
-        let before = self.first + self.slots.len() as u64;
+        let before = self.added();
         match self.settled.back_mut() {
             Some(last) if last.before == before && last.failure == *failure => last.count += count,
             _ => self.settled.push_back(Settled { before, count, failure: Arc::clone(failure) }),

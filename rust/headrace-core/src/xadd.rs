@@ -189,6 +189,22 @@ impl Template {
         write_bulk(out, entry_id.unwrap_or(b"*"));
     }
 
+    /// The same with more arguments behind the key: `count` bulk strings.
+    pub(crate) fn write_start_with(&mut self, out: &mut Vec<u8>, fields: usize, arguments: &[u8], count: usize) {
+        let trim = usize::from(self.trims.is_due(None));
+        write_array_header(out, self.arguments[trim] + count + 2 * fields);
+        out.extend_from_slice(&self.name_and_key);
+        out.extend_from_slice(arguments);
+        out.extend_from_slice(&self.options[trim]);
+        write_bulk(out, b"*");
+    }
+
+    /// Appends the field of a message's payload.
+    pub(crate) fn write_payload_field(&self, out: &mut Vec<u8>, payload: &[u8]) {
+        write_bulk(out, &self.payload_field);
+        write_bulk(out, payload);
+    }
+
     /// Appends what an XADD has behind the key, up to the fields, as arguments of a script: first their number. Returns how
     /// many arguments that makes, the fields and `ts` included, which follow.
     pub(crate) fn write_arguments(
@@ -210,8 +226,7 @@ impl Template {
     /// The same for a message of one payload, which is appended too.
     pub(crate) fn write_payload_arguments(&mut self, out: &mut Vec<u8>, payload: &[u8]) -> usize {
         let count = self.write_arguments(out, 1, None, None);
-        write_bulk(out, &self.payload_field);
-        write_bulk(out, payload);
+        self.write_payload_field(out, payload);
         out.extend_from_slice(&self.ts);
         count
     }

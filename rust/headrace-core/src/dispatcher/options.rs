@@ -1,10 +1,13 @@
 //! The options of a dispatcher: one table, and every check.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use crate::durability::Durability;
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes};
 use crate::error::{Classify, Error, Kind, Result};
+use crate::exactly_once::ExactlyOnce;
 use crate::reply::MAX_RUN;
 use crate::retry::RetryPolicy;
 
@@ -16,10 +19,15 @@ const fn option(name: &'static str, takes: Takes, default: &'static str) -> Opti
     OptionSpec { name, takes, default, secret: false }
 }
 
+/// A server remembers names for a day at most: the last try must come before that.
+const MAX_IDMP_DEADLINE: Duration = Duration::from_secs(80_000);
+/// By what names are remembered longer than rows are sent again.
+const MARGIN: Duration = Duration::from_secs(10);
+
 const PAUSE: Takes = Takes::Seconds { min: 0.0, max: 3600.0 };
 
 /// Every option of a dispatcher.
-pub const DISPATCHER_OPTIONS: [OptionSpec; 17] = [
+pub const DISPATCHER_OPTIONS: [OptionSpec; 24] = [
     option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
     option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "4194304"),
     option("classify", Takes::Choice(&["spec", "failover", "strict"]), "spec"),
@@ -34,9 +42,16 @@ pub const DISPATCHER_OPTIONS: [OptionSpec; 17] = [
     option("retry_jitter", Takes::Number { min: 0.0, max: 1.0 }, "0.5"),
     option("retry_deadline", Takes::Seconds { min: 0.0, max: 86_400.0 }, "120"),
     option("retry_unknown", Takes::Boolean, "false"),
-    option("exactly_once", Takes::Choice(&["off", "auto", "script"]), "off"),
+    option("exactly_once", Takes::Choice(&["off", "auto", "idmp", "script"]), "off"),
+    option("exactly_once_key", Takes::Choice(&["row", "message_id"]), "row"),
+    option("idmp_duration", Takes::Seconds { min: 1.0, max: 86_400.0 }, "none"),
     option("token_ttl", Takes::Seconds { min: 1.0, max: 31_536_000.0 }, "86400"),
     option("script_run_rows", Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }, "100"),
+    option("ordered", Takes::Boolean, "false"),
+    option("wait_replicas", Takes::Integer { min: 0, max: i64::MAX }, "0"),
+    option("wait_aof", Takes::Boolean, "false"),
+    option("wait_timeout", Takes::Seconds { min: 0.001, max: 3600.0 }, "1"),
+    option("wait_every", Takes::Integer { min: 1, max: 1_000_000 }, "8192"),
 ];
 
 /// How hard a dispatcher tries, and how entries look.
@@ -56,8 +71,10 @@ pub struct DispatcherOptions {
     pub(super) ts_field: Option<String>,
     /// `None`: a message that failed is not sent again.
     pub(super) retry: Option<RetryPolicy>,
-    /// How long a marker lives, in seconds, and how many rows a run has; `None`: no run and no marker.
-    pub(super) exactly_once: Option<(u64, u64)>,
+    /// How what was sent before is recognised; `None`: it is not.
+    pub(super) exactly_once: Option<ExactlyOnce>,
+    /// `None`: an entry that has its ID counts as delivered.
+    pub(super) durability: Option<Durability>,
 }
 
 impl Default for DispatcherOptions {
@@ -71,6 +88,7 @@ impl Default for DispatcherOptions {
             ts_field: Some("ts".to_owned()),
             retry: None,
             exactly_once: None,
+            durability: None,
         }
     }
 }
@@ -83,16 +101,27 @@ impl DispatcherOptions {
         let without_ts = options.contains(&("ts_field".to_owned(), OptionValue::Null));
         let mut given = Given::collect(&DISPATCHER_OPTIONS, options, form)?;
         let default = Self::default();
-        let exactly_once = read_exactly_once(&mut given)?;
+        let asked = read_exactly_once(&mut given)?;
+        let retry = read_retry(&mut given, asked.is_some())?;
+        let exactly_once = asked.map(|asked| complete(asked, retry.as_ref())).transpose()?;
+        let in_flight = given.integer("window_max_entries")?;
+        let ordered = given.boolean("ordered")?.unwrap_or(false);
+        if ordered && in_flight.is_some_and(|entries: usize| entries > 1) {
+            let message = "ordered and window_max_entries exclude each other: with ordered one entry is in flight";
+            return Err(Error::config("ordered", message));
+        }
+        let is_ordered_anyway = matches!(exactly_once, Some(ExactlyOnce::Script { .. }));
+        let usual = if ordered && !is_ordered_anyway { 1 } else { default.window_max_entries };
         let read = Self {
-            window_max_entries: given.integer("window_max_entries")?.unwrap_or(default.window_max_entries),
+            window_max_entries: in_flight.unwrap_or(usual),
             window_max_bytes: given.integer("window_max_bytes")?.unwrap_or(default.window_max_bytes),
             classify: read_classify(&mut given)?.unwrap_or(default.classify),
             error_overrides: read_overrides(&mut given)?.unwrap_or(default.error_overrides),
             payload_field: given.text("payload_field")?.unwrap_or(default.payload_field),
             ts_field: if without_ts { None } else { given.text("ts_field")?.or(default.ts_field) },
-            retry: read_retry(&mut given, exactly_once.is_some())?,
+            retry,
             exactly_once,
+            durability: read_durability(&mut given)?,
         };
         if read.ts_field.as_ref() == Some(&read.payload_field) {
             let message =
@@ -130,24 +159,74 @@ fn read_retry(given: &mut Given, exactly_once: bool) -> Result<Option<RetryPolic
     }
 }
 
-fn read_exactly_once(given: &mut Given) -> Result<Option<(u64, u64)>> {
+fn read_exactly_once(given: &mut Given) -> Result<Option<ExactlyOnce>> {
     let mode = given.value("exactly_once");
-    let ttl = given.seconds("token_ttl")?;
-    let run_rows = given.integer("script_run_rows")?;
-    match &mode {
-        None => {}
-        Some(OptionValue::Text(mode)) if mode.as_str() == "off" => {}
-        Some(OptionValue::Text(mode)) if ["auto", "script"].contains(&mode.as_str()) => {
-            let ttl = ttl.map_or(86_400, |ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0));
-            return Ok(Some((ttl, run_rows.unwrap_or(100))));
+    let mode_name = match &mode {
+        None => "off",
+        Some(OptionValue::Text(name)) => {
+            let known = ["off", "auto", "idmp", "script"].into_iter().find(|known| *known == name.as_str());
+            known.ok_or_else(|| given.refuse("exactly_once", &OptionValue::Text(name.clone())))?
         }
         Some(other) => return Err(given.refuse("exactly_once", other)),
+    };
+    let ttl = given.seconds("token_ttl")?;
+    let run_rows = given.integer("script_run_rows")?;
+    let duration = given.seconds("idmp_duration")?;
+    let key = given.value("exactly_once_key");
+    let by_message_id = match &key {
+        None => false,
+        Some(OptionValue::Text(key)) if key.as_str() == "row" => false,
+        Some(OptionValue::Text(key)) if key.as_str() == "message_id" => true,
+        Some(other) => return Err(given.refuse("exactly_once_key", other)),
+    };
+    let (is_idmp, is_script) = (mode_name == "idmp", ["auto", "script"].contains(&mode_name));
+    for (option, is_given, fits, modes) in [
+        ("token_ttl", ttl.is_some(), is_script, "'auto' or 'script'"),
+        ("script_run_rows", run_rows.is_some(), is_script, "'auto' or 'script'"),
+        ("idmp_duration", duration.is_some(), is_idmp, "'idmp'"),
+        ("exactly_once_key", by_message_id, is_idmp, "'idmp'"),
+    ] {
+        if is_given && !fits {
+            return Err(Error::config(option, format!("{option} needs exactly_once {modes}, got '{mode_name}'")));
+        }
     }
-    if ttl.is_some() || run_rows.is_some() {
-        let option = if ttl.is_some() { "token_ttl" } else { "script_run_rows" };
-        return Err(Error::config(option, format!("{option} needs exactly_once 'auto' or 'script'")));
+    let ttl = ttl.map_or(86_400, |ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0));
+    Ok(match mode_name {
+        "off" => None,
+        "idmp" => Some(ExactlyOnce::Idmp { by_message_id, duration: duration.unwrap_or_default() }),
+        _ => Some(ExactlyOnce::Script { ttl, run_rows: run_rows.unwrap_or(100) }),
+    })
+}
+
+/// Names must be remembered for as long as rows are sent again, and a little longer.
+fn complete(asked: ExactlyOnce, retry: Option<&RetryPolicy>) -> Result<ExactlyOnce> {
+    let ExactlyOnce::Idmp { by_message_id, duration } = asked else { return Ok(asked) };
+    let Some(retry) = retry else { return Ok(asked) };
+    if retry.deadline > MAX_IDMP_DEADLINE {
+        let (most, got) = (MAX_IDMP_DEADLINE.as_secs(), retry.deadline.as_secs_f64());
+        let message = format!("retry_deadline must be at most {most} with exactly_once 'idmp', got {got}");
+        return Err(Error::config("retry_deadline", message));
     }
-    Ok(None)
+    Ok(ExactlyOnce::Idmp { by_message_id, duration: duration.max(retry.deadline + MARGIN) })
+}
+
+/// The other two options are of no use without one of the first two, unless they are the defaults.
+fn read_durability(given: &mut Given) -> Result<Option<Durability>> {
+    let default = Durability { replicas: 0, aof: false, timeout: Duration::from_secs(1), every: 8_192 };
+    let read = Durability {
+        replicas: given.integer("wait_replicas")?.unwrap_or(default.replicas),
+        aof: given.boolean("wait_aof")?.unwrap_or(default.aof),
+        timeout: given.seconds("wait_timeout")?.unwrap_or(default.timeout),
+        every: given.integer("wait_every")?.unwrap_or(default.every),
+    };
+    if read.aof || read.replicas > 0 {
+        return Ok(Some(read));
+    }
+    if read == default {
+        return Ok(None);
+    }
+    let option = if read.timeout == default.timeout { "wait_every" } else { "wait_timeout" };
+    Err(Error::config(option, format!("{option} needs wait_replicas or wait_aof")))
 }
 
 fn read_classify(given: &mut Given) -> Result<Option<Classify>> {

@@ -1,7 +1,7 @@
 -- Appends a run of rows to a stream and moves the marker of their batch, in one step.
 -- KEYS: the stream, the marker.
 -- ARGV: the batch's version; where the marker must be at least; the number of the first row; how many rows there are; how
--- many seconds the marker lives. Then for each row the number of its arguments, and these: what XADD has behind the key.
+-- many seconds the marker lives; whether something is to be written even if all rows are there. Then for each row the number of its arguments, and these: what XADD has behind the key.
 -- Replies: how many rows were there before, why the next one was not written (empty: all were), the entry IDs.
 
 -- Redis 6.2 says where in the script an error came up, before the error.
@@ -14,6 +14,15 @@ local function set_marker(row)
     return set.err and redis.error_reply(plain(set.err))
 end
 
+-- WAIT covers only what its own connection wrote: without a write it would prove nothing of these rows.
+local function recognise_all(found, count)
+    local set = ARGV[6] == '1' and redis.pcall('SET', KEYS[2], found, 'EX', ARGV[5])
+    if set and set.err then
+        return redis.error_reply('UNCOVERED ' .. plain(set.err))
+    end
+    return {count, ''}
+end
+
 local version, from, first, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local found, marker = redis.pcall('GET', KEYS[2]), 0
 if type(found) == 'table' then
@@ -23,7 +32,7 @@ elseif found then
     if not its_version then
         return redis.error_reply('BADMARKER the key of the marker holds something else')
     elseif tonumber(its_version) > version then
-        return {count, ''}
+        return recognise_all(found, count)
     elseif tonumber(its_version) == version then
         marker = tonumber(its_row)
     end
@@ -32,16 +41,16 @@ if marker < from then
     return redis.error_reply(string.format('GAP %.0f', marker))
 end
 local done = math.min(math.max(marker - first, 0), count)
-local reply = {done, ''}
 if done == count then
-    return reply
+    return recognise_all(found, count)
 end
+local reply = {done, ''}
 -- The marker first: once a row is written, nothing may fail.
 local refused = set_marker(first + count)
 if refused then
     return refused
 end
-local place = 6
+local place = 7
 for row = 0, count - 1 do
     local arguments = tonumber(ARGV[place])
     if row >= done then

@@ -17,6 +17,8 @@ pub(crate) struct Runs {
     ttl: u64,
     /// Rows of a run at most.
     pub(crate) max_rows: u64,
+    /// Whether a run that was there before is to be a write all the same.
+    touches: bool,
     /// The number of the next row.
     next: u64,
     /// For each stream key the number behind its last row: where its marker will be once that row is written.
@@ -52,8 +54,13 @@ impl OpenRun {
 }
 
 impl Runs {
-    pub(crate) fn new(ttl: u64, max_rows: u64) -> Self {
-        Self { token: None, version: 0, ttl, max_rows, next: 0, streams: HashMap::new(), floor: 0 }
+    pub(crate) fn new(ttl: u64, max_rows: u64, touches: bool) -> Self {
+        Self { token: None, version: 0, ttl, max_rows, touches, next: 0, streams: HashMap::new(), floor: 0 }
+    }
+
+    /// Where the marker of the batch is for a stream.
+    pub(crate) fn marker_key(&mut self, stream_key: &[u8]) -> Vec<u8> {
+        marker_key(stream_key, self.token.get_or_insert_with(random_token))
     }
 
     /// Another batch begins.
@@ -101,6 +108,7 @@ impl Runs {
             first,
             rows: run.rows,
             ttl: self.ttl,
+            touches: self.touches,
             arguments: &run.arguments,
             argument_count: run.argument_count,
         }

@@ -5,9 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::cover::Cover;
 use super::link::{Break, Connection};
 use super::outbox::Outbox;
 use super::round::{Outcome, Round, Turn, Waiting};
+use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
 use crate::error::{Classifier, Failure, Fault, ReplyText, Written, code};
 use crate::exactly_once::with_script;
@@ -23,6 +25,8 @@ pub(super) struct Ledger {
     /// The outcome that a call of `dispatch` waits for.
     pub(super) call: Option<Result<EntryId, Failure>>,
     pub(super) round: Round,
+    /// `None`: an entry that has its ID counts as delivered.
+    pub(super) cover: Option<Cover>,
     retry: Option<RetryPolicy>,
     classifier: Classifier,
     nomkstream: bool,
@@ -46,12 +50,14 @@ impl Ledger {
         classifier: Classifier,
         retry: Option<RetryPolicy>,
         exactly_once: bool,
+        durability: Option<Durability>,
     ) -> Self {
         Self {
             window: Window::default(),
             recorder: Recorder::default(),
             call: None,
             round: Round::default(),
+            cover: durability.map(Cover::new),
             retry,
             classifier,
             nomkstream: endpoint.nomkstream(),
@@ -88,12 +94,10 @@ impl Ledger {
 
     /// Gives `count` messages an outcome that needs no server, behind all that wait.
     pub(super) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
-        if !self.window.is_empty() {
-            self.window.push_settled(count, failure);
-        } else if self.round.is_active() {
-            self.round.hold(Outcome::Failed { failure: Arc::clone(failure), count }, Owner::Report);
+        if self.window.is_empty() {
+            self.tell(Outcome::Failed { failure: Arc::clone(failure), count }, Owner::Report);
         } else {
-            self.recorder.failed(failure, count);
+            self.window.push_settled(count, failure);
         }
     }
 
@@ -144,6 +148,11 @@ impl Ledger {
         let Some(Answered { bytes, rows, owner, whole }) = self.window.answer() else {
             return Err(protocol_fault("a reply to nothing that was sent").into());
         };
+        if owner == Owner::Cover {
+            self.answered_cover(reply, whole)?;
+            self.tell_settled();
+            return Ok(());
+        }
         // What is left of a message that was answered too early must not go out: a server would read it as commands.
         let mut ends = None;
         let outcome = match *reply {
@@ -158,9 +167,16 @@ impl Ledger {
                 Err((Fault { code: code::TOOLARGE.into(), ..Fault::from_reply(line) }, Written::No))
             }
             Reply::Error(line) if whole && self.exactly_once && is_gap(line) => Err((self.gap(), Written::No)),
-            Reply::Error(line) if whole => Err((Fault::from_reply(line), Written::No)),
-            Reply::Ids { .. } | Reply::Nil | Reply::Error(_) | Reply::Run(_) => {
-                let fault = protocol_fault(if whole { "nil without NOMKSTREAM" } else { "a reply too early" });
+            Reply::Error(line) if whole => match uncovered(line) {
+                Some(fault) if self.exactly_once => Err((fault, Written::Unknown)),
+                Some(_) | None => Err((Fault::from_reply(line), Written::No)),
+            },
+            Reply::Ids { .. } | Reply::Nil | Reply::Error(_) | Reply::Run(_) | Reply::Acknowledged { .. } => {
+                let fault = protocol_fault(match reply {
+                    _ if !whole => "a reply too early",
+                    Reply::Nil => "nil without NOMKSTREAM",
+                    _ => "no entry ID where one was owed",
+                });
                 ends = Some(fault.clone().into());
                 Err((fault, Written::Unknown))
             }
@@ -181,6 +197,9 @@ impl Ledger {
         let Some(Answered { bytes, rows, owner, whole }) = self.window.answer() else {
             return Err(protocol_fault("a reply to nothing that was sent").into());
         };
+        if owner == Owner::Cover {
+            return Err(protocol_fault("the reply to a run where none was owed").into());
+        }
         let done = reply.recognised.saturating_add(reply.appended);
         if !whole || done > rows || (done == rows) != reply.refused.is_empty() {
             // What it says is not believed: the rows are in doubt.
@@ -294,13 +313,16 @@ impl Ledger {
     fn tell(&mut self, outcome: Outcome, owner: Owner) {
         if self.round.is_active() {
             self.round.hold(outcome, owner);
-        } else {
-            self.record(&outcome, owner);
+            return;
+        }
+        match &mut self.cover {
+            Some(cover) if cover.takes(&outcome) => cover.hold(outcome, owner),
+            Some(_) | None => self.record(&outcome, owner),
         }
     }
 
     #[inline]
-    fn record(&mut self, outcome: &Outcome, owner: Owner) {
+    pub(super) fn record(&mut self, outcome: &Outcome, owner: Owner) {
         match (owner, outcome) {
             (Owner::Report, Outcome::Delivered { first, entries, rows }) => {
                 self.recorder.delivered(*first, *entries, *rows);
@@ -316,7 +338,7 @@ impl Ledger {
                 self.call = Some(Err((**failure).clone()));
             }
             // There are no calls in the modes that recognise.
-            (Owner::Call, Outcome::Recognised { .. }) | (Owner::Nobody, _) => {}
+            (Owner::Call, Outcome::Recognised { .. }) | (Owner::Nobody | Owner::Cover, _) => {}
         }
     }
 
@@ -329,8 +351,10 @@ impl Ledger {
 
     /// The connection is gone: everything that waits for a reply fails, or is sent again.
     pub(super) fn give_up(&mut self, broken: &Break, outbox: &Outbox) {
+        self.lose_cover(&broken.fault);
         while let Some(left) = self.window.give_up() {
             match left {
+                Unanswered::Encoded { owner: Owner::Cover, .. } => {}
                 Unanswered::Settled { count, failure } => self.tell(Outcome::Failed { failure, count }, Owner::Report),
                 Unanswered::Encoded { rows, owner, bytes, handed } => {
                     let written = if handed && broken.may_be_written { Written::Unknown } else { Written::No };
@@ -340,6 +364,7 @@ impl Ledger {
                 }
             }
         }
+        self.forget_asked();
         if broken.is_final {
             self.round.give_up();
             self.tell_round();
@@ -348,7 +373,8 @@ impl Ledger {
 
     /// What the retries need next, if there are any and nothing is in flight.
     pub(super) fn turn(&mut self, now: Instant) -> Option<Turn> {
-        if !self.round.is_active() || !self.window.is_empty() {
+        // What was answered is told, and sent again, only once it is covered.
+        if !self.round.is_active() || !self.window.is_empty() || self.is_open() {
             return None;
         }
         Some(self.retry.as_ref().map_or(Turn::Tell, |retry| self.round.turn(retry, now)))
@@ -384,6 +410,9 @@ impl Ledger {
     pub(super) fn abandon_call(&mut self) {
         self.window.abandon_call();
         self.round.abandon_call();
+        if let Some(cover) = &mut self.cover {
+            cover.abandon_call();
+        }
     }
 
     /// In a forked child: everything here is the parent's.
@@ -391,9 +420,18 @@ impl Ledger {
         self.window = Window::default();
         self.recorder.forget();
         self.round = Round::default();
+        if let Some(cover) = &mut self.cover {
+            cover.forget();
+        }
         self.call = None;
         self.blocked = false;
     }
+}
+
+/// Why WAIT will not cover a run that was recognised, if that is what an error reply of the script says.
+fn uncovered(line: &[u8]) -> Option<Fault> {
+    let why = Fault::from_reply(line.strip_prefix(b"UNCOVERED ")?);
+    Some(Fault { code: code::NOTREPLICATED.into(), ..why })
 }
 
 /// Whether an error reply of the script says that the marker is before the run.

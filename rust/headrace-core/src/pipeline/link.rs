@@ -1,11 +1,14 @@
-//! Where the connection stands, and what ended it.
+//! Where the connection stands: how it is made, and what ends it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Failure, Fault};
+use super::Pipeline;
+use super::needs::{self, Need};
+use crate::endpoint::Settings;
+use crate::error::{Error, Failure, Fault, Result, Written, code};
 use crate::reply::ReplyBuffer;
-use crate::transport::{self, ConnectError, Transport, Watch};
+use crate::transport::{self, ConnectError, Transport, Watch, connect};
 use crate::window::Window;
 
 /// A connection that was silent for longer is tried with PING before it is trusted with messages.
@@ -43,7 +46,11 @@ impl Connection {
     }
 
     /// Any reply will do: a user without the right to PING is on a live connection as well.
-    pub(super) fn ping(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<(), ConnectError> {
+    pub(super) fn ping(
+        &mut self,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<(), ConnectError> {
         let silent_until = Instant::now() + self.command_timeout;
         transport::ping(&mut self.transport, deadline.map_or(silent_until, |end| end.min(silent_until)), watch)?;
         self.used = Instant::now();
@@ -62,5 +69,100 @@ pub(super) struct Break {
 impl From<Fault> for Break {
     fn from(fault: Fault) -> Self {
         Self { fault, may_be_written: true, is_final: false }
+    }
+}
+
+impl Pipeline {
+    /// Makes a connection. If that fails, every message that waits fails with it, and so does the rest of the batch.
+    pub(super) fn open(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let opened = self.endpoint.settings().map_err(|error| Fault::new(code::CONFIG, error.to_string()));
+        let opened = opened.map_err(ConnectError::Fault).and_then(|mut settings: Settings| {
+            if let Some(deadline) = deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                settings.connect_timeout = settings.connect_timeout.min(left);
+            }
+            let need = self.need(settings.command_timeout);
+            let give_up = Instant::now() + settings.connect_timeout;
+            let mut transport = connect(&self.endpoint, &settings, watch)?;
+            let needed =
+                need.map_or(Ok(()), |need| needs::check(&need, &mut transport, &self.endpoint, give_up, watch));
+            let mut connection = Connection::new(transport, settings.command_timeout, self.script.is_some());
+            match needed.and_then(|()| self.prepare_cover(&mut connection, give_up, watch)) {
+                Ok(()) => Ok(connection),
+                Err(error) => {
+                    connection.transport.abort();
+                    Err(self.explained(error))
+                }
+            }
+        });
+        match opened {
+            Ok(connection) => {
+                self.ledger.recorder.counters().connections.add(1);
+                self.link = Link::Open(Box::new(connection));
+                Ok(())
+            }
+            Err(ConnectError::Interrupted) => Err(Error::Interrupted),
+            Err(ConnectError::Fault(fault)) => {
+                let failure = Arc::new(self.ledger.failure(&fault, Written::No));
+                let tries_again = self.ledger.retries(&fault);
+                // Not a byte of what waits was handed to this connection.
+                self.break_link(&Break { may_be_written: false, ..fault.into() });
+                if !tries_again {
+                    self.link = Link::Down(failure);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The same error, with the endpoint before it if the connection was lost: a server's own words need none.
+    fn explained(&self, error: ConnectError) -> ConnectError {
+        match error {
+            ConnectError::Fault(fault) if code::OF_CONNECTION.contains(&&*fault.code) => {
+                let message = format!("cannot connect to {}: {}", self.endpoint, fault.message);
+                // Made anew only for its cut to the longest message.
+                Fault { message: Fault::new(code::CONNECT, message).message, ..fault }.into()
+            }
+            ConnectError::Fault(_) | ConnectError::Interrupted => error,
+        }
+    }
+
+    /// What a new connection's server is asked before it is trusted.
+    fn need(&mut self, command_timeout: Duration) -> Option<Need> {
+        if let Some(script) = &mut self.script {
+            return Some(Need::Script { marker_key: script.runs.marker_key(self.endpoint.stream_key()) });
+        }
+        // What is sent again for the last time was first sent before its server was found silent.
+        let names = self.names.as_ref()?;
+        Some(Need::Idmp { duration: names.remembered.saturating_add(command_timeout) })
+    }
+
+    /// Replaces a connection that ended between messages: those that wait go out on the next one, none is in doubt.
+    pub(super) fn break_or_renew(&mut self, broken: &Break, renewed: &mut bool) {
+        let proven = matches!(&self.link, Link::Open(connection) if connection.proven);
+        if !self.ledger.window.is_between_messages() || !proven || *renewed {
+            self.break_link(broken);
+            return;
+        }
+        *renewed = true;
+        self.ledger.lose_cover(&broken.fault);
+        self.drop_connection();
+    }
+
+    /// Ends the connection abnormally. What waits stays.
+    pub(super) fn drop_connection(&mut self) {
+        if let Some(script) = &mut self.script {
+            script.is_known = false;
+        }
+        if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {
+            connection.transport.abort();
+        }
+    }
+
+    /// Ends the connection for good: a broken one is never used again, and what waits on it fails.
+    pub(super) fn break_link(&mut self, broken: &Break) {
+        self.drop_connection();
+        self.ledger.give_up(broken, &self.outbox);
+        self.outbox.clear();
     }
 }

@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use super::Pipeline;
 use crate::batch::Batch;
 use crate::ipc::Encoder;
-use crate::rows::Rows;
+use crate::rows::{Id, IdColumn, Rows};
 use crate::window::Owner;
 use crate::xadd::Template;
 
@@ -22,22 +22,35 @@ const LENT_FROM: usize = 8 * 1024;
 impl Pipeline {
     /// Encodes a message of one payload. There must be [room](Self::make_room).
     #[inline]
-    pub(crate) fn push_payload(&mut self, payload: &[u8]) {
-        if self.script.is_some() {
-            return self.gather_payload(payload);
+    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+        if !self.is_plain {
+            return self.push_once(payload, id);
         }
         self.push(1, Owner::Report, |template, out| template.write_payload(out, payload));
     }
 
+    #[cold] // for most dispatchers
+    fn push_once(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+        if self.script.is_some() {
+            self.gather_payload(payload);
+        } else {
+            self.push_named_payload(payload, id);
+        }
+    }
+
     /// Encodes rows as long as there is [room](Self::make_room) for one more entry, or notes why one cannot be sent.
     /// Returns the first row that is left: it may come before the room ends, so that the watch can be asked.
-    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, range: Range<usize>) -> usize {
+    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, range: Range<usize>) -> usize {
         let watched = range.start.saturating_add(WATCH_ROWS);
         let mut row = range.start;
         while row < range.end.min(watched) && self.has_room() {
             row = match batch {
-                Batch::Rows(rows) if self.script.is_some() => {
-                    self.gather_row(rows, row);
+                Batch::Rows(rows) if !self.is_plain => {
+                    if self.script.is_some() {
+                        self.gather_row(rows, row);
+                    } else {
+                        self.push_named_row(rows, row, ids.and_then(|ids| ids.get(row)));
+                    }
                     row + 1
                 }
                 Batch::Rows(rows) => self.push_rows(rows, row..range.end.min(watched)),
@@ -53,7 +66,8 @@ impl Pipeline {
     /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
     fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
         let room = self.ledger.window.room(self.limits);
-        let end = range.end.min(range.start.saturating_add(room.entries));
+        let until_cover = usize::try_from(self.ledger.until_cover()).unwrap_or(usize::MAX);
+        let end = range.end.min(range.start.saturating_add(room.entries.min(until_cover)));
         let out = self.outbox.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
         let mut row = range.start;

@@ -39,6 +39,8 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 struct Held {
     told: Vec<Outcome>,
+    /// How many of these need no cover any more.
+    covered: usize,
     owner: Owner,
     waiting: Option<Waiting>,
     in_flight: bool,
@@ -93,7 +95,7 @@ impl Round {
     /// An outcome that waits for its turn.
     pub(super) fn hold(&mut self, outcome: Outcome, owner: Owner) {
         let (told, may_be_written) = (vec![outcome], false);
-        self.held.push_back(Held { told, owner, waiting: None, in_flight: false, may_be_written });
+        self.held.push_back(Held { told, covered: 0, owner, waiting: None, in_flight: false, may_be_written });
     }
 
     /// A command that failed, behind all others. `told`: what became of its first messages.
@@ -101,7 +103,8 @@ impl Round {
         let may_be_written = waiting.failure.written == Written::Unknown;
         self.since.get_or_insert_with(Instant::now);
         self.waiting += 1;
-        self.held.push_back(Held { told, owner, waiting: Some(waiting), in_flight: false, may_be_written });
+        let (covered, waiting, in_flight) = (0, Some(waiting), false);
+        self.held.push_back(Held { told, covered, owner, waiting, in_flight, may_be_written });
     }
 
     /// How many messages of the first command in flight have no outcome.
@@ -222,6 +225,21 @@ impl Round {
             *self = Self::default();
         }
         told
+    }
+
+    /// What was told of written messages so far is covered, or fails for want of it. Returns whether any failed.
+    pub(super) fn cover(&mut self, missing: Option<&Arc<Failure>>) -> bool {
+        let mut any_failed = false;
+        for held in &mut self.held {
+            if let Some(failure) = missing {
+                for outcome in held.told.iter_mut().skip(held.covered).filter(|outcome| outcome.is_written()) {
+                    *outcome = outcome.failed_with(failure);
+                    any_failed = true;
+                }
+            }
+            held.covered = held.told.len();
+        }
+        any_failed
     }
 
     /// The interrupted call no longer waits for its message.

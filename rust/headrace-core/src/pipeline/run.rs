@@ -58,7 +58,6 @@ impl Pipeline {
     }
 
     /// Adds a message of one payload to the run.
-    #[cold] // for most dispatchers
     pub(super) fn gather_payload(&mut self, payload: &[u8]) {
         if !self.enter_stream(None) {
             return;
@@ -144,6 +143,7 @@ impl Pipeline {
             script.runs.lose(count);
             self.ledger.block();
         }
+        self.pass_names(count);
     }
 
     /// Another batch begins; nothing is outstanding.
@@ -151,6 +151,8 @@ impl Pipeline {
         if let Some(script) = &mut self.script {
             script.runs.begin(token, version);
             self.ledger.unblock();
+        } else if let Some(names) = &mut self.names {
+            names.begin(token, version);
         }
     }
 

@@ -6,8 +6,10 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
+use super::link::Connection;
 use super::*;
 use crate::endpoint::{Form, OptionValue};
+use crate::error::code;
 use crate::transport::{NeverInterrupted, Transport};
 
 /// A pipeline on one end of a socket pair, idle for 31 s; a new connection would be refused.
@@ -17,14 +19,14 @@ fn idle_pipeline() -> (Pipeline, UnixStream) {
     let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
     let names = FieldNames { payload: "payload".to_owned(), ts: None };
     let endpoint = Endpoint::new(options, Form::Text).unwrap();
-    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), None, None, limits, &names);
+    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), None, None, None, limits, &names);
     let (transport, peer) = Transport::pair();
     let mut connection = Connection::new(transport, Duration::from_secs(5), false);
     connection.used = Instant::now().checked_sub(Duration::from_secs(31)).unwrap();
     connection.proven = true;
     pipeline.link = Link::Open(Box::new(connection));
     pipeline.recorder().push_ordinals(1);
-    pipeline.push_payload(b"x");
+    pipeline.push_payload(b"x", None);
     (pipeline, peer)
 }
 
@@ -88,4 +90,77 @@ fn the_reply_to_an_interrupted_ping_is_nobodys() {
     pipeline.drain(None, &mut NeverInterrupted).unwrap();
     let report = pipeline.recorder().take(true);
     assert_eq!(report.failures().next().unwrap().failure.code, code::CONNECT);
+}
+
+/// A pipeline that waits for a replica, on one end of a socket pair, with one message and its WAIT sent.
+fn waiting_pipeline() -> (Pipeline, UnixStream) {
+    let (mut pipeline, mut peer) = idle_pipeline();
+    let durability = Durability { replicas: 1, aof: false, timeout: Duration::from_secs(1), every: 1 };
+    pipeline.ledger.cover = Some(cover::Cover::new(durability));
+    pipeline.holds_back = true;
+    let Link::Open(connection) = &mut pipeline.link else { panic!("closed") };
+    connection.used = Instant::now();
+    connection.replies.take_acknowledgements();
+    // The message of the idle one was pushed before there was a cover: it is the first that is covered.
+    assert!(!pipeline.has_room(), "an entry is to be covered before the next");
+    pipeline.make_room(&mut NeverInterrupted).unwrap();
+    assert!(pipeline.has_room());
+    pipeline.poll();
+    assert!(read(&mut peer).ends_with(b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$4\r\n1000\r\n"));
+    (pipeline, peer)
+}
+
+#[test]
+fn what_is_no_reply_to_wait_is_believed_by_nobody() {
+    for (replies, codes) in [
+        (&b"$3\r\n7-1\r\n$3\r\n7-2\r\n"[..], vec![code::NOTREPLICATED]),
+        (b"$3\r\n7-1\r\n*0\r\n", vec![code::NOTREPLICATED]),
+        (b"$3\r\n7-1\r\n$-1\r\n", vec![code::NOTREPLICATED]),
+        (b":1\r\n", vec![code::PROTOCOL]),
+        (b"$3\r\n7-1\r\n:1\r\n:1\r\n", vec![]),
+        (b"-OOM no\r\n:0\r\n", vec!["OOM"]),
+        (b"$3\r\n7-1\r\n:0\r\n", vec![code::NOTREPLICATED]),
+        (b"$3\r\n7-1\r\n-ERR no\r\n", vec![code::NOTREPLICATED]),
+    ] {
+        let (mut pipeline, mut peer) = waiting_pipeline();
+        peer.write_all(replies).unwrap();
+        pipeline.drain(None, &mut NeverInterrupted).unwrap();
+        let report = pipeline.recorder().take(true);
+        let told: Vec<_> = report.failures().map(|failed| failed.failure.code.to_string()).collect();
+        assert_eq!(told, codes, "{}", String::from_utf8_lossy(replies));
+        assert_eq!(report.delivered() as usize, 1 - codes.len());
+        assert!(pipeline.is_idle());
+        drop(peer);
+    }
+}
+
+#[test]
+fn an_outcome_is_told_only_when_it_is_covered() {
+    let (mut pipeline, mut peer) = waiting_pipeline();
+    peer.write_all(b"$3\r\n7-1\r\n:").unwrap();
+    pipeline.poll();
+    assert!(!pipeline.is_idle() && pipeline.recorder().take(false).delivered() == 0);
+    pipeline.recorder().push_ordinals(1);
+    let failure = Arc::new(pipeline.ledger.failure(&Fault::new(code::EMPTY, "of no use"), Written::No));
+    pipeline.push_failed(&failure, 1);
+    assert_eq!(pipeline.recorder().take(false).failed(), 0, "it waits for its turn");
+    peer.write_all(b"1\r\n").unwrap();
+    pipeline.poll();
+    let report = pipeline.recorder().take(false);
+    assert_eq!((report.delivered(), report.failed()), (1, 1));
+    assert!(pipeline.is_idle());
+}
+
+#[test]
+fn an_idle_connection_that_is_dead_leaves_its_last_messages_in_doubt() {
+    let (mut pipeline, mut peer) = waiting_pipeline();
+    peer.write_all(b"$3\r\n7-1\r\n").unwrap();
+    pipeline.poll();
+    drop(peer);
+    pipeline.poll();
+    let report = pipeline.recorder().take(true);
+    let failure = report.failures().next().unwrap().failure.clone();
+    assert_eq!((&*failure.code, failure.written), (code::NOTREPLICATED, Written::Unknown));
+    assert!(failure.message.starts_with("the connection ended before the reply to WAIT: "));
+    assert!(pipeline.is_idle());
 }

@@ -98,7 +98,7 @@ impl<'w> Patience<'w> {
     }
 
     /// How long the next wait may be; called before each.
-    pub(super) fn slice(&mut self) -> Result<Duration, ConnectError> {
+    pub(crate) fn slice(&mut self) -> Result<Duration, ConnectError> {
         if self.watch.interrupted() {
             return Err(ConnectError::Interrupted);
         }

@@ -1,0 +1,163 @@
+//! What it takes until an entry counts as delivered, beyond its ID: replicas that have it, files that hold it. No I/O.
+//!
+//! `WAIT` (<https://redis.io/docs/latest/commands/wait/>, since 3.0) and `WAITAOF`
+//! (<https://redis.io/docs/latest/commands/waitaof/>, since 7.2) tell how many have what *their own connection* wrote before
+//! them. On another connection they prove nothing: they come back at once, whatever the replicas hold.
+
+use std::time::Duration;
+
+use crate::error::{Fault, ReplyText, code};
+use crate::resp::{write_array_header, write_bulk};
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Durability {
+    /// How many replicas must have an entry.
+    pub(crate) replicas: u64,
+    /// Whether it must be in the append-only files: the server's own, and those of the replicas.
+    pub(crate) aof: bool,
+    /// How long the server waits for them.
+    pub(crate) timeout: Duration,
+    /// How many entries are covered together.
+    pub(crate) every: u64,
+}
+
+impl Durability {
+    /// The command that asks.
+    pub(crate) fn name(&self) -> &'static str {
+        if self.aof { "WAITAOF" } else { "WAIT" }
+    }
+
+    /// Appends the command.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        // 0 would be for ever.
+        let millis = self.timeout.as_nanos().div_ceil(1_000_000).max(1);
+        self.write_with(self.replicas, u64::try_from(millis).unwrap_or(u64::MAX), out);
+    }
+
+    /// Appends a command that asks for nothing that a new connection has to wait for, and is refused if this one will be.
+    pub(crate) fn write_probe(&self, out: &mut Vec<u8>) {
+        self.write_with(0, 1, out);
+    }
+
+    fn write_with(&self, replicas: u64, millis: u64, out: &mut Vec<u8>) {
+        write_array_header(out, if self.aof { 4 } else { 3 });
+        write_bulk(out, self.name().as_bytes());
+        if self.aof {
+            write_bulk(out, b"1");
+        }
+        for number in [replicas, millis] {
+            write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
+        }
+    }
+
+    /// What is missing if so many have the entries: `local` of one, the server itself, and `replicas`.
+    pub(crate) fn shortfall(&self, local: u64, replicas: u64) -> Option<Fault> {
+        if replicas >= self.replicas && (local >= 1 || !self.aof) {
+            return None;
+        }
+        let (wanted, seconds) = (self.replicas, self.timeout.as_secs_f64());
+        let missing = if !self.aof {
+            format!("{replicas} of {wanted} replicas had the entry within {seconds} s; the server itself has it")
+        } else if wanted == 0 {
+            format!("the entry was not in the server's append-only file within {seconds} s, only in its memory")
+        } else {
+            format!(
+                "the entry was in {local} of 1 append-only files of the server and in {replicas} of {wanted} of replicas \
+                 within {seconds} s"
+            )
+        };
+        Some(Fault::new(code::NOTREPLICATED, missing))
+    }
+
+    /// Why entries are not covered whose command got this error reply.
+    pub(crate) fn refused(&self, line: &[u8]) -> Fault {
+        Fault { code: code::NOTREPLICATED.into(), ..Fault::from_reply(line).of_command(self.name()) }
+    }
+
+    /// Why entries are not covered whose connection ended with `fault` before the reply.
+    pub(crate) fn lost(&self, fault: &Fault) -> Fault {
+        let message = format!("the connection ended before the reply to {}: {}", self.name(), fault.message);
+        Fault::new(code::NOTREPLICATED, message)
+    }
+
+    /// Why no entry is to be sent where the probe got this error reply. `None`: a replica, which will say so by itself,
+    /// in words that tell a server that fails over.
+    pub(crate) fn unavailable(&self, line: &[u8]) -> Option<Fault> {
+        if line.starts_with(format!("ERR {} cannot be used with replica instances", self.name()).as_bytes()) {
+            return None;
+        }
+        let mut fault = Fault::from_reply(line).of_command(self.name());
+        if fault.text == ReplyText::BadCommand && self.aof {
+            fault.message.push_str("; wait_aof needs Redis 7.2 or later, or Valkey");
+        }
+        Some(fault)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn durability(replicas: u64, aof: bool, millis: u64) -> Durability {
+        Durability { replicas, aof, timeout: Duration::from_millis(millis), every: 1 }
+    }
+
+    fn command(write: impl Fn(&mut Vec<u8>)) -> String {
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        String::from_utf8(bytes).unwrap().replace("\r\n", " ")
+    }
+
+    #[test]
+    fn the_command_has_milliseconds_and_never_waits_for_ever() {
+        let (wait, waitaof) = (durability(2, false, 1_500), durability(1, true, 0));
+        assert_eq!(command(|out| wait.write(out)), "*3 $4 WAIT $1 2 $4 1500 ");
+        assert_eq!(command(|out| waitaof.write(out)), "*4 $7 WAITAOF $1 1 $1 1 $1 1 ");
+        assert_eq!(command(|out| wait.write_probe(out)), "*3 $4 WAIT $1 0 $1 1 ");
+        assert_eq!(command(|out| waitaof.write_probe(out)), "*4 $7 WAITAOF $1 1 $1 0 $1 1 ");
+        let micros = Durability { timeout: Duration::from_micros(1_001), ..wait };
+        assert_eq!(command(|out| micros.write(out)), "*3 $4 WAIT $1 2 $1 2 ");
+    }
+
+    #[test]
+    fn what_is_missing_is_counted() {
+        let missing = |replicas, aof, local, acknowledged| {
+            durability(replicas, aof, 1_500).shortfall(local, acknowledged).map(|fault| fault.message)
+        };
+        for (replicas, aof, local, acknowledged) in
+            [(2, false, 0, 2), (1, false, 0, 9), (0, true, 1, 0), (2, true, 1, 2)]
+        {
+            assert_eq!(missing(replicas, aof, local, acknowledged), None);
+        }
+        let wait = missing(2, false, 0, 1).unwrap();
+        assert_eq!(wait, "1 of 2 replicas had the entry within 1.5 s; the server itself has it");
+        assert!(
+            missing(0, true, 0, 3)
+                .unwrap()
+                .starts_with("the entry was not in the server's append-only file within 1.5")
+        );
+        for (local, acknowledged) in [(0, 2), (1, 1), (0, 0)] {
+            let both = missing(2, true, local, acknowledged).unwrap();
+            assert!(both.contains(&format!("in {local} of 1")) && both.contains(&format!("in {acknowledged} of 2")));
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_command_and_a_replica_may_speak_for_itself() {
+        let (wait, waitaof) = (durability(1, false, 1), durability(0, true, 1));
+        let refused = wait.refused(b"NOPERM no rights");
+        assert_eq!((&*refused.code, &*refused.message), ("NOTREPLICATED", "WAIT was refused: NOPERM no rights"));
+        assert_eq!(wait.unavailable(b"NOPERM no rights").unwrap().code, "NOPERM");
+        let unknown = waitaof.unavailable(b"ERR unknown command 'WAITAOF', with args beginning with: '1' ").unwrap();
+        assert!(
+            unknown.message.ends_with("'WAITAOF'; wait_aof needs Redis 7.2 or later, or Valkey"),
+            "{}",
+            unknown.message
+        );
+        let replica = b"ERR WAIT cannot be used with replica instances. Please also note";
+        assert_eq!(wait.unavailable(replica), None);
+        assert!(waitaof.unavailable(replica).is_some(), "of another command");
+    }
+}

@@ -1,0 +1,173 @@
+//! The names under which a server remembers rows: XADD's `IDMP <producer> <id>`
+//! (<https://redis.io/docs/latest/commands/xadd/>, since 8.6).
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use super::random_token;
+use crate::error::{Fault, code};
+use crate::resp::write_bulk;
+
+/// Rows that share a producer ID: as many as a server remembers of one by default, so that none is forgotten for another.
+/// It is part of every row's name: it never changes.
+pub(crate) const ROWS_PER_PRODUCER: u64 = 100;
+
+/// How many arguments of XADD a name is.
+pub(crate) const NAME_ARGUMENTS: usize = 3;
+
+/// Message IDs of one batch at most: they are kept, to find one that comes twice.
+const MAX_MESSAGES: usize = 1 << 20;
+
+/// Names the rows of a batch, by their numbers or by their message IDs.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// `None`: not given, and not drawn yet.
+    token: Option<String>,
+    version: u64,
+    /// How long the server is to remember names, at least.
+    pub(crate) remembered: Duration,
+    /// The number of the next row.
+    next: u64,
+    /// `IDMP` and the producer ID of the last row.
+    producer: Vec<u8>,
+    /// Whose it is; `None`: nobody's.
+    hundred: Option<u64>,
+    /// The last name.
+    name: Vec<u8>,
+    /// By message ID: those of the batch, as two hashes each.
+    seen: Option<HashSet<u128>>,
+    hashes: [RandomState; 2],
+}
+
+impl Names {
+    pub(crate) fn new(by_message_id: bool, remembered: Duration) -> Self {
+        Self {
+            token: None,
+            version: 0,
+            remembered,
+            next: 0,
+            producer: Vec::new(),
+            hundred: None,
+            name: Vec::new(),
+            seen: by_message_id.then(HashSet::new),
+            hashes: [RandomState::new(), RandomState::new()],
+        }
+    }
+
+    /// Another batch begins.
+    pub(crate) fn begin(&mut self, token: Option<String>, version: u64) {
+        (self.token, self.version, self.next, self.hundred) = (token, version, 0, None);
+        if let Some(seen) = &mut self.seen {
+            *seen = HashSet::new();
+        }
+    }
+
+    pub(crate) fn is_by_message_id(&self) -> bool {
+        self.seen.is_some()
+    }
+
+    /// So many rows are not sent.
+    pub(crate) fn pass(&mut self, rows: u64) {
+        self.next += rows;
+    }
+
+    /// The name of the next row, as arguments of XADD.
+    pub(crate) fn of_row(&mut self) -> &[u8] {
+        let (hundred, place) = (self.next / ROWS_PER_PRODUCER, self.next % ROWS_PER_PRODUCER);
+        self.next += 1;
+        if self.hundred != Some(hundred) {
+            self.hundred = Some(hundred);
+            let producer = format!("{}:{}:{hundred}", self.token.get_or_insert_with(random_token), self.version);
+            self.producer.clear();
+            write_bulk(&mut self.producer, b"IDMP");
+            write_bulk(&mut self.producer, producer.as_bytes());
+        }
+        self.name.clear();
+        self.name.extend_from_slice(&self.producer);
+        write_bulk(&mut self.name, itoa::Buffer::new().format(place).as_bytes());
+        &self.name
+    }
+
+    /// The name of the message with this ID, as arguments of XADD; a fault if its batch has it already.
+    pub(crate) fn of_message(&mut self, id: &[u8]) -> Result<&[u8], Fault> {
+        let hash = self.hashes.each_ref().map(|hash| u128::from(hash.hash_one(id)));
+        if let Some(seen) = &mut self.seen {
+            if seen.len() >= MAX_MESSAGES && !seen.contains(&(hash[0] << 64 | hash[1])) {
+                let message = format!("exactly_once_key 'message_id' takes batches of at most {MAX_MESSAGES} messages");
+                return Err(Fault::new(code::TOOMANY, message));
+            }
+            if !seen.insert(hash[0] << 64 | hash[1]) {
+                let message = "this message ID was produced before in the same batch, and names one message";
+                return Err(Fault::new(code::DUPLICATE_ID, message));
+            }
+        }
+        let token = self.token.get_or_insert_with(random_token);
+        let mut producer = format!("{token}:{}:", self.version).into_bytes();
+        producer.extend_from_slice(id);
+        self.name.clear();
+        write_bulk(&mut self.name, b"IDMP");
+        write_bulk(&mut self.name, &producer);
+        // With the token's length no two batches can have the same name for different messages, whatever these contain;
+        // with the letter none is a row's.
+        write_bulk(&mut self.name, format!("m{}", token.len()).as_bytes());
+        Ok(&self.name)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn text(name: &[u8]) -> String {
+        String::from_utf8_lossy(name).replace("\r\n", " ")
+    }
+
+    #[test]
+    fn rows_are_named_by_their_numbers_in_hundreds() {
+        let mut names = Names::new(false, Duration::ZERO);
+        names.begin(Some("t".to_owned()), 7);
+        assert_eq!(text(names.of_row()), "$4 IDMP $5 t:7:0 $1 0 ");
+        names.pass(98);
+        assert_eq!(text(names.of_row()), "$4 IDMP $5 t:7:0 $2 99 ");
+        assert_eq!(text(names.of_row()), "$4 IDMP $5 t:7:1 $1 0 ");
+        names.begin(Some("t".to_owned()), 8);
+        assert_eq!(text(names.of_row()), "$4 IDMP $5 t:8:0 $1 0 ");
+        names.begin(None, 0);
+        let drawn = text(names.of_row());
+        assert!(drawn.starts_with("$4 IDMP $36 ") && drawn.ends_with(":0:0 $1 0 "), "{drawn}");
+    }
+
+    #[test]
+    fn a_message_id_names_one_message_of_a_batch() {
+        let mut names = Names::new(true, Duration::ZERO);
+        names.begin(Some("t".to_owned()), 0);
+        assert_eq!(text(names.of_message(b"a").unwrap()), "$4 IDMP $5 t:0:a $2 m1 ");
+        assert_eq!(names.of_message(b"a").unwrap_err().code, code::DUPLICATE_ID);
+        assert!(names.of_message(b"b").is_ok());
+        names.begin(Some("t".to_owned()), 0);
+        assert!(names.of_message(b"a").is_ok());
+    }
+
+    #[test]
+    fn names_of_different_batches_differ_whatever_they_contain() {
+        let name = |token: &str, version, id: &str| {
+            let mut names = Names::new(true, Duration::ZERO);
+            names.begin(Some(token.to_owned()), version);
+            text(names.of_message(id.as_bytes()).unwrap())
+        };
+        assert_ne!(name("a", 1, "2:x"), name("a:1", 2, "x"));
+        assert_ne!(name("a", 0, "0"), { text(Names::new(false, Duration::ZERO).of_row()) });
+    }
+
+    #[test]
+    fn the_messages_of_a_batch_are_bounded() {
+        let mut names = Names::new(true, Duration::ZERO);
+        for n in 0..MAX_MESSAGES {
+            assert!(names.of_message(&n.to_le_bytes()).is_ok());
+        }
+        assert_eq!(names.of_message(b"one more").unwrap_err().code, code::TOOMANY);
+        assert_eq!(names.of_message(&5_usize.to_le_bytes()).unwrap_err().code, code::DUPLICATE_ID);
+    }
+}

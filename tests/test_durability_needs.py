@@ -1,0 +1,128 @@
+"""Durability: what `wait_replicas` and `wait_aof` need of the server, and what is said where it is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from conftest import Replicate, StartServer
+from headrace import ConfigError, Dispatcher
+from headrace.server import LocalServer
+from headrace.spark.options import read
+from support import Program
+from support.pipelines import KEY, endpoint_to, labels, stored
+from test_durability import MISSING, Connect, to, waits
+from test_faults import DELIVERED, batch_of, payloads_of
+
+
+def has_waitaof(program: Program) -> bool:
+    return not program.is_redis or program.numbers >= (7, 2)
+
+
+@pytest.mark.parametrize("appendonly", [True, False])
+def test_the_append_only_file(start_server: StartServer, program: Program, connect: Connect, appendonly: bool) -> None:
+    """Delivered where it can be, and refused before the first message where not. Killed afterwards, nothing is lost."""
+    config = {"appendonly": appendonly, "appendfsync": "everysec"}
+    server = start_server(program, config=config)
+    payloads = payloads_of(0, 5_000, 100)
+    with to(server, wait_replicas=0, wait_aof=True, wait_timeout=10) as dispatcher:
+        dispatcher.produce_batch(batch_of(payloads))
+        report = dispatcher.flush()
+        if appendonly and has_waitaof(program):
+            assert report.delivered == 5_000
+            assert waits(connect(server), "waitaof") == 1
+            server.kill()
+            server.restart()
+            assert [payload for _, payload in stored(connect(server))] == payloads
+            return
+        assert Counter(labels(report)) == {("retryable", "ERR", "no"): 5_000}
+        why = "appendonly is disabled." if has_waitaof(program) else "; wait_aof needs Redis 7.2 or later, or Valkey"
+        assert {failure.message[-len(why) :] for failure in report.failed} == {why}
+        assert "WAITAOF was refused: ERR " in report.failed[0].message
+        assert connect(server).xlen(KEY) == 0
+
+
+def test_a_file_that_is_never_synced(start_server: StartServer) -> None:
+    server = start_server(needs="redis-8.0", config={"appendonly": True, "appendfsync": "no"})
+    with to(server, wait_replicas=0, wait_aof=True, wait_timeout=0.1) as dispatcher:
+        dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        assert labels(report) == [MISSING]
+        assert report.failed[0].message.startswith("the entry was not in the server's append-only file within 0.1 s")
+
+
+@pytest.mark.parametrize("appendonly", [True, False])
+def test_the_files_of_replicas(start_server: StartServer, replicate: Replicate, appendonly: bool) -> None:
+    synced = {"appendfsync": "always"}
+    master, _ = replicate(config={"appendonly": appendonly, **synced}, appendonly=True, **synced)
+    with to(master, wait_aof=True, wait_timeout=10 if appendonly else 0.5) as dispatcher:
+        dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        assert labels(report) == [DELIVERED if appendonly else MISSING]
+        if not appendonly:
+            assert "in 1 of 1 append-only files of the server and in 0 of 1 of replicas" in report.failed[0].message
+
+
+def test_a_user_without_the_right_to_it(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+    master, _ = any_replicated
+    client = connect(master)
+    client.acl_setuser("writer", enabled=True, passwords=["+secret"], keys=["*"], commands=["+xadd"])
+    with to(master, {"username": "writer", "password": "secret"}) as dispatcher:
+        dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        assert labels(report) == [("permanent", "NOPERM", "no")]
+        assert report.failed[0].message.startswith("WAIT was refused: NOPERM ")
+        assert client.xlen(KEY) == 0
+        # What is taken away later is found out by the messages that are written.
+        client.execute_command("ACL", "SETUSER", "writer", "+wait")
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+        client.execute_command("ACL", "SETUSER", "writer", "-wait")
+        dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        assert labels(report) == [MISSING]
+        assert report.failed[0].message.startswith("WAIT was refused: NOPERM ")
+        assert client.xlen(KEY) == 2
+
+
+def test_a_replica_speaks_for_itself(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+    """READONLY, which a failover mends, and not a word of WAIT."""
+    _, replica = any_replicated
+    with to(replica) as dispatcher:
+        dispatcher.produce(b"x")
+        assert labels(dispatcher.flush()) == [("permanent", "READONLY", "no")]
+        connect(replica).config_set("replica-read-only", "no")
+        dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        assert labels(report) == [MISSING]
+        assert "WAIT was refused: ERR WAIT cannot be used with replica instances" in report.failed[0].message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"wait_replicas": -1}, "wait_replicas must be an integer of at least 0, got -1"),
+        ({"wait_replicas": 1, "wait_timeout": 0}, "wait_timeout must be a number of seconds from 0.001 to 3600, got 0"),
+        ({"wait_aof": 1}, "wait_aof must be a boolean"),
+        ({"wait_aof": True, "wait_every": 0}, "wait_every must be an integer from 1 to 1000000, got 0"),
+        ({"wait_timeout": 2}, "wait_timeout needs wait_replicas or wait_aof"),
+        ({"wait_every": 1}, "wait_every needs wait_replicas or wait_aof"),
+    ],
+)
+def test_wrong_options_are_refused(any_server: LocalServer, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Dispatcher(endpoint_to(any_server), **options)
+
+
+def test_they_are_options_of_spark_too(any_replicated: tuple[LocalServer, LocalServer]) -> None:
+    master, _ = any_replicated
+    options = {"unix_socket": master.unix_socket, "stream_key": KEY, "wait_replicas": "2", "wait_timeout": "0.05"}
+    with read(options, streaming=False).make_dispatcher() as dispatcher:
+        dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        # At least once is Spark's to do: the dispatcher does not send them again.
+        assert (labels(report), report.retries) == ([MISSING], 0)
+    with pytest.raises(ConfigError, match="wait_timeout must be a number of seconds"):
+        read({**options, "wait_timeout": "0"}, streaming=False)
