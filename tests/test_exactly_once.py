@@ -392,6 +392,27 @@ def test_what_it_excludes_is_refused_before_anything_is_sent(any_server: LocalSe
             dispatcher.settle()
 
 
+def test_a_row_that_is_too_large_condemns_no_other(start_server: StartServer, connect: Connect) -> None:
+    """The server does not say which row of a run it was."""
+    server = start_server(config={"proto-max-bulk-len": "1mb"})
+    payloads = payloads_of(0, 10, 20)
+    payloads[5] = b"x" * 2_000_000
+    with script(server) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch_of(payloads))
+        failed = dispatcher.flush().failed
+        assert {(failure.kind, failure.written) for failure in failed} == {("retryable", "no")}
+        assert [failure.code for failure in failed] == ["ERR"] * 6 + ["BLOCKED"] * 4
+        assert "one of 6 rows is larger than the server takes" in failed[0].message
+    with script(server, script_run_rows=1) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch_of(payloads))
+        report = dispatcher.flush()
+        assert report.delivered == 5
+        assert labels(report)[5] == ("permanent", "TOOLARGE", "no")
+    assert bodies(connect(server)) == payloads[:5]
+
+
 def test_trimming_and_layouts_hold_in_a_script_as_well(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     batch = pa.record_batch({"id": range(1_000), "name": [None if n % 2 else f"n{n}" for n in range(1_000)]})

@@ -164,7 +164,9 @@ impl Ledger {
             Reply::Error(line) if Fault::from_reply(line).text == ReplyText::ProtocolError => {
                 let message = "the server closed the connection over a message before this one";
                 ends = Some(Break { fault: Fault::new(code::RESET, message), may_be_written: false, is_final: false });
-                Err((Fault { code: code::TOOLARGE.into(), ..Fault::from_reply(line) }, Written::No))
+                let fault = Fault::from_reply(line);
+                let fault = if self.exactly_once && rows > 1 { one_too_large(rows, &fault) } else { too_large(fault) };
+                Err((fault, Written::No))
             }
             Reply::Error(line) if whole && self.exactly_once && is_gap(line) => Err((self.gap(), Written::No)),
             Reply::Error(line) if whole => match uncovered(line) {
@@ -441,6 +443,17 @@ fn is_gap(line: &[u8]) -> bool {
 
 fn no_stream() -> Fault {
     Fault::new(code::NOSTREAM, "the stream does not exist, and nomkstream forbids to create it")
+}
+
+fn too_large(fault: Fault) -> Fault {
+    Fault { code: code::TOOLARGE.into(), ..fault }
+}
+
+/// Of a run: the others can be written, so none is called permanent.
+fn one_too_large(rows: u64, fault: &Fault) -> Fault {
+    let said = &fault.message;
+    let message = format!("one of {rows} rows is larger than the server takes; script_run_rows=1 tells which: {said}");
+    Fault::new("ERR", message)
 }
 
 fn blocked_fault() -> Fault {
