@@ -13,10 +13,13 @@ from spark_kills.rows import Rows
 from spark_kills.run import RECORD_BATCH, Outcome, Setting, run
 from support.servers import Program, find_programs
 
+#: On a machine with other work a run can take minutes.
+pytestmark = pytest.mark.timeout(240)
+
 ROWS = 40_000
 #: Of a run on each server: with all kinds of faults between them.
 SEEDS = {"redis-6.2": 49, "redis-7.0": 7, "redis-8.6": 17}
-SETTING = Setting("redis_streams", "auto", timeout=100)
+SETTING = Setting("redis_streams", "auto", timeout=220)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def test_a_sink_made_by_hand_writes_rows_twice_and_the_laboratory_sees_it(pool: 
     program = max(find_programs())
     traps = (Trap("task", 0, 1, 2), Trap("worker", 1, 0, 3), Trap("commit", 1, 0, None))
     plan = Plan(0, Rows(files=4, rows_per_file=5_000, files_per_batch=2), (), traps)
-    outcome = run(plan, program, Setting("plain", "off", 100), pool, tmp_path / "run")
+    outcome = run(plan, program, Setting("plain", "off", 220), pool, tmp_path / "run")
     assert outcome.faults == {"task": 1, "worker": 1, "commit": 1}, summary(outcome)
     assert outcome.restarts == 1  # for the commit
     # What the attempts had written that failed, and all of the micro-batch whose commit failed.
@@ -51,7 +54,7 @@ def test_each_row_once_and_in_order(pool: Pool, tmp_path: Path, program: Program
 
 def test_without_exactly_once_nothing_is_lost(pool: Pool, tmp_path: Path) -> None:
     plan = make_plan(23, ROWS, RECORD_BATCH, ["worker", "task", "server"])
-    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 100), pool, tmp_path / "run")
+    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 220), pool, tmp_path / "run")
     assert outcome.faults.keys() == {"worker", "task", "server"}, summary(outcome)
     assert outcome.verdict.at_least_once, summary(outcome)
     assert outcome.verdict.duplicated, summary(outcome)
@@ -61,7 +64,7 @@ def test_duplicates_are_told_of_without_exactly_once(pool: Pool, tmp_path: Path)
     # One task fails twice: in the midst of its rows, and behind them.
     traps = (Trap("task", 0, 0, 2), Trap("task", 0, 0, None))
     plan = Plan(0, Rows(files=2, rows_per_file=5_000, files_per_batch=2), (), traps)
-    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 100), pool, tmp_path / "run")
+    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 220), pool, tmp_path / "run")
     assert (outcome.faults, outcome.restarts) == ({"task": 2}, 0), summary(outcome)
     assert outcome.verdict.duplicated == 2_000 + 5_000, summary(outcome)
     assert outcome.told["possible_duplicates"] >= 7_000
