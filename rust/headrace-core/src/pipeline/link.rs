@@ -14,6 +14,10 @@ use crate::window::Window;
 /// A connection that was silent for longer is tried with PING before it is trusted with messages.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// How much later than after a command's timeout a loss may be noticed, for names to be remembered while messages are sent
+/// again: less than what they are remembered longer.
+const LATE: Duration = Duration::from_secs(5);
+
 /// Where the connection stands.
 #[derive(Debug)]
 pub(super) enum Link {
@@ -159,10 +163,19 @@ impl Pipeline {
         }
     }
 
+    /// Whether nobody looked at the replies for so long that the server may forget the names of what it was sent: sent again,
+    /// that could be written twice.
+    fn is_forgotten(&self) -> bool {
+        let is_late = matches!(&self.link, Link::Open(connection)
+            if connection.used.elapsed() > connection.command_timeout + LATE);
+        is_late && self.names.is_some() && self.ledger.window.is_owed()
+    }
+
     /// Ends the connection for good: a broken one is never used again, and what waits on it fails.
     pub(super) fn break_link(&mut self, broken: &Break) {
+        let is_final = broken.is_final || self.is_forgotten();
         self.drop_connection();
-        self.ledger.give_up(broken, &self.outbox);
+        self.ledger.give_up(&Break { fault: broken.fault.clone(), is_final, ..*broken }, &self.outbox);
         self.outbox.clear();
     }
 }

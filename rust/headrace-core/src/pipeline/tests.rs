@@ -164,3 +164,31 @@ fn an_idle_connection_that_is_dead_leaves_its_last_messages_in_doubt() {
     assert!(failure.message.starts_with("the connection ended before the reply to WAIT: "));
     assert!(pipeline.is_idle());
 }
+
+#[test]
+fn names_that_may_be_forgotten_are_not_sent_again() {
+    for (silence, code) in [(11, code::EOF), (1, code::CONNECT)] {
+        let (mut pipeline, mut peer) = idle_pipeline();
+        let policy = RetryPolicy { deadline: Duration::from_millis(50), ..RetryPolicy::default() };
+        let once = ExactlyOnce::Idmp { by_message_id: false, duration: policy.deadline };
+        let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
+        let names = FieldNames { payload: "payload".to_owned(), ts: None };
+        let endpoint = pipeline.endpoint.clone();
+        let link = std::mem::replace(&mut pipeline.link, Link::Closed);
+        pipeline = Pipeline::new(endpoint, Classifier::default(), Some(policy), Some(&once), None, limits, &names);
+        pipeline.link = link;
+        pipeline.recorder().push_ordinals(1);
+        pipeline.push_payload(b"x", None);
+        let Link::Open(connection) = &mut pipeline.link else { panic!("closed") };
+        connection.used = Instant::now();
+        pipeline.poll();
+        assert!(read(&mut peer).starts_with(b"*8\r\n$4\r\nXADD\r\n$1\r\ns\r\n$4\r\nIDMP\r\n"));
+        let Link::Open(connection) = &mut pipeline.link else { panic!("closed") };
+        connection.used = Instant::now().checked_sub(Duration::from_secs(silence)).unwrap();
+        drop(peer);
+        pipeline.drain(None, &mut NeverInterrupted).unwrap();
+        let report = pipeline.recorder().take(true);
+        let failure = report.failures().next().unwrap().failure.clone();
+        assert_eq!((&*failure.code, failure.written), (code, Written::Unknown));
+    }
+}
