@@ -20,6 +20,7 @@ pub(crate) mod given;
 mod options;
 mod password;
 mod pem;
+mod pem_text;
 mod provider;
 #[cfg(test)]
 mod tests;
