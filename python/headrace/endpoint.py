@@ -86,7 +86,8 @@ class Endpoint(_headrace.Endpoint):
     process-wide defaults of this moment, those of the file included, and heeds none in the other process. So it holds a
     `password` and PEM **in plain**; with `password_env`, `password_file` and TLS paths it holds only names, and
     variable and files are looked for where the connection is made. A callable is pickled as pickle does it: a function
-    by its name, which the other process must be able to import; a lambda is refused. Unpickling looks at no file.
+    by its name, which the other process must be able to import; a lambda is refused (not by Spark's pickle, which takes
+    its code along). Unpickling looks at no file.
 
     **Equality.** Equal endpoints have equal options and process-wide defaults from the same place: the environment, and
     the path of the file. Where a file is in use, an unpickled endpoint, for which its values are fixed, differs from
