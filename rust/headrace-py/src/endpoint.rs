@@ -139,6 +139,11 @@ impl PyEndpoint {
         self.option(py, "tls_server_name")
     }
 
+    #[getter]
+    fn tls_insecure_skip_verify(&self) -> bool {
+        self.0.tls().is_some_and(|tls| tls.skip_verify)
+    }
+
     /// The options that are not at their defaults, `'***'` for what must not be shown.
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let mut shown = Vec::new();
@@ -166,6 +171,11 @@ impl PyEndpoint {
     /// What a debugger or a panic would show: for the test that looks for secrets.
     fn _debug(&self) -> String {
         format!("{:#?}", self.0)
+    }
+
+    /// What to warn of whoever built it.
+    fn _warnings(&self) -> Vec<String> {
+        self.0.warnings()
     }
 
     /// Name, allowed values, default and whether it is secret, of each option: for documentation and its test.
