@@ -150,7 +150,7 @@ pub mod code {
     pub const TLS: &str = "TLS";
     /// A reply that cannot be one to what was sent.
     pub const PROTOCOL: &str = "PROTOCOL";
-    /// A file or variable that the endpoint names cannot be read now.
+    /// A file or variable that the endpoint names cannot be read now, or who was asked for a password gave none.
     pub const CONFIG: &str = "CONFIG";
     /// The caller interrupted the call before this message was handed over.
     pub const INTERRUPTED: &str = "INTERRUPTED";
