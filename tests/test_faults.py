@@ -62,8 +62,9 @@ def test_kill_while_a_record_batch_waits_for_room(
         first = dispatcher.flush()
         assert first.ok
         stop(server)
+        record_batch = batch_of(payloads[500:])
         with after_ticks(10, server.kill):
-            dispatcher.produce_batch(batch_of(payloads[500:]))
+            dispatcher.produce_batch(record_batch)
         report = dispatcher.flush()
         told = outcomes(report)
         # In the window at the kill; the rest met a server that was not there.

@@ -150,7 +150,7 @@ impl Pipeline {
         if silent >= patience {
             let message =
                 format!("{} was silent for {:.3} s while replies were owed", self.endpoint, silent.as_secs_f64());
-            self.abort(Fault::new(code::TIMEOUT, message));
+            self.break_link(&Fault::new(code::TIMEOUT, message).into());
             return Ok(());
         }
         let replies = match goal {
