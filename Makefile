@@ -4,6 +4,8 @@
 #   make test    everything: Rust and Python, against real servers that it fetches and starts
 #   make test-spark SPARK=4.0   the Spark tests on another version: 4.0, 4.1, 4.2, 4.3; 1 GB, a minute the first time
 #   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
+#   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes, and nothing may be told wrongly
+#   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make lint    formats, types, lints, the order of the modules
@@ -32,7 +34,7 @@ LOCKED := $(if $(CI),--locked)
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test test-spark spark-kills bench bench-instructions bench-programs lint docs clean machine
+.PHONY: help demo test test-spark spark-kills campaign sweep bench bench-instructions bench-programs lint docs clean machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
@@ -66,6 +68,17 @@ SERVERS := 7.0,8.6,valkey
 spark-kills: machine $(VENV)/.test
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	@PYTHONPATH=tests $(PY) -m spark_kills --runs $(RUNS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
+
+# 10,000 faults, and as many a server against redis-py, take half an hour. A failure prints the command that repeats it.
+# RECORD=1 keeps the tables in docs/. PAIRS="redis-8.6/idmp valkey-9.1/redis-py" chooses.
+FAULTS := 900
+PAIRS :=
+comma := ,
+CHOSEN = $(if $(PAIRS),--pairs $(subst $() ,$(comma),$(strip $(PAIRS))))
+campaign sweep: machine $(VENV)/.test
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	@PYTHONPATH=tests $(PY) -m faults $@ $(CHOSEN) $(if $(filter campaign,$@),--faults $(FAULTS) --seed $(SEED) \
+	    $(if $(RECORD),--record docs/guarantees.md)) $(ARGUMENTS)
 
 # A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
 # parts (BENCH="-k layouts") leave theirs in .bench; with RECORD=1 they too replace what they measured in docs/.

@@ -40,8 +40,8 @@ class Share:
             names, number = names[count:], number + 1
 
     def again(self, episode: int) -> str:
-        """The arguments that play an episode once more."""
-        return f"--again {self.seed}/{self.server}/{self.mode}/{self.number}/{self.faults}/{episode}"
+        """The argument of `python -m faults again` that plays an episode once more."""
+        return f"{self.seed}/{self.server}/{self.mode}/{self.number}/{self.faults}/{episode}"
 
 
 @dataclass
@@ -50,20 +50,20 @@ class Played:
 
     share: Share
     result: Result
-    #: Each with the arguments that play it again.
+    #: Each with what plays it again.
     failures: list[tuple[str, str]]
 
 
 def play_share(share: Share, only: int | None = None) -> Played:
     """Play the episodes of a share, or one of them."""
     result, failures = Result(), []
-    with Lab(_program(share.server)) as lab:
+    with Lab(program_of(share.server)) as lab:
         for number, names, rng in share.episodes():
             if only in (None, number):
                 try:
                     played = play(lab, share.mode, names, rng)
                 except BaseException as error:
-                    error.add_note(f"played again by: {share.again(number)}")
+                    error.add_note(f"once more: python -m faults again {share.again(number)}")
                     raise
                 failures += [(str(violation), share.again(number)) for violation in played.violations]
                 result += played
@@ -118,5 +118,6 @@ def run(
                 tell(played)
 
 
-def _program(label: str) -> Program:
+def program_of(label: str) -> Program:
+    """The server program of this machine that is called so."""
     return next(program for program in find_programs() if program.label == label)

@@ -151,7 +151,7 @@ class _Account:
         extra = {number: len(entries) - 1 for number, entries in self.entries.items() if len(entries) > 1}
         if sum(extra.values()) > self.promise.duplicates:
             names = [f"{self.messages[number].message_id} {1 + count} times" for number, count in extra.items()]
-            yield from _say(f"there more than once ({self.promise.duplicates} were told of)", names)
+            yield from _say("there more often than was told", names)
 
     def _order(self, outcomes: Sequence[Outcome | None]) -> Iterator[Violation]:
         """The first copies, in the order of the messages."""

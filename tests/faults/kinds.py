@@ -224,7 +224,7 @@ KINDS: dict[str, Kind] = {
         Kind("end in replies", "network", _finish, "replies"),
         Kind("half-close to the client", "network", _half_close("replies"), late=True),
         Kind("half-close to the server", "network", _half_close("requests")),
-        Kind("requests stall", "network", _stall("requests")),
+        Kind("requests stall", "network", _stall("requests"), late=True),
         Kind("replies stall", "network", _stall("replies")),
         Kind("requests come late", "network", _late, "requests", late=True, weight=2),
         Kind("byte by byte", "network", _byte_by_byte),

@@ -40,10 +40,11 @@ _CONFIG: dict[str, Any] = {
 class Lab:
     """One server program, its proxy, and where it was told to go wrong."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, durable: bool = True) -> None:
         self.program = program
         self._stack = contextlib.ExitStack()
-        self.server = self._stack.enter_context(LocalServer(program.path, transport="tcp", config=_CONFIG))
+        config = _CONFIG if durable else {**_CONFIG, "appendonly": "no"}
+        self.server = self._stack.enter_context(LocalServer(program.path, transport="tcp", config=config))
         assert self.server.port is not None
         self.proxy = self._stack.enter_context(Proxy(self.server.port))
         self.control = self._client(self.server)

@@ -129,7 +129,7 @@ class Proxy:
     thread: meanwhile nothing moves, so that it happens at this byte and at no other.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, receive_buffer: int | None = None) -> None:
         self._target = port
         self._triggers: list[_Trigger] = []
         self._timers: list[tuple[float, int, Callable[[], object]]] = []
@@ -140,12 +140,16 @@ class Proxy:
         self._closing = False
         self._failure: BaseException | None = None
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        if receive_buffer is not None:
+            # Of the connections too: what nobody reads stays with the sender, but for so many bytes.
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.port: int = self._listener.getsockname()[1]
         self.accepts = True
         """Otherwise connections stay in the kernel's backlog: they are made, and nobody answers."""
         self.refuses = False
         """Connections are reset as soon as they are made."""
-        self.accepted = 0
+        self.passed: dict[Direction, int] = {"requests": 0, "replies": 0}
+        """How many bytes went out so far."""
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
 
@@ -247,7 +251,6 @@ class Proxy:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             client.close()
             return
-        self.accepted += 1
         for each in (client, server):
             each.setblocking(False)
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -298,6 +301,7 @@ class Proxy:
                 pair.reset()
                 return
             flow.held = flow.held[sent:]
+            self.passed[direction] += sent
             for each in self._triggers:
                 if each.direction == direction:
                     each.left -= sent

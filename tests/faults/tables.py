@@ -29,7 +29,7 @@ def pairs_table(done: Sequence[Played]) -> str:
     rows = [_row(*pair, result) for pair, result in results.items()]
     if all_of_ours > 1:
         rows.insert(all_of_ours, _row("**all**", "", ours))
-    return _markdown(_HEADS, rows, left=2)
+    return markdown(_HEADS, rows, left=2)
 
 
 def kinds_table(done: Sequence[Played]) -> str:
@@ -41,7 +41,7 @@ def kinds_table(done: Sequence[Played]) -> str:
     groups = {**{name: kind.of for name, kind in KINDS.items()}, ROW_TOO_LARGE: "message", CRASH: "sender"}
     rows = [(of, name, f"{ours[name]:,}", f"{theirs[name]:,}") for name, of in groups.items()]
     rows.append(("**all**", "", f"{ours.total():,}", f"{theirs.total():,}"))
-    return _markdown(("of", "fault", "to headrace", "to redis-py"), rows, left=2)
+    return markdown(("of", "fault", "to headrace", "to redis-py"), rows, left=2)
 
 
 def untruths_table(done: Sequence[Played]) -> str:
@@ -52,7 +52,7 @@ def untruths_table(done: Sequence[Played]) -> str:
             counts[played.share.mode == REDIS_PY][violation.what] += len(violation.messages)
     sorts = dict.fromkeys([*counts[True], *counts[False]])
     rows = [(what, f"{counts[False][what]:,}", f"{counts[True][what]:,}") for what in sorts]
-    return _markdown(("untrue of so many messages", "headrace", "redis-py"), rows, left=1)
+    return markdown(("untrue of so many messages", "headrace", "redis-py"), rows, left=1)
 
 
 def record(document: Path, done: Sequence[Played], faults: int, seed: int) -> None:
@@ -77,7 +77,7 @@ def _row(server: str, mode: str, result: Result) -> tuple[str, ...]:
     return (server, mode, *(f"{number:,}" for number in numbers))
 
 
-def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
     """A table; the first `left` columns begin at the left, the others end at the right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
 

@@ -50,9 +50,11 @@ impl Lines {
         self.complete.len()
     }
 
-    /// The last complete line, if it is an error reply: before the end of a connection it says why.
+    /// The last complete line, if it says why the connection ended behind it. Another error reply is the answer to one of
+    /// several commands, and has nothing to do with the end.
     pub(super) fn last_words(&self) -> Option<Fault> {
-        self.complete.last().and_then(|line| line.strip_prefix(b"-")).map(Fault::from_reply)
+        let last = self.complete.last().and_then(|line| line.strip_prefix(b"-")).map(Fault::from_reply);
+        last.filter(Fault::ends_connection)
     }
 
     /// The lines, each with its marker and without its end.
@@ -132,11 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_are_the_last_error_reply() {
+    fn the_last_words_say_why_a_connection_ends() {
         let mut lines = Lines::default();
         lines.feed(b"+OK\r\n", 3).unwrap();
         assert_eq!(lines.last_words(), None);
         lines.feed(b"-DENIED go away\r\n", 3).unwrap();
         assert_eq!(lines.last_words().unwrap().code, "DENIED");
+        lines.feed(b"-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n", 3).unwrap();
+        assert_eq!(lines.last_words(), None);
     }
 }
