@@ -121,8 +121,9 @@ class Headrace:
         if self.mode == "idmp":
             # What was refused for good and is begun again comes behind what was not.
             return Promise(ordered=not refused or (self._ordered and not again), unknown_ordered=True)
+        again_at_all = self._retry == "always"
         return Promise(
-            duplicates=min(self.told.possible_duplicates, losses * self.in_flight),
+            duplicates=min(self.told.possible_duplicates, losses * self.in_flight) if again_at_all else 0,
             ordered=self._retry == "never" or not refused,
             unknown_ordered=not late,
             trimmed=self._maxlen is not None,
