@@ -94,8 +94,8 @@ class _Episode:
 
     def _sender(self) -> Sender:
         # One that begins anew is made like the first one.
-        port, rng = self.lab.proxy.port, random.Random(self.options)
-        return RedisPy(port, rng) if self.mode == REDIS_PY else Headrace(port, self.mode, KEY, rng, "token")
+        rng = random.Random(self.options)
+        return RedisPy(self.lab, rng) if self.mode == REDIS_PY else Headrace(self.lab, self.mode, KEY, rng, "token")
 
     def _more(self, count: int, size: int | None = None) -> list[Message]:
         """Make up messages."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tempfile
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import redis
 
 from headrace.server import LocalServer
+from support.certs import Certs, make_certs
 from support.pipelines import stored
 from support.processes import wait_until
 from support.servers import Program
@@ -40,15 +43,24 @@ _CONFIG: dict[str, Any] = {
 class Lab:
     """One server program, its proxy, and where it was told to go wrong."""
 
-    def __init__(self, program: Program, *, durable: bool = True) -> None:
+    def __init__(self, program: Program, *, durable: bool = True, tls: bool = False) -> None:
         self.program = program
         self._stack = contextlib.ExitStack()
-        config = _CONFIG if durable else {**_CONFIG, "appendonly": "no"}
-        self.server = self._stack.enter_context(LocalServer(program.path, transport="tcp", config=config))
+        self._config = _CONFIG if durable else {**_CONFIG, "appendonly": "no"}
+        self._certs: Certs | None = None
+        if tls:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+            self._certs = make_certs(Path(folder))
+        self.server = self._start(tls)
         assert self.server.port is not None
         self.proxy = self._stack.enter_context(Proxy(self.server.port))
         self.control = self._client(self.server)
         self._replica: LocalServer | None = None
+
+    @property
+    def tls_ca_cert(self) -> str | None:
+        """The file that senders trust; None: without TLS."""
+        return None if self._certs is None else str(self._certs.ca)
 
     def stored(self, keys: list[str]) -> Stored:
         """What is in these streams."""
@@ -104,8 +116,8 @@ class Lab:
     def replicate(self) -> None:
         """Give the server a replica that has all that it has."""
         if self._replica is None:
-            config = {**_CONFIG, "appendonly": "no"}
-            self._replica = self._stack.enter_context(LocalServer(self.program.path, transport="tcp", config=config))
+            self._config = {**self._config, "appendonly": "no"}
+            self._replica = self._start(self._certs is not None)
         self._replica_control = self._client(self._replica)
         self._replica_control.replicaof("127.0.0.1", self.server.port)
         wait_until(lambda: self.control.info("replication").get("slave0", {}).get("state") == "online")
@@ -135,6 +147,13 @@ class Lab:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _start(self, tls: bool) -> LocalServer:
+        options: dict[str, Any] = {"transport": "tcp", "config": self._config}
+        if tls and self._certs is not None:
+            options |= {"transport": "tls", "tls_cert": self._certs.server.cert, "tls_key": self._certs.server.key}
+            options |= {"tls_ca_cert": self._certs.ca, "config": {**self._config, "tls-replication": "yes"}}
+        return self._stack.enter_context(LocalServer(self.program.path, **options))
 
     def _client(self, server: LocalServer) -> redis.Redis:
         client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2)

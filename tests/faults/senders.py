@@ -16,7 +16,7 @@ from support.pipelines import Outcome, outcomes
 
 from .checker import Message, Promise
 from .kinds import TIMEOUT, Kind
-from .lab import PASSWORD, USER
+from .lab import PASSWORD, USER, Lab
 
 #: Patient enough for any fault of the laboratory, and quick to notice that it is over.
 PATIENT = {"initial_backoff": 0.002, "max_backoff": 0.05, "deadline": 60.0}
@@ -56,7 +56,7 @@ class Sender(Protocol):
 class Headrace:
     """A dispatcher. Its mode is `off`, `script` or `idmp`; what else it is made with is left to chance."""
 
-    def __init__(self, port: int, mode: str, key: str, rng: random.Random, token: str) -> None:
+    def __init__(self, lab: Lab, mode: str, key: str, rng: random.Random, token: str) -> None:
         self.told = Told()
         self.mode = mode
         self.replays = mode != "off"
@@ -80,8 +80,9 @@ class Headrace:
                 if self._ordered:
                     options |= {"ordered": True, "window_max_entries": None}
         endpoint = Endpoint(
-            host="127.0.0.1", port=port, stream_key=key, username=USER, password=PASSWORD, connect_timeout=TIMEOUT,
-            command_timeout=TIMEOUT, maxlen=self._maxlen, maxlen_approximate=False,
+            host="127.0.0.1", port=lab.proxy.port, stream_key=key, username=USER, password=PASSWORD,
+            connect_timeout=TIMEOUT, command_timeout=TIMEOUT, maxlen=self._maxlen, maxlen_approximate=False,
+            tls=lab.tls_ca_cert is not None, tls_ca_cert=lab.tls_ca_cert,
         )  # fmt: skip
         self._dispatcher = Dispatcher(endpoint, **options)
         if self.replays:
@@ -137,13 +138,13 @@ class Headrace:
 class RedisPy:
     """redis-py's pipeline as it is: with the retries that it does by itself."""
 
-    def __init__(self, port: int, rng: random.Random) -> None:
+    def __init__(self, lab: Lab, rng: random.Random) -> None:
         self.told = Told()
         self.replays = False
         self.in_flight = rng.choice([10, 100, 1000])
         self._client = redis.Redis(
-            port=port, username=USER, password=PASSWORD, protocol=2, socket_timeout=TIMEOUT,
-            socket_connect_timeout=TIMEOUT,
+            port=lab.proxy.port, username=USER, password=PASSWORD, protocol=2, socket_timeout=TIMEOUT,
+            socket_connect_timeout=TIMEOUT, ssl=lab.tls_ca_cert is not None, ssl_ca_certs=lab.tls_ca_cert,
         )  # fmt: skip
         self._waiting: list[Message] = []
 
