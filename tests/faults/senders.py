@@ -79,6 +79,8 @@ class Headrace:
                 self._ordered = rng.random() < 0.1
                 if self._ordered:
                     options |= {"ordered": True, "window_max_entries": None}
+        if lab.program.can("waitaof") and rng.random() < 0.15:
+            options |= {"wait_aof": True, "wait_every": rng.choice([1, 10, 500, 8192])}
         endpoint = Endpoint(
             host="127.0.0.1", port=lab.proxy.port, stream_key=key, username=USER, password=PASSWORD,
             connect_timeout=TIMEOUT, command_timeout=TIMEOUT, maxlen=self._maxlen, maxlen_approximate=False,
@@ -94,15 +96,18 @@ class Headrace:
 
     def send(self, messages: Sequence[Message]) -> None:
         """One by one, or as a record batch."""
-        if self._rng.random() < 0.3:
+        own_keys = any(message.key != self._dispatcher.endpoint.stream_key for message in messages)
+        if not own_keys and self._rng.random() < 0.3:
             for message in messages:
                 self._dispatcher.produce(message.payload, message.message_id)
         else:
             columns = {
                 "payload": pyarrow.array([message.payload for message in messages], pyarrow.binary()),
                 "id": [message.message_id for message in messages],
+                "key": [message.key for message in messages],
             }
-            self._dispatcher.produce_batch(pyarrow.record_batch(columns), message_id="id")
+            stream_key = "key" if own_keys else None
+            self._dispatcher.produce_batch(pyarrow.record_batch(columns), message_id="id", stream_key=stream_key)
         if self._rng.random() < 0.2:
             self._hear(self._dispatcher.poll())
 
