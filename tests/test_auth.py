@@ -328,6 +328,7 @@ def test_password_file_is_read_at_each_connect(
     any_server: LocalServer, connect: Connect, tmp_path: Path, line_end: str
 ) -> None:
     file = tmp_path / "password"
+    file.touch(mode=0o600)  # a file that others may read is warned of
     file.write_bytes(f"first{line_end}".encode())
     admin = connect(any_server)
     admin.config_set("requirepass", "first")

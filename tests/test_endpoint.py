@@ -80,6 +80,7 @@ def test_built_in_defaults() -> None:
         "tls_ca_cert": None,
         "tls_cert": None,
         "tls_server_name": None,
+        "tls_insecure_skip_verify": False,
     }
 
 

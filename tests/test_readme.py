@@ -77,6 +77,12 @@ def test_links_of_the_readme_lead_somewhere() -> None:
         assert (ROOT / link).is_file(), link
 
 
+def test_what_security_md_names_is_there() -> None:
+    named = re.findall(r"`((?:tests|tools|rust|\.github)/[^`]+|deny\.toml)`", (ROOT / "SECURITY.md").read_text())
+    assert len(set(named)) >= 10
+    assert [name for name in sorted(set(named)) if not (ROOT / name).exists()] == []
+
+
 def test_every_code_of_ours_is_explained() -> None:
     codes = [row[0].strip("`") for row in table(OUTCOMES, "## headrace's own codes")]
     assert codes

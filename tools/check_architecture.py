@@ -1,5 +1,7 @@
 """Checks that the modules of the core crate depend on each other one way only, and the crate on no Python.
 
+And that `unsafe` is where it is known to be, and nowhere else. (That each has its proof is clippy's business.)
+
 Usage: tools/check_architecture.py. Exits with 1 and one line for each wrong dependency.
 """
 
@@ -11,7 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ROOT / "rust" / "headrace-core" / "src"
+CRATES = ROOT / "rust"
+SOURCES = CRATES / "headrace-core" / "src"
 
 # From top to bottom. A module may use those of lower rows, not its neighbours.
 ROWS = [
@@ -26,7 +29,11 @@ ROWS = [
 # What the crate must not be built with.
 FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
 
+# How many times `unsafe` is in the code of each file of all crates, those of tests and benchmarks too.
+UNSAFE = {"headrace-core/src/transport/socket.rs": 1}
+
 ROW_OF = {module: row for row, modules in enumerate(ROWS) for module in modules}
+UNSAFE_CODE = re.compile(r"\bunsafe\b")
 TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:#\[[^\n]*\]\s*)*mod \w+ \{")
 COMMENT = re.compile(r"//[^\n]*")
 # `crate::rows::Id`, `super::rows`, `use crate::{rows, error::{Error, Fault}}`
@@ -40,6 +47,9 @@ def main() -> int:
     wrong = [f"{source} -> {target}: {reason}" for source, target in sorted(edges) if (reason := fault(source, target))]
     crates = crates_of_the_core()
     wrong += [f"headrace-core is built with {name}" for name in FORBIDDEN_CRATES if name in crates]
+    wrong += [
+        f"{file}: unsafe is there {count} times, not {UNSAFE.get(file, 0)}" for file, count in unexpected_unsafe()
+    ]
     # A check that finds nothing to check has checked nothing.
     for what, found, at_least in (("files", files, 5), ("dependencies", edges, 5), ("crates", crates, 10)):
         if len(found) < at_least:
@@ -104,6 +114,15 @@ def fault(source: str, target: str) -> str:
     if ROW_OF[source] < ROW_OF[target]:
         return ""
     return "neighbours" if ROW_OF[source] == ROW_OF[target] else "upwards"
+
+
+def unexpected_unsafe() -> list[tuple[str, int]]:
+    """The files with more or less of it than `UNSAFE` says, and how much."""
+    files = {str(path.relative_to(CRATES)): path.read_text() for path in CRATES.rglob("*.rs")}
+    found = {file: len(UNSAFE_CODE.findall(COMMENT.sub("", text))) for file, text in files.items()}
+    return [
+        (file, found.get(file, 0)) for file in sorted({*found, *UNSAFE}) if found.get(file, 0) != UNSAFE.get(file, 0)
+    ]
 
 
 def crates_of_the_core() -> set[str]:

@@ -4,7 +4,7 @@ import warnings
 
 from headrace._headrace import __version__, debug_build
 from headrace.dispatcher import Dispatcher
-from headrace.endpoint import Endpoint
+from headrace.endpoint import Endpoint, InsecureWarning
 from headrace.errors import (
     ClosedError,
     ConcurrentUseError,
@@ -32,6 +32,7 @@ __all__ = [
     "Endpoint",
     "Failure",
     "HeadraceError",
+    "InsecureWarning",
     "MessageError",
     "ReaderError",
     "RetryPolicy",

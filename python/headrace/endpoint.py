@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self, TypedDict, Unpack
 
 from headrace import _headrace
 
-__all__ = ["Endpoint", "EndpointOptions"]
+__all__ = ["Endpoint", "EndpointOptions", "InsecureWarning"]
 
 _Path = str | os.PathLike[str]
 _Pem = str | bytes | bytearray | os.PathLike[str]
@@ -39,6 +40,17 @@ class EndpointOptions(TypedDict, total=False):
     tls_cert: _Pem | None
     tls_key: _Pem | None
     tls_server_name: str | None
+    tls_insecure_skip_verify: bool
+
+
+class InsecureWarning(UserWarning):
+    """An endpoint is weaker than it need be; `Endpoint` says when this is warned of.
+
+    ```python
+    warnings.simplefilter("error", headrace.InsecureWarning)  # refuse such endpoints
+    warnings.simplefilter("ignore", headrace.InsecureWarning)
+    ```
+    """
 
 
 class Endpoint(_headrace.Endpoint):
@@ -67,6 +79,9 @@ class Endpoint(_headrace.Endpoint):
     until Python reuses it. `password_env` and `password_file` keep the password out of Python altogether; it is read at
     each connect, so a rotated one needs no restart, and zeroed when it was sent. TLS keys are read at each connect too,
     and zeroed; the TLS library's own form of the key lives as long as its connection.
+
+    **Warnings.** Building an endpoint warns, with a `headrace.InsecureWarning` for each, of `tls_insecure_skip_verify`
+    and of files of `tls_key` and `password_file` that others than their owner may read. Unpickling warns of nothing.
 
     **Pickling.** A pickled endpoint points to the same place in any process: it carries its options and the
     process-wide defaults of this moment, those of the file included, and heeds none in the other process. So it holds a
@@ -117,6 +132,9 @@ class Endpoint(_headrace.Endpoint):
         tls_cert: The client's certificate chain, where the server asks for one. Needs `tls_key`.
         tls_key: The certificate's private key, not encrypted.
         tls_server_name: Name that the server's certificate must have. Default: `host`.
+        tls_insecure_skip_verify: Whether to take any certificate, of any name and age, from whoever answers: for a test
+            server at most. Still speaks TLS, or fails. Needs `tls=True`; not with `tls_ca_cert` or `tls_server_name`,
+            and not in a URL. Default False.
         unknown: There are no other options; each raises a ConfigError that names the nearest one.
 
     Raises:
@@ -151,6 +169,7 @@ class Endpoint(_headrace.Endpoint):
         tls_cert: _Pem | None = None,
         tls_key: _Pem | None = None,
         tls_server_name: str | None = None,
+        tls_insecure_skip_verify: bool = False,
         **unknown: object,
     ) -> Self:
         options = {
@@ -176,10 +195,11 @@ class Endpoint(_headrace.Endpoint):
             "tls_cert": tls_cert,
             "tls_key": tls_key,
             "tls_server_name": tls_server_name,
+            "tls_insecure_skip_verify": tls_insecure_skip_verify,
             **unknown,
         }
         try:
-            return super().__new__(cls, options)
+            return super().__new__(cls, options)._warned()
         finally:
             # Tools that show the locals of a traceback must find no secret here.
             del options, unknown, password, tls_cert, tls_key, tls_ca_cert
@@ -202,7 +222,7 @@ class Endpoint(_headrace.Endpoint):
             ConfigError: As for `Endpoint`; or the URL is not of this form, or an option is given twice.
         """
         try:
-            return super().__new__(cls, {**options}, url=url)
+            return super().__new__(cls, {**options}, url=url)._warned()
         finally:
             del options, url  # not for tracebacks with locals
 
@@ -219,7 +239,7 @@ class Endpoint(_headrace.Endpoint):
             TypeError: `options` is no mapping.
         """
         try:
-            return super().__new__(cls, _checked(options))
+            return super().__new__(cls, _checked(options))._warned()
         finally:
             del options  # not for tracebacks with locals
 
@@ -227,9 +247,14 @@ class Endpoint(_headrace.Endpoint):
     def _from_text(cls, options: Mapping[str, str], url: str | None = None) -> Self:
         """Build an endpoint from options that are all text (`"6379"`, `"true"`), as Spark hands them over."""
         try:
-            return super().__new__(cls, _checked(options), url=url, text=True)
+            return super().__new__(cls, _checked(options), url=url, text=True)._warned()
         finally:
             del options, url  # not for tracebacks with locals
+
+    def _warned(self) -> Self:
+        for text in self._warnings():
+            warnings.warn(text, InsecureWarning, stacklevel=3)  # at the line that builds the endpoint
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), *self._state())

@@ -23,7 +23,8 @@ class Pem:
         self.ca, self.cert, self.key = (folder / f"{name}-{kind}.pem" for kind in ("ca", "cert", "key"))
         ca.cert_pem.write_to_path(self.ca)
         self.cert.write_bytes(b"".join(blob.bytes() for blob in client.cert_chain_pems))
-        client.private_key_pem.write_to_path(self.key)
+        self.key.touch(mode=0o600)  # a file that others may read is warned of
+        self.key.write_bytes(client.private_key_pem.bytes())
 
 
 def build(**options: Any) -> Endpoint:

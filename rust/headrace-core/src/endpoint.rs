@@ -17,6 +17,7 @@ use crate::secret::Secret;
 mod defaults;
 mod explicit;
 pub(crate) mod given;
+mod insecure;
 mod options;
 mod password;
 mod pem;
@@ -222,6 +223,12 @@ impl Endpoint {
     /// The consumer group to create at each connect.
     pub fn consumer_group(&self) -> Option<&[u8]> {
         self.explicit.consumer_group.as_deref()
+    }
+
+    /// What makes this endpoint weaker than it need be, one sentence each, for whoever built it: TLS without checks, and
+    /// files with a secret that others than their owner may read now.
+    pub fn warnings(&self) -> Vec<String> {
+        insecure::warnings(&self.explicit)
     }
 
     /// TLS, if it is on.

@@ -138,6 +138,11 @@ impl PyEndpoint {
         self.option(py, "tls_server_name")
     }
 
+    #[getter]
+    fn tls_insecure_skip_verify(&self) -> bool {
+        self.0.tls().is_some_and(|tls| tls.skip_verify)
+    }
+
     /// The options that are not at their defaults, `'***'` for what must not be shown.
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let mut shown = Vec::new();
@@ -157,6 +162,11 @@ impl PyEndpoint {
     fn _state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let inherited = self.0.inherited().map_err(|error| to_py(&error))?;
         Ok((to_dict(py, self.0.options())?, to_dict(py, inherited)?))
+    }
+
+    /// What to warn of whoever built it.
+    fn _warnings(&self) -> Vec<String> {
+        self.0.warnings()
     }
 
     /// Name, allowed values, default and whether it is secret, of each option: for documentation and its test.

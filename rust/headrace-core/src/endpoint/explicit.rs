@@ -125,6 +125,7 @@ impl Explicit {
             ("tls_cert", ..) => tls?.client.as_ref().map(|(cert, _)| cert.to_option()),
             ("tls_key", ..) => tls?.client.as_ref().map(|(_, key)| key.to_option()),
             ("tls_server_name", ..) => tls?.server_name.as_deref().map(OptionValue::text),
+            ("tls_insecure_skip_verify", ..) => tls?.skip_verify.then_some(OptionValue::Bool(true)),
             _ => None,
         }
     }
@@ -210,12 +211,14 @@ fn read_tls(given: &mut Given) -> Result<Option<Tls>> {
     let cert = Pem::read(given, "tls_cert")?;
     let key = Pem::read(given, "tls_key")?;
     let server_name = given.text("tls_server_name")?;
+    let skip_verify = given.boolean("tls_insecure_skip_verify")?.unwrap_or(false);
     if !on {
         let present = [
             ("tls_ca_cert", ca_cert.is_some()),
             ("tls_cert", cert.is_some()),
             ("tls_key", key.is_some()),
             ("tls_server_name", server_name.is_some()),
+            ("tls_insecure_skip_verify", skip_verify),
         ];
         return match present.iter().find(|(_, present)| *present) {
             Some((name, _)) => {
@@ -225,11 +228,18 @@ fn read_tls(given: &mut Given) -> Result<Option<Tls>> {
             None => Ok(None),
         };
     }
+    // Whoever names what is to be checked wants it checked: here nothing would be.
+    let checked = [("tls_ca_cert", ca_cert.is_some()), ("tls_server_name", server_name.is_some())];
+    if let Some((name, _)) = checked.iter().find(|(_, present)| skip_verify && *present) {
+        let message =
+            format!("tls_insecure_skip_verify and {name} exclude each other: without checks {name} is not used");
+        return Err(Error::config("tls_insecure_skip_verify", message));
+    }
     let client = match (cert, key) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
         (Some(_), None) => return Err(Error::config("tls_cert", "tls_cert needs tls_key: give both or neither")),
         (None, Some(_)) => return Err(Error::config("tls_key", "tls_key needs tls_cert: give both or neither")),
     };
-    Ok(Some(Tls { ca_cert, client, server_name }))
+    Ok(Some(Tls { ca_cert, client, server_name, skip_verify }))
 }

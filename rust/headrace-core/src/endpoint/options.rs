@@ -219,7 +219,7 @@ const TIMEOUT: Takes = Takes::Seconds { min: 0.001, max: 3600.0 };
 const COUNT: Takes = Takes::Integer { min: 0, max: i64::MAX };
 
 /// Every option of an endpoint.
-pub const OPTIONS: [OptionSpec; 22] = [
+pub const OPTIONS: [OptionSpec; 23] = [
     option("host", Takes::Text, "none"),
     option("port", PORT, "6379"),
     option("unix_socket", Takes::Path, "none"),
@@ -242,6 +242,7 @@ pub const OPTIONS: [OptionSpec; 22] = [
     option("tls_cert", Takes::Pem, "none"),
     OptionSpec { name: "tls_key", takes: Takes::Pem, default: "none", secret: true },
     option("tls_server_name", Takes::Text, "none"),
+    option("tls_insecure_skip_verify", Takes::Boolean, "false"),
 ];
 
 /// The process-wide defaults of a defaults file: narrower than the options, as the specification has them.

@@ -18,6 +18,7 @@ use crate::error::{Error, Fault, Result, code};
 use crate::secret::Secret;
 
 use super::given::Given;
+use super::insecure::AnyCertificate;
 use super::options::{OptionValue, quoted};
 
 /// More than any bundle of certificates has.
@@ -32,6 +33,8 @@ pub struct Tls {
     pub client: Option<(Pem, Pem)>,
     /// The name that the server's certificate must have, where it is not the host.
     pub server_name: Option<String>,
+    /// Whether any certificate will do, for whatever name.
+    pub skip_verify: bool,
 }
 
 /// PEM: in a file that is read at each connect, or given itself.
@@ -164,15 +167,19 @@ pub(crate) fn client_config(tls: &Tls) -> std::result::Result<ClientConfig, Faul
 }
 
 fn config(tls: &Tls) -> Result<ClientConfig> {
-    let roots = match &tls.ca_cert {
-        Some(ca_cert) => given_roots(ca_cert)?,
-        None => system_roots()?,
-    };
     // The process's default provider is another library's business, and may be none at all.
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::config("tls", format!("tls: {error}")))?
-        .with_root_certificates(roots);
+        .map_err(|error| Error::config("tls", format!("tls: {error}")))?;
+    let builder = match &tls.ca_cert {
+        _ if tls.skip_verify => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(algorithms)))
+        }
+        Some(ca_cert) => builder.with_root_certificates(given_roots(ca_cert)?),
+        None => builder.with_root_certificates(system_roots()?),
+    };
     match &tls.client {
         Some((cert, key)) => {
             let pair = certified_key(cert, key)?;

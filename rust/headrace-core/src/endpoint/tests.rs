@@ -56,6 +56,7 @@ fn the_built_in_defaults_are_those_of_the_table() {
         ("trim_every", endpoint.trim_every().to_string()),
         ("nomkstream", endpoint.nomkstream().to_string()),
         ("tls", endpoint.tls().is_some().to_string()),
+        ("tls_insecure_skip_verify", endpoint.tls().is_some_and(|tls| tls.skip_verify).to_string()),
     ];
     for spec in &OPTIONS {
         let actual = actual.iter().find(|(name, _)| *name == spec.name).map_or("none", |(_, value)| value);
@@ -327,4 +328,8 @@ fn every_option_is_carried_over_by_its_own_name() {
     let names: Vec<_> = endpoint.options().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["host", "stream_key", "tls", "tls_ca_cert", "tls_cert", "tls_key", "tls_server_name"]);
     assert_eq!(endpoint.option("tls_key"), Some(text("/c")));
+
+    let unchecked = [("tls", OptionValue::Bool(true)), ("tls_insecure_skip_verify", OptionValue::Bool(true))];
+    let again = Endpoint::restore(build(&unchecked).unwrap().options().into_iter().map(|(n, v)| (n.to_owned(), v)), []);
+    assert!(again.unwrap().tls().unwrap().skip_verify);
 }

@@ -127,6 +127,10 @@ fn decoded(encoded: &str) -> OptionValue {
 }
 
 fn add(given: &mut Given, form: Form, name: &str, value: OptionValue) -> Result<()> {
+    if name == "tls_insecure_skip_verify" {
+        let why = "cannot be given in a URL, which few read to its end: give it as an option";
+        return Err(Error::config(name, format!("{name} {why}")));
+    }
     given.add_in(form, name, value)
 }
 

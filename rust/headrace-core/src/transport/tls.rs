@@ -1,6 +1,7 @@
 //! TLS over a non-blocking socket: rustls does the records, this file moves them and names what went wrong.
 
 use std::io::{self, IoSlice, Read, Write};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ pub(super) struct TlsStream {
 
 impl TlsStream {
     pub(super) fn new(socket: Socket, config: ClientConfig, name: ServerName<'static>) -> Result<Self, Fault> {
-        let mut session = ClientConnection::new(Arc::new(config), name).map_err(|error| tls_fault(&error))?;
+        let mut session = ClientConnection::new(Arc::new(config), name).map_err(|error| tls_fault(&error, true))?;
         session.set_buffer_limit(Some(BUFFER_LIMIT));
         Ok(Self { socket, session, unread: 0, read_fault: None })
     }
@@ -123,6 +124,7 @@ impl TlsStream {
             Err(error) if is_not_ready(&error) => return Ok(false),
             Err(error) => return Err(io_fault(&error)),
         }
+        let handshaking = self.session.is_handshaking();
         match self.session.process_new_packets() {
             Ok(state) => {
                 self.unread = state.plaintext_bytes_to_read();
@@ -130,7 +132,7 @@ impl TlsStream {
             }
             Err(error) => {
                 let _ = self.push(); // the alert that tells the server why
-                Err(tls_fault(&error))
+                Err(tls_fault(&error, handshaking))
             }
         }
     }
@@ -153,9 +155,9 @@ impl TlsStream {
     }
 }
 
-/// What waiting cannot mend (trust, name, time, client certificate, version) has the code `TLS`; a peer that does not
-/// speak TLS is `PROTOCOL`; what broke in an established session is `RESET`.
-fn tls_fault(error: &rustls::Error) -> Fault {
+/// What waiting cannot mend (trust, name, time, client certificate, version, a handshake against the rules) has the
+/// code `TLS`; a peer that does not speak TLS is `PROTOCOL`; what broke in an established session is `RESET`.
+fn tls_fault(error: &rustls::Error, handshaking: bool) -> Fault {
     match error {
         rustls::Error::InvalidCertificate(error) => Fault::new(code::TLS, certificate_fault(error)),
         rustls::Error::NoCertificatesPresented => Fault::new(code::TLS, "the server showed no certificate"),
@@ -166,6 +168,10 @@ fn tls_fault(error: &rustls::Error) -> Fault {
         rustls::Error::AlertReceived(alert) => alert_fault(*alert),
         rustls::Error::InvalidMessage(_) | rustls::Error::PeerSentOversizedRecord => {
             Fault::new(code::PROTOCOL, "what the server sent is not TLS: does it speak TLS on this port?")
+        }
+        // Also what shows that somebody between lowers the version: RFC 8446, 4.1.3 lets the server tell.
+        rustls::Error::PeerMisbehaved(how) if handshaking => {
+            Fault::new(code::TLS, format!("the server, or somebody on the way, broke the rules of TLS: {how:?}"))
         }
         rustls::Error::InappropriateMessage { .. }
         | rustls::Error::InappropriateHandshakeMessage { .. }
@@ -186,8 +192,8 @@ fn certificate_fault(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer => "the server's certificate is from an unknown CA: see tls_ca_cert".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let held = presented.iter().map(|name| bare_name(name)).collect::<Vec<_>>().join(", ");
-            let held = if held.is_empty() { "no names" } else { &held };
+            let held = presented.iter().map(|name| shown_name(name)).collect::<Vec<_>>().join(", ");
+            let held = if held.is_empty() { "no subject alternative names" } else { &held };
             format!("the server's certificate is not for {:?}: it holds {held}", expected.to_str())
         }
         CertificateError::ExpiredContext { not_after, .. } => {
@@ -199,14 +205,27 @@ fn certificate_fault(error: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "the server's certificate is not one for servers (extended key usage)".to_owned()
         }
+        CertificateError::BadSignature
+        | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "what the server signed with its certificate, or what a CA signed in it, does not verify".to_owned()
+        }
+        // The verifier has this one without a name of its own.
+        CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity" => {
+            "the server's certificate is that of a CA, not one that a CA issued to a server".to_owned()
+        }
         CertificateError::Revoked => "the server's certificate was revoked".to_owned(),
         other => format!("the server's certificate is refused: {other}"),
     }
 }
 
 /// `localhost` of `DnsName("localhost")`, which is how rustls hands names over.
-fn bare_name(name: &str) -> &str {
-    name.split_once('(').map_or(name, |(_, name)| name.trim_end_matches(')').trim_matches('"'))
+fn shown_name(name: &str) -> String {
+    let (kind, rest) = name.split_once('(').unwrap_or(("", name));
+    let bare = rest.trim_end_matches(')').trim_matches('"');
+    // An address in the place of a name counts for nothing, but looks as if it did.
+    let misplaced = kind == "DnsName" && bare.parse::<IpAddr>().is_ok();
+    if misplaced { format!("the DNS name {bare}") } else { bare.to_owned() }
 }
 
 fn alert_fault(alert: AlertDescription) -> Fault {
@@ -238,10 +257,12 @@ fn alert_fault(alert: AlertDescription) -> Fault {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use rustls::{OtherError, PeerMisbehaved};
+
     use super::*;
 
     fn certificate(error: CertificateError) -> Fault {
-        tls_fault(&rustls::Error::InvalidCertificate(error))
+        tls_fault(&rustls::Error::InvalidCertificate(error), true)
     }
 
     #[test]
@@ -258,10 +279,14 @@ mod tests {
             (
                 CertificateError::NotValidForNameContext {
                     expected: ServerName::try_from("db1").unwrap(),
-                    presented: vec!["DnsName(\"a\")".to_owned(), "IpAddress(127.0.0.1)".to_owned()],
+                    presented: ["DnsName(\"a\")", "IpAddress(127.0.0.1)", "DnsName(\"127.0.0.2\")"]
+                        .map(str::to_owned)
+                        .to_vec(),
                 },
-                "not for \"db1\": it holds a, 127.0.0.1",
+                "not for \"db1\": it holds a, 127.0.0.1, the DNS name 127.0.0.2",
             ),
+            (CertificateError::Other(OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity")))), "is that of a CA"),
+            (CertificateError::BadSignature, "does not verify"),
         ] {
             let fault = certificate(error);
             assert_eq!(fault.code, code::TLS);
@@ -271,12 +296,16 @@ mod tests {
 
     #[test]
     fn alerts_about_trust_are_tls_and_others_a_reset() {
-        let alert = |alert| tls_fault(&rustls::Error::AlertReceived(alert));
+        let alert = |alert| tls_fault(&rustls::Error::AlertReceived(alert), true);
         let required = alert(AlertDescription::CertificateRequired);
         assert_eq!(required.code, code::TLS);
         assert!(required.message.contains("client certificate"), "{}", required.message);
         assert_eq!(alert(AlertDescription::ProtocolVersion).code, code::TLS);
         assert_eq!(alert(AlertDescription::InternalError).code, code::RESET);
-        assert_eq!(tls_fault(&rustls::Error::DecryptError).code, code::RESET);
+        assert_eq!(tls_fault(&rustls::Error::DecryptError, false).code, code::RESET);
+        let downgrade = PeerMisbehaved::AttemptedDowngradeToTls12WhenTls13IsSupported;
+        let downgrade = rustls::Error::PeerMisbehaved(downgrade);
+        assert_eq!(tls_fault(&downgrade, true).code, code::TLS);
+        assert_eq!(tls_fault(&downgrade, false).code, code::PROTOCOL);
     }
 }

@@ -10,6 +10,7 @@ fn exactly(options: &[(&str, OptionValue)]) -> String {
 #[test]
 fn contradictions_are_named() {
     let tls = ("tls", OptionValue::Bool(true));
+    let unchecked = ("tls_insecure_skip_verify", OptionValue::Bool(true));
     let (host, key) = (("host", text("h")), ("stream_key", text("s")));
     let socket = ("unix_socket", text("/run/r.sock"));
     let cases: Vec<(Vec<(&str, OptionValue)>, &str)> = vec![
@@ -37,6 +38,15 @@ fn contradictions_are_named() {
         (
             vec![host.clone(), key.clone(), ("tls", OptionValue::Bool(false)), ("tls_server_name", text("n"))],
             "tls_server_name needs tls to be true",
+        ),
+        (vec![host.clone(), key.clone(), unchecked.clone()], "tls_insecure_skip_verify needs tls to be true"),
+        (
+            vec![host.clone(), key.clone(), tls.clone(), unchecked.clone(), ("tls_ca_cert", text("/ca"))],
+            "tls_insecure_skip_verify and tls_ca_cert exclude each other",
+        ),
+        (
+            vec![host.clone(), key.clone(), tls.clone(), unchecked, ("tls_server_name", text("n"))],
+            "tls_insecure_skip_verify and tls_server_name exclude each other",
         ),
         (vec![host.clone(), key.clone(), tls.clone(), ("tls_cert", text("/c"))], "tls_cert needs tls_key"),
         (vec![host.clone(), key.clone(), tls.clone(), ("tls_key", text("/k"))], "tls_key needs tls_cert"),

@@ -1,5 +1,7 @@
 //! TLS files that change under an endpoint. Pairs of certificate and key are tested from Python, which can make them.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 use crate::error::code;
 
@@ -34,5 +36,25 @@ fn pem_itself_is_as_good_as_a_file() {
         let endpoint = build(&[("tls", OptionValue::Bool(true)), ("tls_ca_cert", given)]).unwrap();
         assert!(matches!(&endpoint.tls().unwrap().ca_cert, Some(Pem::Bytes(_))));
         assert!(client_config(endpoint.tls().unwrap()).is_ok());
+    }
+}
+
+#[test]
+fn what_makes_an_endpoint_weaker_is_told() {
+    let on = OptionValue::Bool(true);
+    assert_eq!(build(&[("tls", on.clone())]).unwrap().warnings(), [""; 0]);
+    let unchecked = build(&[("tls", on.clone()), ("tls_insecure_skip_verify", on)]).unwrap();
+    let [told] = &*unchecked.warnings() else { unreachable!("one warning") };
+    assert!(told.starts_with("tls_insecure_skip_verify: neither the certificate of h nor its name"), "{told}");
+
+    // Told as it is now, so that a file that was mended is no longer.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let endpoint = build(&[("password_file", text(path))]).unwrap();
+    for (mode, shown) in [(0o640, "(mode 0640)"), (0o604, "(mode 0604)"), (0o1777, "(mode 1777)"), (0o733, "")] {
+        file.as_file().set_permissions(PermissionsExt::from_mode(mode)).unwrap();
+        let told = endpoint.warnings().join("");
+        assert!(told.contains(shown) && told.is_empty() == shown.is_empty(), "{mode:o}: {told}");
+        assert!(told.is_empty() || told.starts_with(&format!("password_file: '{path}' can be read")), "{told}");
     }
 }

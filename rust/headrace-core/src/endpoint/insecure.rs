@@ -1,0 +1,90 @@
+//! What an endpoint allows though it makes it weaker, and the sentences that say so.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+use super::explicit::{Explicit, Password, Server};
+use super::pem::Pem;
+
+/// Permission of the group and of others to read a file.
+const OTHERS_READ: u32 = 0o044;
+
+/// What whoever built the endpoint should know, one sentence each.
+pub(super) fn warnings(explicit: &Explicit) -> Vec<String> {
+    let tls = explicit.tls.as_ref();
+    let unchecked = match &explicit.server {
+        Server::Tcp { host, .. } if tls.is_some_and(|tls| tls.skip_verify) => Some(format!(
+            "tls_insecure_skip_verify: neither the certificate of {host} nor its name is checked; whoever answers in its \
+             place reads the password and every message"
+        )),
+        Server::Tcp { .. } | Server::Unix(_) => None,
+    };
+    let key = match tls.and_then(|tls| tls.client.as_ref()) {
+        Some((_, Pem::Path(path))) => open_to_others("tls_key", path),
+        Some((_, Pem::Bytes(_))) | None => None,
+    };
+    let password = match &explicit.password {
+        Some(Password::File(path)) => open_to_others("password_file", path),
+        _ => None,
+    };
+    [unchecked, key, password].into_iter().flatten().collect()
+}
+
+/// The sentence for a file that others than its owner may read. A file that is not there yet says nothing, and neither
+/// does a pipe, which is read once.
+fn open_to_others(option: &str, path: &Path) -> Option<String> {
+    let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    let shown = path.to_string_lossy();
+    (mode & OTHERS_READ != 0).then(|| {
+        let shown = shown.escape_debug();
+        format!(
+            "{option}: '{shown}' can be read by others than its owner (mode {mode:04o}); chmod 600 makes it private"
+        )
+    })
+}
+
+/// Takes any certificate of whatever name and age. The server must still hold its private key: the signatures of the
+/// handshake are checked, so that what is spoken is TLS with somebody.
+#[derive(Debug)]
+pub(super) struct AnyCertificate(pub(super) WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
