@@ -77,8 +77,8 @@ comma := ,
 CHOSEN = $(if $(PAIRS),--pairs $(subst $() ,$(comma),$(strip $(PAIRS))))
 campaign sweep: machine $(VENV)/.test
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
-	@PYTHONPATH=tests $(PY) -m faults $@ $(CHOSEN) $(if $(filter campaign,$@),--faults $(FAULTS) --seed $(SEED) \
-	    $(if $(RECORD),--record docs/guarantees.md)) $(ARGUMENTS)
+	@PYTHONPATH=tests $(PY) -m faults $@ $(CHOSEN) $(if $(filter campaign,$@),--faults $(FAULTS) --seed $(SEED)) \
+	    $(if $(RECORD),--record docs/guarantees.md) $(ARGUMENTS)
 
 # A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
 # parts (BENCH="-k layouts") leave theirs in .bench; with RECORD=1 they too replace what they measured in docs/.

@@ -52,11 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     campaign.add_argument("--seed", type=int, default=1)
     campaign.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     campaign.add_argument("--pairs", type=_list, help="such as redis-8.6/idmp,valkey-9.1/redis-py; default: all")
-    campaign.add_argument("--record", type=Path, help="a document whose tables are replaced")
     swept = commands.add_parser("sweep")
     swept.set_defaults(command=_sweep)
     swept.add_argument("--step", type=int, default=1, help="every so many bytes")
     swept.add_argument("--pairs", type=_list, help="default: all")
+    for command in (campaign, swept):
+        command.add_argument("--record", type=Path, help="a document whose tables are replaced")
     again = commands.add_parser("again")
     again.set_defaults(command=_again)
     again.add_argument("episode")
@@ -88,10 +89,12 @@ def _campaign(arguments: argparse.Namespace) -> int:
                     tqdm.write(f"{text}\n  once more: PYTHONPATH=tests python -m faults again {again}", file=sys.stderr)
 
         done = run(chosen, total, arguments.seed, arguments.jobs, tell)
-    print(pairs_table(done), untruths_table(done), kinds_table(done), sep="\n\n")
+    tables = pairs_table(done), untruths_table(done), kinds_table(done)
+    print(*tables, sep="\n\n")
     wrong = [again for played in done if played.share.mode != REDIS_PY for _, again in played.failures]
     if arguments.record:
-        record(arguments.record, done, arguments.faults, arguments.seed)
+        command = f"make campaign FAULTS={arguments.faults} SEED={arguments.seed}"
+        record(arguments.record, "campaign", command, *tables)
     print(f"\n{len(wrong)} violations by headrace")
     return 1 if wrong else 0
 
@@ -125,8 +128,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
         "untrue",
         "seconds",
     )
-    print(markdown(heads, rows, left=2))
-    print(f"\n{cuts:,} cuts, {wrong} violations")
+    table, sentence = markdown(heads, rows, left=2), f"{cuts:,} cuts, {wrong} violations"
+    print(table, sentence, sep="\n\n")
+    if arguments.record:
+        record(arguments.record, "sweep", "make sweep", table, sentence + ".")
     return 1 if wrong else 0
 
 

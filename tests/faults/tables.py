@@ -55,16 +55,14 @@ def untruths_table(done: Sequence[Played]) -> str:
     return markdown(("untrue of so many messages", "headrace", "redis-py"), rows, left=1)
 
 
-def record(document: Path, done: Sequence[Played], faults: int, seed: int) -> None:
-    """Put the tables between the marks of a document."""
+def record(document: Path, mark: str, command: str, *tables: str) -> None:
+    """Put tables between the marks of a document, below the command that made them."""
     text = document.read_text()
-    begin, end = "<!-- campaign -->\n", "<!-- /campaign -->"
+    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
     head, found, rest = text.partition(begin)
     if not found or end not in rest:
         raise ValueError(f"{document} has no {begin.strip()} … {end}")
-    body = "\n\n".join(
-        [f"`make campaign FAULTS={faults} SEED={seed}`:", pairs_table(done), untruths_table(done), kinds_table(done)]
-    )
+    body = "\n\n".join([f"`{command}`:", *tables])
     document.write_text(f"{head}{begin}\n{body}\n\n{end}{rest.partition(end)[2]}")
 
 
