@@ -318,7 +318,7 @@ def test_the_oldest_server_names_rights_with_the_first_row(server: LocalServer, 
     with script(server, {"username": "writer", "password": "secret"}) as dispatcher:
         dispatcher.produce(b"x")
         (failure,) = dispatcher.flush().failed
-    assert failure.written == "no"
+    assert (failure.kind, failure.code, failure.written) == ("permanent", "NOPERM", "no")
     assert client.xlen(KEY) == 0
 
 

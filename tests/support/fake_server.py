@@ -147,6 +147,7 @@ class FakeServer:
                         return
                     self.accepted += 1
                     connection.settimeout(PATIENCE)
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as real servers do
                     self._play(Peer(connection))
         except BaseException as failure:
             self._failure = failure

@@ -249,21 +249,19 @@ impl Ledger {
         let fault = if refused == b"NOSTREAM" { no_stream() } else { Fault::from_reply(refused) };
         let refusal = self.refusal(&fault, Written::No);
         let failure = Arc::new(refusal.failure);
+        let behind = (open > 1).then(|| Arc::new(self.failure(&blocked_fault(), Written::No)));
         if refusal.may_pass && owner != Owner::Nobody {
             if self.round.is_resending() {
-                self.round.put_back(outcomes, open, failure);
+                self.round.put_back(outcomes, open, failure, behind);
             } else {
                 let command = outbox.kept(bytes).into();
-                self.round.wait(outcomes, owner, Waiting { command, rows, open, failure });
+                self.round.wait(outcomes, owner, Waiting { command, rows, open, failure, behind });
             }
             return;
         }
         self.blocked = true;
         outcomes.push(Outcome::Failed { failure, count: 1 });
-        if open > 1 {
-            let failure = Arc::new(self.failure(&blocked_fault(), Written::No));
-            outcomes.push(Outcome::Failed { failure, count: open - 1 });
-        }
+        outcomes.extend(behind.map(|failure| Outcome::Failed { failure, count: open - 1 }));
         self.settle_command(outcomes, owner);
     }
 
@@ -294,10 +292,10 @@ impl Ledger {
             self.blocked = true;
             self.settle_command([Outcome::Failed { failure, count: open }], owner);
         } else if self.round.is_resending() {
-            self.round.put_back(Vec::new(), open, failure);
+            self.round.put_back(Vec::new(), open, failure, None);
         } else {
             let command = outbox.kept(bytes).into();
-            self.round.wait(Vec::new(), owner, Waiting { command, rows, open, failure });
+            self.round.wait(Vec::new(), owner, Waiting { command, rows, open, failure, behind: None });
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Waiting {
     pub(super) open: u64,
     /// What it failed with last.
     pub(super) failure: Arc<Failure>,
+    /// What the others are told if only the first message without an outcome failed with that.
+    pub(super) behind: Option<Arc<Failure>>,
 }
 
 /// A command: what became of its first messages, and what is still to be done for the others.
@@ -128,13 +130,19 @@ impl Round {
     }
 
     /// The first command in flight failed once more, and may be sent again. `outcomes`: of the first of its open messages.
-    pub(super) fn put_back(&mut self, outcomes: Vec<Outcome>, open: u64, failure: Arc<Failure>) {
+    pub(super) fn put_back(
+        &mut self,
+        outcomes: Vec<Outcome>,
+        open: u64,
+        failure: Arc<Failure>,
+        behind: Option<Arc<Failure>>,
+    ) {
         let Some(held) = self.next_in_flight() else { return };
         held.may_be_written |= failure.written == Written::Unknown;
         held.told.extend(outcomes);
         held.in_flight = false;
         if let Some(waiting) = &mut held.waiting {
-            (waiting.open, waiting.failure) = (open, failure);
+            (waiting.open, waiting.failure, waiting.behind) = (open, failure, behind);
         }
         self.cursor += 1;
     }
@@ -179,8 +187,13 @@ impl Round {
     pub(super) fn give_up(&mut self) {
         for held in &mut self.held {
             if let Some(waiting) = held.waiting.take() {
+                let first = if waiting.behind.is_some() { waiting.open.min(1) } else { waiting.open };
                 let failure = as_written(&waiting.failure, held.may_be_written);
-                held.told.push(Outcome::Failed { failure, count: waiting.open });
+                held.told.push(Outcome::Failed { failure, count: first });
+                if let Some(behind) = waiting.behind.filter(|_| waiting.open > first) {
+                    let failure = as_written(&behind, held.may_be_written);
+                    held.told.push(Outcome::Failed { failure, count: waiting.open - first });
+                }
             }
         }
         self.waiting = 0;
