@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,15 @@ def test_a_url_with_a_password_is_refused(url: str) -> None:
     assert "password_file" in str(caught.value)
     assert CANARY not in str(caught.value)
     assert read({"url": "redis://u@h", "password": CANARY, "stream_key": "s"}, streaming=False).endpoint.username == "u"
+
+
+@pytest.mark.parametrize("callable_", [lambda: CANARY, Path("p").exists, os.getcwd, dict, partial(os.getenv, CANARY)])
+def test_a_callable_of_which_spark_makes_text_is_refused(callable_: object) -> None:
+    error = refused(password=str(callable_))
+    assert error.option == "password"
+    assert str(error).startswith("password must be text, got a callable; give password_env or password_file")
+    assert CANARY not in str(error)
+    batch(password="<function>")
 
 
 def test_a_key_itself_is_refused(tmp_path: Path) -> None:

@@ -132,7 +132,10 @@ def test_signature_types_and_docstring_have_every_option_of_the_core() -> None:
             "minid must be an integer of at least 0, or text of the form 'ms' or 'ms-seq' (64 bits each), got '5-'",
         ),
         ({"username": "u"}, "username needs one of password, password_env and password_file (AUTH takes both)"),
-        ({"password": 5}, "password must be text or bytes that are not empty, got an integer"),
+        (
+            {"password": 5},
+            "password must be text or bytes that are not empty, or a callable that returns them, got an integer",
+        ),
         ({"tls_ca_cert": "/ca"}, "tls_ca_cert needs tls to be true; without it everything would go in plain text"),
         ({"hots": "h"}, "there is no option 'hots'; the nearest one is 'host'"),
         ({"Maxlen": 5}, "there is no option 'Maxlen'; the nearest one is 'maxlen'"),

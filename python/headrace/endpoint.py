@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self, TypedDict, Unpack
 
 from headrace import _headrace
@@ -13,6 +13,7 @@ __all__ = ["Endpoint", "EndpointOptions", "InsecureWarning"]
 
 _Path = str | os.PathLike[str]
 _Pem = str | bytes | bytearray | os.PathLike[str]
+_Password = str | bytes | bytearray
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -24,7 +25,7 @@ class EndpointOptions(TypedDict, total=False):
     stream_key: str | bytes | None
     db: int | None
     username: str | None
-    password: str | bytes | bytearray | None
+    password: _Password | Callable[[], _Password] | None
     password_env: str | None
     password_file: _Path | None
     connect_timeout: float | None
@@ -83,10 +84,24 @@ class Endpoint(_headrace.Endpoint):
     **Warnings.** Building an endpoint warns, with a `headrace.InsecureWarning` for each, of `tls_insecure_skip_verify`
     and of files of `tls_key` and `password_file` that others than their owner may read. Unpickling warns of nothing.
 
+    **Rotation.** Give `password_env`, `password_file`, or a callable as `password`, which is asked at each connect:
+
+    ```python
+    Endpoint(host="redis", stream_key="order-events", username="producer", password=vault.read_password)
+    ```
+
+    Connections that stand are not touched; servers keep those too when a password changes. If a server refuses the
+    password, variable, file or callable is asked once more, and another password is tried at once, with a second
+    connection; so it does no harm if the password changes between reading and sending. A callable takes no arguments,
+    returns a str or bytes, and runs in the thread of the call that connects; its time counts towards `connect_timeout`,
+    which does not end it. An exception of it fails the connect (`CONFIG`, retryable) and is named by its type alone;
+    KeyboardInterrupt and SystemExit are raised by the call. The endpoint keeps the callable for as long as it lives.
+
     **Pickling.** A pickled endpoint points to the same place in any process: it carries its options and the
     process-wide defaults of this moment, those of the file included, and heeds none in the other process. So it holds a
     `password` and PEM **in plain**; with `password_env`, `password_file` and TLS paths it holds only names, and
-    variable and files are looked for where the connection is made. Unpickling looks at no file.
+    variable and files are looked for where the connection is made. A callable is pickled as pickle does it: a function
+    by its name, which the other process must be able to import; a lambda is refused. Unpickling looks at no file.
 
     **Equality.** Equal endpoints have equal options and process-wide defaults from the same place: the environment, and
     the path of the file. Where a file is in use, an unpickled endpoint, for which its values are fixed, differs from
@@ -102,7 +117,8 @@ class Endpoint(_headrace.Endpoint):
             nothing; any other is [SELECT](https://redis.io/docs/latest/commands/select/).
         username: ACL user, Redis 6.0 and later. With it [AUTH](https://redis.io/docs/latest/commands/auth/) has two
             arguments. Needs one of `password`, `password_env`, `password_file`.
-        password: Password of AUTH, not empty; a str is sent as UTF-8. At most one of the three is given.
+        password: Password of AUTH, not empty; a str is sent as UTF-8. Or a callable that returns it, asked at each
+            connect. At most one of the three is given.
         password_env: Name of the environment variable that holds the password, read at each connect.
         password_file: Path of the file that holds the password (at most 64 KiB), read at each connect. One line end at
             its end, or at the variable's, is left out.
@@ -153,7 +169,7 @@ class Endpoint(_headrace.Endpoint):
         stream_key: str | bytes | None = None,
         db: int | None = None,
         username: str | None = None,
-        password: str | bytes | bytearray | None = None,
+        password: _Password | Callable[[], _Password] | None = None,
         password_env: str | None = None,
         password_file: _Path | None = None,
         connect_timeout: float | None = None,

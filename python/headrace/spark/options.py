@@ -27,6 +27,9 @@ TRANSACTION = ("txn_app_id", "txn_version")
 
 BOOLEANS = {"true": True, "false": False}
 
+#: What Spark makes of a function that is given where it takes text.
+OBJECT = re.compile(r"<(function|bound method|built-in \w+|class) .+>|<.+ object at 0x[0-9a-f]+>")
+
 #: What Spark itself puts among the options of a streaming query.
 OF_SPARK = frozenset(
     {
@@ -197,6 +200,9 @@ def _endpoint(given: Mapping[str, str]) -> Endpoint:
     options = {name: given[name] for name in _endpoint_names() if name in given and name != "url"}
     state: dict[str, object] = {}
     try:
+        if OBJECT.search(options.get("password", "")):
+            why = "must be text, got a callable; give password_env or password_file, or take headrace.spark.write"
+            raise _wrong("password", why)
         endpoint = Endpoint._from_text(options, given.get("url"))
         state, _ = endpoint._state()
         if "password" in state and "password" not in options:

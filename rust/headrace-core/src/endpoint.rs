@@ -1,7 +1,7 @@
 //! Where and how entries go: server, credentials, TLS, stream key, trimming. Every option is checked here, and only here.
 //!
 //! An endpoint never changes and opens nothing. What may change beneath it is read at each connect: a password in a
-//! variable or file, TLS files, the file with process-wide defaults.
+//! variable or file or with a provider, TLS files, the file with process-wide defaults.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::error::{Fault, Result};
+use crate::error::Result;
 use crate::secret::Secret;
 
 mod defaults;
@@ -21,6 +21,8 @@ mod insecure;
 mod options;
 mod password;
 mod pem;
+mod pem_text;
+mod provider;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -29,10 +31,11 @@ mod url;
 pub use options::{Form, OPTIONS, OptionSpec, OptionValue, Takes};
 pub(crate) use pem::client_config;
 pub use pem::{Pem, Tls};
+pub use provider::{NoPassword, PasswordProvider, Provider};
 pub use trim::Trim;
 
 use defaults::{Defaults, Inherited};
-use explicit::{Explicit, Server};
+use explicit::{Explicit, Password, Server};
 use given::Given;
 
 const DEFAULT_PORT: u16 = 6379;
@@ -195,9 +198,27 @@ impl Endpoint {
         self.explicit.username.as_deref()
     }
 
-    /// The password of AUTH, read now if a variable or a file has it.
-    pub fn password(&self) -> std::result::Result<Option<Secret>, Fault> {
+    /// The password of AUTH, read now if a variable or a file has it, or a provider is to be asked.
+    pub fn password(&self) -> std::result::Result<Option<Secret>, NoPassword> {
         self.explicit.password.as_ref().map(password::read).transpose()
+    }
+
+    /// Whether somebody is asked for the password, who may take his time.
+    pub(crate) fn has_provider(&self) -> bool {
+        matches!(self.explicit.password, Some(Password::Asked(_)))
+    }
+
+    /// Another password than `refused`, if there is one now: it may have been changed after it was read.
+    pub(crate) fn changed_password(&self, refused: Option<&Secret>) -> std::result::Result<Option<Secret>, NoPassword> {
+        match &self.explicit.password {
+            None | Some(Password::Given(_)) => Ok(None),
+            Some(password) => match password::read(password) {
+                Ok(now) => Ok(Some(now).filter(|now| Some(now) != refused)),
+                // The refusal says more than that there is none now.
+                Err(NoPassword::Failed(_)) => Ok(None),
+                Err(NoPassword::Interrupted) => Err(NoPassword::Interrupted),
+            },
+        }
     }
 
     /// The option `maxlen_approximate`, whether or not anything is trimmed.

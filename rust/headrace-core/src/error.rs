@@ -282,6 +282,11 @@ impl Fault {
         Self { code, message: cut(said), in_auth: false, text }
     }
 
+    /// Whether a server refused the password, and may take another one.
+    pub(crate) fn is_of_password(&self) -> bool {
+        self.text == ReplyText::Auth || OF_PASSWORD.contains(&&*self.code)
+    }
+
     /// The same fault, with the command that was refused named before the server's words.
     #[must_use]
     pub fn of_command(mut self, command: &str) -> Self {
@@ -355,6 +360,9 @@ const PASSING: [&str; 15] = [
 ];
 /// A server that cannot check a password now says so in answer to AUTH too.
 const RETRYABLE_IN_AUTH: [&str; 3] = ["LOADING", "BUSY", "MASTERDOWN"];
+
+/// NOAUTH: what a proxy may say whose own password is another one.
+const OF_PASSWORD: [&str; 2] = ["WRONGPASS", "NOAUTH"];
 
 /// Calls failures permanent or retryable. Decided by the code, and by [`ReplyText`] where the code says too little.
 #[derive(Debug, Clone, Default)]

@@ -1,12 +1,13 @@
 //! `_headrace.Endpoint`: Python values in and out of [`Endpoint`]. Every check is the core's.
 
 use headrace_core::Endpoint;
-use headrace_core::endpoint::{Address, Form, OPTIONS, OptionValue};
+use headrace_core::endpoint::{Address, Form, OPTIONS, OptionSpec, OptionValue, Provider, Takes};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyType};
 use zeroize::Zeroizing;
 
 use crate::errors::to_py;
+use crate::password::Callable;
 
 /// Where and how entries go.
 #[pyclass(frozen, subclass, eq, hash, name = "Endpoint", module = "headrace._headrace")]
@@ -147,8 +148,11 @@ impl PyEndpoint {
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let mut shown = Vec::new();
         for (spec, value) in OPTIONS.iter().filter_map(|spec| Some((spec, slf.get().0.option(spec.name)?))) {
-            let value =
-                if spec.hides(&value) { "'***'".to_owned() } else { to_python(slf.py(), &value)?.repr()?.to_string() };
+            let value = match &value {
+                value if spec.hides(value) => "'***'".to_owned(),
+                OptionValue::Provider(provider) => format!("{provider:?}"),
+                value => to_python(slf.py(), value)?.repr()?.to_string(),
+            };
             shown.push(format!("{}={value}", spec.name));
         }
         Ok(format!("{}({})", slf.get_type().name()?, shown.join(", ")))
@@ -167,6 +171,11 @@ impl PyEndpoint {
     /// What to warn of whoever built it.
     fn _warnings(&self) -> Vec<String> {
         self.0.warnings()
+    }
+
+    /// What a debugger or a panic would show: for the test that looks for secrets.
+    fn _debug(&self) -> String {
+        format!("{:#?}", self.0)
     }
 
     /// Name, allowed values, default and whether it is secret, of each option: for documentation and its test.
@@ -190,11 +199,17 @@ pub(crate) fn option_values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String
 fn to_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(String, OptionValue)> {
     // A key that is no str is an unknown option: the core's message for those names it.
     let name = name.str()?.to_string_lossy().into_owned();
-    let takes_path = OPTIONS.iter().any(|spec| spec.name == name && spec.takes_path());
+    let spec = OPTIONS.iter().find(|spec| spec.name == name);
+    let takes_path = spec.is_some_and(OptionSpec::takes_path);
     let value = if takes_path && value.hasattr("__fspath__")? {
         from_python(&value.py().import("os")?.call_method1("fsdecode", (value,))?)?
     } else {
-        from_python(value)?
+        match from_python(value)? {
+            OptionValue::Other(_) if value.is_callable() && spec.is_some_and(|spec| spec.takes == Takes::Secret) => {
+                OptionValue::Provider(Provider::new(Callable::new(value)))
+            }
+            value => value,
+        }
     };
     Ok((name, value))
 }
@@ -239,6 +254,10 @@ fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, P
         OptionValue::Float(value) => PyFloat::new(py, *value).into_any(),
         OptionValue::Text(text) => PyString::new(py, text).into_any(),
         OptionValue::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        OptionValue::Provider(provider) => match provider.get().as_any().downcast_ref::<Callable>() {
+            Some(callable) => callable.object(py),
+            None => py.None().into_bound(py),
+        },
     })
 }
 

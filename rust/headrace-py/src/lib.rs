@@ -6,6 +6,7 @@ mod counters;
 mod dispatcher;
 mod endpoint;
 mod errors;
+mod password;
 mod report;
 mod signals;
 mod unpack;

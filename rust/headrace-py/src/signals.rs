@@ -1,5 +1,7 @@
 //! Ctrl-C while the core waits without the GIL.
 
+use std::cell::Cell;
+
 use headrace_core::Watch;
 use pyo3::prelude::*;
 
@@ -18,7 +20,17 @@ impl Watch for Signals {
     }
 }
 
-/// Runs `wait` without the GIL. What a signal handler raised comes before the core's own word for it.
+thread_local! {
+    /// What a callable raised that the core asked in the midst of a call.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Keeps what is to be raised by the call of this thread that the core is now to interrupt.
+pub(crate) fn raise_later(error: PyErr) {
+    RAISED.set(Some(error));
+}
+
+/// Runs `wait` without the GIL. What a signal handler or a callable raised comes before the core's own word for it.
 pub(crate) fn without_gil<T, F>(py: Python<'_>, wait: F) -> PyResult<T>
 where
     T: Send,
@@ -28,5 +40,6 @@ where
         let mut signals = Signals::default();
         (wait(&mut signals), signals)
     });
-    outcome.map_err(|error| signals.raised.unwrap_or_else(|| crate::errors::to_py(&error)))
+    let raised = signals.raised.or(RAISED.take());
+    outcome.map_err(|error| raised.unwrap_or_else(|| crate::errors::to_py(&error)))
 }

@@ -10,6 +10,7 @@ use crate::secret::Secret;
 use super::given::Given;
 use super::options::{OPTIONS, OptionValue, quoted};
 use super::pem::{Pem, Tls};
+use super::provider::Provider;
 use super::trim::{self, MinId, Trim};
 
 /// The server: exactly one of the two is given.
@@ -25,6 +26,7 @@ pub(super) enum Password {
     Given(Secret),
     Variable(String),
     File(PathBuf),
+    Asked(Provider),
 }
 
 /// All options as they were given. What process-wide defaults may fill in stays open.
@@ -107,6 +109,7 @@ impl Explicit {
             ("port", Server::Tcp { port, .. }, _) => port.map(|port| OptionValue::Int(port.into())),
             ("unix_socket", Server::Unix(socket), _) => Some(path(socket)),
             ("password", _, Some(Password::Given(secret))) => Some(text_or_bytes(secret.expose())),
+            ("password", _, Some(Password::Asked(provider))) => Some(OptionValue::Provider(provider.clone())),
             ("password_env", _, Some(Password::Variable(name))) => Some(OptionValue::text(name)),
             ("password_file", _, Some(Password::File(file))) => Some(path(file)),
             ("stream_key", ..) => Some(text_or_bytes(&self.stream_key)),
@@ -191,7 +194,10 @@ fn read_password(given: &mut Given) -> Result<Option<Password>> {
         ));
     }
     let places = [
-        given.secret("password")?.map(Password::Given),
+        match given.provider("password")? {
+            Some(provider) => Some(Password::Asked(provider)),
+            None => given.secret("password")?.map(Password::Given),
+        },
         given.text("password_env")?.map(Password::Variable),
         file.map(|path| Password::File(PathBuf::from(path))),
     ];

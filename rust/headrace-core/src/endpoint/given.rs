@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::secret::Secret;
 
 use super::options::{Form, OptionSpec, OptionValue, Takes, quoted};
+use super::provider::Provider;
 
 /// The most bytes of a key or any other string on a server: <https://redis.io/docs/latest/develop/data-types/strings/>.
 const MAX_STRING: usize = 512 * 1024 * 1024;
@@ -147,6 +148,21 @@ impl Given {
     /// A secret. The value that was given is zeroed when it is dropped here.
     pub(crate) fn secret(&mut self, name: &str) -> Result<Option<Secret>> {
         Ok(self.bytes(name)?.map(Secret::new))
+    }
+
+    /// A secret that somebody is to be asked for, if that was given; any other value stays.
+    pub(crate) fn provider(&mut self, name: &str) -> Result<Option<Provider>> {
+        let Some((form, OptionValue::Provider(provider))) = self.values.get(name) else { return Ok(None) };
+        if *form == Form::Text {
+            let message = format!(
+                "{name} must be text where all options are, got the callable {}; give {name}_env or {name}_file",
+                provider.get().name()
+            );
+            return Err(Error::config(name, message));
+        }
+        let provider = provider.clone();
+        self.values.remove(name);
+        Ok(Some(provider))
     }
 
     /// A value that a type of its own reads further.

@@ -6,6 +6,8 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 
+use super::provider::Provider;
+
 /// A value as it was given for an option, before any check.
 #[derive(Clone, PartialEq)]
 pub enum OptionValue {
@@ -21,6 +23,8 @@ pub enum OptionValue {
     Text(Zeroizing<String>),
     /// Bytes; zeroed when dropped, as they may be a password or a key.
     Bytes(Zeroizing<Vec<u8>>),
+    /// Somebody to ask for a password.
+    Provider(Provider),
     /// A value of a type that no option takes: the name of that type.
     Other(String),
 }
@@ -45,6 +49,7 @@ impl OptionValue {
             Self::Float(_) => "a float",
             Self::Text(_) => "text",
             Self::Bytes(_) => "bytes",
+            Self::Provider(_) => "a callable",
             Self::Other(name) => name,
         }
     }
@@ -57,7 +62,7 @@ impl OptionValue {
             Self::Float(value) => value.to_string(),
             Self::Text(text) => quoted(text),
             Self::Other(name) => format!("a value of type {name}"),
-            Self::Null | Self::Bytes(_) => self.type_name().to_owned(),
+            Self::Null | Self::Bytes(_) | Self::Provider(_) => self.type_name().to_owned(),
         }
     }
 }
@@ -118,7 +123,7 @@ pub enum Takes {
     Text,
     /// Text or bytes, of 1 byte to 512 MiB.
     TextOrBytes,
-    /// Text or bytes of at least one byte, which are never shown.
+    /// Text or bytes of at least one byte, which are never shown; or somebody to ask for them.
     Secret,
     /// The name of an environment variable.
     Variable,
@@ -158,7 +163,7 @@ impl OptionSpec {
             Takes::Boolean => "a boolean (true or false)".to_owned(),
             Takes::Text => "text that is not empty".to_owned(),
             Takes::TextOrBytes => "text or bytes, of 1 byte to 512 MiB".to_owned(),
-            Takes::Secret => "text or bytes that are not empty".to_owned(),
+            Takes::Secret => "text or bytes that are not empty, or a callable that returns them".to_owned(),
             Takes::Variable => "the name of an environment variable".to_owned(),
             Takes::Path => "the path of a file".to_owned(),
             Takes::Pem => "the path of a PEM file, or PEM itself (bytes, or text with -----BEGIN)".to_owned(),
@@ -178,7 +183,7 @@ impl OptionSpec {
     /// Whether `value` must not be shown: a password, or PEM that was given itself (of a key or not).
     pub fn hides(&self, value: &OptionValue) -> bool {
         match self.takes {
-            Takes::Secret => true,
+            Takes::Secret => !matches!(value, OptionValue::Provider(_)),
             Takes::Pem => matches!(value, OptionValue::Bytes(_)),
             Takes::Integer { .. }
             | Takes::Seconds { .. }

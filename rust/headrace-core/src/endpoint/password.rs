@@ -5,19 +5,20 @@ use std::io::Read as _;
 
 use zeroize::Zeroizing;
 
-use crate::error::{Fault, code};
 use crate::secret::Secret;
 
 use super::explicit::Password;
 use super::options::quoted;
+use super::provider::{NoPassword, Provider};
 
 /// Far more than any password has; a bound for a path that names something else.
 const MAX_FILE_BYTES: usize = 64 * 1024;
 
-/// The password of this moment, without the line end that editors and `echo` leave.
-pub(super) fn read(password: &Password) -> Result<Secret, Fault> {
+/// The password of this moment; of a variable or file without the line end that editors and `echo` leave.
+pub(super) fn read(password: &Password) -> Result<Secret, NoPassword> {
     match password {
         Password::Given(secret) => Ok(secret.clone()),
+        Password::Asked(provider) => ask(provider),
         Password::Variable(name) => match std::env::var_os(name) {
             Some(value) => finish(Zeroizing::new(value.into_encoded_bytes()), || {
                 format!("password_env: the environment variable {name} is empty")
@@ -39,7 +40,17 @@ pub(super) fn read(password: &Password) -> Result<Secret, Fault> {
     }
 }
 
-fn finish(mut bytes: Zeroizing<Vec<u8>>, empty: impl FnOnce() -> String) -> Result<Secret, Fault> {
+fn ask(provider: &Provider) -> Result<Secret, NoPassword> {
+    let failed = |why: &str| refuse(format!("password: the callable {} {why}", provider.get().name()));
+    match provider.get().ask() {
+        Ok(password) if password.expose().is_empty() => Err(failed("returned an empty password")),
+        Ok(password) => Ok(password),
+        Err(NoPassword::Failed(why)) => Err(failed(&why)),
+        Err(NoPassword::Interrupted) => Err(NoPassword::Interrupted),
+    }
+}
+
+fn finish(mut bytes: Zeroizing<Vec<u8>>, empty: impl FnOnce() -> String) -> Result<Secret, NoPassword> {
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
         if bytes.last() == Some(&b'\r') {
@@ -49,6 +60,6 @@ fn finish(mut bytes: Zeroizing<Vec<u8>>, empty: impl FnOnce() -> String) -> Resu
     if bytes.is_empty() { Err(refuse(empty())) } else { Ok(Secret::new(std::mem::take(&mut *bytes))) }
 }
 
-fn refuse(message: String) -> Fault {
-    Fault::new(code::CONFIG, message)
+fn refuse(message: String) -> NoPassword {
+    NoPassword::Failed(message)
 }

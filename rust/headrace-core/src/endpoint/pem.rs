@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::crypto::ring;
-use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer, ServerName,
+};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
 use zeroize::Zeroizing;
@@ -20,9 +21,13 @@ use crate::secret::Secret;
 use super::given::Given;
 use super::insecure::AnyCertificate;
 use super::options::{OptionValue, quoted};
+use super::pem_text::sections;
 
 /// More than any bundle of certificates has.
 const MAX_PEM_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Private keys of PKCS #1, of SEC 1 (RFC 5915) and of PKCS #8 (RFC 5958), none of them encrypted.
+const KEY_LABELS: [&[u8]; 3] = [b"RSA PRIVATE KEY", b"EC PRIVATE KEY", b"PRIVATE KEY"];
 
 /// What TLS needs beside an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -102,19 +107,26 @@ impl Pem {
 
     fn certificates(&self, name: &str) -> Result<Vec<CertificateDer<'static>>> {
         let pem = self.load(name)?;
-        let certificates = CertificateDer::pem_slice_iter(&pem).collect::<std::result::Result<Vec<_>, _>>();
-        match certificates {
-            Ok(certificates) if certificates.is_empty() => Err(self.refuse(name, "holds no certificate")),
-            Ok(certificates) => Ok(certificates),
-            Err(error) => Err(self.refuse(name, wrong_with(&error))),
+        // A key in the same file is not even decoded.
+        let found = sections(&pem, |label| label == b"CERTIFICATE").map_err(|why| self.refuse(name, why))?;
+        if found.is_empty() {
+            return Err(self.refuse(name, "holds no certificate"));
         }
+        Ok(found.into_iter().map(|mut section| CertificateDer::from(std::mem::take(&mut *section.der))).collect())
     }
 
     fn private_key(&self, name: &str) -> Result<PrivateKeyDer<'static>> {
         let pem = self.load(name)?;
-        PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
-            pem::Error::NoItemsFound => self.refuse(name, "holds no private key, or only an encrypted one"),
-            error => self.refuse(name, wrong_with(&error)),
+        let is_key = |label: &[u8]| KEY_LABELS.contains(&label);
+        let found = sections(&pem, is_key).map_err(|why| self.refuse(name, why))?.into_iter().next();
+        let Some(mut section) = found else {
+            return Err(self.refuse(name, "holds no private key, or only an encrypted one"));
+        };
+        let der = std::mem::take(&mut *section.der);
+        Ok(match section.label {
+            b"RSA PRIVATE KEY" => PrivatePkcs1KeyDer::from(der).into(),
+            b"EC PRIVATE KEY" => PrivateSec1KeyDer::from(der).into(),
+            _ => PrivatePkcs8KeyDer::from(der).into(),
         })
     }
 
@@ -126,17 +138,6 @@ impl Pem {
 /// Whether text is the inside of a PEM rather than a path: base64 of DER, which always begins with `M`.
 fn is_bare_key(text: &str) -> bool {
     text.len() > 40 && text.starts_with('M') && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
-}
-
-/// What is wrong with PEM, without the lines that the library's own message repeats.
-fn wrong_with(error: &pem::Error) -> &'static str {
-    match error {
-        pem::Error::MissingSectionEnd { .. } => "is not PEM: a section has no end",
-        pem::Error::IllegalSectionStart { .. } => "is not PEM: a section begins wrongly",
-        pem::Error::Base64Decode(_) => "is not PEM: a section is not base64",
-        pem::Error::SectionTooLarge => "is not PEM: a section is too large",
-        _ => "is not PEM",
-    }
 }
 
 impl Tls {

@@ -78,10 +78,10 @@ fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
         add(given, Form::Typed, "db", OptionValue::Int(info.redis_settings().db().into()))?;
     }
     if !user.is_empty() {
-        add(given, Form::Typed, "username", decoded(user))?;
+        add(given, Form::Typed, "username", decoded(user, b'+'))?;
     }
     if let Some(password) = password {
-        add(given, Form::Typed, "password", decoded(password))?;
+        add(given, Form::Typed, "password", decoded(password, b'+'))?;
     }
     Ok(())
 }
@@ -109,17 +109,21 @@ fn read_query(query: &str, given: &mut Given) -> Result<()> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) =
             pair.split_once('=').ok_or_else(|| refuse("has a query that is not of name=value pairs"))?;
-        let value = Zeroizing::new(value.replace('+', " "));
-        add(given, Form::Text, name, decoded(&value))?;
+        add(given, Form::Text, name, decoded(value, b' '))?;
     }
     Ok(())
 }
 
-/// Percent-decoded: text if it is UTF-8, else bytes.
-fn decoded(encoded: &str) -> OptionValue {
-    // Of full size at once: a vector that grows leaves copies of a secret behind.
+/// Percent-decoded, with `plus` for each `+`: text if it is UTF-8, else bytes.
+fn decoded(encoded: &str, plus: u8) -> OptionValue {
+    // Of full size at once, and in one go: a vector that grows, and a text in between, leave copies of a secret behind.
     let mut bytes = Vec::with_capacity(encoded.len());
-    bytes.extend(percent_decode_str(encoded));
+    for (position, part) in encoded.split('+').enumerate() {
+        if position > 0 {
+            bytes.push(plus);
+        }
+        bytes.extend(percent_decode_str(part));
+    }
     match String::from_utf8(bytes) {
         Ok(text) => OptionValue::Text(Zeroizing::new(text)),
         Err(error) => OptionValue::Bytes(Zeroizing::new(error.into_bytes())),

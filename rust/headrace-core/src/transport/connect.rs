@@ -17,6 +17,7 @@ use super::stream::Transport;
 use super::tls::{TlsStream, server_name};
 use crate::endpoint::{Address, Endpoint, Settings, client_config};
 use crate::error::{Fault, code};
+use crate::secret::Secret;
 
 /// A peer that is gone is noticed within 15 s of silence and three probes, as hiredis' `redisEnableKeepAlive` does it.
 const KEEPALIVE: TcpKeepalive =
@@ -35,7 +36,7 @@ pub fn connect(endpoint: &Endpoint, settings: &Settings, watch: &mut dyn Watch) 
     let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
     let mut patience = Patience::new(deadline, watch);
     let address = endpoint.address(settings);
-    open(endpoint, settings, &address, &mut patience).map_err(|error| match error {
+    authenticated(endpoint, settings, &address, &mut patience).map_err(|error| match error {
         ConnectError::Fault(fault) => {
             let encrypted = endpoint.tls().is_some();
             ConnectError::Fault(explained(fault, &address, settings.connect_timeout, patience.stage(), encrypted))
@@ -44,13 +45,46 @@ pub fn connect(endpoint: &Endpoint, settings: &Settings, watch: &mut dyn Watch) 
     })
 }
 
-fn open(
+/// Connects with the password of this moment. If the server refuses it and there is another one by now, which is how a
+/// rotation looks that comes in between, connects once more with that.
+fn authenticated(
     endpoint: &Endpoint,
     settings: &Settings,
     address: &Address,
     patience: &mut Patience<'_>,
 ) -> Result<Transport, ConnectError> {
     let password = endpoint.password()?;
+    check_time(endpoint, patience)?;
+    match open(endpoint, settings, address, password.as_ref(), patience) {
+        Err(ConnectError::Fault(refusal)) if refusal.is_of_password() => {
+            match endpoint.changed_password(password.as_ref())? {
+                Some(changed) => {
+                    check_time(endpoint, patience)?;
+                    open(endpoint, settings, address, Some(&changed), patience)
+                }
+                None => Err(refusal.into()),
+            }
+        }
+        opened => opened,
+    }
+}
+
+/// Fails if whoever was asked for the password took all the time there was.
+fn check_time(endpoint: &Endpoint, patience: &mut Patience<'_>) -> Result<(), ConnectError> {
+    if endpoint.has_provider() {
+        patience.enter(Stage::Password);
+        patience.slice()?;
+    }
+    Ok(())
+}
+
+fn open(
+    endpoint: &Endpoint,
+    settings: &Settings,
+    address: &Address,
+    password: Option<&Secret>,
+    patience: &mut Patience<'_>,
+) -> Result<Transport, ConnectError> {
     let tls = match endpoint.tls() {
         Some(tls) => Some((client_config(tls)?, server_name(tls, address)?)),
         None => None,
@@ -69,7 +103,7 @@ fn open(
             Transport::tls(stream)
         }
     };
-    match handshake::run(&mut transport, endpoint, settings, password.as_ref(), patience) {
+    match handshake::run(&mut transport, endpoint, settings, password, patience) {
         Ok(()) => Ok(transport),
         Err(error) => {
             transport.abort();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::endpoint::NoPassword;
 use crate::error::{Fault, code};
 
 /// The longest wait without asking the watch: Ctrl-C is to be noticed within a tenth of a second.
@@ -39,9 +40,19 @@ impl From<Fault> for ConnectError {
     }
 }
 
+impl From<NoPassword> for ConnectError {
+    fn from(reason: NoPassword) -> Self {
+        match reason {
+            NoPassword::Failed(message) => Fault::new(code::CONFIG, message).into(),
+            NoPassword::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
 /// What a connection is doing while somebody waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
+    Password,
     Resolve,
     Open,
     Tls,
@@ -55,6 +66,7 @@ pub(crate) enum Stage {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Password => "while the password was asked for",
             Self::Resolve => "while resolving the host name",
             Self::Open => "while opening the connection",
             Self::Tls => "in the TLS handshake",

@@ -93,8 +93,16 @@ fn wrong_types_are_named_with_what_is_allowed() {
             "stream_key must be text or bytes, of 1 byte to 512 MiB, got bytes (empty)",
         ),
         ("username", OptionValue::bytes(b"u"), "username must be text that is not empty, got bytes"),
-        ("password", int(12_345), "password must be text or bytes that are not empty, got an integer"),
-        ("password", text(""), "password must be text or bytes that are not empty, got text (empty)"),
+        (
+            "password",
+            int(12_345),
+            "password must be text or bytes that are not empty, or a callable that returns them, got an integer",
+        ),
+        (
+            "password",
+            text(""),
+            "password must be text or bytes that are not empty, or a callable that returns them, got text (empty)",
+        ),
         ("password_env", text("a b"), "password_env must be the name of an environment variable, got text"),
         ("password_env", text("1A"), "password_env must be the name of an environment variable, got text"),
         ("password_file", text(""), "password_file must be the path of a file, got '' (empty)"),

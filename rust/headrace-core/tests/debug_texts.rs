@@ -1,0 +1,186 @@
+//! What a panic, a failed assertion or a log would show of a value: `Debug` and `Display` of every type that may hold a
+//! secret, or get near one.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::env;
+use std::fmt::{Debug, Display};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Server, endpoint, try_connect};
+use headrace_core::endpoint::{Form, NoPassword, OPTIONS, OptionValue, PasswordProvider, Provider};
+use headrace_core::error::{Classifier, Failure, Fault, Written};
+use headrace_core::secret::Secret;
+use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, Error, GivenId, NeverInterrupted};
+
+const CANARY: &str = "canary-hunter2";
+
+/// Name of a type, and what it shows of a value with secrets in it.
+#[derive(Default)]
+struct Shown(Vec<(&'static str, String)>);
+
+impl Shown {
+    fn debug(&mut self, name: &'static str, value: &dyn Debug) {
+        self.0.extend([(name, format!("{value:?}")), (name, format!("{value:#?}"))]);
+    }
+
+    fn display(&mut self, name: &'static str, value: &dyn Display) {
+        self.0.push((name, value.to_string()));
+    }
+}
+
+struct Vault;
+
+impl PasswordProvider for Vault {
+    fn ask(&self) -> Result<Secret, NoPassword> {
+        Ok(Secret::new(CANARY.as_bytes().to_vec()))
+    }
+
+    fn name(&self) -> &'static str {
+        "vault"
+    }
+
+    fn equals(&self, other: &dyn PasswordProvider) -> bool {
+        other.as_any().is::<Self>()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Endpoints with the secret in each place that takes one, and how many of them have it within themselves.
+fn endpoints(folder: &Path) -> Vec<(&'static str, Endpoint)> {
+    let file = folder.join("password");
+    fs::write(&file, CANARY).unwrap();
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{CANARY}");
+    let with = |options: Vec<(&str, OptionValue)>| {
+        let all = [("host", OptionValue::text("h")), ("stream_key", OptionValue::text("s"))].into_iter().chain(options);
+        // Not checked, as one that was sent here by another process: the PEM need be none.
+        Endpoint::restore(all.map(|(name, value)| (name.to_owned(), value)), []).unwrap()
+    };
+    let tls = |pem: fn(&str) -> OptionValue, text: &str| {
+        with(vec![
+            ("tls", OptionValue::Bool(true)),
+            ("tls_ca_cert", pem(text)),
+            ("tls_cert", pem(text)),
+            ("tls_key", pem(text)),
+        ])
+    };
+    let url = |url: String| Endpoint::from_url(&url, []).unwrap();
+    vec![
+        ("text", with(vec![("username", OptionValue::text("u")), ("password", OptionValue::text(CANARY))])),
+        ("bytes", with(vec![("password", OptionValue::bytes(CANARY.as_bytes()))])),
+        ("provider", with(vec![("password", OptionValue::Provider(Provider::new(Vault)))])),
+        ("file", with(vec![("password_file", OptionValue::text(file.to_str().unwrap()))])),
+        ("variable", with(vec![("password_env", OptionValue::text("HEADRACE_TEST_CANARY"))])),
+        ("user info of a URL", url(format!("redis://u:{CANARY}@h/?stream_key=s"))),
+        ("query of a URL", url(format!("redis://h/?stream_key=s&password={CANARY}"))),
+        ("PEM as text", tls(OptionValue::text, &pem)),
+        ("PEM as bytes", tls(|pem| OptionValue::bytes(pem.as_bytes()), &pem)),
+    ]
+}
+
+#[test]
+fn no_type_shows_a_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut shown = Shown::default();
+    for (_, endpoint) in endpoints(folder.path()) {
+        shown.debug("Endpoint", &endpoint);
+        shown.display("Endpoint", &endpoint);
+        shown.debug("OptionValue", &endpoint.options());
+        shown.debug("Tls", &endpoint.tls());
+        if let Some(tls) = endpoint.tls() {
+            shown.debug("Pem", &tls.client);
+            shown.debug("Pem", &tls.ca_cert);
+        }
+        let settings = endpoint.settings().unwrap();
+        shown.debug("Settings", &settings);
+        shown.debug("Address", &endpoint.address(&settings));
+        match endpoint.password() {
+            Ok(secret) => shown.debug("Secret", &secret),
+            Err(reason) => shown.debug("NoPassword", &reason),
+        }
+        shown.debug("Dispatcher", &Dispatcher::new(endpoint, DispatcherOptions::default()));
+    }
+    let canary = || vec![("password".to_owned(), OptionValue::text(CANARY))];
+    shown.debug("Provider", &Provider::new(Vault));
+    shown.debug("OptionSpec", &OPTIONS);
+    shown.debug("Takes", &OPTIONS.map(|spec| spec.takes));
+    shown.debug("Form", &Form::Typed);
+    shown.debug("DispatcherOptions", &DispatcherOptions::new([], Form::Typed).unwrap());
+    let refused: Vec<Error> = vec![
+        Endpoint::new(canary(), Form::Typed).unwrap_err(),
+        Endpoint::new([("passwort".to_owned(), OptionValue::text(CANARY))], Form::Typed).unwrap_err(),
+        Endpoint::new([canary(), canary()].concat(), Form::Typed).unwrap_err(),
+        Endpoint::from_url(&format!("redis://:{CANARY}/x@h"), []).unwrap_err(),
+        Endpoint::from_url(&format!("redis://:{CANARY}@h:0/?stream_key=s"), []).unwrap_err(),
+        DispatcherOptions::new(canary(), Form::Typed).map(drop).unwrap_err(),
+    ];
+    for error in &refused {
+        shown.debug("Error", error);
+        shown.display("Error", error);
+    }
+    through_a_server(&mut shown);
+
+    for (name, text) in &shown.0 {
+        assert!(!text.contains(CANARY), "{name} shows it: {text}");
+        assert!(!text.contains("99, 97, 110"), "{name} shows its bytes: {text}");
+    }
+    // Each type that is public near secrets was looked at, or has nothing to show.
+    let seen: BTreeSet<_> = shown.0.iter().map(|(name, _)| *name).collect();
+    let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "transport.rs", "transport"]);
+    let other = ["Control", "GivenId", "NeverInterrupted", "Patience", "Readiness", "Trim", "ConnectError"];
+    let missed: Vec<_> = near.iter().filter(|name| !seen.contains(&***name) && !other.contains(&&***name)).collect();
+    assert_eq!(missed, [""; 0], "types that no secret was put into");
+    assert!(near.len() > 15 && shown.0.len() > 100, "{} types, {} texts", near.len(), shown.0.len());
+}
+
+/// What is there while connections are, and after they were refused.
+fn through_a_server(shown: &mut Shown) {
+    let Some(server) = Server::start(&["--requirepass", CANARY]) else { return };
+    let with = |username: &[(&str, &str)]| {
+        let socket = server.socket();
+        endpoint(&[&[("unix_socket", socket.to_str().unwrap()), ("password", CANARY)], username].concat())
+    };
+    shown.debug("Transport", &try_connect(&with(&[])).unwrap());
+    let fault: Fault = try_connect(&with(&[("username", "nobody")])).unwrap_err();
+    shown.debug("Fault", &fault);
+    shown.debug("Classifier", &Classifier::default());
+    shown.debug("Failure", &Classifier::default().failure(&fault, Written::No));
+    for username in [&[][..], &[("username", "nobody")]] {
+        let mut dispatcher = Dispatcher::new(with(username), DispatcherOptions::default());
+        dispatcher.make_room(&mut NeverInterrupted).unwrap();
+        dispatcher.produce(b"x", GivenId::None).unwrap();
+        let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+        shown.debug("DeliveryReport", &report);
+        shown.debug("FailedMessage", &report.failures().map(|failed| failed.failure).collect::<Vec<&Failure>>());
+        shown.debug("Dispatcher", &dispatcher);
+        shown.debug("Counters", &dispatcher.counters());
+    }
+}
+
+/// The names of the public types of these files and folders below `src`.
+fn public_types(of: &[&str]) -> BTreeSet<String> {
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths: Vec<_> = of.iter().map(|name| source.join(name)).collect();
+    let mut found = BTreeSet::new();
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        for line in fs::read_to_string(path).unwrap().lines() {
+            let rest = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum "));
+            if let Some(rest) = rest {
+                found.insert(rest.chars().take_while(|c| c.is_alphanumeric()).collect());
+            }
+        }
+    }
+    found
+}
