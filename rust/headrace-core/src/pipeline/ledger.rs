@@ -371,6 +371,20 @@ impl Ledger {
         }
     }
 
+    /// There is no connection for what was never sent: it fails too.
+    pub(super) fn fail_unsent(&mut self, failure: &Arc<Failure>) {
+        while let Some(left) = self.window.give_up() {
+            match left {
+                Unanswered::Encoded { owner: Owner::Cover, .. } => {}
+                Unanswered::Settled { count, failure } => self.tell(Outcome::Failed { failure, count }, Owner::Report),
+                Unanswered::Encoded { rows: count, owner, .. } => {
+                    self.blocked = true;
+                    self.tell(Outcome::Failed { failure: Arc::clone(failure), count }, owner);
+                }
+            }
+        }
+    }
+
     /// What the retries need next, if there are any and nothing is in flight.
     pub(super) fn turn(&mut self, now: Instant) -> Option<Turn> {
         // What was answered is told, and sent again, only once it is covered.
