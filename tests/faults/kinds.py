@@ -37,6 +37,8 @@ class Kind:
     late: bool = False
     #: Whether messages may be refused by an error reply.
     refuses: bool = False
+    #: Whether messages may fail that are not sent again by themselves.
+    fails: bool = False
     #: How often it is drawn, beside the others: those that take long are drawn less.
     weight: int = 3
 
@@ -229,7 +231,7 @@ KINDS: dict[str, Kind] = {
         Kind("requests come late", "network", _late, "requests", late=True, weight=2),
         Kind("byte by byte", "network", _byte_by_byte),
         Kind("narrow", "network", _narrow),
-        Kind("garbage in replies", "network", _garbage, "replies", late=True),
+        Kind("garbage in replies", "network", _garbage, "replies", late=True, fails=True),
         Kind("connections refused", "network", _refused),
         Kind("connections not accepted", "network", _not_accepted, weight=2),
         Kind("SIGSTOP, short", "process", _stand_still(0.005, 0.1), late=True),

@@ -125,8 +125,10 @@ class Headrace:
         if self.mode == "script":
             return Promise(unknown_ordered=True, recognised=True)
         if self.mode == "idmp":
-            # What was refused for good and is begun again comes behind what was not.
-            return Promise(ordered=not refused or (self._ordered and not again), unknown_ordered=True)
+            # What failed for good, and is begun again, comes behind what did not.
+            failed = again and any(kind.fails for kind in kinds)
+            ordered = not (refused or failed) or (self._ordered and not again)
+            return Promise(ordered=ordered, unknown_ordered=True)
         again_at_all = self._retry == "always"
         return Promise(
             duplicates=min(self.told.possible_duplicates, losses * self.in_flight) if again_at_all else 0,
