@@ -17,6 +17,7 @@ use super::stream::Transport;
 use super::tls::{TlsStream, server_name};
 use crate::endpoint::{Address, Endpoint, Settings, client_config};
 use crate::error::{Fault, code};
+use crate::secret::Secret;
 
 /// A peer that is gone is noticed within 15 s of silence and three probes, as hiredis' `redisEnableKeepAlive` does it.
 const KEEPALIVE: TcpKeepalive =
@@ -55,11 +56,15 @@ fn open(
         Some(tls) => Some((client_config(tls)?, server_name(tls, address)?)),
         None => None,
     };
+    #[cfg(any(test, fuzzing))]
+    if let Some(server) = super::play::dial() {
+        return greet(Transport::played(server?), endpoint, settings, password.as_ref(), patience);
+    }
     let socket = match address {
         Address::Tcp { host, port } => dial_tcp(&resolve(host, *port, patience)?, patience)?,
         Address::Unix(path) => dial_unix(path, patience)?,
     };
-    let mut transport = match (tls, address) {
+    let transport = match (tls, address) {
         (None, Address::Tcp { .. }) => Transport::tcp(socket),
         (None, Address::Unix(_)) => Transport::unix(socket),
         (Some((config, name)), _) => {
@@ -69,7 +74,17 @@ fn open(
             Transport::tls(stream)
         }
     };
-    match handshake::run(&mut transport, endpoint, settings, password.as_ref(), patience) {
+    greet(transport, endpoint, settings, password.as_ref(), patience)
+}
+
+fn greet(
+    mut transport: Transport,
+    endpoint: &Endpoint,
+    settings: &Settings,
+    password: Option<&Secret>,
+    patience: &mut Patience<'_>,
+) -> Result<Transport, ConnectError> {
+    match handshake::run(&mut transport, endpoint, settings, password, patience) {
         Ok(()) => Ok(transport),
         Err(error) => {
             transport.abort();
