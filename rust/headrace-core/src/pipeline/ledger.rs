@@ -105,6 +105,8 @@ impl Ledger {
     pub(super) fn settle(&mut self, connection: &mut Connection, outbox: &mut Outbox) -> Result<(), Break> {
         let before = self.window.left();
         let settled = self.settle_each(&mut connection.replies, outbox);
+        // Behind the last message no reply would come to tell of it, if this one was none.
+        self.tell_settled();
         connection.proven |= self.window.left() > before;
         if settled.is_ok() {
             outbox.release(self.window.front());

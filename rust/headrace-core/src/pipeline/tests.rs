@@ -135,6 +135,41 @@ fn what_is_no_reply_to_wait_is_believed_by_nobody() {
 }
 
 #[test]
+fn what_failed_behind_a_reply_that_is_not_believed_is_told() {
+    let failure =
+        |pipeline: &Pipeline| Arc::new(pipeline.ledger.failure(&Fault::new(code::EMPTY, "of no use"), Written::No));
+    let (mut pipeline, mut peer) = waiting_pipeline();
+    pipeline.recorder().push_ordinals(1);
+    pipeline.push_failed(&failure(&pipeline), 1);
+    peer.write_all(b"$3\r\n7-1\r\n$3\r\n7-2\r\n").unwrap();
+    pipeline.poll();
+    assert!(pipeline.is_idle(), "nobody would answer any more");
+    let told: Vec<_> = pipeline.recorder().take(true).failures().map(|one| one.failure.code.to_string()).collect();
+    assert_eq!(told, [code::NOTREPLICATED, code::EMPTY]);
+
+    let (pipeline, mut peer) = idle_pipeline();
+    let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
+    let names = FieldNames { payload: "payload".to_owned(), ts: None };
+    let once = ExactlyOnce::Script { ttl: 1, run_rows: 10 };
+    let (endpoint, link) = (pipeline.endpoint.clone(), pipeline.link);
+    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), None, Some(&once), None, limits, &names);
+    let Link::Open(connection) = link else { panic!("closed") };
+    let mut connection = Connection::new(connection.transport, Duration::from_secs(5), true);
+    connection.proven = true;
+    pipeline.link = Link::Open(Box::new(connection));
+    pipeline.recorder().push_ordinals(2);
+    pipeline.push_payload(b"x", None);
+    pipeline.poll();
+    pipeline.push_failed(&failure(&pipeline), 1);
+    assert!(read(&mut peer).starts_with(b"*15\r\n$4\r\nEVAL\r\n"));
+    peer.write_all(b"*2\r\n:7\r\n$0\r\n\r\n").unwrap();
+    pipeline.poll();
+    assert!(pipeline.is_idle(), "nobody would answer any more");
+    let told: Vec<_> = pipeline.recorder().take(true).failures().map(|one| one.failure.code.to_string()).collect();
+    assert_eq!(told, [code::PROTOCOL, code::EMPTY]);
+}
+
+#[test]
 fn an_outcome_is_told_only_when_it_is_covered() {
     let (mut pipeline, mut peer) = waiting_pipeline();
     peer.write_all(b"$3\r\n7-1\r\n:").unwrap();
