@@ -1,14 +1,17 @@
 """A password among the options: where Spark shows it, and where it does not. In a process of its own, which logs.
 
-Looked at are the logs of driver and workers (INFO) with their tracebacks (and local variables, where Spark has them),
-errors, EXPLAIN in each of its forms, SHOW CREATE TABLE and DESCRIBE, progress and `explain` of a streaming query, the
-event log, the checkpoint, and the pages and the REST API of the web UI.
+Looked at are the logs of driver and workers (Java's of level INFO, Python's of level DEBUG) with their tracebacks (and
+local variables, where Spark has them), errors, EXPLAIN in each of its forms, SHOW CREATE TABLE and DESCRIBE, progress
+and `explain` of a streaming query, the event log, the checkpoint, the pages and the REST API of the web UI, and the
+command lines and environments of Java and of Python's workers. tests/test_canary.py has the places without Spark.
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
+import logging
 import os
 import re
 import subprocess
@@ -28,6 +31,38 @@ from headrace.spark import write, xadd
 
 SECRET = "canary-hunter2"
 
+#: Each place: where it is (what the program prints, or a folder that it fills), and a word that is there.
+PLACES = {
+    "physical plans": ("printed", "== Physical Plan =="),
+    "logical plans": ("printed", "== Optimized Logical Plan =="),
+    "parsed commands": ("printed", "== Parsed Logical Plan =="),
+    "costs of plans": ("printed", "Statistics(sizeInBytes"),
+    "generated code": ("printed", "Generated code:"),
+    "plans of mapInArrow": ("printed", "MapInArrow"),
+    "SHOW CREATE TABLE": ("printed", "CREATE TABLE spark_catalog.default.orders"),
+    "DESCRIBE": ("printed", "# Detailed Table Information"),
+    "errors of the driver": ("printed", "there is no option 'portt'"),
+    "errors of a server": ("printed", "DB index is out of range"),
+    "tracebacks of the workers": ("printed", "SchemaError"),
+    "progress of a query": ("printed", "StreamingQueryProgress"),
+    "summaries of write": ("printed", "written by headrace.spark.write"),
+    "Java's log": ("printed", "INFO DAGScheduler"),
+    "Python's log": ("printed", "DEBUG:"),
+    "headrace's log": ("printed", "INFO:headrace.spark:"),
+    "the event log": ("events", "SparkListenerSQLExecutionStart"),
+    "the checkpoint": ("checkpoint", "nextBatchWatermarkMs"),
+    "the UI": ("ui", "AppendData"),
+    "the UI's environment": ("ui", "/environment/"),
+    "the REST API": ("ui", "/api/v1/applications/"),
+    "command lines": ("processes", "pyspark.daemon"),
+    "environments": ("processes", "SPARK_"),
+}
+
+
+def password() -> str:
+    """A password that is asked for where a connection is made."""
+    return os.environ["REDIS_SECRET"]
+
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("way", ["password", "password_env"])
@@ -40,29 +75,16 @@ def test_no_secret_is_shown(start_server: Callable[..., LocalServer], tmp_path: 
     )
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown[-5_000:]
-    for text in (
-        "== Physical Plan ==",
-        "== Optimized Logical Plan ==",
-        "Generated code:",
-        "CREATE TABLE spark_catalog.default.orders",
-        "there is no option 'portt'",
-        "DB index is out of range",
-        "MapInArrow",
-        "SchemaError",
-    ):
-        assert text in shown
-    assert SECRET not in shown
-    for place, telling in (
-        ("events", "SparkListenerSQLExecutionStart"),
-        ("checkpoint", "nextBatchWatermarkMs"),
-        ("ui", "AppendData"),
-    ):
+    texts = {"printed": [shown]}
+    for place in ("events", "checkpoint", "ui", "processes"):
         files = [path for path in (tmp_path / place).rglob("*") if path.is_file()]
-        texts = [(path.name, path.read_text(errors="replace")) for path in files]
-        assert any(telling in text for _, text in texts), place
-        for name, text in texts:
-            found = [line for line in text.splitlines() if SECRET in line]
-            assert not found, (place, name, [line[:300] for line in found])
+        texts[place] = [f"{path.name}\n{path.read_text(errors='replace')}" for path in files]
+    for place, (where, word) in PLACES.items():
+        assert any(word in text for text in texts[where]), place
+    for where, all_of_it in texts.items():
+        found = [line[:300] for text in all_of_it for line in text.splitlines() if SECRET in line]
+        assert not found, (where, found)
+    print(f"{way}: {len(PLACES)} places of Spark looked at, 0 secrets found")
 
 
 def main(unix_socket: str, folder: str, way: str) -> None:
@@ -83,11 +105,16 @@ def main(unix_socket: str, folder: str, way: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("INFO")
+    logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+    if way == "password":
+        # It writes down every call of Java's, those with options among them.
+        logging.getLogger("py4j").setLevel(logging.INFO)
     lines = Path(folder, "lines")
     lines.mkdir()
     (lines / "one.txt").write_text("a\nb\nc")
     options = {"unix_socket": unix_socket, "stream_key": "events", way: SECRET if way == "password" else "REDIS_SECRET"}
     write_in_every_way(spark, options, folder)
+    look_at_processes(Path(folder, "processes"))
     look_at_ui(str(spark.sparkContext.uiWebUrl), Path(folder, "ui"))
     spark.stop()
 
@@ -102,15 +129,16 @@ def write_in_every_way(spark: SparkSession, options: dict[str, Any], folder: str
         except (AnalysisException, PythonException) as error:
             print(error)
 
-    endpoint = Endpoint(**options)
-    print(write(frame, endpoint, progress=False))
-    for column in ("payload", "nope"):
-        outcomes = frame.mapInArrow(xadd(endpoint, payload=column), xadd.schema)
-        outcomes.explain(extended=True)
-        try:
-            print(outcomes.collect()[0])
-        except PythonException as error:
-            print(error)
+    here = {name: options[name] for name in ("unix_socket", "stream_key")}
+    for endpoint in (Endpoint(**options), Endpoint(**here, password=password)):
+        print("written by headrace.spark.write:", write(frame, endpoint, progress=False))
+        for column in ("payload", "nope"):
+            outcomes = frame.mapInArrow(xadd(endpoint, payload=column), xadd.schema)
+            outcomes.explain(extended=True)
+            try:
+                print(outcomes.collect()[0])
+            except PythonException as error:
+                print(error)
 
     given = ", ".join(f"{name} '{value}'" for name, value in options.items())
     spark.sql(f"CREATE TEMPORARY VIEW events USING redis_streams OPTIONS ({given})")
@@ -144,6 +172,23 @@ def write_in_every_way(spark: SparkSession, options: dict[str, Any], folder: str
             print(query.lastProgress)
         except StreamingQueryException as error:
             print(error)
+
+
+def look_at_processes(folder: Path) -> None:
+    """Keep the command lines of all processes below this one, and their environments without the variable itself."""
+    folder.mkdir()
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    below = {os.getpid()}
+    while more := {child for child, parent in parents.items() if parent in below} - below:
+        below |= more
+    for pid in below:
+        with contextlib.suppress(OSError):
+            command, environment = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+            lines = [line for line in environment.split(b"\0") if not line.startswith(b"REDIS_SECRET=")]
+            Path(folder, f"{pid}.txt").write_bytes(b"\n".join([command, *lines]))
 
 
 def look_at_ui(url: str, folder: Path) -> None:

@@ -218,7 +218,8 @@ class Endpoint(_headrace.Endpoint):
             return super().__new__(cls, options)._warned()
         finally:
             # Tools that show the locals of a traceback must find no secret here.
-            del options, unknown, password, tls_cert, tls_key, tls_ca_cert
+            # One given to the wrong option neither.
+            del options, unknown, password, password_env, host, tls_cert, tls_key, tls_ca_cert
 
     @classmethod
     def from_url(cls, url: str, **options: Unpack[EndpointOptions]) -> Self:
