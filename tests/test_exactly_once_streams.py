@@ -12,6 +12,9 @@ from conftest import StartServer
 from headrace import Dispatcher, RetryPolicy
 from support import Program
 from support.pipelines import endpoint_to, outcomes, stored
+from support.processes import after_ticks
+from test_faults import StuckError
+from test_retry import SOON
 
 Connect = Callable[..., Any]
 
@@ -74,3 +77,63 @@ def test_rows_that_were_gathered_when_the_retries_ended(
         dispatcher.produce_batch(rows(), stream_key="key")
         assert dispatcher.flush().ok
     assert sum(len(stored(client, key)) for key in KEYS) == ROWS
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 8192])
+def test_rows_that_were_gathered_when_the_user_went(
+    start_server: StartServer, program: Program, connect: Connect, window: int
+) -> None:
+    """The connection is lost, what it held is to be sent again, and the next connect fails for good."""
+    server = start_server(program, config={"user": "writer on >secret ~* &* +@all"})
+    client = connect(server)
+    endpoint = endpoint_to(server, username="writer", password="secret")
+    retry = RetryPolicy(initial_backoff=0.001, max_backoff=0.001)
+    options: dict[str, Any] = {"exactly_once": "script", "window_max_entries": window, "retry": retry}
+    with Dispatcher(endpoint, **options) as dispatcher:
+        dispatcher.produce_batch(rows(), stream_key="key")
+        dispatcher.flush().raise_for_failures()
+        client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")  # what is sent now is owed its replies
+        record_batch = rows()
+
+        def delete_user() -> None:
+            client.execute_command("ACL", "DELUSER", "writer")
+            client.execute_command("CLIENT", "UNPAUSE")
+
+        with after_ticks(3, delete_user):
+            dispatcher.produce_batch(record_batch, stream_key="key")
+            report = dispatcher.flush()
+        assert dispatcher.unreported == 0
+        told = outcomes(report)
+        assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
+        assert {outcome.code for outcome in told} == {"WRONGPASS"}
+        client.execute_command("ACL", "SETUSER", "writer", "on", ">secret", "~*", "&*", "+@all")
+        dispatcher.settle()
+        dispatcher.produce_batch(rows(), stream_key="key")
+        assert dispatcher.flush().ok
+    assert sum(len(stored(client, key)) for key in KEYS) == 2 * ROWS
+
+
+def test_rows_that_were_gathered_when_somebody_left(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    """Ctrl-C while others wait to be sent again: the run goes out with them, behind them, by the next flush."""
+    server = start_server(program, config={"appendonly": "yes", "appendfsync": "always"})
+
+    def leave() -> None:
+        raise StuckError
+
+    with Dispatcher(endpoint_to(server), exactly_once="script", window_max_entries=1, retry=SOON) as dispatcher:
+        dispatcher.produce_batch(rows(), stream_key="key")
+        dispatcher.flush().raise_for_failures()
+        server.kill()
+        record_batch = rows()
+        with pytest.raises(StuckError), after_ticks(10, leave):
+            dispatcher.produce_batch(record_batch, stream_key="key")
+        server.restart()
+        told = outcomes(dispatcher.flush())
+        assert dispatcher.unreported == 0
+        assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
+        # The first one was in flight, the second one was gathered, the others had not been taken.
+        assert [outcome.code for outcome in told] == [None, None, *["INTERRUPTED"] * (ROWS - 2)]
+    client = connect(server)
+    assert [len(stored(client, key)) for key in KEYS] == [5, 4, 3]

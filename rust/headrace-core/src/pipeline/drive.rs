@@ -83,13 +83,8 @@ impl Pipeline {
                 Some(Turn::Resend | Turn::Tell) => continue,
             }
             match &mut self.link {
-                // Nobody is left to wait for: the window was emptied when the link went down, but for rows that had been
-                // gathered for a run and were encoded since.
-                Link::Down(failure) => {
-                    self.ledger.fail_unsent(failure);
-                    self.outbox.clear();
-                    return Ok(());
-                }
+                // Nobody is left to wait for: the window was emptied when the link went down.
+                Link::Down(_) => return Ok(()),
                 Link::Closed => self.open(deadline, watch)?,
                 Link::Open(connection) => {
                     if connection.needs_ping(&self.ledger.window) {
