@@ -307,6 +307,7 @@ print(scan() > 0)
 def test_a_password_file_never_gets_into_python(start_server: StartServer, tmp_path: Path) -> None:
     password = os.urandom(2048).hex()
     server = start_server(config={"requirepass": password})
+    (tmp_path / "password").touch(mode=0o600)  # a file that others may read is warned of
     (tmp_path / "password").write_text(password)
     masked = bytes(byte ^ 0xA5 for byte in password.encode())
     # Pieces of it: what is freed is soon written over in part.

@@ -44,10 +44,10 @@ PLACES = {
     "errors of the driver": ("printed", "there is no option 'portt'"),
     "errors of a server": ("printed", "DB index is out of range"),
     "tracebacks of the workers": ("printed", "SchemaError"),
-    "progress of a query": ("printed", "StreamingQueryProgress"),
+    "progress of a query": ("printed", '"numInputRows": 3'),
     "summaries of write": ("printed", "written by headrace.spark.write"),
     "Java's log": ("printed", "INFO DAGScheduler"),
-    "Python's log": ("printed", "DEBUG:"),
+    "Python's log": ("printed", "INFO:py4j.clientserver:"),
     "headrace's log": ("printed", "INFO:headrace.spark:"),
     "the event log": ("events", "SparkListenerSQLExecutionStart"),
     "the checkpoint": ("checkpoint", "nextBatchWatermarkMs"),
@@ -57,6 +57,21 @@ PLACES = {
     "command lines": ("processes", "pyspark.daemon"),
     "environments": ("processes", "SPARK_"),
 }
+
+
+#: Java's log. Of a session like this one Spark shows warnings only, whatever `setLogLevel` says, unless its own logger
+#: has a level.
+LOG4J = """
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n%ex
+logger.spark.name = org.apache.spark
+logger.spark.level = info
+"""
 
 
 def password() -> str:
@@ -88,6 +103,7 @@ def test_no_secret_is_shown(start_server: Callable[..., LocalServer], tmp_path: 
 
 
 def main(unix_socket: str, folder: str, way: str) -> None:
+    Path(folder, "log4j2.properties").write_text(LOG4J)
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.host", "127.0.0.1")
@@ -98,6 +114,7 @@ def main(unix_socket: str, folder: str, way: str) -> None:
         .config("spark.eventLog.dir", f"file://{folder}/events")
         .config("spark.eventLog.rolling.enabled", "false")
         .config("spark.eventLog.compress", "false")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{folder}/log4j2.properties")
         .config("spark.local.dir", folder)
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         # Spark 4.3 shows the local variables in tracebacks.
@@ -130,7 +147,8 @@ def write_in_every_way(spark: SparkSession, options: dict[str, Any], folder: str
             print(error)
 
     here = {name: options[name] for name in ("unix_socket", "stream_key")}
-    for endpoint in (Endpoint(**options), Endpoint(**here, password=password)):
+    endpoints = [Endpoint(**options), *([Endpoint(**here, password=password)] if "password_env" in options else [])]
+    for endpoint in endpoints:
         print("written by headrace.spark.write:", write(frame, endpoint, progress=False))
         for column in ("payload", "nope"):
             outcomes = frame.mapInArrow(xadd(endpoint, payload=column), xadd.schema)

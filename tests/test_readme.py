@@ -22,7 +22,7 @@ README = (ROOT / "README.md").read_text()
 OUTCOMES = (ROOT / "docs" / "outcomes.md").read_text()
 DOCS = "".join(
     (ROOT / "docs" / f"{name}.md").read_text()
-    for name in ("layouts", "exactly-once", "durability", "spark-functions", "observability")
+    for name in ("layouts", "exactly-once", "durability", "spark-functions", "observability", "credentials")
 )
 
 #: Every Python block, and the text block after it: what it prints.

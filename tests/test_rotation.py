@@ -81,6 +81,7 @@ class Place:
 
     def __init__(self, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._file = folder / "password"
+        self._file.touch(mode=0o600)  # a file that others may read is warned of
         self._vault = Vault("")
         self._monkeypatch = monkeypatch
         self._kind = kind

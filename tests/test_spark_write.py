@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 from headrace import ConfigError, DeliveryError, Endpoint, RetryPolicy, SchemaError
 from headrace.server import LocalServer
 from headrace.spark import write
-from support.spark import start_spark
+from support.spark import WORKER_PASSWORD, start_spark, worker_password
 
 Connect = Callable[..., redis.Redis]
 SECRET = "canary-hunter2"
@@ -312,6 +312,16 @@ def test_mistakes_are_told_before_anything_starts(
     with pytest.raises(error, match=text):
         write(messages(spark, 10), endpoint, **options)
     assert connections(client) == before
+
+
+@pytest.mark.parametrize("password", [worker_password, lambda: WORKER_PASSWORD], ids=["by its name", "by its code"])
+def test_a_callable_is_asked_where_the_connection_is_made(
+    spark: SparkSession, start_server: Callable[..., LocalServer], password: Callable[[], str]
+) -> None:
+    """Spark pickles with cloudpickle, which takes a lambda too."""
+    server = start_server(config={"requirepass": WORKER_PASSWORD})
+    endpoint = Endpoint(unix_socket=server.unix_socket, stream_key="events", password=password)
+    assert write(messages(spark, 10), endpoint).delivered == 10
 
 
 def test_summaries_logs_and_errors_show_no_password(

@@ -81,9 +81,6 @@ class Endpoint(_headrace.Endpoint):
     each connect, so a rotated one needs no restart, and zeroed when it was sent. TLS keys are read at each connect too,
     and zeroed; the TLS library's own form of the key lives as long as its connection.
 
-    **Warnings.** Building an endpoint warns, with a `headrace.InsecureWarning` for each, of `tls_insecure_skip_verify`
-    and of files of `tls_key` and `password_file` that others than their owner may read. Unpickling warns of nothing.
-
     **Rotation.** Give `password_env`, `password_file`, or a callable as `password`, which is asked at each connect:
 
     ```python
@@ -97,11 +94,15 @@ class Endpoint(_headrace.Endpoint):
     which does not end it. An exception of it fails the connect (`CONFIG`, retryable) and is named by its type alone;
     KeyboardInterrupt and SystemExit are raised by the call. The endpoint keeps the callable for as long as it lives.
 
+    **Warnings.** Building an endpoint warns, with a `headrace.InsecureWarning` for each, of `tls_insecure_skip_verify`
+    and of files of `tls_key` and `password_file` that others than their owner may read. Unpickling warns of nothing.
+
     **Pickling.** A pickled endpoint points to the same place in any process: it carries its options and the
     process-wide defaults of this moment, those of the file included, and heeds none in the other process. So it holds a
     `password` and PEM **in plain**; with `password_env`, `password_file` and TLS paths it holds only names, and
     variable and files are looked for where the connection is made. A callable is pickled as pickle does it: a function
-    by its name, which the other process must be able to import; a lambda is refused. Unpickling looks at no file.
+    by its name, which the other process must be able to import; a lambda is refused (not by Spark's pickle, which takes
+    its code along). Unpickling looks at no file.
 
     **Equality.** Equal endpoints have equal options and process-wide defaults from the same place: the environment, and
     the path of the file. Where a file is in use, an unpickled endpoint, for which its values are fixed, differs from

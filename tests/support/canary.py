@@ -99,6 +99,7 @@ class Stage:
     def file(self) -> Path:
         path = self.folder / "password"
         path.write_text(self.secret.text + "\n")
+        path.chmod(0o644)  # which is warned of: one more text to look at
         return path
 
 
@@ -194,9 +195,9 @@ def record(
         for dispatcher in trace.dispatchers:
             dispatcher.close()
         _drop(trace.endpoints[0])
-    trace.refusals += _refused(good, way)
-    if not way.of_tls:
-        trace.echoes += list(_echoed(trace, way, folder, certs))
+        trace.refusals += _refused(good, way)
+        if not way.of_tls:
+            trace.echoes += list(_echoed(trace, way, folder, certs))
     admin.close()
     trace.logged += caplog.records
     trace.stdout, trace.stderr = capfd.readouterr()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,11 @@ from pyspark.sql import SparkSession
 #: A variable that Spark's workers have and this process has not, and what is in it.
 WORKER_VARIABLE = "HEADRACE_TEST_WORKER_PASSWORD"
 WORKER_PASSWORD = "hunter2-of-the-workers"
+
+
+def worker_password() -> str:
+    """The password, where it is known."""
+    return os.environ[WORKER_VARIABLE]
 
 
 @contextmanager

@@ -168,14 +168,14 @@ impl PyEndpoint {
         Ok((to_dict(py, self.0.options())?, to_dict(py, inherited)?))
     }
 
-    /// What to warn of whoever built it.
-    fn _warnings(&self) -> Vec<String> {
-        self.0.warnings()
-    }
-
     /// What a debugger or a panic would show: for the test that looks for secrets.
     fn _debug(&self) -> String {
         format!("{:#?}", self.0)
+    }
+
+    /// What to warn of whoever built it.
+    fn _warnings(&self) -> Vec<String> {
+        self.0.warnings()
     }
 
     /// Name, allowed values, default and whether it is secret, of each option: for documentation and its test.
