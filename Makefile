@@ -4,6 +4,7 @@
 #   make test    everything: Rust and Python, against real servers that it fetches and starts
 #   make test-spark SPARK=4.0   the Spark tests on another version: 4.0, 4.1, 4.2, 4.3; 1 GB, a minute the first time
 #   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
+#   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make lint    formats, types, lints, the order of the modules
@@ -32,7 +33,7 @@ LOCKED := $(if $(CI),--locked)
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test test-spark spark-kills bench bench-instructions bench-programs lint docs clean machine
+.PHONY: help demo test test-spark spark-kills bounds bench bench-instructions bench-programs lint docs clean machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
@@ -66,6 +67,12 @@ SERVERS := 7.0,8.6,valkey
 spark-kills: machine $(VENV)/.test
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	@PYTHONPATH=tests $(PY) -m spark_kills --runs $(RUNS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
+
+ROUNDS := 3
+RECONNECTS := 1000
+bounds: machine $(VENV)/.test
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	@PYTHONPATH=tests $(PY) -m bounds --rounds $(ROUNDS) --reconnects $(RECONNECTS) $(if $(PARTS),--parts $(PARTS))
 
 # A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
 # parts (BENCH="-k layouts") leave theirs in .bench; with RECORD=1 they too replace what they measured in docs/.
