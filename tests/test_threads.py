@@ -27,7 +27,7 @@ DELIVERED = (None, None, None)
 THREADS = 8
 
 
-@pytest.mark.parametrize("mode", ["off", "script", "idmp"])
+@pytest.mark.parametrize("mode", ["off", "script", pytest.param("idmp", marks=pytest.mark.needs("idmp"))])
 @pytest.mark.parametrize("transport", ["any_server", "tls_server"])
 def test_each_thread_has_its_own(
     request: pytest.FixtureRequest,
