@@ -6,6 +6,7 @@
 #   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes, and nothing may be told wrongly
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
+#   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
@@ -34,7 +35,7 @@ LOCKED := $(if $(CI),--locked)
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test test-spark spark-kills campaign sweep bench bench-instructions bench-programs lint docs clean machine
+.PHONY: help demo test test-spark spark-kills campaign sweep bounds bench bench-instructions bench-programs lint docs clean machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
@@ -79,6 +80,12 @@ campaign sweep: machine $(VENV)/.test
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	@PYTHONPATH=tests $(PY) -m faults $@ $(CHOSEN) $(if $(filter campaign,$@),--faults $(FAULTS) --seed $(SEED)) \
 	    $(if $(RECORD),--record docs/guarantees.md) $(ARGUMENTS)
+
+ROUNDS := 3
+RECONNECTS := 1000
+bounds: machine $(VENV)/.test
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	@PYTHONPATH=tests $(PY) -m bounds --rounds $(ROUNDS) --reconnects $(RECONNECTS) $(if $(PARTS),--parts $(PARTS))
 
 # A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
 # parts (BENCH="-k layouts") leave theirs in .bench; with RECORD=1 they too replace what they measured in docs/.
