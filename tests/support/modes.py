@@ -27,6 +27,11 @@ class Pair:
         return f"{self.program.label}-{self.mode}"
 
 
+def pairs_with(*capabilities: str) -> list[Pair]:
+    """Those of `pairs` whose servers have one of these."""
+    return [pair for pair in pairs() if any(pair.program.can(capability) for capability in capabilities)]
+
+
 def can(program: Program, mode: str) -> bool:
     """Whether a server can do a mode."""
     return mode != "idmp" or program.can("idmp")
