@@ -204,7 +204,6 @@ impl ReplyBuffer {
     }
 
     /// How many bytes are left that are no whole reply yet.
-    #[cfg(any(test, fuzzing))]
     pub(crate) fn unread(&self) -> usize {
         self.end - self.start
     }

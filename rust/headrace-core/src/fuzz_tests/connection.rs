@@ -63,6 +63,8 @@ pub struct Connection {
     handed: u64,
     /// What the client knows once it has so many bytes.
     promises: VecDeque<(u64, Told)>,
+    /// What was written since the last WAIT.
+    uncovered: Told,
     /// The client gets all of the output in one piece.
     in_one: bool,
     /// How the connection ends, behind the output.
@@ -92,6 +94,7 @@ impl Connection {
             offered: 0,
             handed: 0,
             promises: VecDeque::new(),
+            uncovered: Vec::new(),
             in_one: false,
             end: None,
             is_silent: false,
@@ -146,6 +149,9 @@ impl Connection {
 
     fn answer(&mut self, server: &mut Server, command: &[Vec<u8>]) {
         let is_run = command[0] == b"EVALSHA" || command.get(1).is_some_and(|script| script == LUA.as_bytes());
+        if command[0] == b"WAIT" && command[1] != b"0" {
+            return self.answer_wait(server);
+        }
         if command[0] != b"XADD" && !is_run {
             return self.answer_control(server, command);
         }
@@ -203,7 +209,8 @@ impl Connection {
                 server.take("surplus");
                 let (reply, told) = server.execute(command, false);
                 self.promise(server, &reply, told);
-                let surplus = [&reply[..], b"-ERR surplus\r\n", b":"][server.chance.below(3)];
+                let surplus =
+                    [&reply[..], b"-ERR surplus\r\n", b"-ERR sur", b":", b"$", b"*2\r\n:1"][server.chance.below(6)];
                 self.offer(surplus);
                 self.in_one = true;
             }
@@ -236,6 +243,7 @@ impl Connection {
     fn answer_control(&mut self, server: &mut Server, command: &[Vec<u8>]) {
         let honest: &[u8] = match command[0].as_slice() {
             b"CLIENT" => b"+OK\r\n",
+            b"WAIT" => b":0\r\n",
             b"PING" => b"+PONG\r\n",
             b"EVAL" => b"+ready\r\n",
             b"HELLO" => b"*4\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n8.6.2\r\n",
@@ -267,14 +275,41 @@ impl Connection {
     fn promise(&mut self, server: &Server, reply: &[u8], told: Vec<(usize, Said)>) {
         self.offer(reply);
         let told = told.into_iter().map(|(message, said)| (message, server.tries[message].len() - 1, said));
-        self.promises.push_back((self.offered, told.collect()));
+        let told: Vec<_> = told.collect();
+        let written = told.iter().filter(|told| told.2 != Said::Refused);
+        self.uncovered.extend(written.map(|(message, nth, _)| (*message, *nth, Said::Covered)));
+        self.promises.push_back((self.offered, told));
+    }
+
+    fn answer_wait(&mut self, server: &mut Server) {
+        let covered = std::mem::take(&mut self.uncovered);
+        if !server.goes_wrong() {
+            server.take("answered");
+            self.offer(b":1\r\n");
+            self.promises.push_back((self.offered, covered));
+            return;
+        }
+        server.take("not covered");
+        match server.chance.below(5) {
+            0 => self.offer(b":0\r\n"),
+            1 => self.offer(b"-ERR no\r\n"),
+            2 => self.finish(server),
+            3 if server.stalls => self.is_silent = true,
+            _ => {
+                self.offer(server.chance.part(&[b"+OK\r\n", b"$3\r\n7-1\r\n", b"$-1\r\n", b":x\r\n", b":", b"*0\r\n"]));
+                self.end = Some(code::EOF);
+            }
+        }
     }
 
     /// The client has more bytes: it knows what they say.
     fn keep_promises(&mut self, server: &mut Server) {
         while self.promises.front().is_some_and(|promise| promise.0 <= self.handed) {
             for (message, nth, said) in self.promises.pop_front().unwrap().1 {
-                server.tries[message][nth].said = Some(said);
+                match said {
+                    Said::Covered => server.tries[message][nth].covered = true,
+                    Said::Id(_) | Said::Recognised | Said::Refused => server.tries[message][nth].said = Some(said),
+                }
             }
         }
     }

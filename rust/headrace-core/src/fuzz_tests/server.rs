@@ -14,6 +14,8 @@ pub enum Said {
     Id(Id),
     Recognised,
     Refused,
+    /// Of a message that is written: replicas have it too.
+    Covered,
 }
 
 /// One time that a whole command with a message came in.
@@ -21,6 +23,7 @@ pub enum Said {
 pub struct Try {
     pub written: bool,
     pub said: Option<Said>,
+    pub covered: bool,
     /// The server had closed the connection over a message before it, and the client knew.
     pub passed_over: bool,
 }
@@ -55,7 +58,7 @@ pub struct Server {
 }
 
 /// What may go wrong, as [`Server::kinds`] counts it.
-pub const KINDS: [&str; 13] = [
+pub const KINDS: [&str; 14] = [
     "answered",
     "refused",
     "cut before",
@@ -69,6 +72,7 @@ pub const KINDS: [&str; 13] = [
     "connect refused",
     "control",
     "run refused",
+    "not covered",
 ];
 
 impl Server {

@@ -81,6 +81,8 @@ struct Session<'a> {
     retries: bool,
     retries_unknown: bool,
     by_message_id: bool,
+    /// Whether replicas must have what is delivered.
+    waits: bool,
     /// The most messages of one command.
     per_command: u64,
     places: Vec<Place>,
@@ -150,6 +152,14 @@ impl<'a> Session<'a> {
                 ("retry_unknown", OptionValue::Bool(retries_unknown)),
             ]));
         }
+        let waits = chance.one_in(4);
+        if waits {
+            given.extend(options(&[
+                ("wait_replicas", OptionValue::Int(1)),
+                ("wait_timeout", OptionValue::Float(0.001)),
+                ("wait_every", OptionValue::Int(1 + chance.size(40) as i128)),
+            ]));
+        }
         match mode {
             Mode::Off => {}
             Mode::Script => given.extend(options(&[
@@ -175,6 +185,7 @@ impl<'a> Session<'a> {
             retries,
             retries_unknown,
             by_message_id,
+            waits,
             per_command: rows as u64,
             places: Vec::new(),
             told: 0,
@@ -325,17 +336,16 @@ impl<'a> Session<'a> {
     fn check_delivered(&mut self, place: &Place, id: (u64, u64)) {
         let message = place.message.expect("a null was delivered");
         let tries = self.tries(place);
-        assert!(tries.iter().any(|one| one.said == Some(Said::Id(id))), "{place:?} under {id:?}, of {tries:?}");
+        let is_told = |one: &Try| one.said == Some(Said::Id(id)) && (one.covered || !self.waits);
+        assert!(tries.iter().any(is_told), "{place:?} under {id:?}, of {tries:?}");
         assert!(self.server().stream.contains(&(id, message)), "{place:?} is not under {id:?}");
         self.seen.delivered += 1;
     }
 
     fn check_recognised(&mut self, place: &Place) {
         let tries = self.tries(place);
-        assert!(
-            self.mode == Mode::Script && tries.iter().any(|one| one.said == Some(Said::Recognised)),
-            "{place:?} {tries:?}"
-        );
+        let is_told = |one: &Try| one.said == Some(Said::Recognised) && (one.covered || !self.waits);
+        assert!(self.mode == Mode::Script && tries.iter().any(is_told), "{place:?} {tries:?}");
         assert!(self.server().stream.iter().any(|(_, message)| Some(*message) == place.message), "{place:?}");
         self.seen.recognised += 1;
     }
@@ -343,6 +353,11 @@ impl<'a> Session<'a> {
     fn check_failed(&mut self, place: &Place, written: &str, code: &str) {
         let tries = self.tries(place);
         let in_doubt = tries.iter().any(|one| one.said.is_none() && !one.passed_over);
+        if code == "NOTREPLICATED" {
+            assert!(self.waits && written == "unknown" && !tries.iter().any(|one| one.covered), "{place:?} {tries:?}");
+            self.seen.failed_unknown += 1;
+            return;
+        }
         let answered = tries.iter().any(|one| matches!(one.said, Some(Said::Id(_) | Said::Recognised)));
         assert!(!answered, "{place:?} failed with {code} and was delivered: {tries:?}");
         if written == "no" {

@@ -108,10 +108,13 @@ impl Ledger {
         // Behind the last message no reply would come to tell of it, if this one was none.
         self.tell_settled();
         connection.proven |= self.window.left() > before;
-        if settled.is_ok() {
-            outbox.release(self.window.front());
+        settled?;
+        outbox.release(self.window.front());
+        if connection.replies.unread() > 0 && !self.window.is_owed() {
+            // Its rest would come when the next message is owed one, and be taken for that.
+            return Err(protocol_fault("a reply to nothing that was sent").into());
         }
-        settled
+        Ok(())
     }
 
     fn settle_each(&mut self, replies: &mut ReplyBuffer, outbox: &Outbox) -> Result<(), Break> {

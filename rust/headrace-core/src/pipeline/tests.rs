@@ -170,6 +170,24 @@ fn what_failed_behind_a_reply_that_is_not_believed_is_told() {
 }
 
 #[test]
+fn a_reply_to_nothing_is_noticed_before_the_next_message_goes_out() {
+    for surplus in ["$3\r\n7-2\r\n", "-ERR x\r\n", "-ERR x", "$3\r\n7-", "$"] {
+        let (mut pipeline, mut peer) = idle_pipeline();
+        let Link::Open(connection) = &mut pipeline.link else { panic!("closed") };
+        connection.used = Instant::now();
+        pipeline.poll();
+        pipeline.recorder().push_ordinals(1);
+        pipeline.push_payload(b"next", None);
+        peer.write_all(format!("$3\r\n7-1\r\n{surplus}").as_bytes()).unwrap();
+        pipeline.poll();
+        assert!(matches!(pipeline.link, Link::Closed), "{surplus}: it is replaced");
+        assert_eq!((pipeline.recorder().take(false).delivered(), pipeline.is_idle()), (1, false));
+        drop(pipeline);
+        assert_eq!(read(&mut peer).windows(4).filter(|bytes| *bytes == b"next").count(), 0);
+    }
+}
+
+#[test]
 fn an_outcome_is_told_only_when_it_is_covered() {
     let (mut pipeline, mut peer) = waiting_pipeline();
     peer.write_all(b"$3\r\n7-1\r\n:").unwrap();
