@@ -71,6 +71,8 @@ struct Place {
     id: String,
     /// How often its message had come in before.
     tries: usize,
+    /// Whether it may be of another stream than the endpoint's.
+    is_routed: bool,
 }
 
 #[allow(clippy::struct_excessive_bools)] // of its options
@@ -215,7 +217,7 @@ impl<'a> Session<'a> {
         };
         let tries = message.map_or(0, |message| server.tries[message].len());
         let id = id(message.unwrap_or(0));
-        Place { message, id, tries }
+        Place { message, id, tries, is_routed: false }
     }
 
     fn payload(message: usize, chance: &mut Chance) -> String {
@@ -247,7 +249,8 @@ impl<'a> Session<'a> {
     fn produce_batch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
         let rows = chance.size(30);
         let has_ids = self.by_message_id || chance.one_in(2);
-        let (mut ids, mut payloads) = (Vec::new(), Vec::new());
+        let is_routed = self.mode != Mode::Idmp && chance.one_in(3);
+        let (mut ids, mut payloads, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rows {
             let is_null = !self.by_message_id && chance.one_in(20);
             let ordinal = self.places.len() - self.base;
@@ -257,19 +260,27 @@ impl<'a> Session<'a> {
             });
             ids.push(place.message.unwrap_or(0) as i64);
             payloads.push(place.message.map(|message| Self::payload(message, chance)));
-            self.places.push(place);
+            keys.push(*chance.pick(&[None, Some("s"), Some("t"), Some("u")]));
+            self.places.push(Place { is_routed, ..place });
         }
-        let fields = vec![Field::new("payload", DataType::Utf8, true), Field::new("id", DataType::Int64, false)];
-        let columns: Vec<Arc<dyn arrow_array::Array>> =
-            vec![Arc::new(StringArray::from(payloads)), Arc::new(Int64Array::from(ids))];
+        let fields = vec![
+            Field::new("payload", DataType::Utf8, true),
+            Field::new("id", DataType::Int64, false),
+            Field::new("key", DataType::Utf8, true),
+        ];
+        let columns: Vec<Arc<dyn arrow_array::Array>> = vec![
+            Arc::new(StringArray::from(payloads)),
+            Arc::new(Int64Array::from(ids)),
+            Arc::new(StringArray::from(keys)),
+        ];
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
         let layout = Layout {
             body: Body::Payload("payload".to_owned()),
             message_id: has_ids.then(|| "id".to_owned()),
-            stream_key: None,
+            stream_key: is_routed.then(|| "key".to_owned()),
             entry_id: None,
         };
-        let layout = if self.mode == Mode::Off && chance.one_in(3) {
+        let layout = if self.mode == Mode::Off && !is_routed && chance.one_in(3) {
             BatchLayout::Payloads(layout, self.per_command as usize)
         } else {
             BatchLayout::Rows(layout)
@@ -294,7 +305,13 @@ impl<'a> Session<'a> {
         match self.dispatcher.flush(timeout, watch) {
             Ok(report) => {
                 self.take(&report);
-                assert_eq!(self.told, self.places.len(), "a message has no outcome");
+                assert_eq!(
+                    self.told,
+                    self.places.len(),
+                    "a message has no outcome: {:?} waits {}",
+                    self.mode,
+                    self.waits
+                );
                 assert_eq!(self.dispatcher.unreported(), 0);
                 self.base = self.told;
             }
@@ -376,13 +393,17 @@ impl<'a> Session<'a> {
         if self.told < self.places.len() || self.dispatcher.unreported() > 0 {
             return;
         }
+        if self.waits {
+            // All is told, and a reply to WAIT may be owed.
+            self.flush(None, &mut NeverInterrupted);
+        }
         if chance.one_in(3) {
             self.dispatcher.settle().unwrap();
             self.batch = None;
             return;
         }
         if let Some((first, token, version)) = self.batch.clone()
-            && self.places[first..].iter().all(|place| place.message.is_some())
+            && self.places[first..].iter().all(|place| place.message.is_some() && !place.is_routed)
             && chance.one_in(2)
         {
             self.replayed = true;
@@ -432,11 +453,12 @@ impl<'a> Session<'a> {
         } else {
             self.flush(None, &mut NeverInterrupted);
         }
+        let has_order = !self.retries && !self.replayed && !self.places.iter().any(|place| place.is_routed);
         let Self { dispatcher, server, seen, .. } = self;
         drop(dispatcher);
         let server = &*server.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries: Vec<_> = server.stream.iter().map(|(_, message)| *message).collect();
-        if !self.retries && !self.replayed {
+        if has_order {
             assert!(entries.is_sorted(), "the order: {entries:?}");
         }
         entries.sort_unstable();

@@ -383,6 +383,24 @@ impl Ledger {
         }
     }
 
+    /// The link is down: what waits, and was handed to no connection, fails with it.
+    pub(super) fn fail_rest(&mut self, failure: &Arc<Failure>) {
+        while let Some(left) = self.window.give_up() {
+            match left {
+                Unanswered::Encoded { owner: Owner::Cover, .. } => {}
+                Unanswered::Settled { count, failure } => self.tell(Outcome::Failed { failure, count }, Owner::Report),
+                Unanswered::Encoded { rows, owner, .. } => {
+                    self.blocked = true;
+                    let count = if self.round.is_resending() { self.round.open() } else { rows };
+                    self.settle_command([Outcome::Failed { failure: Arc::clone(failure), count }], owner);
+                }
+            }
+        }
+        self.forget_asked();
+        self.round.give_up();
+        self.tell_round();
+    }
+
     /// What the retries need next, if there are any and nothing is in flight.
     pub(super) fn turn(&mut self, now: Instant) -> Option<Turn> {
         // What was answered is told, and sent again, only once it is covered.

@@ -92,6 +92,57 @@ fn the_reply_to_an_interrupted_ping_is_nobodys() {
     assert_eq!(report.failures().next().unwrap().failure.code, code::CONNECT);
 }
 
+/// The same with another policy, on an endpoint to which nobody can connect, whatever the pause.
+fn lost_pipeline(retry: Option<RetryPolicy>, once: Option<&ExactlyOnce>) -> (Pipeline, UnixStream) {
+    let options = [("host", "localhost"), ("stream_key", "s"), ("password_file", "/nonexistent/password")];
+    let options = options.map(|(name, value)| (name.to_owned(), OptionValue::text(value)));
+    let endpoint = Endpoint::new(options, Form::Text).unwrap();
+    let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
+    let names = FieldNames { payload: "payload".to_owned(), ts: None };
+    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), retry, once, None, limits, &names);
+    let (transport, peer) = Transport::pair();
+    let mut connection = Connection::new(transport, Duration::from_secs(5), once.is_some());
+    connection.proven = true;
+    pipeline.link = Link::Open(Box::new(connection));
+    (pipeline, peer)
+}
+
+fn produce(pipeline: &mut Pipeline, count: usize) {
+    for _ in 0..count {
+        pipeline.recorder().push_ordinals(1);
+        pipeline.push_payload(b"x", None);
+    }
+}
+
+fn codes(pipeline: &mut Pipeline) -> Vec<String> {
+    pipeline.recorder().take(true).failures().map(|one| one.failure.code.to_string()).collect()
+}
+
+#[test]
+fn what_waits_to_be_sent_again_fails_when_connecting_fails_for_good() {
+    let (mut pipeline, mut peer) = lost_pipeline(Some(RetryPolicy::default()), None);
+    produce(&mut pipeline, 1);
+    pipeline.poll();
+    produce(&mut pipeline, 2);
+    peer.write_all(b"-LOADING a moment\r\n").unwrap();
+    drop(peer);
+    pipeline.drain(None, &mut NeverInterrupted).unwrap();
+    assert!(pipeline.is_idle(), "all have their outcome");
+    assert_eq!(codes(&mut pipeline), ["LOADING", "CONFIG", "CONFIG"]);
+}
+
+#[test]
+fn rows_that_were_gathered_fail_with_the_link() {
+    let (mut pipeline, peer) = lost_pipeline(None, Some(&ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
+    produce(&mut pipeline, 2);
+    drop(peer);
+    pipeline.drop_connection();
+    pipeline.link = Link::Down(Arc::new(pipeline.ledger.failure(&Fault::new(code::CONFIG, "no"), Written::No)));
+    pipeline.drain(None, &mut NeverInterrupted).unwrap();
+    assert!(pipeline.is_idle(), "all have their outcome");
+    assert_eq!(codes(&mut pipeline), ["CONFIG", "CONFIG"]);
+}
+
 /// A pipeline that waits for a replica, on one end of a socket pair, with one message and its WAIT sent.
 fn waiting_pipeline() -> (Pipeline, UnixStream) {
     let (mut pipeline, mut peer) = idle_pipeline();
@@ -144,29 +195,18 @@ fn what_failed_behind_a_reply_that_is_not_believed_is_told() {
     peer.write_all(b"$3\r\n7-1\r\n$3\r\n7-2\r\n").unwrap();
     pipeline.poll();
     assert!(pipeline.is_idle(), "nobody would answer any more");
-    let told: Vec<_> = pipeline.recorder().take(true).failures().map(|one| one.failure.code.to_string()).collect();
-    assert_eq!(told, [code::NOTREPLICATED, code::EMPTY]);
+    assert_eq!(codes(&mut pipeline), [code::NOTREPLICATED, code::EMPTY]);
 
-    let (pipeline, mut peer) = idle_pipeline();
-    let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
-    let names = FieldNames { payload: "payload".to_owned(), ts: None };
-    let once = ExactlyOnce::Script { ttl: 1, run_rows: 10 };
-    let (endpoint, link) = (pipeline.endpoint.clone(), pipeline.link);
-    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), None, Some(&once), None, limits, &names);
-    let Link::Open(connection) = link else { panic!("closed") };
-    let mut connection = Connection::new(connection.transport, Duration::from_secs(5), true);
-    connection.proven = true;
-    pipeline.link = Link::Open(Box::new(connection));
-    pipeline.recorder().push_ordinals(2);
-    pipeline.push_payload(b"x", None);
+    let (mut pipeline, mut peer) = lost_pipeline(None, Some(&ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
+    produce(&mut pipeline, 1);
+    pipeline.recorder().push_ordinals(1);
     pipeline.poll();
     pipeline.push_failed(&failure(&pipeline), 1);
     assert!(read(&mut peer).starts_with(b"*15\r\n$4\r\nEVAL\r\n"));
     peer.write_all(b"*2\r\n:7\r\n$0\r\n\r\n").unwrap();
     pipeline.poll();
     assert!(pipeline.is_idle(), "nobody would answer any more");
-    let told: Vec<_> = pipeline.recorder().take(true).failures().map(|one| one.failure.code.to_string()).collect();
-    assert_eq!(told, [code::PROTOCOL, code::EMPTY]);
+    assert_eq!(codes(&mut pipeline), [code::PROTOCOL, code::EMPTY]);
 }
 
 #[test]
