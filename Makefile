@@ -114,16 +114,16 @@ fuzz-coverage: machine
 	    -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=512 -malloc_limit_mb=16 -print_final_stats=1 -verbosity=0 \
 	    -artifact_prefix=$(COVERED)/
 
-# PROFILE=dev takes the build that `make test` has made: nothing to compile, and ten times slower. Only leaks of our own count:
+# BUILD=dev takes the build that `make test` has made: nothing to compile, and ten times slower. Only leaks of our own count:
 # what the tests' machinery leaves is "possibly lost".
-PROFILE := fuzz
+BUILD := fuzz
 MEMCHECK_EXECUTIONS = $(if $(filter-out file,$(origin EXECUTIONS)),$(EXECUTIONS),500)
 VALGRIND := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 memcheck: machine
 	@command -v valgrind > /dev/null || { echo "make memcheck needs valgrind" >&2; exit 1; }
-	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --profile $(PROFILE) --package headrace-core --lib --no-run
+	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --profile $(BUILD) --package headrace-core --lib --no-run
 	@PROPTEST_CASES=4 HEADRACE_FUZZ_EXECUTIONS=$(MEMCHECK_EXECUTIONS) HEADRACE_FUZZ_SEED=$(SEED) \
-	    cargo --config 'target."cfg(all())".runner = "$(VALGRIND)"' test $(LOCKED) --quiet --profile $(PROFILE) \
+	    cargo --config 'target."cfg(all())".runner = "$(VALGRIND)"' test $(LOCKED) --quiet --profile $(BUILD) \
 	    --package headrace-core --lib -- --test-threads 1 fuzz_tests reply:: secret pem password xadd outbox
 
 # A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
