@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any, Self
 
 import pyarrow as pa
@@ -80,7 +80,7 @@ def test_what_a_real_server_says(
             ways = [(mode, way) for mode in modes for way in (place.classify if mode == "off" else CLASSIFY[:1])]
             return [stack.enter_context(Sender(place, *way)) for way in ways]
 
-        steps = SITUATIONS[names](Lab(program, start_server, connect))
+        steps = stack.enter_context(closing(SITUATIONS[names](Lab(program, start_server, connect))))
         place = next(steps)
         assert isinstance(place, Place)
         live: list[Sender] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +107,7 @@ class Lab:
 
 
 #: A place; then, as often as you like, the name of the text that it says now, or None: it takes everything again.
-Steps = Iterator[Place | str | None]
+Steps = Generator[Place | str | None, None, None]
 Situation = Callable[[Lab], Steps]
 
 #: By the names of the texts that are said in it.

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from faults.places import XADD, Lab, Place, Steps, Words, situation
 from support.pipelines import KEY
 
@@ -140,7 +142,10 @@ def protected_mode(lab: Lab) -> Steps:
 def own_address() -> str:
     """An address of this machine that is no loopback one: that by which others would be reached."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            pytest.skip("this machine has no address but 127.0.0.1")
         address: str = probe.getsockname()[0]
     return address
 
