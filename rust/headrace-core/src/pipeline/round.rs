@@ -82,9 +82,10 @@ impl Round {
         !self.held.is_empty()
     }
 
-    /// Whether what is in flight was sent before.
+    /// Whether the first command in flight was sent before. Rows that were gathered before the round may come behind those
+    /// that were.
     pub(super) fn is_resending(&self) -> bool {
-        self.is_resending
+        self.is_resending && self.held.iter().skip(self.cursor).any(|held| held.in_flight)
     }
 
     /// Whether a message waits to be sent again, after the one that is in flight.

@@ -143,6 +143,27 @@ fn rows_that_were_gathered_fail_with_the_link() {
     assert_eq!(codes(&mut pipeline), ["CONFIG", "CONFIG"]);
 }
 
+#[test]
+fn rows_that_were_gathered_before_others_are_sent_again_have_outcomes_of_their_own() {
+    let retry = RetryPolicy { initial_backoff: Duration::ZERO, max_backoff: Duration::ZERO, ..RetryPolicy::default() };
+    let (mut pipeline, mut peer) = lost_pipeline(Some(retry), Some(&ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
+    produce(&mut pipeline, 1);
+    pipeline.poll();
+    peer.write_all(b"-LOADING a moment\r\n").unwrap();
+    while !pipeline.ledger.round.is_resending() {
+        pipeline.poll();
+    }
+    // As when the call is interrupted that waits for room, while a row of another stream was gathered.
+    produce(&mut pipeline, 1);
+    pipeline.recorder().push_ordinals(1);
+    pipeline.push_fault(&Fault::new(code::INTERRUPTED, "it was"), 1);
+    pipeline.poll();
+    peer.write_all(&b"*3\r\n:0\r\n$0\r\n\r\n$3\r\n7-1\r\n".repeat(2)).unwrap();
+    pipeline.drain(Some(Instant::now() + Duration::from_secs(2)), &mut NeverInterrupted).unwrap();
+    let report = pipeline.recorder().take(true);
+    assert_eq!((report.delivered(), report.failed()), (2, 1));
+}
+
 /// A pipeline that waits for a replica, on one end of a socket pair, with one message and its WAIT sent.
 fn waiting_pipeline() -> (Pipeline, UnixStream) {
     let (mut pipeline, mut peer) = idle_pipeline();
