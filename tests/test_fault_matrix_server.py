@@ -226,6 +226,7 @@ def test_credentials_that_change_under_way(
     server = start_server(pair.program, config={"user": "app on >first ~* &* +@all"})
     client = connect(server)
     file = tmp_path / "password"
+    file.touch(mode=0o600)
     file.write_text("first")
     with bench(
         pair, server, {"username": "app", "password_file": file}, retry=SOON if pair.mode != "off" else None
