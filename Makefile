@@ -4,6 +4,12 @@
 #   make test    everything: Rust and Python, against real servers that it fetches and starts
 #   make test-spark SPARK=4.0   the Spark tests on another version: 4.0, 4.1, 4.2, 4.3; 1 GB, a minute the first time
 #   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
+#   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes, and nothing may be told wrongly
+#   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
+#   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
+#   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|encoder|session EXECUTIONS=1000000 SEED=1 FIRST=0
+#   make fuzz-coverage   the same checks on bytes that libFuzzer makes up: TARGET=scanner|control SECONDS=60; needs a C++ compiler
+#   make memcheck   a little of make fuzz, and what handles secrets, under valgrind
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
@@ -32,7 +38,7 @@ LOCKED := $(if $(CI),--locked)
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test test-spark spark-kills bench bench-instructions bench-programs lint docs clean machine
+.PHONY: help demo test test-spark spark-kills campaign sweep bounds fuzz fuzz-coverage memcheck bench bench-instructions bench-programs lint docs clean machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
@@ -66,6 +72,59 @@ SERVERS := 7.0,8.6,valkey
 spark-kills: machine $(VENV)/.test
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	@PYTHONPATH=tests $(PY) -m spark_kills --runs $(RUNS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
+
+# 10,000 faults, and as many a server against redis-py, take half an hour. A failure prints the command that repeats it.
+# RECORD=1 keeps the tables in docs/. PAIRS="redis-8.6/idmp valkey-9.1/redis-py" chooses.
+FAULTS := 900
+PAIRS :=
+comma := ,
+CHOSEN = $(if $(PAIRS),--pairs $(subst $() ,$(comma),$(strip $(PAIRS))))
+campaign sweep: machine $(VENV)/.test
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	@PYTHONPATH=tests $(PY) -m faults $@ $(CHOSEN) $(if $(filter campaign,$@),--faults $(FAULTS) --seed $(SEED)) \
+	    $(if $(RECORD),--record docs/guarantees.md) $(ARGUMENTS)
+
+ROUNDS := 3
+RECONNECTS := 1000
+bounds: machine $(VENV)/.test
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	@PYTHONPATH=tests $(PY) -m bounds --rounds $(ROUNDS) --reconnects $(RECONNECTS) $(if $(PARTS),--parts $(PARTS))
+
+# An execution that fails prints the command that does it again, alone.
+TARGET := scanner
+EXECUTIONS := 1000000
+FIRST := 0
+fuzz: machine
+	$(STEP) "Compiling with assertions and overflow checks (the first time some minutes)" \
+	    cargo test $(LOCKED) --profile fuzz --package headrace-core --lib --no-run
+	@HEADRACE_FUZZ_EXECUTIONS=$(EXECUTIONS) HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_FUZZ_FIRST=$(FIRST) \
+	    cargo test $(LOCKED) --quiet --profile fuzz --package headrace-core --lib -- --exact fuzz_tests::$(TARGET)::$(TARGET) --nocapture
+
+# The flags are those of cargo-fuzz, which would want a nightly compiler; what needs one is left out: sanitizers.
+SECONDS := 60
+HOST := $(shell rustc -vV 2> /dev/null | sed -n 's/^host: //p')
+COVERAGE := --cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 $(addprefix -Cllvm-args=-sanitizer-coverage-, \
+    level=4 inline-8bit-counters pc-table trace-compares)
+COVERED := $${CARGO_TARGET_DIR:-target}/coverage
+fuzz-coverage: machine
+	$(STEP) "Compiling for libFuzzer (the first time some minutes)" env RUSTFLAGS="$(COVERAGE)" \
+	    cargo build --release --manifest-path rust/headrace-fuzz/Cargo.toml --target $(HOST) --target-dir $(COVERED)
+	@mkdir -p $(COVERED)/corpus-$(TARGET)
+	@$(COVERED)/$(HOST)/release/$(TARGET) $(COVERED)/corpus-$(TARGET) -dict=rust/headrace-fuzz/replies.dict -max_len=2048 \
+	    -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=512 -malloc_limit_mb=16 -print_final_stats=1 -verbosity=0 \
+	    -artifact_prefix=$(COVERED)/
+
+# BUILD=dev takes the build that `make test` has made: nothing to compile, and ten times slower. Only leaks of our own count:
+# what the tests' machinery leaves is "possibly lost".
+BUILD := fuzz
+MEMCHECK_EXECUTIONS = $(if $(filter-out file,$(origin EXECUTIONS)),$(EXECUTIONS),500)
+VALGRIND := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
+memcheck: machine
+	@command -v valgrind > /dev/null || { echo "make memcheck needs valgrind" >&2; exit 1; }
+	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --profile $(BUILD) --package headrace-core --lib --no-run
+	@PROPTEST_CASES=4 HEADRACE_FUZZ_EXECUTIONS=$(MEMCHECK_EXECUTIONS) HEADRACE_FUZZ_SEED=$(SEED) \
+	    cargo --config 'target."cfg(all())".runner = "$(VALGRIND)"' test $(LOCKED) --quiet --profile $(BUILD) \
+	    --package headrace-core --lib -- --test-threads 1 fuzz_tests reply:: secret pem password xadd outbox
 
 # A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
 # parts (BENCH="-k layouts") leave theirs in .bench; with RECORD=1 they too replace what they measured in docs/.

@@ -201,7 +201,8 @@ def replicate(start_server: StartServer, connect: Callable[..., Any]) -> Replica
         program: Program | None = None, config: Mapping[str, Any] = MappingProxyType({}), **master_config: Any
     ) -> tuple[LocalServer, LocalServer]:
         master = start_server(program, transport="tcp", config={"repl-diskless-sync-delay": 0, **master_config})
-        replica = start_server(program, config=config)
+        # By a port of its own the other one finds it when they change places.
+        replica = start_server(program, transport="tcp", config=config)
         connect(replica).replicaof("127.0.0.1", master.port)
         client = connect(master)
         wait_until(lambda: client.info("replication").get("slave0", {}).get("state") == "online")

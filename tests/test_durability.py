@@ -185,8 +185,9 @@ def test_what_is_sent_again_is_waited_for_again(replicated: tuple[LocalServer, L
                 client.config_set("maxmemory", 0)
 
             client.config_set("maxmemory", 1)
+            record_batch = batch_of(rows)
             with after_ticks(5, act):
-                dispatcher.produce_batch(batch_of(rows))
+                dispatcher.produce_batch(record_batch)
                 report = dispatcher.flush()
             assert report.retries >= len(rows)
             assert labels(report) == [label] * len(rows)

@@ -17,10 +17,6 @@ from test_durability import MISSING, Connect, to, waits
 from test_faults import DELIVERED, batch_of, payloads_of
 
 
-def has_waitaof(program: Program) -> bool:
-    return not program.is_redis or program.numbers >= (7, 2)
-
-
 @pytest.mark.parametrize("appendonly", [True, False])
 def test_the_append_only_file(start_server: StartServer, program: Program, connect: Connect, appendonly: bool) -> None:
     """Delivered where it can be, and refused before the first message where not. Killed afterwards, nothing is lost."""
@@ -30,7 +26,7 @@ def test_the_append_only_file(start_server: StartServer, program: Program, conne
     with to(server, wait_replicas=0, wait_aof=True, wait_timeout=10) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads))
         report = dispatcher.flush()
-        if appendonly and has_waitaof(program):
+        if appendonly and program.can("waitaof"):
             assert report.delivered == 5_000
             assert waits(connect(server), "waitaof") == 1
             server.kill()
@@ -38,7 +34,7 @@ def test_the_append_only_file(start_server: StartServer, program: Program, conne
             assert [payload for _, payload in stored(connect(server))] == payloads
             return
         assert Counter(labels(report)) == {("retryable", "ERR", "no"): 5_000}
-        why = "appendonly is disabled." if has_waitaof(program) else "; wait_aof needs Redis 7.2 or later, or Valkey"
+        why = "appendonly is disabled." if program.can("waitaof") else "; wait_aof needs Redis 7.2 or later, or Valkey"
         assert {failure.message[-len(why) :] for failure in report.failed} == {why}
         assert "WAITAOF was refused: ERR " in report.failed[0].message
         assert connect(server).xlen(KEY) == 0

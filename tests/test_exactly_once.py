@@ -108,8 +108,9 @@ def test_lost_connections_write_nothing_twice(
                 server.kill()
                 server.restart()
 
+            record_batch = batch_of(payloads[500:])
             with after_ticks(10, act):
-                dispatcher.produce_batch(batch_of(payloads[500:]))
+                dispatcher.produce_batch(record_batch)
         else:
             connect(server).script_flush()
             dispatcher.produce_batch(batch_of(payloads[500:]))
@@ -159,8 +160,9 @@ def test_memory_that_comes_back_is_waited_for(server: LocalServer, connect: Conn
         dispatcher.produce_batch(batch_of(payloads[:500]))
         assert dispatcher.flush().ok
         client.config_set("maxmemory", 1)
+        record_batch = batch_of(payloads[500:])
         with after_ticks(10, lambda: client.config_set("maxmemory", 0)):
-            dispatcher.produce_batch(batch_of(payloads[500:]))
+            dispatcher.produce_batch(record_batch)
             report = dispatcher.flush()
         assert (report.ok, report.delivered, report.recognised) == (True, 1_500, 0)
         assert bodies(client) == payloads
@@ -316,7 +318,7 @@ def test_the_oldest_server_names_rights_with_the_first_row(server: LocalServer, 
     with script(server, {"username": "writer", "password": "secret"}) as dispatcher:
         dispatcher.produce(b"x")
         (failure,) = dispatcher.flush().failed
-    assert failure.written == "no"
+    assert (failure.kind, failure.code, failure.written) == ("permanent", "NOPERM", "no")
     assert client.xlen(KEY) == 0
 
 

@@ -109,8 +109,9 @@ def test_lost_connections_write_nothing_twice(start_server: StartServer, program
             server.kill()
             server.restart()
 
+        record_batch = batch_of(payloads[500:])
         with after_ticks(10, act):
-            dispatcher.produce_batch(batch_of(payloads[500:]))
+            dispatcher.produce_batch(record_batch)
         report = dispatcher.flush()
     assert (report.ok, report.delivered) == (True, 39_500)
     assert report.retries > 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -16,43 +14,13 @@ import pytest
 from headrace import Dispatcher, Endpoint
 from headrace.server import LocalServer
 from support.fake_server import FakeServer, Peer, answer_all, entry_id
+from support.interrupts import interrupted
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop, stopped
 
 Connect = Callable[..., Any]
 
 DELIVERED = (None, None, None)
-#: It is 0.1 s on a quiet machine; this bounds a noisy one. The figures are printed (`pytest -rP`).
-BOUND = 0.5
-
-
-@contextmanager
-def interrupted() -> Iterator[pytest.ExceptionInfo[KeyboardInterrupt]]:
-    """The call inside waits, gets a SIGINT from another thread, and raises KeyboardInterrupt soon after."""
-    waits = threading.Event()
-    over = False
-    sent = 0.0
-
-    def press() -> None:
-        nonlocal sent
-        assert waits.wait(60)
-        if over:
-            return  # the call did not wait; a SIGINT now would end the whole run
-        sent = time.monotonic()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=press)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt) as caught, after_ticks(3, waits.set):
-            yield caught
-        noticed = time.monotonic() - sent
-    finally:
-        over = True
-        waits.set()
-        thread.join()
-    print(f"noticed after {noticed * 1000:.0f} ms")
-    assert noticed < BOUND
 
 
 def payloads_of(count: int, size: int = 1_000) -> list[bytes]:

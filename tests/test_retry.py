@@ -13,7 +13,7 @@ from headrace import ConfigError, ConnectionFailed, DeliveryError, Dispatcher, R
 from headrace.server import LocalServer
 from support import Program
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
-from support.processes import after_ticks, stop
+from support.processes import after_ticks, resume, stop
 from test_faults import DELIVERED, DURABLE, StuckError, batch_of, payloads_of
 
 Connect = Callable[..., Any]
@@ -38,8 +38,9 @@ def test_the_call_waits_for_a_server_that_is_not_there_yet(
     payloads = payloads_of(0, 20_000, 100)
     server.kill()
     with Dispatcher(endpoint_to(server), retry=SOON) as dispatcher:
+        record_batch = batch_of(payloads)
         with after_ticks(10, server.restart):
-            dispatcher.produce_batch(batch_of(payloads))
+            dispatcher.produce_batch(record_batch)
         report = dispatcher.flush()
         assert (report.ok, report.delivered, report.possible_duplicates) == (True, 20_000, 0)
         assert report.retries > 0
@@ -63,8 +64,9 @@ def test_what_a_killed_server_left_open_goes_out_again_in_order(
             server.kill()
             server.restart()
 
+        record_batch = batch_of(payloads[500:])
         with after_ticks(10, kill_and_restart):
-            dispatcher.produce_batch(batch_of(payloads[500:]))
+            dispatcher.produce_batch(record_batch)
         report = dispatcher.flush()
         entries = [payload for _, payload in stored(connect(server))]
         if not again:
@@ -83,6 +85,29 @@ def test_what_a_killed_server_left_open_goes_out_again_in_order(
         assert list(dict.fromkeys(entries)) == payloads, "each is there, and in its old order"
 
 
+@pytest.mark.parametrize("mode", ["again", "script"])
+def test_a_silent_server_is_left_and_asked_again(any_server: LocalServer, connect: Connect, mode: str) -> None:
+    """It stands still for longer than a command's timeout: that is a lost connection like others."""
+    options: dict[str, Any] = {"retry": RetryPolicy(initial_backoff=0.01, max_backoff=0.05, retry_unknown=True)}
+    if mode == "script":
+        options = {"retry": SOON, "exactly_once": "script"}
+    payloads = payloads_of(0, 300)
+    endpoint = endpoint_to(any_server, command_timeout=0.2, connect_timeout=0.2)
+    with Dispatcher(endpoint, **options) as dispatcher:
+        dispatcher.produce_batch(batch_of(payloads[:100]))
+        first = dispatcher.flush()
+        stop(any_server)
+        record_batch = batch_of(payloads[100:])
+        with after_ticks(25, lambda: resume(any_server)):
+            dispatcher.produce_batch(record_batch)
+            report = dispatcher.flush()
+        assert (first.ok, report.ok, first.delivered + report.delivered) == (True, True, 300), report
+        assert report.retries > 0
+    entries = [payload for _, payload in stored(connect(any_server))]
+    assert list(dict.fromkeys(entries)) == payloads
+    assert len(entries) - 300 <= report.possible_duplicates
+
+
 def test_what_memory_refused_is_delivered_once_there_is_some(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     payloads = payloads_of(0, 3_000, 20)
@@ -90,8 +115,9 @@ def test_what_memory_refused_is_delivered_once_there_is_some(server: LocalServer
         dispatcher.produce_batch(batch_of(payloads[:1_000]))
         first = dispatcher.flush()
         full(client)
+        record_batch = batch_of(payloads[1_000:])
         with after_ticks(10, lambda: free(client)):
-            dispatcher.produce_batch(batch_of(payloads[1_000:]))
+            dispatcher.produce_batch(record_batch)
             report = dispatcher.flush()
         assert (report.ok, report.possible_duplicates) == (True, 0)
         assert report.retries >= 2_000

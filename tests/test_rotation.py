@@ -96,6 +96,7 @@ class Place:
         if self._kind == "variable":
             self._monkeypatch.setenv("TEST_ROTATED_PASSWORD", password)
         elif self._kind == "file":
+            self._file.touch(mode=0o600)
             self._file.write_text(password + "\n")
         else:
             self._vault.answers = [password]

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from headrace import Dispatcher, Endpoint
 from headrace.server import LocalServer
 from support.fake_server import FakeServer, hang_up
 from support.pipelines import endpoint_to, labels
+from support.stalls import full_backlog
 
 #: A million rows, as record batches of 10,000 or one by one, and what they cost; the growth is over the state after the
 #: first row, before anybody looks at the failures.
@@ -136,20 +135,6 @@ def test_a_host_without_an_address(host: str) -> None:
         (label,) = labels(report)
         assert label in [("retryable", "DNS", "no"), ("retryable", "TIMEOUT", "no")]
         assert host in report.failed[0].message
-
-
-@contextmanager
-def full_backlog(kind: socket.AddressFamily, folder: Path) -> Iterator[Any]:
-    """Where a socket listens and nobody accepts: connects beyond its backlog wait for ever."""
-    with ExitStack() as stack:
-        listener = stack.enter_context(socket.socket(kind))
-        listener.bind(("127.0.0.1", 0) if kind == socket.AF_INET else str(folder / "full"))
-        listener.listen(0)
-        for _ in range(8):
-            waiting = stack.enter_context(socket.socket(kind))
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
-        yield listener.getsockname()
 
 
 @pytest.mark.parametrize("kind", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])

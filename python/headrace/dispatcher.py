@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import warnings
 import weakref
@@ -50,7 +51,8 @@ class Dispatcher(_headrace.Dispatcher):
 
     **Threads and processes.** One caller at a time; another gets `ConcurrentUseError`. A forked child finds its
     dispatcher empty: what was produced before the fork is the parent's. The GIL is released while a call waits and
-    while a record batch is encoded; Ctrl-C is noticed within 0.1 s.
+    while a record batch is encoded; Ctrl-C is noticed within 0.1 s. The end of the process waits for no server: a
+    ResourceWarning says how many messages it takes with it.
 
     Args:
         endpoint: Where and how entries are stored.
@@ -99,6 +101,7 @@ class Dispatcher(_headrace.Dispatcher):
     """
 
     _endpoint: Endpoint
+    _is_lost: bool
     _process: int
     _handed_out: list[tuple[weakref.ref[DeliveryReport], Unseen]]
     _dropped: Unseen | None
@@ -161,10 +164,12 @@ class Dispatcher(_headrace.Dispatcher):
     def _make(cls, endpoint: Endpoint, options: dict[str, object], *, text: bool = False) -> Self:
         self = super().__new__(cls, endpoint, options, text)
         self._endpoint = endpoint
+        self._is_lost = False
         self._process = os.getpid()
         self._handed_out = []
         self._dropped = None
         self._sweep_at = 16
+        _living.add(self)
         return self
 
     @property
@@ -264,13 +269,24 @@ class Dispatcher(_headrace.Dispatcher):
 
     def __del__(self) -> None:
         # Without `_endpoint` the constructor did not get to its end.
-        if "_endpoint" not in self.__dict__ or self.closed:
+        if "_endpoint" in self.__dict__:
+            self._say_what_is_lost()
+
+    def _say_what_is_lost(self) -> None:
+        """Warn of messages that nobody will hear of any more; once."""
+        if self._is_lost:
             return
-        if self.unreported:
+        try:
+            count = 0 if self.closed else self.unreported
+        except RuntimeError:  # a daemon thread is in a call as the process ends, or a call panicked
+            stats = self.stats()
+            count = stats.messages - stats.delivered - stats.failed
+        if count:
+            self._is_lost = True
             warnings.warn(
-                f"{self.unreported:,} messages were dropped with {self!r}, which was neither flushed nor closed",
+                f"{count:,} messages were dropped with {self!r}, which was neither flushed nor closed",
                 ResourceWarning,
-                stacklevel=2,
+                stacklevel=3,
                 source=self,
             )
 
@@ -321,3 +337,13 @@ class Dispatcher(_headrace.Dispatcher):
         if self._process != os.getpid():
             self._process = os.getpid()
             self._handed_out, self._dropped = [], None
+
+
+_living: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+
+
+@atexit.register
+def _say_what_the_end_loses() -> None:
+    """Warn of each dispatcher with messages left. What a daemon thread's frames reach is never collected."""
+    for dispatcher in tuple(_living):
+        dispatcher._say_what_is_lost()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -26,6 +28,13 @@ class Peer:
         """Send bytes. A client that hung up is no error."""
         with contextlib.suppress(ConnectionError):
             self._connection.sendall(data)
+
+    def trickle(self, every: float, count: int | None = None) -> None:
+        """Send one byte every so many seconds; without a count until the client hangs up."""
+        with contextlib.suppress(ConnectionError):
+            for _ in itertools.repeat(None) if count is None else range(count):
+                time.sleep(every)
+                self._connection.sendall(b"x")
 
     def commands(self, count: int) -> list[list[bytes]]:
         """Wait for so many commands; fewer if the client hangs up."""
@@ -102,11 +111,13 @@ class FakeServer:
     """Listens on a port of 127.0.0.1. The first connection gets the first script, and so on; later ones `answer_all`.
 
     Each script begins behind the handshake, and its connection is closed when it returns. One connection at a time.
+    With `tls` it speaks TLS.
     """
 
-    def __init__(self, *scripts: Script, handshake: bool = True) -> None:
+    def __init__(self, *scripts: Script, handshake: bool = True, tls: ssl.SSLContext | None = None) -> None:
         self._scripts = list(scripts)
         self._handshake = handshake
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="fake server", daemon=True)
@@ -147,7 +158,16 @@ class FakeServer:
                         return
                     self.accepted += 1
                     connection.settimeout(PATIENCE)
-                    self._play(Peer(connection))
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    if self._tls is None:
+                        self._play(Peer(connection))
+                        continue
+                    # A client that hangs up without a goodbye is no error here either.
+                    with (
+                        contextlib.suppress(ssl.SSLError),
+                        self._tls.wrap_socket(connection, server_side=True) as encrypted,
+                    ):
+                        self._play(Peer(encrypted))
         except BaseException as failure:
             self._failure = failure
 

@@ -48,6 +48,8 @@ class Program:
             return capability == self.name
         if capability == "idmp":  # 8.6.0 and 8.6.1 forget it at a restart from the AOF
             return self.is_redis and self.numbers >= (8, 6, 2)
+        if capability == "waitaof":
+            return not self.is_redis or self.numbers >= (7, 2)
         if capability == "tls":
             return has_tls(self.path)
         if found := re.fullmatch(r"(redis|valkey)-(\d+(?:\.\d+)*)", capability):

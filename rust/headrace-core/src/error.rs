@@ -294,6 +294,11 @@ impl Fault {
         self.in_auth = command == "AUTH";
         self
     }
+
+    /// Whether this is an error reply with which a server ends a connection, whatever it was asked.
+    pub(crate) fn ends_connection(&self) -> bool {
+        matches!(self.text, ReplyText::MaxClients | ReplyText::ProtocolError) || self.code == "DENIED"
+    }
 }
 
 /// At most [`MAX_MESSAGE`] characters, and no control characters: messages end up in logs.

@@ -30,6 +30,11 @@ mod durability;
 pub mod endpoint;
 pub mod error;
 mod exactly_once;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz_tests;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz_tests;
 pub mod ipc;
 mod pipeline;
 mod reply;

@@ -11,13 +11,15 @@ use std::fmt;
 use crate::decimal;
 use crate::resp::write_bulk;
 
-/// The longest error line that is taken, and so the most that is buffered for one reply.
+/// The longest error line that is taken.
 const MAX_LINE: usize = 64 * 1024;
+/// The longest line that holds a number: 20 digits are 64 bits.
+const MAX_HEADER: usize = 32;
 /// The longest bulk string that is looked at; an entry ID has at most 41 bytes.
 const MAX_BULK: usize = 1024;
-/// The most rows of a run: their IDs take less than the longest line.
+/// The most rows of a run: its reply takes 67,095 bytes at most, each number of it with as many digits as are taken.
 pub(crate) const MAX_RUN: u64 = 1000;
-/// Two longest lines: a whole one fits behind the rest of another.
+/// Whatever a reply is, there is room for the rest of it, and for more.
 const CAPACITY: usize = 2 * MAX_LINE;
 /// Less free space than this at the end, and what is unread moves to the front.
 const MIN_SPACE: usize = 16 * 1024;
@@ -178,7 +180,7 @@ impl ReplyBuffer {
         self.of_waits = true;
     }
 
-    /// Room to receive into; never empty, because [`next`](Self::next) takes no more than [`MAX_LINE`] for one reply.
+    /// Room to receive into; never empty, because [`next`](Self::next) waits for no more than the longest line or run.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -201,10 +203,15 @@ impl ReplyBuffer {
         1 + count.saturating_sub(1).saturating_mul(length)
     }
 
-    /// Whether bytes are left that are no whole reply yet.
-    #[cfg(test)]
-    fn is_empty(&self) -> bool {
-        self.start == self.end
+    /// How many bytes are left that are no whole reply yet.
+    pub(crate) fn unread(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// As new, but for what lies behind the end.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn start_anew(&mut self) {
+        (self.start, self.end, self.expected) = (0, 0, Expected::nothing());
     }
 
     /// The next whole reply, if it is there. IDs that follow each other come together.
@@ -266,7 +273,7 @@ fn scan_bulk(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     let (length, body) = if let [b'$', tens @ b'0'..=b'9', units @ b'0'..=b'9', b'\r', b'\n', ..] = bytes {
         (usize::from(tens - b'0') * 10 + usize::from(units - b'0'), 5)
     } else {
-        let Some(line) = line(bytes)? else { return Ok(None) };
+        let Some(line) = header(bytes)? else { return Ok(None) };
         if line == b"$-1" {
             return Ok(Some((Reply::Nil, line.len() + 2)));
         }
@@ -293,10 +300,10 @@ fn scan_run(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
         Some(b'*') => {}
         Some(_) => return Err(NO_RUN),
     }
-    let Some(header) = line(bytes)? else { return Ok(None) };
-    let parts = decimal::parse(&header[1..]).filter(|parts| (2..=MAX_RUN + 2).contains(parts)).ok_or(NO_RUN)?;
-    let mut at = header.len() + 2;
-    let Some(recognised) = line(&bytes[at..])? else { return Ok(None) };
+    let Some(first) = header(bytes)? else { return Ok(None) };
+    let parts = decimal::parse(&first[1..]).filter(|parts| (2..=MAX_RUN + 2).contains(parts)).ok_or(NO_RUN)?;
+    let mut at = first.len() + 2;
+    let Some(recognised) = header(&bytes[at..])? else { return Ok(None) };
     at += recognised.len() + 2;
     let recognised = counts::count(recognised).ok_or(NO_RUN)?;
     let Some((refused, length)) = bulk(&bytes[at..])? else { return Ok(None) };
@@ -314,13 +321,13 @@ fn scan_run(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
 /// The bulk string at the start of `bytes`, `None` for nil, and its length with header and end.
 #[allow(clippy::type_complexity)] // incomplete, nil, or bytes
 fn bulk(bytes: &[u8]) -> Result<Option<(Option<&[u8]>, usize)>, Violation> {
-    let Some(header) = line(bytes)? else { return Ok(None) };
-    if header == b"$-1" {
-        return Ok(Some((None, header.len() + 2)));
+    let Some(first) = header(bytes)? else { return Ok(None) };
+    if first == b"$-1" {
+        return Ok(Some((None, first.len() + 2)));
     }
-    let length = header.strip_prefix(b"$").and_then(decimal::parse).and_then(|length| usize::try_from(length).ok());
+    let length = first.strip_prefix(b"$").and_then(decimal::parse).and_then(|length| usize::try_from(length).ok());
     let length = length.filter(|length| *length <= MAX_BULK).ok_or(Violation("a bulk string without a length"))?;
-    let start = header.len() + 2;
+    let start = first.len() + 2;
     let Some(whole) = bytes.get(start..start + length + 2) else { return Ok(None) };
     match whole.strip_suffix(b"\r\n") {
         Some(body) => Ok(Some((Some(body), start + length + 2))),
@@ -328,17 +335,25 @@ fn bulk(bytes: &[u8]) -> Result<Option<(Option<&[u8]>, usize)>, Violation> {
     }
 }
 
-/// The first line of `bytes` without its end, if the whole of it is there.
+/// The first line of `bytes` without its end, if the whole of it is there: an error.
 fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Violation> {
-    match memchr::memchr(b'\r', bytes) {
-        Some(at) if at >= MAX_LINE => Err(Violation("a line of more than 64 KiB")),
+    line_within(bytes, MAX_LINE, Violation("a line of more than 64 KiB"))
+}
+
+/// The same of a number, or of the number of bytes or parts that follow.
+fn header(bytes: &[u8]) -> Result<Option<&[u8]>, Violation> {
+    line_within(bytes, MAX_HEADER, Violation("a number of more than 20 digits"))
+}
+
+fn line_within(bytes: &[u8], longest: usize, too_long: Violation) -> Result<Option<&[u8]>, Violation> {
+    match memchr::memchr(b'\r', &bytes[..bytes.len().min(longest)]) {
+        None if bytes.len() >= longest => Err(too_long),
+        None => Ok(None),
         Some(at) => match bytes.get(at + 1) {
             None => Ok(None),
             Some(b'\n') => Ok(Some(&bytes[..at])),
             Some(_) => Err(Violation("a line end without a line feed")),
         },
-        None if bytes.len() >= MAX_LINE => Err(Violation("a line of more than 64 KiB")),
-        None => Ok(None),
     }
 }
 
@@ -424,7 +439,7 @@ mod tests {
                 if at == bytes.len() { break }
             }
             prop_assert_eq!(seen, expected);
-            prop_assert!(buffer.is_empty());
+            prop_assert_eq!(buffer.unread(), 0);
         }
 
         #[test]
@@ -464,6 +479,25 @@ mod tests {
             assert!(seen.is_empty());
         }
         assert!(feed(&mut ReplyBuffer::new(false), &vec![b'-'; MAX_LINE], &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn there_is_room_behind_the_longest_run() {
+        let digits = |marker, number| format!("{marker}{number:020}\r\n");
+        let id = digits('$', 41) + &format!("{:020}-{:020}\r\n", 7, 1);
+        let start = digits('*', 1_002) + &digits(':', 0) + &digits('$', 1_024) + &"x".repeat(1_024) + "\r\n";
+        let mut buffer = ReplyBuffer::new(true);
+        let feed = |buffer: &mut ReplyBuffer, text: &str| {
+            let space = buffer.space();
+            space[..text.len()].copy_from_slice(text.as_bytes());
+            buffer.filled(text.len());
+        };
+        feed(&mut buffer, &(start + &id.repeat(999)));
+        assert_eq!(buffer.next(), Ok(None));
+        feed(&mut buffer, &id);
+        assert!(matches!(buffer.next(), Ok(Some(Reply::Run(run))) if run.appended == 1_000));
+        feed(&mut buffer, &format!("*3\r\n:0\r\n$0\r\n\r\n${}", "1".repeat(40)));
+        assert!(buffer.next().is_err(), "a length without an end is not waited for");
     }
 
     #[test]

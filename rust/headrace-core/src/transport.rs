@@ -10,9 +10,12 @@
 
 mod connect;
 mod control;
+mod extent;
 mod handshake;
 mod lines;
 mod patience;
+#[cfg(any(test, fuzzing))]
+mod play;
 mod query;
 mod resolve;
 mod socket;
@@ -21,7 +24,13 @@ mod tls;
 
 pub use connect::connect;
 pub use control::Control;
+#[cfg(any(test, fuzzing))]
+pub(crate) use extent::Extent;
 pub(crate) use handshake::ping;
+#[cfg(any(test, fuzzing))]
+pub(crate) use lines::Lines;
 pub use patience::{ConnectError, NeverInterrupted, Patience, Watch};
+#[cfg(any(test, fuzzing))]
+pub(crate) use play::{Play, set_dial};
 pub use socket::Readiness;
 pub use stream::Transport;

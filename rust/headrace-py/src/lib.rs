@@ -6,30 +6,32 @@ mod counters;
 mod dispatcher;
 mod endpoint;
 mod errors;
+mod interpreter;
 mod password;
 mod report;
 mod signals;
 mod unpack;
 
-/// The native half of the `headrace` package. Not for direct use.
-#[pyo3::pymodule(gil_used = false)]
-mod _headrace {
-    #[pymodule_export]
-    use crate::counters::PyCounters;
-    #[pymodule_export]
-    use crate::dispatcher::PyDispatcher;
-    #[pymodule_export]
-    use crate::endpoint::PyEndpoint;
-    #[pymodule_export]
-    use crate::report::{PyOutcomes, PyReport};
-    #[pymodule_export]
-    use crate::unpack::{PyRows, decode_rows};
-    use pyo3::prelude::*;
+// Unwinding, a panic becomes a Python exception; aborting, it would end the caller's process with all its messages.
+#[cfg(not(panic = "unwind"))]
+compile_error!("headrace-py must be built with panic=unwind");
 
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        module.add("debug_build", cfg!(debug_assertions))?;
-        module.add("OWN_CODES", headrace_core::error::code::ALL)
-    }
+use pyo3::prelude::*;
+
+/// The native half of the `headrace` package. Not for direct use.
+///
+/// A function, not a declarative module: that would make the classes, which are the process's, before it could refuse.
+#[pymodule(gil_used = false)]
+fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::check(module.py())?;
+    module.add_class::<counters::PyCounters>()?;
+    module.add_class::<dispatcher::PyDispatcher>()?;
+    module.add_class::<endpoint::PyEndpoint>()?;
+    module.add_class::<report::PyOutcomes>()?;
+    module.add_class::<report::PyReport>()?;
+    module.add_class::<unpack::PyRows>()?;
+    module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("debug_build", cfg!(debug_assertions))?;
+    module.add("OWN_CODES", headrace_core::error::code::ALL)
 }

@@ -4,9 +4,29 @@
 -- many seconds the marker lives; whether something is to be written even if all rows are there. Then for each row the number of its arguments, and these: what XADD has behind the key.
 -- Replies: how many rows were there before, why the next one was not written (empty: all were), the entry IDs.
 
--- Redis 6.2 says where in the script an error came up, before the error.
+-- What has its own code outside of scripts only, as each server says it inside: an ACL's refusals, and what a cluster that is
+-- down says where it may be read. Redis 6.2 says no code at all.
+local codes = {
+    {'^ERR ACL failure in script: ', 'NOPERM '},
+    {"^ERR The user executing the script can't ", "NOPERM The user executing the script can't "},
+    {'^ERR (.* write command .*while the cluster is down and readonly)$', 'CLUSTERDOWN %1'},
+}
+
+-- Redis 6.2 says where in the script an error came up, before the error. Not more than a reply to a run has room for: the
+-- name of a user may be long.
 local function plain(message)
-    return (string.gsub(string.gsub(message, '^@user_script:%s*%d+:%s*', ''), '^%-', ''))
+    local said, elsewhere = string.gsub(message, '^@user_script:%s*%d+:%s*', '')
+    said = string.sub(string.gsub(string.gsub(said, '^%-', ''), '%s+$', ''), 1, 512)
+    if elsewhere > 0 and not string.match(said, '^[A-Z]+ ') then
+        said = 'ERR ' .. said
+    end
+    for _, code in ipairs(codes) do
+        local found, count = string.gsub(said, code[1], code[2])
+        if count > 0 then
+            return found
+        end
+    end
+    return said
 end
 
 local function set_marker(row)

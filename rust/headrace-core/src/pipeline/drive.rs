@@ -1,5 +1,6 @@
 //! The loop: receives, sends and waits, until what a call is for is reached.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,8 +84,13 @@ impl Pipeline {
                 Some(Turn::Resend | Turn::Tell) => continue,
             }
             match &mut self.link {
-                // Nobody is left to wait for: the window was emptied when the link went down.
-                Link::Down(_) => return Ok(()),
+                // What was under way failed when the link went down; what was gathered before comes to the window later.
+                Link::Down(failure) => {
+                    let failure = Arc::clone(failure);
+                    self.ledger.fail_rest(&failure);
+                    self.outbox.clear();
+                    return Ok(());
+                }
                 Link::Closed => self.open(deadline, watch)?,
                 Link::Open(connection) => {
                     if connection.needs_ping(&self.ledger.window) {
@@ -150,7 +156,7 @@ impl Pipeline {
         if silent >= patience {
             let message =
                 format!("{} was silent for {:.3} s while replies were owed", self.endpoint, silent.as_secs_f64());
-            self.abort(Fault::new(code::TIMEOUT, message));
+            self.break_link(&Fault::new(code::TIMEOUT, message).into());
             return Ok(());
         }
         let replies = match goal {

@@ -105,11 +105,16 @@ impl Ledger {
     pub(super) fn settle(&mut self, connection: &mut Connection, outbox: &mut Outbox) -> Result<(), Break> {
         let before = self.window.left();
         let settled = self.settle_each(&mut connection.replies, outbox);
+        // Behind the last message no reply would come to tell of it, if this one was none.
+        self.tell_settled();
         connection.proven |= self.window.left() > before;
-        if settled.is_ok() {
-            outbox.release(self.window.front());
+        settled?;
+        outbox.release(self.window.front());
+        if connection.replies.unread() > 0 && !self.window.is_owed() {
+            // Its rest would come when the next message is owed one, and be taken for that.
+            return Err(protocol_fault("a reply to nothing that was sent").into());
         }
-        settled
+        Ok(())
     }
 
     fn settle_each(&mut self, replies: &mut ReplyBuffer, outbox: &Outbox) -> Result<(), Break> {
@@ -249,21 +254,19 @@ impl Ledger {
         let fault = if refused == b"NOSTREAM" { no_stream() } else { Fault::from_reply(refused) };
         let refusal = self.refusal(&fault, Written::No);
         let failure = Arc::new(refusal.failure);
+        let behind = (open > 1).then(|| Arc::new(self.failure(&blocked_fault(), Written::No)));
         if refusal.may_pass && owner != Owner::Nobody {
             if self.round.is_resending() {
-                self.round.put_back(outcomes, open, failure);
+                self.round.put_back(outcomes, open, failure, behind);
             } else {
                 let command = outbox.kept(bytes).into();
-                self.round.wait(outcomes, owner, Waiting { command, rows, open, failure });
+                self.round.wait(outcomes, owner, Waiting { command, rows, open, failure, behind });
             }
             return;
         }
         self.blocked = true;
         outcomes.push(Outcome::Failed { failure, count: 1 });
-        if open > 1 {
-            let failure = Arc::new(self.failure(&blocked_fault(), Written::No));
-            outcomes.push(Outcome::Failed { failure, count: open - 1 });
-        }
+        outcomes.extend(behind.map(|failure| Outcome::Failed { failure, count: open - 1 }));
         self.settle_command(outcomes, owner);
     }
 
@@ -294,11 +297,18 @@ impl Ledger {
             self.blocked = true;
             self.settle_command([Outcome::Failed { failure, count: open }], owner);
         } else if self.round.is_resending() {
-            self.round.put_back(Vec::new(), open, failure);
+            self.round.put_back(Vec::new(), open, failure, None);
         } else {
             let command = outbox.kept(bytes).into();
-            self.round.wait(Vec::new(), owner, Waiting { command, rows, open, failure });
+            self.round.wait(Vec::new(), owner, Waiting { command, rows, open, failure, behind: None });
         }
+    }
+
+    /// A command that was not sent yet goes out with those that are sent again, behind them.
+    pub(super) fn wait_behind(&mut self, command: Box<[u8]>, rows: u64) {
+        let failure = self.round.last_failure().unwrap_or_else(|| self.failure(&blocked_fault(), Written::No));
+        let failure = Arc::new(Failure { written: Written::No, ..failure });
+        self.round.wait(Vec::new(), Owner::Report, Waiting { command, rows, open: rows, failure, behind: None });
     }
 
     /// The messages of the first command in flight have their outcomes.
@@ -371,6 +381,24 @@ impl Ledger {
             self.round.give_up();
             self.tell_round();
         }
+    }
+
+    /// The link is down: what waits, and was handed to no connection, fails with it.
+    pub(super) fn fail_rest(&mut self, failure: &Arc<Failure>) {
+        while let Some(left) = self.window.give_up() {
+            match left {
+                Unanswered::Encoded { owner: Owner::Cover, .. } => {}
+                Unanswered::Settled { count, failure } => self.tell(Outcome::Failed { failure, count }, Owner::Report),
+                Unanswered::Encoded { rows, owner, .. } => {
+                    self.blocked = true;
+                    let count = if self.round.is_resending() { self.round.open() } else { rows };
+                    self.settle_command([Outcome::Failed { failure: Arc::clone(failure), count }], owner);
+                }
+            }
+        }
+        self.forget_asked();
+        self.round.give_up();
+        self.tell_round();
     }
 
     /// What the retries need next, if there are any and nothing is in flight.

@@ -110,7 +110,7 @@ impl Pipeline {
                 let failure = Arc::new(self.ledger.failure(&fault, Written::No));
                 let tries_again = self.ledger.retries(&fault);
                 // Not a byte of what waits was handed to this connection.
-                self.break_link(&Break { may_be_written: false, ..fault.into() });
+                self.break_link(&Break { may_be_written: false, is_final: !tries_again, ..fault.into() });
                 if !tries_again {
                     self.link = Link::Down(failure);
                 }

@@ -33,6 +33,8 @@ pub(super) struct Waiting {
     pub(super) open: u64,
     /// What it failed with last.
     pub(super) failure: Arc<Failure>,
+    /// What the others are told if only the first message without an outcome failed with that.
+    pub(super) behind: Option<Arc<Failure>>,
 }
 
 /// A command: what became of its first messages, and what is still to be done for the others.
@@ -80,9 +82,10 @@ impl Round {
         !self.held.is_empty()
     }
 
-    /// Whether what is in flight was sent before.
+    /// Whether the first command in flight was sent before. Rows that were gathered before the round may come behind those
+    /// that were.
     pub(super) fn is_resending(&self) -> bool {
-        self.is_resending
+        self.is_resending && self.held.iter().skip(self.cursor).any(|held| held.in_flight)
     }
 
     /// Whether a message waits to be sent again, after the one that is in flight.
@@ -107,6 +110,11 @@ impl Round {
         self.held.push_back(Held { told, covered, owner, waiting, in_flight, may_be_written });
     }
 
+    /// What the last command that waits failed with.
+    pub(super) fn last_failure(&self) -> Option<Failure> {
+        self.held.iter().rev().find_map(|held| held.waiting.as_ref()).map(|waiting| (*waiting.failure).clone())
+    }
+
     /// How many messages of the first command in flight have no outcome.
     pub(super) fn open(&mut self) -> u64 {
         self.next_in_flight().and_then(|held| held.waiting.as_ref()).map_or(0, |waiting| waiting.open)
@@ -128,13 +136,19 @@ impl Round {
     }
 
     /// The first command in flight failed once more, and may be sent again. `outcomes`: of the first of its open messages.
-    pub(super) fn put_back(&mut self, outcomes: Vec<Outcome>, open: u64, failure: Arc<Failure>) {
+    pub(super) fn put_back(
+        &mut self,
+        outcomes: Vec<Outcome>,
+        open: u64,
+        failure: Arc<Failure>,
+        behind: Option<Arc<Failure>>,
+    ) {
         let Some(held) = self.next_in_flight() else { return };
         held.may_be_written |= failure.written == Written::Unknown;
         held.told.extend(outcomes);
         held.in_flight = false;
         if let Some(waiting) = &mut held.waiting {
-            (waiting.open, waiting.failure) = (open, failure);
+            (waiting.open, waiting.failure, waiting.behind) = (open, failure, behind);
         }
         self.cursor += 1;
     }
@@ -179,8 +193,13 @@ impl Round {
     pub(super) fn give_up(&mut self) {
         for held in &mut self.held {
             if let Some(waiting) = held.waiting.take() {
+                let first = if waiting.behind.is_some() { waiting.open.min(1) } else { waiting.open };
                 let failure = as_written(&waiting.failure, held.may_be_written);
-                held.told.push(Outcome::Failed { failure, count: waiting.open });
+                held.told.push(Outcome::Failed { failure, count: first });
+                if let Some(behind) = waiting.behind.filter(|_| waiting.open > first) {
+                    let failure = as_written(&behind, held.may_be_written);
+                    held.told.push(Outcome::Failed { failure, count: waiting.open - first });
+                }
             }
         }
         self.waiting = 0;

@@ -92,6 +92,89 @@ fn the_reply_to_an_interrupted_ping_is_nobodys() {
     assert_eq!(report.failures().next().unwrap().failure.code, code::CONNECT);
 }
 
+/// The same with another policy, on an endpoint to which nobody can connect, whatever the pause.
+fn lost_pipeline(retry: Option<RetryPolicy>, once: Option<&ExactlyOnce>) -> (Pipeline, UnixStream) {
+    let options = [("host", "localhost"), ("stream_key", "s"), ("password_file", "/nonexistent/password")];
+    let options = options.map(|(name, value)| (name.to_owned(), OptionValue::text(value)));
+    let endpoint = Endpoint::new(options, Form::Text).unwrap();
+    let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
+    let names = FieldNames { payload: "payload".to_owned(), ts: None };
+    let mut pipeline = Pipeline::new(endpoint, Classifier::default(), retry, once, None, limits, &names);
+    let (transport, peer) = Transport::pair();
+    let mut connection = Connection::new(transport, Duration::from_secs(5), once.is_some());
+    connection.proven = true;
+    pipeline.link = Link::Open(Box::new(connection));
+    (pipeline, peer)
+}
+
+fn produce(pipeline: &mut Pipeline, count: usize) {
+    for _ in 0..count {
+        pipeline.recorder().push_ordinals(1);
+        pipeline.push_payload(b"x", None);
+    }
+}
+
+fn codes(pipeline: &mut Pipeline) -> Vec<String> {
+    pipeline.recorder().take(true).failures().map(|one| one.failure.code.to_string()).collect()
+}
+
+#[test]
+fn what_waits_to_be_sent_again_fails_when_connecting_fails_for_good() {
+    let (mut pipeline, mut peer) = lost_pipeline(Some(RetryPolicy::default()), None);
+    produce(&mut pipeline, 1);
+    pipeline.poll();
+    produce(&mut pipeline, 2);
+    peer.write_all(b"-LOADING a moment\r\n").unwrap();
+    drop(peer);
+    pipeline.drain(None, &mut NeverInterrupted).unwrap();
+    assert!(pipeline.is_idle(), "all have their outcome");
+    assert_eq!(codes(&mut pipeline), ["LOADING", "CONFIG", "CONFIG"]);
+}
+
+#[test]
+fn rows_that_were_gathered_fail_with_the_link() {
+    let (mut pipeline, peer) = lost_pipeline(None, Some(&ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
+    produce(&mut pipeline, 2);
+    drop(peer);
+    pipeline.drop_connection();
+    pipeline.link = Link::Down(Arc::new(pipeline.ledger.failure(&Fault::new(code::CONFIG, "no"), Written::No)));
+    pipeline.drain(None, &mut NeverInterrupted).unwrap();
+    assert!(pipeline.is_idle(), "all have their outcome");
+    assert_eq!(codes(&mut pipeline), ["CONFIG", "CONFIG"]);
+}
+
+#[test]
+fn rows_that_were_gathered_before_others_are_sent_again_have_outcomes_of_their_own() {
+    let retry = RetryPolicy { initial_backoff: Duration::ZERO, max_backoff: Duration::ZERO, ..RetryPolicy::default() };
+    let (mut pipeline, mut peer) = lost_pipeline(Some(retry), Some(&ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
+    produce(&mut pipeline, 1);
+    pipeline.poll();
+    peer.write_all(b"-LOADING a moment\r\n").unwrap();
+    while !pipeline.ledger.round.is_resending() {
+        pipeline.poll();
+    }
+    // As when the call is interrupted that waits for room, while a row of another stream was gathered.
+    produce(&mut pipeline, 1);
+    pipeline.recorder().push_ordinals(1);
+    pipeline.push_fault(&Fault::new(code::INTERRUPTED, "it was"), 1);
+    pipeline.poll();
+    let answers = thread::spawn(move || {
+        // Each run when it is there: the second one comes behind the first one, which is sent a second time.
+        let mut received = Vec::new();
+        for runs in [2, 3] {
+            while received.windows(6).filter(|bytes| bytes == b"\r\nEVAL").count() < runs {
+                received.extend_from_slice(&read(&mut peer));
+            }
+            peer.write_all(b"*3\r\n:0\r\n$0\r\n\r\n$3\r\n7-1\r\n").unwrap();
+        }
+        peer
+    });
+    pipeline.drain(Some(Instant::now() + Duration::from_secs(10)), &mut NeverInterrupted).unwrap();
+    drop(answers.join().unwrap());
+    let report = pipeline.recorder().take(true);
+    assert_eq!((report.delivered(), report.failed()), (2, 1));
+}
+
 /// A pipeline that waits for a replica, on one end of a socket pair, with one message and its WAIT sent.
 fn waiting_pipeline() -> (Pipeline, UnixStream) {
     let (mut pipeline, mut peer) = idle_pipeline();
@@ -131,6 +214,48 @@ fn what_is_no_reply_to_wait_is_believed_by_nobody() {
         assert_eq!(report.delivered() as usize, 1 - codes.len());
         assert!(pipeline.is_idle());
         drop(peer);
+    }
+}
+
+#[test]
+fn what_failed_behind_a_reply_that_is_not_believed_is_told() {
+    let failure =
+        |pipeline: &Pipeline| Arc::new(pipeline.ledger.failure(&Fault::new(code::EMPTY, "of no use"), Written::No));
+    let (mut pipeline, mut peer) = waiting_pipeline();
+    pipeline.recorder().push_ordinals(1);
+    pipeline.push_failed(&failure(&pipeline), 1);
+    peer.write_all(b"$3\r\n7-1\r\n$3\r\n7-2\r\n").unwrap();
+    pipeline.poll();
+    assert!(pipeline.is_idle(), "nobody would answer any more");
+    assert_eq!(codes(&mut pipeline), [code::NOTREPLICATED, code::EMPTY]);
+
+    let (mut pipeline, mut peer) = lost_pipeline(None, Some(&ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
+    produce(&mut pipeline, 1);
+    pipeline.recorder().push_ordinals(1);
+    pipeline.poll();
+    pipeline.push_failed(&failure(&pipeline), 1);
+    assert!(read(&mut peer).starts_with(b"*15\r\n$4\r\nEVAL\r\n"));
+    peer.write_all(b"*2\r\n:7\r\n$0\r\n\r\n").unwrap();
+    pipeline.poll();
+    assert!(pipeline.is_idle(), "nobody would answer any more");
+    assert_eq!(codes(&mut pipeline), [code::PROTOCOL, code::EMPTY]);
+}
+
+#[test]
+fn a_reply_to_nothing_is_noticed_before_the_next_message_goes_out() {
+    for surplus in ["$3\r\n7-2\r\n", "-ERR x\r\n", "-ERR x", "$3\r\n7-", "$"] {
+        let (mut pipeline, mut peer) = idle_pipeline();
+        let Link::Open(connection) = &mut pipeline.link else { panic!("closed") };
+        connection.used = Instant::now();
+        pipeline.poll();
+        pipeline.recorder().push_ordinals(1);
+        pipeline.push_payload(b"next", None);
+        peer.write_all(format!("$3\r\n7-1\r\n{surplus}").as_bytes()).unwrap();
+        pipeline.poll();
+        assert!(matches!(pipeline.link, Link::Closed), "{surplus}: it is replaced");
+        assert_eq!((pipeline.recorder().take(false).delivered(), pipeline.is_idle()), (1, false));
+        drop(pipeline);
+        assert_eq!(read(&mut peer).windows(4).filter(|bytes| *bytes == b"next").count(), 0);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Scans the replies to WAIT and WAITAOF, which are counts: an integer, and an array of two.
 
-use super::{Reply, Violation, line};
+use super::{Reply, Violation, header};
 use crate::decimal;
 
 /// Whether `bytes` begin with a reply to WAIT, an integer, or to WAITAOF, an array of two: the reply to a run is an array as
@@ -23,7 +23,7 @@ pub(super) fn count(line: &[u8]) -> Option<u64> {
 /// The reply to WAIT or WAITAOF.
 pub(super) fn scan(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     const NO_COUNT: Violation = Violation("a reply that neither XADD nor WAIT is answered by");
-    let Some(first) = line(bytes)? else { return Ok(None) };
+    let Some(first) = header(bytes)? else { return Ok(None) };
     if first.starts_with(b":") {
         let replicas = count(first).ok_or(NO_COUNT)?;
         return Ok(Some((Reply::Acknowledged { local: 0, replicas }, first.len() + 2)));
@@ -34,7 +34,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation
     let mut at = first.len() + 2;
     let mut counts = [0; 2];
     for place in &mut counts {
-        let Some(line) = line(&bytes[at..])? else { return Ok(None) };
+        let Some(line) = header(&bytes[at..])? else { return Ok(None) };
         *place = count(line).ok_or(NO_COUNT)?;
         at += line.len() + 2;
     }

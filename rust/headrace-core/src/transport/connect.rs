@@ -89,11 +89,15 @@ fn open(
         Some(tls) => Some((client_config(tls)?, server_name(tls, address)?)),
         None => None,
     };
+    #[cfg(any(test, fuzzing))]
+    if let Some(server) = super::play::dial() {
+        return greet(Transport::played(server?), endpoint, settings, password, patience);
+    }
     let socket = match address {
         Address::Tcp { host, port } => dial_tcp(&resolve(host, *port, patience)?, patience)?,
         Address::Unix(path) => dial_unix(path, patience)?,
     };
-    let mut transport = match (tls, address) {
+    let transport = match (tls, address) {
         (None, Address::Tcp { .. }) => Transport::tcp(socket),
         (None, Address::Unix(_)) => Transport::unix(socket),
         (Some((config, name)), _) => {
@@ -103,6 +107,16 @@ fn open(
             Transport::tls(stream)
         }
     };
+    greet(transport, endpoint, settings, password, patience)
+}
+
+fn greet(
+    mut transport: Transport,
+    endpoint: &Endpoint,
+    settings: &Settings,
+    password: Option<&Secret>,
+    patience: &mut Patience<'_>,
+) -> Result<Transport, ConnectError> {
     match handshake::run(&mut transport, endpoint, settings, password, patience) {
         Ok(()) => Ok(transport),
         Err(error) => {

@@ -15,14 +15,14 @@ const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
 /// Complete lines, and the beginning of the next.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     complete: Vec<Vec<u8>>,
     rest: Vec<u8>,
 }
 
 impl Lines {
     /// Takes `bytes` in. At most `expected` lines may come in all, and nothing after them.
-    pub(super) fn feed(&mut self, mut bytes: &[u8], expected: usize) -> Result<(), Fault> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], expected: usize) -> Result<(), Fault> {
         while !bytes.is_empty() {
             if self.complete.len() == expected {
                 return Err(protocol("the server sent more than was asked for"));
@@ -46,17 +46,19 @@ impl Lines {
         Ok(())
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.complete.len()
     }
 
-    /// The last complete line, if it is an error reply: before the end of a connection it says why.
-    pub(super) fn last_words(&self) -> Option<Fault> {
-        self.complete.last().and_then(|line| line.strip_prefix(b"-")).map(Fault::from_reply)
+    /// The last complete line, if it says why the connection ended behind it. Another error reply is the answer to one of
+    /// several commands, and has nothing to do with the end.
+    pub(crate) fn last_words(&self) -> Option<Fault> {
+        let last = self.complete.last().and_then(|line| line.strip_prefix(b"-")).map(Fault::from_reply);
+        last.filter(Fault::ends_connection)
     }
 
     /// The lines, each with its marker and without its end.
-    pub(super) fn into_complete(self) -> Vec<Vec<u8>> {
+    pub(crate) fn into_complete(self) -> Vec<Vec<u8>> {
         self.complete
     }
 }
@@ -132,11 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_are_the_last_error_reply() {
+    fn the_last_words_say_why_a_connection_ends() {
         let mut lines = Lines::default();
         lines.feed(b"+OK\r\n", 3).unwrap();
         assert_eq!(lines.last_words(), None);
         lines.feed(b"-DENIED go away\r\n", 3).unwrap();
         assert_eq!(lines.last_words().unwrap().code, "DENIED");
+        lines.feed(b"-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n", 3).unwrap();
+        assert_eq!(lines.last_words(), None);
     }
 }

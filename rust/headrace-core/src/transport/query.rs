@@ -1,15 +1,14 @@
-//! Control commands whose replies have more than one line: redis-rs packs and parses them.
+//! Control commands whose replies have more than one line: redis-rs packs them, and parses the replies when they are whole.
 
-use std::io::{self, Read};
+use redis::{Cmd, Value, parse_redis_value};
 
-use redis::{Cmd, Parser, Value};
-
+use super::extent::{Extent, MAX_REPLY};
 use super::patience::{ConnectError, Patience};
 use super::stream::Transport;
 use crate::error::{Fault, code};
 
-/// The largest reply that is taken: XINFO STREAM shows an entry as a whole.
-const MAX_REPLY: u64 = 64 * 1024 * 1024;
+/// How much is read at a time.
+const CHUNK: usize = 16 * 1024;
 
 impl Transport {
     /// Sends a command and waits for its reply, which may be of any shape; an error reply is a fault.
@@ -29,52 +28,42 @@ impl Transport {
                 self.wait(true, patience.slice()?);
             }
         }
-        let mut reply = Reply { transport: self, patience, failure: None };
-        let parsed = Parser::new().parse_value((&mut reply).take(MAX_REPLY));
-        match (reply.failure, parsed) {
-            (Some(failure), _) => Err(failure),
-            (None, Ok(Value::ServerError(error))) => {
+        // redis-rs would believe what a header declares: how deep, how many.
+        match parse_redis_value(&self.whole_reply(patience)?) {
+            Ok(Value::ServerError(error)) => {
                 let line = format!("{} {}", error.code(), error.details().unwrap_or_default());
                 Ok(Err(Fault::from_reply(line.as_bytes())))
             }
-            (None, Ok(value)) => Ok(Ok(value)),
-            (None, Err(_)) => Err(Fault::new(code::PROTOCOL, "the server's reply cannot be parsed").into()),
+            Ok(value) => Ok(Ok(value)),
+            Err(_) => Err(no_reply("something that is no reply").into()),
         }
     }
-}
 
-/// The bytes that come in, for a parser that waits for them.
-struct Reply<'a, 'w> {
-    transport: &'a mut Transport,
-    patience: &'a mut Patience<'w>,
-    /// Why there are no more; [`io::Error`] cannot carry it.
-    failure: Option<ConnectError>,
-}
-
-impl Reply<'_, '_> {
-    fn wait_for(&mut self, buffer: &mut [u8]) -> Result<usize, ConnectError> {
+    /// The bytes of one reply.
+    fn whole_reply(&mut self, patience: &mut Patience<'_>) -> Result<Vec<u8>, ConnectError> {
+        let (mut reply, mut extent) = (Vec::new(), Extent::default());
+        let mut chunk = [0; CHUNK];
         loop {
-            let received = self.transport.receive(buffer)?;
-            if received > 0 {
-                return Ok(received);
+            let received = self.receive(&mut chunk)?;
+            if received == 0 {
+                self.push()?;
+                let slice = patience.slice()?;
+                self.wait(self.wants_write(), slice);
+                continue;
             }
-            self.transport.push()?;
-            let slice = self.patience.slice()?;
-            self.transport.wait(self.transport.wants_write(), slice);
+            reply.extend_from_slice(chunk.get(..received).unwrap_or_default());
+            match extent.find(&reply).map_err(no_reply)? {
+                Some(length) if length == reply.len() => return Ok(reply),
+                Some(_) => return Err(no_reply("more than was asked for").into()),
+                None if reply.len() > MAX_REPLY => return Err(no_reply("a reply that is too large").into()),
+                None => {}
+            }
         }
     }
 }
 
-impl Read for Reply<'_, '_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if buffer.is_empty() {
-            return Ok(0);
-        }
-        self.wait_for(buffer).map_err(|failure| {
-            self.failure = Some(failure);
-            io::Error::other("the connection failed")
-        })
-    }
+fn no_reply(what: &str) -> Fault {
+    Fault::new(code::PROTOCOL, format!("the server's reply cannot be parsed: it sent {what}"))
 }
 
 #[cfg(test)]
@@ -82,15 +71,21 @@ impl Read for Reply<'_, '_> {
 mod tests {
     use std::io::Write;
     use std::net::Shutdown;
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use super::super::patience::NeverInterrupted;
     use super::*;
+    use crate::fuzz_tests::{is_alone, memory};
 
     fn query(reply: &[u8]) -> Result<Result<Value, Fault>, ConnectError> {
         let (mut transport, mut peer) = Transport::pair();
-        peer.write_all(reply).unwrap();
-        peer.shutdown(Shutdown::Write).unwrap();
+        let reply = reply.to_vec();
+        // It hangs up on who sends too much. The peer lives on until this is over.
+        let _peer = thread::spawn(move || {
+            let _ = peer.write_all(&reply).and_then(|()| peer.shutdown(Shutdown::Write));
+            peer
+        });
         let mut watch = NeverInterrupted;
         transport.query(&redis::cmd("HELLO"), &mut Patience::new(Instant::now() + Duration::from_secs(5), &mut watch))
     }
@@ -103,6 +98,37 @@ mod tests {
             let fault = query(format!("-{line}\r\n").as_bytes()).unwrap().unwrap_err();
             assert_eq!(fault, Fault::from_reply(line.as_bytes()));
         }
+    }
+
+    #[test]
+    fn nothing_is_believed_that_is_only_declared() {
+        if !is_alone("transport::query::tests::nothing_is_believed_that_is_only_declared") {
+            return;
+        }
+        let deep = |depth| [b"*1\r\n".repeat(depth), b":1\r\n".to_vec()].concat();
+        assert!(query(&deep(8)).is_ok());
+        let before = memory("VmHWM");
+        for reply in [
+            &b"*2147483647\r\n:1\r\n"[..],
+            b"*9223372036854775807\r\n:1\r\n",
+            b"*2\r\n*1048575\r\n:1\r\n",
+            b"$67108865\r\n",
+            b"$9223372036854775808\r\n",
+            b"+OK\r\n+",
+            b">1\r\n+push\r\n",
+            &deep(9),
+            &deep(1_000_000),
+            &b":1\r\n".repeat(1_000_000),
+            &b"+".repeat(1 << 20),
+        ] {
+            let failure = query(reply).unwrap_err();
+            assert!(matches!(&failure, ConnectError::Fault(fault) if fault.code == code::PROTOCOL), "{failure:?}");
+        }
+        // The copies of what the peer sends are most of it.
+        let grown = memory("VmHWM") - before;
+        assert!(grown < 20.0, "{grown} MiB");
+        let large = [&b"*2\r\n$30000000\r\n"[..], &vec![b'x'; 30_000_000], b"\r\n:7\r\n"].concat();
+        assert!(matches!(query(&large), Ok(Ok(Value::Array(parts))) if parts.len() == 2), "an entry may be large");
     }
 
     #[test]

@@ -23,14 +23,21 @@ pub(super) fn resolve(host: &str, port: u16, patience: &mut Patience<'_>) -> Res
     if let Some(ip) = literal(host) {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
+    let name = host.to_owned();
+    wait_for(move || (name.as_str(), port).to_socket_addrs().map(Vec::from_iter), patience)
+}
+
+/// What `look_up` finds, as long as there is patience.
+fn wait_for(
+    look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
+    patience: &mut Patience<'_>,
+) -> Result<Vec<SocketAddr>, ConnectError> {
     patience.enter(Stage::Resolve);
     let (sender, answer) = mpsc::sync_channel(1);
-    let name = host.to_owned();
-    let look_up = move || {
-        let found = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-        let _ = sender.send(found); // nobody listens any more after the deadline
+    let run = move || {
+        let _ = sender.send(look_up()); // nobody listens any more after the deadline
     };
-    let thread = thread::Builder::new().name("headrace-resolve".to_owned()).spawn(look_up);
+    let thread = thread::Builder::new().name("headrace-resolve".to_owned()).spawn(run);
     thread.map_err(|error| dns(&format!("no thread to resolve the host name with: {}", reason(&error))))?;
     loop {
         match answer.recv_timeout(patience.slice()?) {
@@ -58,7 +65,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use std::time::{Duration, Instant};
 
-    use super::super::patience::NeverInterrupted;
+    use super::super::patience::{NeverInterrupted, Watch};
     use super::*;
 
     #[test]
@@ -86,10 +93,38 @@ mod tests {
         }
     }
 
+    /// Waits for a resolver that never answers, until this deadline or interrupt.
+    fn wait_in_vain(deadline: Duration, watch: &mut dyn Watch) -> (ConnectError, Duration) {
+        let (silence, silent) = mpsc::channel::<()>();
+        let started = Instant::now();
+        let look_up = move || {
+            let _ = silent.recv();
+            Ok(Vec::new())
+        };
+        let error = wait_for(look_up, &mut Patience::new(started + deadline, watch)).unwrap_err();
+        let took = started.elapsed();
+        drop(silence);
+        (error, took)
+    }
+
     #[test]
-    fn the_resolver_does_not_outlast_the_deadline() {
-        let error = resolve("localhost", 6379, &mut Patience::new(Instant::now(), &mut NeverInterrupted)).unwrap_err();
+    fn a_resolver_that_never_answers_does_not_outlast_the_deadline() {
+        let (error, took) = wait_in_vain(Duration::from_millis(120), &mut NeverInterrupted);
         let ConnectError::Fault(fault) = error else { panic!("interrupted") };
         assert_eq!((&*fault.code, &*fault.message), (code::TIMEOUT, "timed out while resolving the host name"));
+        assert!(took >= Duration::from_millis(120) && took < Duration::from_secs(1), "{took:?}");
+    }
+
+    #[test]
+    fn the_watch_is_asked_while_the_resolver_is_silent() {
+        struct Second(bool);
+        impl Watch for Second {
+            fn interrupted(&mut self) -> bool {
+                std::mem::replace(&mut self.0, true)
+            }
+        }
+        let (error, took) = wait_in_vain(Duration::from_secs(60), &mut Second(false));
+        assert_eq!(error, ConnectError::Interrupted);
+        assert!(took < Duration::from_secs(1), "{took:?}");
     }
 }

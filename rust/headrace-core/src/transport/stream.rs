@@ -27,6 +27,8 @@ enum Stream {
     },
     Unix(Socket),
     Tls(Box<TlsStream>),
+    #[cfg(any(test, fuzzing))]
+    Played(Box<dyn super::play::Play>),
 }
 
 impl Transport {
@@ -42,6 +44,11 @@ impl Transport {
         Self(Stream::Tls(Box::new(stream)))
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn played(server: Box<dyn super::play::Play>) -> Self {
+        Self(Stream::Played(server))
+    }
+
     /// Reads what is there into `buf` and returns its length; 0 means nothing is there now. The end of the connection is
     /// a fault: `EOF`, `RESET`, or `TLS` when the server says so in an alert.
     pub fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
@@ -54,6 +61,8 @@ impl Transport {
                 result => moved(result),
             },
             Stream::Tls(stream) => stream.receive(buf),
+            #[cfg(any(test, fuzzing))]
+            Stream::Played(server) => server.receive(buf),
         }
     }
 
@@ -65,6 +74,8 @@ impl Transport {
         match &mut self.0 {
             Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send(socket, bytes)),
             Stream::Tls(stream) => stream.send(bytes),
+            #[cfg(any(test, fuzzing))]
+            Stream::Played(server) => server.send(bytes),
         }
     }
 
@@ -73,6 +84,10 @@ impl Transport {
         match &mut self.0 {
             Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send_vectored(socket, slices)),
             Stream::Tls(stream) => stream.send_vectored(slices),
+            #[cfg(any(test, fuzzing))]
+            Stream::Played(server) => {
+                server.send(&slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<_>>())
+            }
         }
     }
 
@@ -82,6 +97,8 @@ impl Transport {
         match &self.0 {
             Stream::Tcp { .. } | Stream::Unix(_) => false,
             Stream::Tls(stream) => stream.wants_write(),
+            #[cfg(any(test, fuzzing))]
+            Stream::Played(_) => false,
         }
     }
 
@@ -90,6 +107,8 @@ impl Transport {
         match &mut self.0 {
             Stream::Tcp { .. } | Stream::Unix(_) => Ok(0),
             Stream::Tls(stream) => stream.push(),
+            #[cfg(any(test, fuzzing))]
+            Stream::Played(_) => Ok(0),
         }
     }
 
@@ -113,16 +132,26 @@ impl Transport {
             Stream::Unix(socket) => socket::poll(socket, writable, timeout),
             // Which records the rest of a reply is in, and how much of those is here, cannot be told from outside.
             Stream::Tls(stream) => stream.wait(writable, timeout),
+            #[cfg(any(test, fuzzing))]
+            Stream::Played(server) => server.wait(writable, timeout),
         }
     }
 
     /// Ends the connection after a failure: a reset, so that the kernel delivers nothing more of what was written.
     pub fn abort(self) {
+        #[cfg(any(test, fuzzing))]
+        if matches!(self.0, Stream::Played(_)) {
+            return;
+        }
         socket::abort(self.socket());
     }
 
     /// Ends the connection in order, with TLS's goodbye if the socket takes it at once.
     pub fn close(mut self) {
+        #[cfg(any(test, fuzzing))]
+        if matches!(self.0, Stream::Played(_)) {
+            return;
+        }
         if let Stream::Tls(stream) = &mut self.0 {
             stream.goodbye();
         }
@@ -137,6 +166,8 @@ impl Transport {
         match &self.0 {
             Stream::Tcp { socket, .. } | Stream::Unix(socket) => socket,
             Stream::Tls(stream) => stream.socket(),
+            #[cfg(any(test, fuzzing))]
+            Stream::Played(_) => unreachable!("it has none"),
         }
     }
 }
@@ -147,6 +178,8 @@ impl fmt::Debug for Transport {
             Stream::Tcp { .. } => "Transport(tcp)",
             Stream::Unix(_) => "Transport(unix)",
             Stream::Tls(_) => "Transport(tls)",
+            #[cfg(any(test, fuzzing))]
+            Stream::Played(_) => "Transport(played)",
         })
     }
 }

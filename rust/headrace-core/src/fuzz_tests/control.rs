@@ -1,0 +1,152 @@
+//! What reads the replies to control commands: lines while a connection is made, and replies of any shape.
+
+use super::chance::Chance;
+#[cfg(test)]
+use super::runner::Runner;
+use super::scanner::spoil;
+use super::slow::{self, Stop};
+use crate::error::Fault;
+use crate::transport::{Extent, Lines};
+
+/// More than may be waited for before bytes are refused that are no reply.
+static FILLER: [u8; 66 * 1024] = [b'x'; 66 * 1024];
+
+/// How many executions ended in which way.
+#[derive(Debug, Default)]
+pub struct Ends {
+    whole: u64,
+    wrong: u64,
+    more: u64,
+}
+
+impl Ends {
+    fn count<T>(&mut self, end: &Result<T, Stop>) {
+        match end {
+            Ok(_) => self.whole += 1,
+            Err(Stop::Wrong) => self.wrong += 1,
+            Err(Stop::More) => self.more += 1,
+        }
+    }
+}
+
+fn pieces<'a>(bytes: &'a [u8], chance: &mut Chance) -> Vec<&'a [u8]> {
+    let (mut rest, mut pieces) = (bytes, Vec::new());
+    let longest = 1 + bytes.len() / 50 + chance.size(bytes.len());
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(rest.len().min(1 + chance.below(longest)));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
+}
+
+/// Lines, of which so many are awaited.
+pub fn check_lines(bytes: &[u8], awaited: usize, chance: &mut Chance) -> Result<(), Stop> {
+    let expected = slow::lines(bytes, awaited);
+    let mut lines = Lines::default();
+    let fed = pieces(bytes, chance).into_iter().try_for_each(|piece| lines.feed(piece, awaited));
+    match &expected {
+        Ok(expected) => {
+            assert!(fed.is_ok(), "{fed:?}: {}", bytes.escape_ascii());
+            let last = expected.last().and_then(|line| line.strip_prefix(b"-")).map(Fault::from_reply);
+            assert!(lines.last_words() == last.filter(Fault::ends_connection));
+            assert!(lines.count() == expected.len() && lines.into_complete() == *expected, "{}", bytes.escape_ascii());
+        }
+        Err(_) => assert!(fed.is_err(), "taken for lines: {}", bytes.escape_ascii()),
+    }
+    expected.map(|_| ())
+}
+
+/// A reply of any shape.
+pub fn check_extent(bytes: &[u8], chance: &mut Chance) -> Result<(), Stop> {
+    let expected = slow::extent(bytes);
+    let (mut extent, mut end, mut found) = (Extent::default(), 0, Ok(None));
+    for piece in pieces(bytes, chance) {
+        end += piece.len();
+        found = extent.find(&bytes[..end]);
+        if found != Ok(None) {
+            break;
+        }
+    }
+    match expected {
+        Ok(length) => {
+            assert_eq!(found, Ok(Some(length)), "{}", bytes.escape_ascii());
+            // Its numbers and texts are redis-rs' matter.
+            let _ = redis::parse_redis_value(&bytes[..length]);
+        }
+        Err(Stop::More) => assert_eq!(found, Ok(None), "{}", bytes.escape_ascii()),
+        Err(Stop::Wrong) if found == Ok(None) => {
+            let filled = [bytes, &FILLER].concat();
+            assert!(extent.find(&filled).is_err(), "waits for ever: {}", bytes.escape_ascii());
+        }
+        Err(Stop::Wrong) => assert!(found.is_err(), "taken for a reply: {}", bytes.escape_ascii()),
+    }
+    expected.map(|_| ())
+}
+
+fn make_lines(awaited: usize, chance: &mut Chance) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..awaited {
+        bytes.push(*chance.pick(b"+-:+-:+-:+-:+-:$"));
+        let longest = if chance.one_in(2_000) { 65_540 } else { 40 };
+        bytes.extend((0..chance.size(longest)).map(|_| b'x'));
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+fn write_part(out: &mut Vec<u8>, depth: usize, chance: &mut Chance) {
+    match chance.below(8) {
+        0 => out.extend_from_slice(b"+OK\r\n"),
+        1 => out.extend_from_slice(b"-ERR no\r\n"),
+        2 => out.extend_from_slice(format!(":{}\r\n", chance.next() >> chance.below(64)).as_bytes()),
+        3 => out.extend_from_slice(chance.part(&[&b"$-1\r\n"[..], b"*-1\r\n", b"*0\r\n"])),
+        4 => {
+            let body = "\r\n*1$".repeat(chance.size(20));
+            out.extend_from_slice(format!("${}\r\n{body}\r\n", body.len()).as_bytes());
+        }
+        _ if depth < 10 => {
+            let parts = chance.size(5);
+            out.extend_from_slice(format!("*{parts}\r\n").as_bytes());
+            (0..parts).for_each(|_| write_part(out, depth + 1, chance));
+        }
+        _ => out.extend_from_slice(b":1\r\n"),
+    }
+}
+
+pub fn check(ends: &mut Ends, chance: &mut Chance) {
+    let is_lines = chance.one_in(2);
+    let awaited = chance.size(4);
+    let mut bytes = Vec::new();
+    if is_lines {
+        bytes = make_lines(awaited, chance);
+    } else {
+        write_part(&mut bytes, 0, chance);
+    }
+    if chance.one_in(2) {
+        for _ in 0..1 + chance.size(3) {
+            spoil(&mut bytes, chance);
+        }
+    }
+    let end = if is_lines { check_lines(&bytes, awaited, chance) } else { check_extent(&bytes, chance) };
+    ends.count(&end);
+}
+
+/// The first byte chooses how many lines are awaited, or 0: any shape. The second how the rest is cut.
+#[cfg(fuzzing)]
+pub fn from_bytes(bytes: &[u8]) {
+    if let [kind, cuts, bytes @ ..] = bytes {
+        let chance = &mut Chance::new(u64::from(*cuts), 0);
+        let _ = match kind % 5 {
+            0 => check_extent(bytes, chance),
+            awaited => check_lines(bytes, awaited.into(), chance),
+        };
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn control() {
+    let summary = |ends: &Ends| format!("{} whole, {} no reply, {} not whole", ends.whole, ends.wrong, ends.more);
+    Runner::new("control", 30_000).run(&mut Ends::default(), check, summary);
+}

@@ -1,0 +1,131 @@
+//! Runs a target so many times, says how far it is, and how to repeat what failed.
+
+use std::env;
+use std::fs;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::chance::Chance;
+
+/// An execution that takes longer hangs.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A target, and how it is run: as the environment says, else as a small test.
+pub struct Runner {
+    target: &'static str,
+    seed: u64,
+    first: u64,
+    executions: u64,
+}
+
+impl Runner {
+    /// `usual`: how many executions an ordinary test has.
+    pub fn new(target: &'static str, usual: u64) -> Self {
+        let number = |name: &str, usual| {
+            env::var(format!("HEADRACE_FUZZ_{name}"))
+                .map_or(usual, |text| text.replace(['_', ','], "").parse().unwrap())
+        };
+        Self { target, seed: number("SEED", 1), first: number("FIRST", 0), executions: number("EXECUTIONS", usual) }
+    }
+
+    /// Runs `one` for each execution. `summary`: what it saw, for the last line.
+    pub fn run<S>(self, state: &mut S, mut one: impl FnMut(&mut S, &mut Chance), summary: impl Fn(&S) -> String) {
+        let started = Instant::now();
+        let at = Arc::new(AtomicU64::new(self.first));
+        let _again = Again { command: self.command(&at) };
+        self.watch(&at);
+        let (mut early, mut told) = (memory("VmRSS"), Instant::now());
+        for done in 0..self.executions {
+            let execution = self.first + done;
+            at.store(execution, Ordering::Relaxed);
+            one(state, &mut Chance::new(self.seed, execution));
+            if done == self.executions / 100 {
+                early = memory("VmRSS");
+            }
+            if done % 256 == 0 && told.elapsed() > Duration::from_secs(5) {
+                told = Instant::now();
+                let rate = (done + 1) as f64 / started.elapsed().as_secs_f64();
+                let (of, memory) = (self.executions, memory("VmRSS"));
+                eprintln!("{}: {done} of {of}, {rate:.0} a second, {memory:.1} MiB", self.target);
+            }
+        }
+        at.store(u64::MAX, Ordering::Relaxed);
+        let grown = memory("VmRSS") - early;
+        assert!(self.executions < 100_000 || grown < 16.0, "memory grew by {grown:.1} MiB since 1 % were done");
+        eprintln!(
+            "{}: {} executions with seed {} from {}: {}; {:.1} s; memory {early:.1} MiB after 1 %, {:.1} MiB at the end, \
+             {:.1} MiB at most",
+            self.target,
+            self.executions,
+            self.seed,
+            self.first,
+            summary(state),
+            started.elapsed().as_secs_f64(),
+            memory("VmRSS"),
+            memory("VmHWM"),
+        );
+    }
+
+    fn command(&self, at: &Arc<AtomicU64>) -> impl Fn() -> String + Send + 'static + use<> {
+        let (target, seed, at) = (self.target, self.seed, Arc::clone(at));
+        move || {
+            let first = at.load(Ordering::Relaxed);
+            format!("again with: make fuzz TARGET={target} SEED={seed} FIRST={first} EXECUTIONS=1")
+        }
+    }
+
+    /// Ends the process when an execution does not end.
+    fn watch(&self, at: &Arc<AtomicU64>) {
+        let (again, at) = (self.command(at), Arc::clone(at));
+        thread::spawn(move || {
+            let (mut last, mut since) = (0, Instant::now());
+            loop {
+                thread::sleep(Duration::from_secs(1));
+                let now = at.load(Ordering::Relaxed);
+                if now == u64::MAX {
+                    return;
+                }
+                if now != last {
+                    (last, since) = (now, Instant::now());
+                } else if since.elapsed() > LONGEST {
+                    eprintln!("it hangs; {}", again());
+                    process::abort();
+                }
+            }
+        });
+    }
+}
+
+/// Says how to repeat what failed.
+struct Again<F: Fn() -> String> {
+    command: F,
+}
+
+impl<F: Fn() -> String> Drop for Again<F> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", (self.command)());
+        }
+    }
+}
+
+/// Runs the test of this name in a process of its own, where nothing else takes memory. True: this is it.
+pub fn is_alone(test: &str) -> bool {
+    if env::var_os("HEADRACE_TEST_ALONE").is_some() {
+        return true;
+    }
+    let mut again = process::Command::new(env::current_exe().unwrap());
+    let ended = again.args(["--exact", test, "--nocapture"]).env("HEADRACE_TEST_ALONE", "1").status().unwrap();
+    assert!(ended.success());
+    false
+}
+
+/// Of this process, in MiB; 0 where there is no such file.
+pub fn memory(field: &str) -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or_default() / 1024.0
+}

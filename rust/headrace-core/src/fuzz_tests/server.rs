@@ -1,0 +1,219 @@
+//! A server that does what it must, until its script says otherwise: it knows of each message how often it came, whether it
+//! was written, and which answers the client has whole.
+
+use std::collections::HashMap;
+
+use super::chance::Chance;
+
+/// An entry ID.
+pub type Id = (u64, u64);
+
+/// What the client was told of a message, to the last byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    Id(Id),
+    Recognised,
+    Refused,
+    /// Of a message that is written: replicas have it too.
+    Covered,
+}
+
+/// One time that a whole command with a message came in.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Try {
+    pub written: bool,
+    pub said: Option<Said>,
+    pub covered: bool,
+    /// The server had closed the connection over a message before it, and the client knew.
+    pub passed_over: bool,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each says what may happen in this session
+pub struct Server {
+    pub chance: Chance,
+    /// One step in so many goes wrong; 0: none.
+    pub faults: usize,
+    pub stalls: bool,
+    pub interrupts: bool,
+    /// NOMKSTREAM finds no stream.
+    pub has_no_stream: bool,
+    pub stream: Vec<(Id, usize)>,
+    pub tries: Vec<Vec<Try>>,
+    /// Connections that ended with a part of a command.
+    pub cut_commands: u64,
+    pub connections: u64,
+    pub steps: u64,
+    /// How often each kind of step was taken.
+    pub kinds: [u64; KINDS.len()],
+    /// Its connections end as soon as they are looked at.
+    pub epoch: u64,
+    last: Id,
+    pub knows_script: bool,
+    /// Where each marker is, and whose the rows before it were.
+    markers: HashMap<Vec<u8>, (u64, u64)>,
+    rows: HashMap<(Vec<u8>, u64, u64), usize>,
+    names: HashMap<(Vec<u8>, Vec<u8>), (Id, usize)>,
+}
+
+/// What may go wrong, as [`Server::kinds`] counts it.
+pub const KINDS: [&str; 14] = [
+    "answered",
+    "refused",
+    "cut before",
+    "cut after",
+    "reply cut",
+    "garbage",
+    "surplus",
+    "stall",
+    "protocol error",
+    "early",
+    "connect refused",
+    "control",
+    "run refused",
+    "not covered",
+];
+
+impl Server {
+    pub fn new(chance: Chance) -> Self {
+        Self {
+            chance,
+            faults: 0,
+            stalls: false,
+            interrupts: false,
+            has_no_stream: false,
+            stream: Vec::new(),
+            tries: Vec::new(),
+            cut_commands: 0,
+            connections: 0,
+            steps: 0,
+            kinds: [0; KINDS.len()],
+            epoch: 0,
+            last: (7, 0),
+            knows_script: false,
+            markers: HashMap::new(),
+            rows: HashMap::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    pub fn goes_wrong(&mut self) -> bool {
+        self.faults > 0 && self.chance.one_in(self.faults)
+    }
+
+    pub fn take(&mut self, kind: &str) {
+        self.steps += 1;
+        self.kinds[KINDS.iter().position(|known| *known == kind).unwrap()] += 1;
+    }
+
+    /// Writes an entry of these messages.
+    fn write(&mut self, messages: &[usize]) -> Id {
+        let (ms, seq) = self.last;
+        self.last = if self.chance.one_in(5) { (ms + 1 + self.chance.size(9) as u64, 0) } else { (ms, seq + 1) };
+        for message in messages {
+            self.stream.push((self.last, *message));
+            self.tries[*message].last_mut().unwrap().written = true;
+        }
+        self.last
+    }
+
+    /// Notes that a command came in whole.
+    pub fn came(&mut self, messages: &[usize], passed_over: bool) {
+        for message in messages {
+            self.tries[*message].push(Try { passed_over, ..Try::default() });
+        }
+    }
+
+    /// Does what a command asks for; returns the reply and what that says of each message.
+    pub fn execute(&mut self, command: &[Vec<u8>], refuse: bool) -> (Vec<u8>, Vec<(usize, Said)>) {
+        let messages = messages(command);
+        if command[0] == b"XADD" {
+            let name = (command[2] == b"IDMP").then(|| (command[3].clone(), command[4].clone()));
+            if self.has_no_stream {
+                return (b"$-1\r\n".to_vec(), said(&messages, Said::Refused));
+            }
+            let id = match name.as_ref().and_then(|name| self.names.get(name)) {
+                Some((id, message)) => {
+                    assert_eq!(*message, messages[0], "two messages with one name");
+                    *id
+                }
+                None => self.write(&messages),
+            };
+            if let Some(name) = name {
+                self.names.insert(name, (id, messages[0]));
+            }
+            return (bulk(&text(id)), said(&messages, Said::Id(id)));
+        }
+        self.append(command, &messages, refuse)
+    }
+
+    /// What `append.lua` does.
+    fn append(&mut self, command: &[Vec<u8>], messages: &[usize], refuse: bool) -> (Vec<u8>, Vec<(usize, Said)>) {
+        if command[0] == b"EVALSHA" && !self.knows_script {
+            return (b"-NOSCRIPT No matching script. Please use EVAL.\r\n".to_vec(), said(messages, Said::Refused));
+        }
+        self.knows_script = true;
+        let number = |at: usize| -> u64 { String::from_utf8_lossy(&command[at]).parse().unwrap() };
+        let (key, version, from, first, count) = (&command[4], number(5), number(6), number(7), number(8));
+        assert_eq!(count as usize, messages.len());
+        let mut marker = 0;
+        match self.markers.get(key) {
+            Some((its_version, _)) if *its_version > version => {
+                return (format!("*2\r\n:{count}\r\n$0\r\n\r\n").into(), said(messages, Said::Recognised));
+            }
+            Some((its_version, row)) if *its_version == version => marker = *row,
+            Some(_) | None => {}
+        }
+        if marker < from {
+            return (format!("-GAP {marker}\r\n").into(), said(messages, Said::Refused));
+        }
+        let done = marker.saturating_sub(first).min(count);
+        let (mut told, mut ids, mut refused) = (Vec::new(), Vec::new(), "");
+        for (row, message) in (first..).zip(messages) {
+            if row < first + done {
+                let its = self.rows.get(&(key.clone(), version, row));
+                assert_eq!(its, Some(message), "another message is recognised");
+                told.push((*message, Said::Recognised));
+            } else if self.has_no_stream || !refused.is_empty() || (refuse && self.chance.one_in(3)) {
+                if refused.is_empty() {
+                    refused = if self.has_no_stream { "NOSTREAM" } else { "OOM no" };
+                    self.markers.insert(key.clone(), (version, row));
+                }
+                told.push((*message, Said::Refused));
+            } else {
+                let id = self.write(&[*message]);
+                self.rows.insert((key.clone(), version, row), *message);
+                self.markers.insert(key.clone(), (version, row + 1));
+                told.push((*message, Said::Id(id)));
+                ids.push(bulk(&text(id)));
+            }
+        }
+        let mut reply = format!("*{}\r\n:{done}\r\n", 2 + ids.len()).into_bytes();
+        reply.extend(bulk(refused));
+        reply.extend(ids.concat());
+        (reply, told)
+    }
+}
+
+pub fn said(messages: &[usize], said: Said) -> Vec<(usize, Said)> {
+    messages.iter().map(|message| (*message, said)).collect()
+}
+
+fn text((ms, seq): Id) -> String {
+    format!("{ms}-{seq}")
+}
+
+fn bulk(text: &str) -> Vec<u8> {
+    format!("${}\r\n{text}\r\n", text.len()).into_bytes()
+}
+
+/// The messages of a command: each is the number that its payload begins with.
+pub fn messages(command: &[Vec<u8>]) -> Vec<usize> {
+    let number = |payload: &[u8]| {
+        let digits = payload.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        String::from_utf8_lossy(&payload[..digits]).parse().unwrap()
+    };
+    let is_payload = |pair: &&[Vec<u8>]| pair[0].starts_with(b"payload");
+    command.windows(2).filter(is_payload).map(|pair| number(&pair[1])).collect()
+}

@@ -1,0 +1,499 @@
+//! Whole dispatchers on a [`server`](super::server) that does anything, and callers that do anything: each message has one
+//! outcome, and the server knows whether it is true.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+
+use super::chance::Chance;
+use super::connection::Connection;
+#[cfg(test)]
+use super::runner::Runner;
+use super::server::{KINDS, Said, Server, Try};
+use crate::endpoint::{Form, OptionValue};
+use crate::rows::{Body, Layout};
+use crate::transport::{NeverInterrupted, Watch, set_dial};
+use crate::{BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, GivenId};
+
+/// What all sessions saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    sessions: u64,
+    steps: u64,
+    calls: u64,
+    messages: u64,
+    connections: u64,
+    kinds: [u64; KINDS.len()],
+    delivered: u64,
+    recognised: u64,
+    failed_no: u64,
+    failed_unknown: u64,
+    retries: u64,
+}
+
+impl Seen {
+    #[cfg(test)]
+    fn summary(&self) -> String {
+        let kinds: Vec<_> = KINDS.iter().zip(self.kinds).map(|(kind, times)| format!("{kind} {times}")).collect();
+        format!(
+            "{} sessions, {} steps of servers ({}) on {} connections, {} calls, {} messages: {} delivered, {} recognised, \
+             {} failed with written no, {} with written unknown, {} sent again",
+            self.sessions,
+            self.steps,
+            kinds.join(", "),
+            self.connections,
+            self.calls,
+            self.messages,
+            self.delivered,
+            self.recognised,
+            self.failed_no,
+            self.failed_unknown,
+            self.retries,
+        )
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Off,
+    Script,
+    Idmp,
+}
+
+/// What was produced at one place.
+#[derive(Debug, Clone)]
+struct Place {
+    /// `None`: a payload that is null.
+    message: Option<usize>,
+    id: String,
+    /// How often its message had come in before.
+    tries: usize,
+    /// Whether it may be of another stream than the endpoint's.
+    is_routed: bool,
+}
+
+#[allow(clippy::struct_excessive_bools)] // of its options
+struct Session<'a> {
+    dispatcher: Dispatcher,
+    server: Arc<Mutex<Server>>,
+    mode: Mode,
+    retries: bool,
+    retries_unknown: bool,
+    by_message_id: bool,
+    /// Whether replicas must have what is delivered.
+    waits: bool,
+    /// The most messages of one command.
+    per_command: u64,
+    places: Vec<Place>,
+    /// How many of them have their outcome.
+    told: usize,
+    /// Where the ordinals began.
+    base: usize,
+    /// Of the batch that was begun last: where it began, its token and version, and whether its rows were numbered from 0.
+    batch: Option<(usize, String, u64)>,
+    replayed: bool,
+    tokens: u64,
+    possible_duplicates: u64,
+    /// Outcomes of doubt although each whole command was answered: parts of commands.
+    of_parts: u64,
+    seen: &'a mut Seen,
+}
+
+/// What is to be produced.
+#[derive(Clone, Copy)]
+enum What {
+    New,
+    Again(usize),
+    Null,
+}
+
+/// Interrupts as chance has it.
+struct Impatient(Chance);
+
+impl Watch for Impatient {
+    fn interrupted(&mut self) -> bool {
+        self.0.one_in(3)
+    }
+}
+
+fn options(list: &[(&str, OptionValue)]) -> Vec<(String, OptionValue)> {
+    list.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+}
+
+impl<'a> Session<'a> {
+    fn new(seen: &'a mut Seen, chance: &mut Chance) -> Self {
+        let mut server = Server::new(Chance::new(chance.next(), 0));
+        server.faults = *chance.pick(&[0, 3, 10, 40, 200]);
+        server.stalls = chance.one_in(20);
+        server.interrupts = chance.one_in(4);
+        server.has_no_stream = chance.one_in(20);
+        let mode = *chance.pick(&[Mode::Off, Mode::Script, Mode::Idmp]);
+        let (retries, retries_unknown) = (chance.one_in(2), chance.one_in(4));
+        let by_message_id = mode == Mode::Idmp && chance.one_in(2);
+        let timeout = if server.stalls { 0.001 } else { 30.0 };
+        let endpoint = options(&[
+            ("host", OptionValue::text("h")),
+            ("stream_key", OptionValue::text("s")),
+            ("connect_timeout", OptionValue::Float(if server.stalls { 0.02 } else { 30.0 })),
+            ("command_timeout", OptionValue::Float(timeout)),
+            ("nomkstream", OptionValue::Bool(server.has_no_stream)),
+        ]);
+        let rows = 1 + chance.size(8);
+        let mut given = options(&[("retry", OptionValue::Bool(retries))]);
+        if chance.one_in(2) {
+            given.extend(options(&[("window_max_entries", OptionValue::Int(1 + chance.size(40) as i128))]));
+        }
+        if retries {
+            given.extend(options(&[
+                ("retry_initial_backoff", OptionValue::Float(0.0)),
+                ("retry_max_backoff", OptionValue::Float(0.0)),
+                ("retry_max_attempts", OptionValue::Int(1 + chance.size(4) as i128)),
+                ("retry_unknown", OptionValue::Bool(retries_unknown)),
+            ]));
+        }
+        let waits = chance.one_in(4);
+        if waits {
+            given.extend(options(&[
+                ("wait_replicas", OptionValue::Int(1)),
+                ("wait_timeout", OptionValue::Float(0.001)),
+                ("wait_every", OptionValue::Int(1 + chance.size(40) as i128)),
+            ]));
+        }
+        match mode {
+            Mode::Off => {}
+            Mode::Script => given.extend(options(&[
+                ("exactly_once", OptionValue::text("script")),
+                ("script_run_rows", OptionValue::Int(rows as i128)),
+            ])),
+            Mode::Idmp => given.extend(options(&[
+                ("exactly_once", OptionValue::text("idmp")),
+                ("exactly_once_key", OptionValue::text(if by_message_id { "message_id" } else { "row" })),
+            ])),
+        }
+        let server = Arc::new(Mutex::new(server));
+        let dialled = Arc::clone(&server);
+        set_dial(Some(Box::new(move || Connection::dial(&dialled))));
+        let dispatcher = Dispatcher::new(
+            Endpoint::new(endpoint, Form::Typed).unwrap(),
+            DispatcherOptions::new(given, Form::Typed).unwrap(),
+        );
+        Self {
+            dispatcher,
+            server,
+            mode,
+            retries,
+            retries_unknown,
+            by_message_id,
+            waits,
+            per_command: rows as u64,
+            places: Vec::new(),
+            told: 0,
+            base: 0,
+            batch: None,
+            replayed: false,
+            tokens: 0,
+            possible_duplicates: 0,
+            of_parts: 0,
+            seen,
+        }
+    }
+
+    fn server(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&mut self, what: What, id: impl FnOnce(usize) -> String) -> Place {
+        let server = &mut *self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let message = match what {
+            What::Null => None,
+            What::Again(message) => Some(message),
+            What::New => {
+                server.tries.push(Vec::new());
+                Some(server.tries.len() - 1)
+            }
+        };
+        let tries = message.map_or(0, |message| server.tries[message].len());
+        let id = id(message.unwrap_or(0));
+        Place { message, id, tries, is_routed: false }
+    }
+
+    fn payload(message: usize, chance: &mut Chance) -> String {
+        let filler = if chance.one_in(100) { chance.size(100_000) } else { chance.size(300) };
+        format!("{message}:{}", "\r\n*1\r\n$8\r\nFLUSHALL\r\n".repeat(1 + filler / 20))
+    }
+
+    fn produce(&mut self, what: What, watch: &mut dyn Watch, chance: &mut Chance) {
+        if !self.dispatcher.has_room().unwrap() && self.dispatcher.make_room(watch).is_err() {
+            return;
+        }
+        if !self.dispatcher.has_room().unwrap() && chance.one_in(2) {
+            return; // the link is down: what is produced fails
+        }
+        let kind = if self.by_message_id { 1 } else { chance.below(3) };
+        let ordinal = self.places.len() - self.base;
+        let place = self.place(what, |message| if kind == 0 { ordinal.to_string() } else { message.to_string() });
+        let message = place.message.unwrap();
+        let payload = Self::payload(message, chance);
+        let given = match kind {
+            0 => GivenId::None,
+            1 => GivenId::Int(message as i64),
+            _ => GivenId::Text(&place.id),
+        };
+        self.dispatcher.produce(payload.as_bytes(), given).unwrap();
+        self.places.push(place);
+    }
+
+    fn produce_batch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
+        let rows = chance.size(30);
+        let has_ids = self.by_message_id || chance.one_in(2);
+        let is_routed = self.mode != Mode::Idmp && chance.one_in(3);
+        let (mut ids, mut payloads, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rows {
+            let is_null = !self.by_message_id && chance.one_in(20);
+            let ordinal = self.places.len() - self.base;
+            // The same as when it is produced again, alone.
+            let place = self.place(if is_null { What::Null } else { What::New }, |message| {
+                if has_ids { message } else { ordinal }.to_string()
+            });
+            ids.push(place.message.unwrap_or(0) as i64);
+            payloads.push(place.message.map(|message| Self::payload(message, chance)));
+            keys.push(*chance.pick(&[None, Some("s"), Some("t"), Some("u")]));
+            self.places.push(Place { is_routed, ..place });
+        }
+        let fields = vec![
+            Field::new("payload", DataType::Utf8, true),
+            Field::new("id", DataType::Int64, false),
+            Field::new("key", DataType::Utf8, true),
+        ];
+        let columns: Vec<Arc<dyn arrow_array::Array>> = vec![
+            Arc::new(StringArray::from(payloads)),
+            Arc::new(Int64Array::from(ids)),
+            Arc::new(StringArray::from(keys)),
+        ];
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+        let layout = Layout {
+            body: Body::Payload("payload".to_owned()),
+            message_id: has_ids.then(|| "id".to_owned()),
+            stream_key: is_routed.then(|| "key".to_owned()),
+            entry_id: None,
+        };
+        let layout = if self.mode == Mode::Off && !is_routed && chance.one_in(3) {
+            BatchLayout::Payloads(layout, self.per_command as usize)
+        } else {
+            BatchLayout::Rows(layout)
+        };
+        let mut plan = self.dispatcher.plan(&batch.schema(), &layout).unwrap();
+        // What an interrupt leaves fails.
+        let _ = self.dispatcher.produce_batch(&batch, &mut plan, watch);
+    }
+
+    fn dispatch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
+        let place = self.place(What::New, |_| String::new());
+        let message = place.message.unwrap();
+        let outcome = self.dispatcher.dispatch(Self::payload(message, chance).as_bytes(), watch);
+        match outcome {
+            Ok(Ok(id)) => self.check_delivered(&place, (id.ms, id.seq)),
+            Ok(Err(failure)) => self.check_failed(&place, failure.written.as_str(), &failure.code),
+            Err(error) => assert_eq!(error, Error::Interrupted),
+        }
+    }
+
+    fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) {
+        match self.dispatcher.flush(timeout, watch) {
+            Ok(report) => {
+                self.take(&report);
+                assert_eq!(
+                    self.told,
+                    self.places.len(),
+                    "a message has no outcome: {:?} waits {}",
+                    self.mode,
+                    self.waits
+                );
+                assert_eq!(self.dispatcher.unreported(), 0);
+                self.base = self.told;
+            }
+            Err(error) => assert_eq!(error, Error::Interrupted),
+        }
+    }
+
+    /// Looks at each outcome of a report.
+    fn take(&mut self, report: &DeliveryReport) {
+        self.possible_duplicates += report.possible_duplicates();
+        self.seen.retries += report.retries();
+        let before = self.told;
+        for batch in report.to_arrow(false) {
+            let batch = batch.unwrap();
+            let column = |at: usize| batch.column(at).as_string::<i32>();
+            let (ids, entries, codes, written) = (column(0), column(1), column(3), column(5));
+            for row in 0..batch.num_rows() {
+                assert!(self.told < self.places.len(), "an outcome of no message");
+                let place = self.places[self.told].clone();
+                self.told += 1;
+                assert_eq!(ids.value(row), place.id, "another message's outcome");
+                if !codes.is_null(row) {
+                    self.check_failed(&place, written.value(row), codes.value(row));
+                } else if entries.is_null(row) {
+                    self.check_recognised(&place);
+                } else {
+                    let (ms, seq) = entries.value(row).split_once('-').unwrap();
+                    self.check_delivered(&place, (ms.parse().unwrap(), seq.parse().unwrap()));
+                }
+            }
+        }
+        assert_eq!((self.told - before) as u64, report.delivered() + report.failed());
+    }
+
+    fn tries(&self, place: &Place) -> Vec<Try> {
+        place.message.map_or(Vec::new(), |message| self.server().tries[message][place.tries..].to_vec())
+    }
+
+    fn check_delivered(&mut self, place: &Place, id: (u64, u64)) {
+        let message = place.message.expect("a null was delivered");
+        let tries = self.tries(place);
+        let is_told = |one: &Try| one.said == Some(Said::Id(id)) && (one.covered || !self.waits);
+        assert!(tries.iter().any(is_told), "{place:?} under {id:?}, of {tries:?}");
+        assert!(self.server().stream.contains(&(id, message)), "{place:?} is not under {id:?}");
+        self.seen.delivered += 1;
+    }
+
+    fn check_recognised(&mut self, place: &Place) {
+        let tries = self.tries(place);
+        let is_told = |one: &Try| one.said == Some(Said::Recognised) && (one.covered || !self.waits);
+        assert!(self.mode == Mode::Script && tries.iter().any(is_told), "{place:?} {tries:?}");
+        assert!(self.server().stream.iter().any(|(_, message)| Some(*message) == place.message), "{place:?}");
+        self.seen.recognised += 1;
+    }
+
+    fn check_failed(&mut self, place: &Place, written: &str, code: &str) {
+        let tries = self.tries(place);
+        let in_doubt = tries.iter().any(|one| one.said.is_none() && !one.passed_over);
+        if code == "NOTREPLICATED" {
+            assert!(self.waits && written == "unknown" && !tries.iter().any(|one| one.covered), "{place:?} {tries:?}");
+            self.seen.failed_unknown += 1;
+            return;
+        }
+        let answered = tries.iter().any(|one| matches!(one.said, Some(Said::Id(_) | Said::Recognised)));
+        assert!(!answered, "{place:?} failed with {code} and was delivered: {tries:?}");
+        if written == "no" {
+            let written = tries.iter().any(|one| one.written);
+            assert!(!written && !in_doubt, "{place:?} failed with {code}, written no: {tries:?}");
+            self.seen.failed_no += 1;
+        } else {
+            assert!(place.message.is_some());
+            self.of_parts += u64::from(!in_doubt);
+            self.seen.failed_unknown += 1;
+        }
+    }
+
+    /// Exactly once: another batch, or the last one once more.
+    fn begin(&mut self, chance: &mut Chance) {
+        if self.told < self.places.len() || self.dispatcher.unreported() > 0 {
+            return;
+        }
+        if self.waits {
+            // All is told, and a reply to WAIT may be owed.
+            self.flush(None, &mut NeverInterrupted);
+        }
+        if chance.one_in(3) {
+            self.dispatcher.settle().unwrap();
+            self.batch = None;
+            return;
+        }
+        if let Some((first, token, version)) = self.batch.clone()
+            && self.places[first..].iter().all(|place| place.message.is_some() && !place.is_routed)
+            && chance.one_in(2)
+        {
+            self.replayed = true;
+            self.dispatcher.begin(&token, version).unwrap();
+            let again: Vec<_> = self.places[first..].iter().filter_map(|place| place.message).collect();
+            self.batch = Some((self.places.len(), token, version));
+            for message in again {
+                let before = self.places.len();
+                while self.places.len() == before {
+                    self.produce(What::Again(message), &mut NeverInterrupted, chance);
+                }
+            }
+            return;
+        }
+        self.tokens += u64::from(self.tokens == 0 || chance.one_in(2));
+        let (token, version) = (format!("t{}", self.tokens), self.places.len() as u64);
+        self.dispatcher.begin(&token, version).unwrap();
+        self.batch = Some((self.places.len(), token, version));
+    }
+
+    fn step(&mut self, chance: &mut Chance) {
+        self.seen.calls += 1;
+        let mut impatient = Impatient(Chance::new(chance.next(), 0));
+        let interrupts = self.server().interrupts;
+        let watch: &mut dyn Watch = if interrupts { &mut impatient } else { &mut NeverInterrupted };
+        match chance.below(16) {
+            0..=6 => (0..1 + chance.size(12)).for_each(|_| self.produce(What::New, watch, chance)),
+            7 => self.produce_batch(watch, chance),
+            8 | 9 => match self.dispatcher.poll(watch) {
+                Ok(report) => self.take(&report),
+                Err(error) => assert_eq!(error, Error::Interrupted),
+            },
+            10 | 11 => self.flush(None, watch),
+            12 => self.flush(Some(Duration::from_micros(chance.size(300) as u64)), watch),
+            13 if self.mode == Mode::Off => self.dispatch(watch, chance),
+            14 if self.server().faults > 0 => self.server().epoch += 1,
+            _ if self.mode == Mode::Off => {}
+            _ => self.begin(chance),
+        }
+    }
+
+    /// What must hold of all of it.
+    fn finish(mut self, chance: &mut Chance) {
+        let closes = chance.one_in(4);
+        if closes {
+            self.dispatcher.close();
+        } else {
+            self.flush(None, &mut NeverInterrupted);
+        }
+        let has_order = !self.retries && !self.replayed && !self.places.iter().any(|place| place.is_routed);
+        let Self { dispatcher, server, seen, .. } = self;
+        drop(dispatcher);
+        let server = &*server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries: Vec<_> = server.stream.iter().map(|(_, message)| *message).collect();
+        if has_order {
+            assert!(entries.is_sorted(), "the order: {entries:?}");
+        }
+        entries.sort_unstable();
+        entries.dedup();
+        let duplicates = (server.stream.len() - entries.len()) as u64;
+        let allowed = match (self.mode, self.retries && self.retries_unknown) {
+            // The last report was never asked for.
+            (Mode::Off, true) if closes => u64::MAX,
+            (Mode::Off, true) => self.possible_duplicates,
+            (Mode::Off, false) | (Mode::Script | Mode::Idmp, _) => 0,
+        };
+        assert!(duplicates <= allowed, "{duplicates} duplicates, {:?}: {:?}", self.mode, server.stream);
+        assert!(self.of_parts <= server.cut_commands * self.per_command, "in doubt although they were answered");
+        seen.sessions += 1;
+        seen.steps += server.steps;
+        seen.messages += server.tries.len() as u64;
+        seen.connections += server.connections;
+        for (all, of_this) in seen.kinds.iter_mut().zip(server.kinds) {
+            *all += of_this;
+        }
+    }
+}
+
+/// One session.
+pub fn check(seen: &mut Seen, chance: &mut Chance) {
+    let mut session = Session::new(seen, chance);
+    for _ in 0..1 + chance.size(40) {
+        session.step(chance);
+    }
+    session.finish(chance);
+    set_dial(None);
+}
+
+#[cfg(test)]
+#[test]
+fn session() {
+    Runner::new("session", 1_500).run(&mut Seen::default(), check, Seen::summary);
+}

@@ -1,0 +1,218 @@
+//! Reads replies and commands one byte at a time, and says as soon as it can that bytes are none. Nothing clever: it is what
+//! the scanner and the encoder are measured against.
+
+use crate::reply::MAX_RUN;
+
+const MAX_LINE: usize = 64 * 1024;
+const MAX_BULK: usize = 1024;
+
+/// A reply that the producer takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    Id(u64, u64),
+    Nil,
+    Error(Vec<u8>),
+    Run { recognised: u64, refused: Vec<u8>, ids: Vec<(u64, u64)> },
+    Counts { local: u64, replicas: u64 },
+}
+
+/// Why bytes are no whole reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// They may be the beginning of one.
+    More,
+    /// Whatever follows, they are none.
+    Wrong,
+}
+
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    pub at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    fn byte(&mut self) -> Result<u8, Stop> {
+        let byte = *self.bytes.get(self.at).ok_or(Stop::More)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn exactly(&mut self, expected: &[u8]) -> Result<(), Stop> {
+        for expected in expected {
+            if self.byte()? != *expected {
+                return Err(Stop::Wrong);
+            }
+        }
+        Ok(())
+    }
+
+    /// Digits, 1 to 20 of them, and the end of the line.
+    fn number(&mut self, largest: u64) -> Result<u64, Stop> {
+        let (mut value, mut digits) = (0_u128, 0);
+        loop {
+            match self.byte()? {
+                digit @ b'0'..=b'9' if digits < 20 => value = value * 10 + u128::from(digit - b'0'),
+                b'\r' if digits > 0 => break,
+                _ => return Err(Stop::Wrong),
+            }
+            digits += 1;
+            if value > u128::from(largest) {
+                return Err(Stop::Wrong);
+            }
+        }
+        self.exactly(b"\n")?;
+        Ok(value as u64)
+    }
+
+    /// A bulk string, from its length on; `None`: nil.
+    fn bulk(&mut self, longest: usize) -> Result<Option<Vec<u8>>, Stop> {
+        if self.bytes.get(self.at) == Some(&b'-') {
+            self.exactly(b"-1\r\n")?;
+            return Ok(None);
+        }
+        let length = self.number(longest as u64)?;
+        let body = (0..length).map(|_| self.byte()).collect::<Result<_, _>>()?;
+        self.exactly(b"\r\n")?;
+        Ok(Some(body))
+    }
+
+    /// Bytes up to the end of a line that has so many bytes at most, and one was read.
+    fn line(&mut self, longest: usize) -> Result<Vec<u8>, Stop> {
+        let mut line = Vec::new();
+        loop {
+            match self.byte()? {
+                b'\r' => break,
+                _ if line.len() + 2 > longest => return Err(Stop::Wrong),
+                other => line.push(other),
+            }
+        }
+        self.exactly(b"\n")?;
+        Ok(line)
+    }
+
+    /// A reply to XADD, or to a run, or to WAIT and WAITAOF.
+    pub fn reply(&mut self, of_runs: bool, of_waits: bool) -> Result<Reply, Stop> {
+        match self.byte()? {
+            b'-' => Ok(Reply::Error(self.line(MAX_LINE - 1)?)),
+            b':' if of_waits => Ok(Reply::Counts { local: 0, replicas: self.number(u64::MAX)? }),
+            b'$' if !of_runs => match self.bulk(MAX_BULK)? {
+                None => Ok(Reply::Nil),
+                Some(id) => entry_id(&id).map(|(ms, seq)| Reply::Id(ms, seq)).ok_or(Stop::Wrong),
+            },
+            b'*' if of_runs || of_waits => self.array(of_runs, of_waits),
+            _ => Err(Stop::Wrong),
+        }
+    }
+
+    fn array(&mut self, of_runs: bool, of_waits: bool) -> Result<Reply, Stop> {
+        let header = self.at;
+        let parts = self.number(MAX_RUN + 2)?;
+        let is_two = &self.bytes[header..self.at] == b"2\r\n";
+        if parts < 2 || !(of_runs || is_two) {
+            return Err(Stop::Wrong);
+        }
+        self.exactly(b":")?;
+        let first = self.number(u64::MAX)?;
+        match self.byte()? {
+            b':' if of_waits && is_two => Ok(Reply::Counts { local: first, replicas: self.number(u64::MAX)? }),
+            b'$' if of_runs => {
+                let refused = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
+                let mut ids = Vec::new();
+                for _ in 2..parts {
+                    self.exactly(b"$")?;
+                    let id = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
+                    ids.push(entry_id(&id).ok_or(Stop::Wrong)?);
+                }
+                Ok(Reply::Run { recognised: first, refused, ids })
+            }
+            _ => Err(Stop::Wrong),
+        }
+    }
+
+    /// A command as clients send it: an array of bulk strings.
+    pub fn command(&mut self) -> Result<Vec<Vec<u8>>, Stop> {
+        self.exactly(b"*")?;
+        let mut arguments = Vec::new();
+        for _ in 0..self.number(1 << 20)? {
+            self.exactly(b"$")?;
+            arguments.push(self.bulk(512 << 20)?.ok_or(Stop::Wrong)?);
+        }
+        Ok(arguments)
+    }
+}
+
+fn entry_id(text: &[u8]) -> Option<(u64, u64)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (ms, seq) = text.split_once('-')?;
+    let number = |digits: &str| {
+        let fits = (1..=20).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if fits { digits.parse().ok() } else { None }
+    };
+    Some((number(ms)?, number(seq)?))
+}
+
+/// All replies that `bytes` begin with, each with where it ends, and what comes behind the last.
+pub fn replies(bytes: &[u8], of_runs: bool, of_waits: bool) -> (Vec<(Reply, usize)>, Stop) {
+    let (mut found, mut start) = (Vec::new(), 0);
+    loop {
+        let mut reader = Reader::new(&bytes[start..]);
+        match reader.reply(of_runs, of_waits) {
+            Ok(reply) => {
+                start += reader.at;
+                found.push((reply, start));
+            }
+            Err(stop) => return (found, stop),
+        }
+    }
+}
+
+/// The lines that answer control commands, of which so many are awaited.
+pub fn lines(bytes: &[u8], awaited: usize) -> Result<Vec<Vec<u8>>, Stop> {
+    let (mut lines, mut line) = (Vec::new(), Vec::new());
+    for byte in bytes {
+        line.push(*byte);
+        let is_line = b"+-:".contains(&line[0]) && line.len() <= MAX_LINE + 2;
+        if !is_line || lines.len() == awaited {
+            return Err(Stop::Wrong);
+        }
+        if *byte == b'\n' {
+            match line.strip_suffix(b"\r\n") {
+                Some(whole) => lines.push(whole.to_vec()),
+                None => return Err(Stop::Wrong),
+            }
+            line.clear();
+        }
+    }
+    Ok(lines)
+}
+
+/// Where the reply of any shape ends that `bytes` begin with.
+pub fn extent(bytes: &[u8]) -> Result<usize, Stop> {
+    let mut reader = Reader::new(bytes);
+    reader.any(0, &mut 0)?;
+    Ok(reader.at)
+}
+
+impl Reader<'_> {
+    fn any(&mut self, depth: usize, parts: &mut u64) -> Result<(), Stop> {
+        match self.byte()? {
+            b'+' | b'-' => self.line(MAX_LINE - 1).map(|_| ()),
+            b':' => self.line(31).map(|_| ()),
+            b'$' => self.bulk(64 << 20).map(|_| ()),
+            b'*' if self.bytes.get(self.at) == Some(&b'-') => self.exactly(b"-1\r\n"),
+            b'*' => {
+                let count = self.number((1 << 20) - *parts)?;
+                *parts += count;
+                if count > 0 && depth == 8 {
+                    return Err(Stop::Wrong);
+                }
+                (0..count).try_for_each(|_| self.any(depth + 1, parts))
+            }
+            _ => Err(Stop::Wrong),
+        }
+    }
+}

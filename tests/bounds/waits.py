@@ -1,0 +1,95 @@
+"""How long calls take in states in which they would wait for ever, but for a deadline or Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Literal
+
+from headrace import DeliveryReport, Dispatcher, Endpoint
+from support.fake_server import FakeServer, Peer, entry_id
+from support.interrupts import interrupted
+from support.pipelines import KEY
+from support.stalls import STALLS, Stall, Surroundings
+
+Progress = Literal["5 replies", "5 bytes of a reply"]
+
+
+def named(ended_by: str) -> list[str]:
+    """The states that this timeout of an endpoint ends."""
+    return [name for name, stall in STALLS.items() if stall.ended_by == ended_by]
+
+
+def flush(around: Surroundings, stall: Stall, timeout: float | None = None) -> tuple[float, DeliveryReport]:
+    """Seconds that a flush takes in this state, and what it tells."""
+    with stall.enter(around) as dispatcher:
+        started = time.monotonic()
+        report = dispatcher.flush(timeout)
+        seconds = time.monotonic() - started
+        _ = report.ok  # looked at
+        return seconds, report
+
+
+def connect(around: Surroundings, name: str, seconds: float) -> tuple[float, DeliveryReport]:
+    """The same where the state lasts until a connect_timeout of so many seconds ends it."""
+    return flush(replace(around, connect_timeout=seconds), STALLS[name])
+
+
+def silence(around: Surroundings, name: str, seconds: float) -> tuple[float, DeliveryReport]:
+    """Seconds that a flush goes on after the system took the last byte, until command_timeout ends it."""
+    with STALLS[name].enter(replace(around, command_timeout=seconds)) as dispatcher:
+        last, sent = time.monotonic(), dispatcher.stats().bytes_sent
+
+        def watch() -> None:
+            nonlocal last, sent
+            while not over.wait(0.002):
+                if (now := dispatcher.stats().bytes_sent) != sent:
+                    last, sent = time.monotonic(), now
+
+        over = threading.Event()
+        thread = threading.Thread(target=watch)
+        thread.start()
+        report = dispatcher.flush()
+        ended = time.monotonic()
+        over.set()
+        thread.join()
+        _ = report.ok  # looked at
+        return ended - last, report
+
+
+def ctrl_c(around: Surroundings, stall: Stall) -> float:
+    """Seconds from a SIGINT to the KeyboardInterrupt."""
+    with stall.enter(around) as dispatcher:
+        with interrupted() as interrupt:
+            dispatcher.flush()
+        return interrupt.seconds
+
+
+def after_progress(progress: Progress, command_timeout: float) -> tuple[float, DeliveryReport]:
+    """Seconds that a flush goes on after the last sign of life, which comes long after its beginning."""
+    last = 0.0
+
+    def script(peer: Peer) -> None:
+        nonlocal last
+        peer.commands(10)
+        pause = 0.4 * command_timeout
+        if progress == "5 replies":
+            for number in range(1, 6):
+                time.sleep(pause)
+                peer.send(entry_id(number))
+        else:
+            peer.send(b"$1000\r\n")
+            peer.trickle(pause, 5)
+        last = time.monotonic()
+        peer.wait_for_end()
+
+    with FakeServer(script) as fake:
+        endpoint = Endpoint(host="127.0.0.1", port=fake.port, stream_key=KEY, command_timeout=command_timeout)
+        with Dispatcher(endpoint) as dispatcher:
+            for _ in range(10):
+                dispatcher.produce(b"x")
+            report = dispatcher.flush()
+            ended = time.monotonic()
+            _ = report.ok  # looked at
+    return ended - last, report

@@ -1,0 +1,146 @@
+"""The laboratory of faults. Exits with 1 if headrace said an untruth.
+
+python -m faults campaign --faults 900 --seed 1   random faults, as many as asked for, and tables at the end
+python -m faults sweep                            a pipeline that is cut behind every byte, on every server
+python -m faults again SEED/SERVER/MODE/…         one episode of a campaign once more: a failure prints this
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .campaign import Played, Share, pairs, play_share, program_of, redis_py_pairs, run
+from .episode import REDIS_PY
+from .lab import Lab
+from .sweep import sweep
+from .tables import kinds_table, markdown, pairs_table, record, untruths_table
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the servers are ended
+    folder = tempfile.mkdtemp(prefix="hr-faults-")
+    os.environ["TMPDIR"] = tempfile.tempdir = folder  # the servers' folders go with it
+    try:
+        code: int = arguments.command(arguments)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 1
+    else:
+        return code
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    campaign = commands.add_parser("campaign")
+    campaign.set_defaults(command=_campaign)
+    campaign.add_argument("--faults", type=int, default=900, help="of headrace, all pairs together")
+    campaign.add_argument("--seed", type=int, default=1)
+    campaign.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    campaign.add_argument("--pairs", type=_list, help="such as redis-8.6/idmp,valkey-9.1/redis-py; default: all")
+    swept = commands.add_parser("sweep")
+    swept.set_defaults(command=_sweep)
+    swept.add_argument("--step", type=int, default=1, help="every so many bytes")
+    swept.add_argument("--pairs", type=_list, help="default: all")
+    for command in (campaign, swept):
+        command.add_argument("--record", type=Path, help="a document whose tables are replaced")
+    again = commands.add_parser("again")
+    again.set_defaults(command=_again)
+    again.add_argument("episode")
+    return parser
+
+
+def _list(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _chosen(every: list[tuple[str, str]], names: list[str] | None) -> list[tuple[str, str]]:
+    chosen = [pair for pair in every if names is None or "/".join(pair) in names]
+    if names and len(chosen) < len(names):
+        sys.exit(f"pairs of this machine: {', '.join('/'.join(pair) for pair in every)}")
+    return chosen
+
+
+def _campaign(arguments: argparse.Namespace) -> int:
+    chosen = _chosen([*pairs(), *redis_py_pairs()], arguments.pairs)
+    # redis-py gets as many a server as headrace in one mode.
+    ours = sum(mode != REDIS_PY for _, mode in chosen) or len(chosen)
+    total = -(-arguments.faults // ours) * len(chosen)
+    with tqdm(total=total, unit="fault", dynamic_ncols=True, disable=None) as bar:
+
+        def tell(played: Played) -> None:
+            bar.update(played.result.faults.total())
+            if played.share.mode != REDIS_PY:
+                for text, again in played.failures:
+                    tqdm.write(f"{text}\n  once more: PYTHONPATH=tests python -m faults again {again}", file=sys.stderr)
+
+        done = run(chosen, total, arguments.seed, arguments.jobs, tell)
+    tables = pairs_table(done), untruths_table(done), kinds_table(done)
+    print(*tables, sep="\n\n")
+    wrong = [again for played in done if played.share.mode != REDIS_PY for _, again in played.failures]
+    if arguments.record:
+        command = f"make campaign FAULTS={arguments.faults} SEED={arguments.seed}"
+        record(arguments.record, "campaign", command, *tables)
+    print(f"\n{len(wrong)} violations by headrace")
+    return 1 if wrong else 0
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    rows, wrong, cuts = [], 0, 0
+    for label, mode in tqdm(_chosen(pairs(), arguments.pairs), unit="pair", disable=None):
+        started = time.monotonic()
+        with Lab(program_of(label), durable=False) as lab:
+            swept = sweep(lab, mode, arguments.step)
+        for where, violation in swept.violations:
+            tqdm.write(f"{label}/{mode}, cut in {where}: {violation}", file=sys.stderr)
+        cuts += swept.cuts
+        wrong += len(swept.violations)
+        numbers = [
+            *swept.bytes.values(),
+            swept.cuts,
+            *(swept.told.get(what, 0) for what in ("delivered", "no", "unknown")),
+        ]
+        numbers += [len(swept.violations), round(time.monotonic() - started)]
+        rows.append((label, mode, *(f"{number:,}" for number in numbers)))
+    heads = (
+        "server",
+        "mode",
+        "bytes out",
+        "bytes in",
+        "cuts",
+        "delivered",
+        "not written",
+        "unknown",
+        "untrue",
+        "seconds",
+    )
+    table, sentence = markdown(heads, rows, left=2), f"{cuts:,} cuts, {wrong} violations"
+    print(table, sentence, sep="\n\n")
+    if arguments.record:
+        record(arguments.record, "sweep", "make sweep", table, sentence + ".")
+    return 1 if wrong else 0
+
+
+def _again(arguments: argparse.Namespace) -> int:
+    seed, server, mode, number, faults, episode = arguments.episode.split("/")
+    played = play_share(Share(int(seed), server, mode, int(number), int(faults)), int(episode))
+    print(*(text for text, _ in played.failures), played.result, sep="\n")
+    return 1 if played.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""The invariant that every fault is held against: what was told of messages, beside what is in the streams. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from support.pipelines import Outcome
+
+#: How many messages of each sort a verdict names.
+EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Message:
+    """One that was handed over. No two have the same payload."""
+
+    message_id: str
+    key: str
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """What the sender's mode says beyond what always holds."""
+
+    #: How often messages may be in a stream beyond the first time, all together: what the sender told, and never more
+    #: than what was in flight at the faults.
+    duplicates: int = 0
+    #: Whether messages stay in their order although some were sent again after an error reply.
+    ordered: bool = True
+    #: Whether late copies cannot come behind their successors: a message whose fate is unknown is in order too.
+    unknown_ordered: bool = False
+    #: Whether the oldest entries may have been removed.
+    trimmed: bool = False
+    #: Whether a delivered message may lack its entry ID: it was recognised as written before.
+    recognised: bool = False
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One sort of untruth, and the messages that it was told of."""
+
+    what: str
+    messages: tuple[str, ...]
+
+    def __str__(self) -> str:
+        named = ", ".join(self.messages[:EXAMPLES])
+        return f"{len(self.messages):,} {self.what}: {named}{', …' * (len(self.messages) > EXAMPLES)}"
+
+
+#: The entries of each stream key: entry ID and payload, in the stream's order.
+Stored = Mapping[str, Sequence[tuple[str, bytes]]]
+
+
+def violations(
+    messages: Sequence[Message], told: Iterable[Outcome], stored: Stored, promise: Promise | None = None
+) -> list[Violation]:
+    """Say what does not hold; an empty list is the proof that all does.
+
+    - Each message has exactly one outcome, and nothing else has one.
+    - A delivered message is in its stream, under its entry ID, with its bytes; trimming may have removed it if all that
+      is left there is younger.
+    - A message told as not written is not there. One whose fate is unknown is there once at most.
+    - Nothing is there twice beyond what the mode promises, nothing that was not handed over, and nothing elsewhere.
+    - Messages of one stream are there in the order in which they were handed over.
+    """
+    return list(_Account(messages, list(told), stored, promise or Promise()).violations())
+
+
+class _Account:
+    def __init__(self, messages: Sequence[Message], told: list[Outcome], stored: Stored, promise: Promise) -> None:
+        self.messages = messages
+        self.told = told
+        self.stored = stored
+        self.promise = promise
+        self.by_payload = {message.payload: number for number, message in enumerate(messages)}
+        assert len(self.by_payload) == len(messages), "payloads must differ"
+        #: The entry IDs of each message, in the stream's order.
+        self.entries: dict[int, list[str]] = {}
+        self.foreign: list[str] = []
+        for key, entries in stored.items():
+            for entry_id, payload in entries:
+                number = self.by_payload.get(payload)
+                if number is None or messages[number].key != key:
+                    self.foreign.append(f"{key} {entry_id} {payload[:40]!r}")
+                else:
+                    self.entries.setdefault(number, []).append(entry_id)
+        self.oldest = {key: _parsed(entries[0][0]) for key, entries in stored.items() if entries}
+
+    def violations(self) -> Iterator[Violation]:
+        yield from _say("entries that nobody handed over", self.foreign)
+        yield from self._outcomes()
+        outcome_of = {outcome.message_id: outcome for outcome in self.told}
+        outcomes = [outcome_of.get(message.message_id) for message in self.messages]
+        yield from self._fates(outcomes)
+        yield from self._duplicates()
+        yield from self._order(outcomes)
+
+    def _outcomes(self) -> Iterator[Violation]:
+        """As many outcomes as messages, one for each."""
+        counts = Counter(outcome.message_id for outcome in self.told)
+        known = {message.message_id for message in self.messages}
+        assert len(known) == len(self.messages), "message IDs must differ"
+        yield from _say("messages without an outcome", [name for name in known if name not in counts])
+        yield from _say("outcomes of no message", [name for name in counts if name not in known])
+        yield from _say("messages with several outcomes", [name for name, count in counts.items() if count > 1])
+
+    def _fates(self, outcomes: Sequence[Outcome | None]) -> Iterator[Violation]:
+        """What each outcome says, beside what is there."""
+        lost: list[str] = []
+        elsewhere: list[str] = []
+        nameless: list[str] = []
+        written: list[str] = []
+        labels: list[str] = []
+        for number, outcome in enumerate(outcomes):
+            if outcome is None:
+                continue
+            entries = self.entries.get(number, [])
+            name = f"{outcome.message_id} ({outcome.entry_id or outcome.code})"
+            if outcome.code is None:
+                if outcome.kind is not None or outcome.written is not None:
+                    labels.append(name)
+                if outcome.entry_id is None:
+                    if not self.promise.recognised:
+                        nameless.append(name)
+                    elif not entries and not self.promise.trimmed:
+                        lost.append(name)
+                elif outcome.entry_id not in entries and not self._was_trimmed(number, outcome.entry_id):
+                    (elsewhere if entries else lost).append(name)
+            elif outcome.entry_id is not None or outcome.kind not in ("permanent", "retryable"):
+                labels.append(name)
+            elif outcome.written == "no":
+                if entries:
+                    written.append(name)
+            elif outcome.written != "unknown":
+                labels.append(name)
+        yield from _say("delivered, and not there", lost)
+        yield from _say("delivered, and there under other entry IDs only", elsewhere)
+        yield from _say("delivered without an entry ID", nameless)
+        yield from _say("not written, and there", written)
+        yield from _say("outcomes that contradict themselves", labels)
+
+    def _was_trimmed(self, number: int, entry_id: str) -> bool:
+        oldest = self.oldest.get(self.messages[number].key)
+        return self.promise.trimmed and oldest is not None and _parsed(entry_id) < oldest
+
+    def _duplicates(self) -> Iterator[Violation]:
+        extra = {number: len(entries) - 1 for number, entries in self.entries.items() if len(entries) > 1}
+        if sum(extra.values()) > self.promise.duplicates:
+            names = [f"{self.messages[number].message_id} {1 + count} times" for number, count in extra.items()]
+            yield from _say("there more often than was told", names)
+
+    def _order(self, outcomes: Sequence[Outcome | None]) -> Iterator[Violation]:
+        """The first copies, in the order of the messages."""
+        if not self.promise.ordered:
+            return
+        last: dict[str, tuple[tuple[int, int], str]] = {}
+        wrong = []
+        for number, message in enumerate(self.messages):
+            outcome = outcomes[number]
+            is_open = outcome is None or outcome.code is not None
+            if number not in self.entries or (is_open and not self.promise.unknown_ordered):
+                continue
+            # A delivered one is where it was told to be; a first copy of it may have come late.
+            at = _parsed((outcome and outcome.entry_id) or self.entries[number][0])
+            before = last.get(message.key)
+            if before is not None and at < before[0]:
+                wrong.append(f"{message.message_id} before {before[1]}")
+            last[message.key] = at, message.message_id
+        yield from _say("out of order", wrong)
+        for key, entries in self.stored.items():
+            assert all(_parsed(a) < _parsed(b) for (a, _), (b, _) in pairwise(entries)), f"not as stored: {key}"
+
+
+def _parsed(entry_id: str) -> tuple[int, int]:
+    ms, _, seq = entry_id.partition("-")
+    return int(ms), int(seq)
+
+
+def _say(what: str, names: Sequence[str]) -> Iterator[Violation]:
+    if names:
+        yield Violation(what, tuple(names))

@@ -1,0 +1,161 @@
+"""A server of one's own behind the proxy, and hands that do things to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from headrace.server import LocalServer
+from support.certs import Certs, make_certs
+from support.pipelines import stored
+from support.processes import wait_until
+from support.servers import Program
+
+from .checker import Stored
+from .proxy import Proxy
+
+#: The user that senders connect as: what is done to it leaves the laboratory's own connections alone.
+USER, PASSWORD = "writer", "lab-password"
+_RIGHTS = f"on >{PASSWORD} ~* &* +@all"
+
+#: A payload of so many bytes is more than the server takes (the least that it can be set to).
+TOO_LARGE = 1 << 20
+
+#: What was acknowledged is on disk: a server that is killed loses none of it.
+_CONFIG: dict[str, Any] = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "auto-aof-rewrite-percentage": 0,
+    "repl-diskless-sync-delay": 0,
+    "lua-time-limit": 20,
+    "proto-max-bulk-len": TOO_LARGE,
+    "user": f"{USER} {_RIGHTS}",
+}
+
+
+class Lab:
+    """One server program, its proxy, and where it was told to go wrong."""
+
+    def __init__(self, program: Program, *, durable: bool = True, tls: bool = False) -> None:
+        self.program = program
+        self._stack = contextlib.ExitStack()
+        self._config = _CONFIG if durable else {**_CONFIG, "appendonly": "no"}
+        self._certs: Certs | None = None
+        if tls:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+            self._certs = make_certs(Path(folder))
+        self.server = self._start(tls)
+        assert self.server.port is not None
+        self.proxy = self._stack.enter_context(Proxy(self.server.port))
+        self.control = self._client(self.server)
+        self._replica: LocalServer | None = None
+
+    @property
+    def tls_ca_cert(self) -> str | None:
+        """The file that senders trust; None: without TLS."""
+        return None if self._certs is None else str(self._certs.ca)
+
+    def stored(self, keys: list[str]) -> Stored:
+        """What is in these streams."""
+        return {key: stored(self.control, key) for key in keys}
+
+    def empty(self) -> None:
+        """Begin anew: an empty server, without scripts, and an unharmed user."""
+        self.control.flushall()
+        self.control.script_flush()
+
+    def command(self, *words: str | int) -> Any:
+        """Run a command that redis-py has no method for."""
+        return self.control.execute_command(*words)  # type: ignore[no-untyped-call]
+
+    def answers(self) -> bool:
+        """Whether the server runs commands now."""
+        try:
+            return bool(self.control.ping())
+        except redis.ResponseError:
+            return False
+
+    def config(self, **settings: Any) -> None:
+        """CONFIG SET, by names with underscores."""
+        for name, value in settings.items():
+            self.control.config_set(name.replace("_", "-"), value)
+
+    def allow(self, *rules: str) -> None:
+        """Change what the senders' user may do."""
+        self.command("ACL", "SETUSER", USER, *rules)
+
+    def allow_all(self) -> None:
+        """Make the senders' user as it was."""
+        self.allow("reset", *_RIGHTS.split())
+
+    def client_ids(self) -> list[int]:
+        """The senders' connections."""
+        return [int(line["id"]) for line in self.control.client_list() if line.get("user") == USER]
+
+    def kill_clients(self) -> None:
+        """End the senders' connections."""
+        for number in self.client_ids():
+            with contextlib.suppress(redis.ResponseError):  # it has gone by itself
+                self.command("CLIENT", "KILL", "ID", number)
+
+    def stop(self) -> None:
+        """Let the server stand still."""
+        os.kill(self.server.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        os.kill(self.server.pid, signal.SIGCONT)
+
+    def replicate(self) -> None:
+        """Give the server a replica that has all that it has."""
+        if self._replica is None:
+            self._config = {**self._config, "appendonly": "no"}
+            self._replica = self._start(self._certs is not None)
+        self._replica_control = self._client(self._replica)
+        self._replica_control.replicaof("127.0.0.1", self.server.port)
+        wait_until(lambda: self.control.info("replication").get("slave0", {}).get("state") == "online")
+
+    def fail_over(self) -> None:
+        """Make the replica the master, as FAILOVER does; the server is its replica then."""
+        assert self._replica is not None
+        self.command("FAILOVER", "TO", "127.0.0.1", str(self._replica.port))
+
+    def fail_back(self) -> None:
+        """Make the server the master again, with all that it had, and the replica a server by itself."""
+        wait_until(lambda: self.control.info("replication").get("master_failover_state") == "no-failover")
+        info = self.control.info("replication")
+        if info["role"] == "slave":
+            wait_until(lambda: self.control.info("replication")["master_link_status"] == "up")
+        self.control.replicaof("NO", "ONE")
+        self._replica_control.replicaof("NO", "ONE")
+
+    def close(self) -> None:
+        """Stop everything."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, tls: bool) -> LocalServer:
+        options: dict[str, Any] = {"transport": "tcp", "config": self._config}
+        if tls and self._certs is not None:
+            options |= {"transport": "tls", "tls_cert": self._certs.server.cert, "tls_key": self._certs.server.key}
+            options |= {"tls_ca_cert": self._certs.ca, "config": {**self._config, "tls-replication": "yes"}}
+        return self._stack.enter_context(LocalServer(self.program.path, **options))
+
+    def _client(self, server: LocalServer) -> redis.Redis:
+        client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2)
+        self._stack.callback(client.close)
+        return client

@@ -1,0 +1,314 @@
+"""A TCP proxy that does to connections what networks do: cuts, stalls, bytes that come late, slowly or from nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, Self
+
+Direction = Literal["requests", "replies"]
+Act = Callable[["Pair"], object]
+
+#: What is read at once, and what one direction holds at most before its sender has to wait.
+CHUNK = 65_536
+HELD = 1 << 20
+
+_RESET = struct.pack("ii", 1, 0)
+
+
+class _Trigger:
+    def __init__(self, direction: Direction, count: int, act: Act) -> None:
+        self.direction = direction
+        self.left = count
+        self.act = act
+
+
+class _Flow:
+    """One direction of a connection."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+        self.source = source
+        self.sink = sink
+        self.held = b""
+        self.ended = False
+        """Nothing more comes; what is held still goes out."""
+        self.closed = False
+        """The sink was told so. What still comes is thrown away."""
+        self.reading = True
+        self.not_before = 0.0
+        """Nothing goes out until then."""
+        self.segment = 0
+        """Bytes that go out at once; 0: all."""
+        self.pause = 0.0
+        """Seconds after each segment."""
+
+    @property
+    def wants_to_read(self) -> bool:
+        return self.reading and not self.ended and (self.closed or len(self.held) < HELD)
+
+    def may_write(self, now: float) -> bool:
+        return bool(self.held) and not self.closed and now >= self.not_before
+
+
+class Pair:
+    """A client's connection, and the proxy's own one to the server."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.flows: dict[Direction, _Flow] = {
+            "requests": _Flow(client, server),
+            "replies": _Flow(server, client),
+        }
+        self.over = False
+
+    def reset(self) -> None:
+        """End both connections with an RST."""
+        for each in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.close()
+
+    def finish(self) -> None:
+        """End both directions with a FIN, behind what went out already."""
+        self.end("requests")
+        self.end("replies")
+
+    def end(self, direction: Direction) -> None:
+        """End one direction with a FIN; the other one goes on."""
+        flow = self.flows[direction]
+        flow.held, flow.closed = b"", True
+        # A socket that is closed with unread bytes sends an RST: what still comes is read and thrown away.
+        with contextlib.suppress(OSError):
+            flow.sink.shutdown(socket.SHUT_WR)
+
+    def stall(self, direction: Direction) -> None:
+        """Nothing goes through any more, and nothing is read: what is in flight stays in the sender's kernel."""
+        self.flows[direction].reading = False
+        self.flows[direction].not_before = float("inf")
+
+    def resume(self, direction: Direction) -> None:
+        """It goes through again."""
+        self.flows[direction].reading = True
+        self.flows[direction].not_before = 0.0
+
+    def hold(self, direction: Direction, seconds: float) -> None:
+        """All is taken, and delivered later: also when its sender has gone meanwhile."""
+        self.flows[direction].not_before = time.monotonic() + seconds
+
+    def slow(self, segment: int, pause: float) -> None:
+        """From now on so many bytes go out at once (0: all), with a pause of so many seconds between them."""
+        for flow in self.flows.values():
+            flow.segment, flow.pause = segment, pause
+
+    def inject(self, direction: Direction, data: bytes) -> None:
+        """Send bytes that the sender did not send."""
+        with contextlib.suppress(OSError):
+            self.flows[direction].sink.sendall(data)
+
+    def close(self) -> None:
+        """Close both sockets."""
+        self.over = True
+        self.client.close()
+        self.server.close()
+
+
+class Proxy:
+    """Listens on a port of 127.0.0.1 and passes on what comes to another one. One thread does it all.
+
+    `at` says what shall happen when so many more bytes have gone out in a direction. The act runs in the proxy's
+    thread: meanwhile nothing moves, so that it happens at this byte and at no other.
+    """
+
+    def __init__(self, port: int, receive_buffer: int | None = None) -> None:
+        self._target = port
+        self._triggers: list[_Trigger] = []
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self._pairs: list[Pair] = []
+        self._lock = threading.RLock()
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        if receive_buffer is not None:
+            # Of the connections too: what nobody reads stays with the sender, but for so many bytes.
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.port: int = self._listener.getsockname()[1]
+        self.accepts = True
+        """Otherwise connections stay in the kernel's backlog: they are made, and nobody answers."""
+        self.refuses = False
+        """Connections are reset as soon as they are made."""
+        self.passed: dict[Direction, int] = {"requests": 0, "replies": 0}
+        """How many bytes went out so far."""
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self._thread.start()
+
+    def at(self, direction: Direction, count: int, act: Act) -> None:
+        """Act on the connection when `count` more bytes have gone out in this direction."""
+        with self._lock:
+            self._triggers.append(_Trigger(direction, count, act))
+        self._wake()
+
+    def disarm(self) -> None:
+        """Forget what has not happened yet."""
+        with self._lock:
+            self._triggers.clear()
+
+    def after(self, seconds: float, act: Callable[[], object]) -> None:
+        """Act when so many seconds have passed, in the proxy's thread."""
+        with self._lock:
+            heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), act))
+        self._wake()
+
+    def rest(self, seconds: float = 30.0) -> None:
+        """Return when no timer is left."""
+        deadline = time.monotonic() + seconds
+        while self._timers:
+            assert self._failure is None, self._failure
+            assert time.monotonic() < deadline, "a timer was not reached"
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        """End everything. What went wrong in the thread is raised here."""
+        self._closing = True
+        self._wake()
+        self._thread.join(30.0)
+        assert not self._thread.is_alive(), "the proxy hangs"
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wake(self) -> None:
+        if threading.current_thread() is not self._thread:
+            os.write(self._wake_writer, b"x")
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._turn()
+        except BaseException as failure:
+            self._failure = failure
+        finally:
+            for pair in self._pairs:
+                pair.reset()
+            self._listener.close()
+
+    def _turn(self) -> None:
+        """Wait for something to do, and do it."""
+        with self._lock:
+            now = time.monotonic()
+            flows = [flow for pair in self._pairs for flow in pair.flows.values()]
+            readers: list[socket.socket | int] = [flow.source for flow in flows if flow.wants_to_read]
+            readers.append(self._wake_reader)
+            if self.accepts:
+                readers.append(self._listener)
+            writers = [flow.sink for flow in flows if flow.may_write(now)]
+            times = [flow.not_before for flow in flows if flow.held and not flow.closed and flow.not_before > now]
+            times += [self._timers[0][0]] if self._timers else []
+        wait = max(0.0, min(times) - now) if times else None
+        readable, writable, _ = select.select(readers, writers, [], None if wait == float("inf") else wait)
+        with self._lock:
+            if self._wake_reader in readable:
+                os.read(self._wake_reader, 4096)
+            if self._listener in readable and self.accepts:
+                self._accept()
+            for pair in list(self._pairs):
+                self._serve(pair, readable, writable)
+            self._pairs = [pair for pair in self._pairs if not pair.over]
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                timer = self._timers[0]
+                timer[2]()
+                # Not before: `rest` waits for what it does.
+                self._timers.remove(timer)
+                heapq.heapify(self._timers)
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        try:
+            if self.refuses:
+                raise ConnectionRefusedError
+            server = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+        except OSError:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            client.close()
+            return
+        for each in (client, server):
+            each.setblocking(False)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._pairs.append(Pair(client, server))
+
+    def _serve(self, pair: Pair, readable: list[socket.socket | int], writable: list[socket.socket]) -> None:
+        for direction, flow in pair.flows.items():
+            if not pair.over and flow.source in readable and flow.wants_to_read:
+                self._read(pair, direction, flow)
+            if not pair.over and flow.held and not flow.closed and (flow.sink in writable or flow.source in readable):
+                self._write(pair, direction, flow)
+            if not pair.over and flow.ended and not flow.held and not flow.closed:
+                pair.end(direction)
+        if not pair.over and all(flow.ended and flow.closed for flow in pair.flows.values()):
+            pair.close()
+
+    def _read(self, pair: Pair, direction: Direction, flow: _Flow) -> None:
+        try:
+            received = flow.source.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            # Reset by its sender. What is held for later still comes; else the other side sees the reset too.
+            if not (flow.held and flow.not_before > time.monotonic()):
+                pair.reset()
+                return
+            flow.ended = True
+            pair.end("replies" if direction == "requests" else "requests")
+            return
+        if not received:
+            flow.ended = True
+        elif not flow.closed:
+            flow.held += received
+
+    def _write(self, pair: Pair, direction: Direction, flow: _Flow) -> None:
+        while flow.held and not flow.closed and not pair.over and time.monotonic() >= flow.not_before:
+            trigger = min((t for t in self._triggers if t.direction == direction), key=lambda t: t.left, default=None)
+            if trigger is not None and trigger.left <= 0:
+                self._triggers.remove(trigger)
+                trigger.act(pair)
+                continue
+            count = min(flow.segment or CHUNK, trigger.left if trigger else CHUNK)
+            try:
+                sent = flow.sink.send(flow.held[:count])
+            except BlockingIOError:
+                return
+            except OSError:
+                pair.reset()
+                return
+            flow.held = flow.held[sent:]
+            self.passed[direction] += sent
+            for each in self._triggers:
+                if each.direction == direction:
+                    each.left -= sent
+            if flow.pause:
+                flow.not_before = time.monotonic() + flow.pause
+        # What shall happen behind the last byte happens there, though no other follows.
+        for trigger in [t for t in self._triggers if t.direction == direction and t.left <= 0]:
+            if not pair.over:
+                self._triggers.remove(trigger)
+                trigger.act(pair)

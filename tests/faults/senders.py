@@ -1,0 +1,199 @@
+"""What is put to the test: headrace in its modes, and redis-py beside it. All are told of by the same outcomes."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow
+import redis
+
+from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
+from support.pipelines import Outcome, outcomes
+
+from .checker import Message, Promise
+from .kinds import TIMEOUT, Kind
+from .lab import PASSWORD, USER, Lab
+
+#: Patient enough for any fault of the laboratory, and quick to notice that it is over.
+PATIENT = {"initial_backoff": 0.002, "max_backoff": 0.05, "deadline": 60.0}
+
+
+@dataclass
+class Told:
+    """What a sender said of messages."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    possible_duplicates: int = 0
+
+
+class Sender(Protocol):
+    """Sends messages through the proxy."""
+
+    told: Told
+    replays: bool
+    """Whether another one can begin anew and write nothing twice."""
+
+    @property
+    def connections(self) -> int:
+        """How many it made."""
+
+    def send(self, messages: Sequence[Message]) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None:
+        """End it, as a crash does: what has no outcome gets none."""
+
+    def promise(self, kinds: Sequence[Kind], losses: int, again: bool) -> Promise:
+        """What it promises in the face of faults of these kinds that can have cost it so many connections.
+
+        `again`: another sender had begun the batch before.
+        """
+
+
+class Headrace:
+    """A dispatcher. Its mode is `off`, `script` or `idmp`; what else it is made with is left to chance."""
+
+    def __init__(self, lab: Lab, mode: str, key: str, rng: random.Random, token: str) -> None:
+        self.told = Told()
+        self.mode = mode
+        self.replays = mode != "off"
+        self._rng = rng
+        self._keyed = False
+        policy = RetryPolicy(**PATIENT)  # type: ignore[arg-type]
+        options: dict[str, Any] = {"window_max_entries": rng.choice([1, 10, 100, 1000, 8192]), "classify": "failover"}
+        self.in_flight = options["window_max_entries"]
+        self._retry, self._maxlen, self._ordered = "always", None, True
+        if mode == "off":
+            self._retry = rng.choice(["never", "if not written", "always"])
+            self._maxlen = rng.choice([None, None, None, 100])
+            if self._retry != "never":
+                options["retry"] = RetryPolicy(**PATIENT, retry_unknown=self._retry == "always")  # type: ignore[arg-type]
+        else:
+            options |= {"exactly_once": mode, "retry": policy}
+            if mode == "script":
+                options["script_run_rows"] = rng.choice([1, 10, 100, 1000])
+            else:
+                self._ordered = rng.random() < 0.1
+                if self._ordered:
+                    options |= {"ordered": True, "window_max_entries": None}
+        if lab.program.can("waitaof") and rng.random() < 0.15:
+            options |= {"wait_aof": True, "wait_every": rng.choice([1, 10, 500, 8192])}
+        endpoint = Endpoint(
+            host="127.0.0.1", port=lab.proxy.port, stream_key=key, username=USER, password=PASSWORD,
+            connect_timeout=TIMEOUT, command_timeout=TIMEOUT, maxlen=self._maxlen, maxlen_approximate=False,
+            tls=lab.tls_ca_cert is not None, tls_ca_cert=lab.tls_ca_cert,
+        )  # fmt: skip
+        self._dispatcher = Dispatcher(endpoint, **options)
+        if self.replays:
+            self._dispatcher.begin(token)
+
+    @property
+    def connections(self) -> int:
+        return self._dispatcher.stats().connections
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """One by one, or as a record batch."""
+        own_keys = any(message.key != self._dispatcher.endpoint.stream_key for message in messages)
+        if not own_keys and self._rng.random() < 0.3:
+            for message in messages:
+                self._dispatcher.produce(message.payload, message.message_id)
+        else:
+            columns = {
+                "payload": pyarrow.array([message.payload for message in messages], pyarrow.binary()),
+                "id": [message.message_id for message in messages],
+                "key": [message.key for message in messages],
+            }
+            stream_key = "key" if own_keys else None
+            self._dispatcher.produce_batch(pyarrow.record_batch(columns), message_id="id", stream_key=stream_key)
+        if self._rng.random() < 0.2:
+            self._hear(self._dispatcher.poll())
+
+    def flush(self) -> None:
+        self._hear(self._dispatcher.flush())
+
+    def close(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            super(Dispatcher, self._dispatcher).close()
+
+    def promise(self, kinds: Sequence[Kind], losses: int, again: bool) -> Promise:
+        refused = any(kind.refuses for kind in kinds)
+        late = any(kind.late for kind in kinds)
+        if self.mode == "script":
+            return Promise(unknown_ordered=True, recognised=True)
+        if self.mode == "idmp":
+            # What failed for good, and is begun again, comes behind what did not.
+            failed = again and any(kind.fails for kind in kinds)
+            ordered = not (refused or failed) or (self._ordered and not again)
+            return Promise(ordered=ordered, unknown_ordered=True)
+        again_at_all = self._retry == "always"
+        return Promise(
+            duplicates=min(self.told.possible_duplicates, losses * self.in_flight) if again_at_all else 0,
+            ordered=self._retry == "never" or not refused,
+            unknown_ordered=not late,
+            trimmed=self._maxlen is not None,
+        )
+
+    def _hear(self, report: DeliveryReport) -> None:
+        self.told.outcomes += outcomes(report)
+        self.told.possible_duplicates += report.possible_duplicates
+
+
+class RedisPy:
+    """redis-py's pipeline as it is: with the retries that it does by itself."""
+
+    def __init__(self, lab: Lab, rng: random.Random) -> None:
+        self.told = Told()
+        self.replays = False
+        self.in_flight = rng.choice([10, 100, 1000])
+        self._client = redis.Redis(
+            port=lab.proxy.port, username=USER, password=PASSWORD, protocol=2, socket_timeout=TIMEOUT,
+            socket_connect_timeout=TIMEOUT, ssl=lab.tls_ca_cert is not None, ssl_ca_certs=lab.tls_ca_cert,
+        )  # fmt: skip
+        self._waiting: list[Message] = []
+
+    @property
+    def connections(self) -> int:
+        """Not counted."""
+        return 0
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._waiting += messages
+        while len(self._waiting) >= self.in_flight:
+            self._execute(self._waiting[: self.in_flight])
+
+    def flush(self) -> None:
+        while self._waiting:
+            self._execute(self._waiting[: self.in_flight])
+
+    def close(self) -> None:
+        self._client.close()
+
+    def promise(self, kinds: Sequence[Kind], losses: int, again: bool) -> Promise:
+        del kinds, losses, again
+        # It tells of no possible duplicate, and promises no order where it sends again.
+        return Promise(ordered=False)
+
+    def _execute(self, messages: Sequence[Message]) -> None:
+        self._waiting = self._waiting[len(messages) :]
+        pipeline = self._client.pipeline(transaction=False)
+        for message in messages:
+            pipeline.xadd(message.key, {"payload": message.payload})
+        try:
+            results: Sequence[Any] = pipeline.execute(raise_on_error=False)
+        except redis.RedisError as error:
+            # It does not say what was written: whoever uses it has to take all for doubtful.
+            results = [error] * len(messages)
+            written = "unknown"
+        else:
+            written = "no"
+        for message, result in zip(messages, results, strict=True):
+            name = message.message_id
+            if isinstance(result, bytes):
+                outcome = Outcome(name, result.decode(), None, None, None, None)
+            else:
+                outcome = Outcome(name, None, "retryable", type(result).__name__, str(result), written)
+            self.told.outcomes.append(outcome)

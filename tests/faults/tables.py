@@ -1,0 +1,90 @@
+"""What a campaign showed: a row for each pair of server and mode, a row for each kind of fault."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from .campaign import Played
+from .episode import CRASH, REDIS_PY, ROW_TOO_LARGE, Result
+from .kinds import KINDS
+
+_HEADS = (
+    "server", "mode", "faults", "messages", "delivered", "told as unknown", "twice", "told as possibly twice",
+    "connections", "begun again", "untrue",
+)  # fmt: skip
+
+
+def pairs_table(done: Sequence[Played]) -> str:
+    """What became of the messages, in Markdown."""
+    results: dict[tuple[str, str], Result] = {}
+    for played in sorted(done, key=lambda played: (played.share.mode == REDIS_PY, played.share.server)):
+        results.setdefault((played.share.server, played.share.mode), Result()).__iadd__(played.result)
+    ours, all_of_ours = Result(), 0
+    for (_, mode), result in results.items():
+        if mode != REDIS_PY:
+            ours += result
+            all_of_ours += 1
+    rows = [_row(*pair, result) for pair, result in results.items()]
+    if all_of_ours > 1:
+        rows.insert(all_of_ours, _row("**all**", "", ours))
+    return markdown(_HEADS, rows, left=2)
+
+
+def kinds_table(done: Sequence[Played]) -> str:
+    """How many faults of each kind there were, in Markdown."""
+    ours: Counter[str] = Counter()
+    theirs: Counter[str] = Counter()
+    for played in done:
+        (theirs if played.share.mode == REDIS_PY else ours).update(played.result.faults)
+    groups = {**{name: kind.of for name, kind in KINDS.items()}, ROW_TOO_LARGE: "message", CRASH: "sender"}
+    rows = [(of, name, f"{ours[name]:,}", f"{theirs[name]:,}") for name, of in groups.items()]
+    rows.append(("**all**", "", f"{ours.total():,}", f"{theirs.total():,}"))
+    return markdown(("of", "fault", "to headrace", "to redis-py"), rows, left=2)
+
+
+def untruths_table(done: Sequence[Played]) -> str:
+    """What redis-py told wrongly, in messages, and headrace beside it."""
+    counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    for played in done:
+        for violation in played.result.violations:
+            counts[played.share.mode == REDIS_PY][violation.what] += len(violation.messages)
+    sorts = dict.fromkeys([*counts[True], *counts[False]])
+    rows = [(what, f"{counts[False][what]:,}", f"{counts[True][what]:,}") for what in sorts]
+    return markdown(("untrue of so many messages", "headrace", "redis-py"), rows, left=1)
+
+
+def record(document: Path, mark: str, command: str, *tables: str) -> None:
+    """Put tables between the marks of a document, below the command that made them."""
+    text = document.read_text()
+    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
+    head, found, rest = text.partition(begin)
+    if not found or end not in rest:
+        raise ValueError(f"{document} has no {begin.strip()} … {end}")
+    body = "\n\n".join([f"`{command}`:", *tables])
+    document.write_text(f"{head}{begin}\n{body}\n\n{end}{rest.partition(end)[2]}")
+
+
+def _row(server: str, mode: str, result: Result) -> tuple[str, ...]:
+    numbers = (
+        result.faults.total(), result.messages, result.delivered, result.unknown, result.duplicates,
+        result.told_duplicates, result.connections, result.replays,
+        sum(len(violation.messages) for violation in result.violations),
+    )  # fmt: skip
+    return (server, mode, *(f"{number:,}" for number in numbers))
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
+    """A table; the first `left` columns begin at the left, the others end at the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if number < left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(padded)} |"
+
+    rule = [("-" * width) if number < left else "-" * (width - 1) + ":" for number, width in enumerate(widths)]
+    return "\n".join([line(heads), f"| {' | '.join(rule)} |", *map(line, rows)])

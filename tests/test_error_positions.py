@@ -1,0 +1,230 @@
+"""An error reply anywhere in a pipeline: the message that it answers is told so, and no other."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from faults.error_texts import CLASSIFY, ERROR_TEXTS, Classify, ErrorText, Kind
+from faults.playing import Playing, payload_of
+from headrace import Dispatcher, Endpoint
+from support.fake_server import FakeServer, Peer, Script
+from support.modes import MODES, SOON, dispatcher
+from support.pipelines import Outcome, labels, outcomes
+
+ROWS = 50
+#: Rows of a run in mode script: more than one run, and a run that is not full.
+RUN = 8
+DELIVERED = (None, None, None)
+BLOCKED = ("retryable", "BLOCKED", "no")
+KINDS: tuple[Kind, Kind] = ("permanent", "retryable")
+
+REFUSED = [error for error in ERROR_TEXTS if not error.ends]
+UNREADABLE = [error for error in ERROR_TEXTS if error.ends]
+
+
+def to(fake: FakeServer, **options: Any) -> Endpoint:
+    return Endpoint(host="127.0.0.1", port=fake.port, stream_key="s", command_timeout=20, **options)
+
+
+def send(sending: Dispatcher, mode: str, batch: int) -> list[Outcome]:
+    """The outcomes of a pipeline; its rows are numbered on from those of the batches before."""
+    if mode != "off":
+        sending.begin(f"batch-{batch}")
+    for row in range(batch * ROWS, (batch + 1) * ROWS):
+        sending.produce(payload_of(row), row)
+    told = outcomes(sending.flush())
+    assert [outcome.message_id for outcome in told] == [str(row) for row in range(batch * ROWS, (batch + 1) * ROWS)]
+    for outcome in told:
+        assert "canary" not in (outcome.message or "")
+    return told
+
+
+def labels_of(told: list[Outcome]) -> list[object]:
+    return [outcome.label for outcome in told]
+
+
+def starts_alike(text: str, message: str | None) -> bool:
+    """Whether a message says the text, as far as messages are kept, but not the arguments that it repeats."""
+    return (message or "").startswith(text.partition(", with args")[0][:200])
+
+
+def run_rows(mode: str, rows: int = RUN) -> dict[str, Any]:
+    return {"script_run_rows": rows} if mode == "script" else {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("error", REFUSED, ids=str)
+def test_a_row_is_refused_anywhere(error: ErrorText, mode: str) -> None:
+    """First, in the middle, last; in script mode those behind it in their stream are blocked."""
+    cases = list(enumerate(itertools.product(error.different, [0, 17, ROWS // 2, ROWS - 1])))
+    playing = Playing({batch * ROWS + place: text for batch, (text, place) in cases})
+    refused = (error.kind("spec"), error.code, "no")
+    with FakeServer(playing) as fake, dispatcher(to(fake), mode, **run_rows(mode)) as sending:
+        for batch, (text, place) in cases:
+            told = send(sending, mode, batch)
+            behind = BLOCKED if mode == "script" else DELIVERED
+            expected = [DELIVERED] * place + [refused] + [behind] * (ROWS - place - 1)
+            assert labels_of(told) == expected
+            assert starts_alike(text, told[place].message)
+            delivered = [row for row in range(ROWS) if told[row].label == DELIVERED]
+            assert [row - batch * ROWS for row in playing.taken if row >= batch * ROWS] == delivered
+        assert fake.accepted == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("error", REFUSED, ids=str)
+def test_commands_are_refused_here_and_everywhere(error: ErrorText, mode: str) -> None:
+    """Every row, then three of them: in script mode the runs that have one, as a server says it that runs no script."""
+    some = [1, 20, 42]
+    cases = list(enumerate(itertools.product(error.different, [range(ROWS), some])))
+    refusals = {batch * ROWS + row: text for batch, (text, rows) in cases for row in rows}
+    refused = (error.kind("spec"), error.code, "no")
+    with FakeServer(Playing(refusals, whole=True)) as fake, dispatcher(to(fake), mode, **run_rows(mode)) as sending:
+        for batch, (text, rows) in cases:
+            told = send(sending, mode, batch)
+            if mode == "script":
+                runs = {row // RUN for row in rows}
+                assert labels_of(told) == [refused if row // RUN in runs else BLOCKED for row in range(ROWS)]
+            else:
+                assert labels_of(told) == [refused if row in rows else DELIVERED for row in range(ROWS)]
+            assert all(starts_alike(text, told[row].message) for row in rows)
+        assert fake.accepted == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("place", [0, ROWS // 2, ROWS - 1])
+@pytest.mark.parametrize("error", UNREADABLE, ids=str)
+def test_a_row_that_the_server_cannot_read(error: ErrorText, place: int, mode: str) -> None:
+    """The server closes behind it: it has read nothing of those behind, which are not written and may go out again."""
+    (text,) = error.different
+    playing = Playing({place: text}, whole=True, ends=True)
+    refused = (error.kind("spec"), error.code, "no")
+    assert refused == ("permanent", "TOOLARGE", "no")
+    with FakeServer(playing, playing) as fake, dispatcher(to(fake), mode, **run_rows(mode, 1)) as sending:
+        told = send(sending, mode, 0)
+        assert labels_of(told[: place + 1]) == [DELIVERED] * place + [refused]
+        behind = labels_of(told[place + 1 :])
+        lost = behind.count(("retryable", "RESET", "no"))
+        assert behind[:lost] == [("retryable", "RESET", "no")] * lost
+        assert behind[lost:] == ([BLOCKED] if mode == "script" else [DELIVERED]) * (len(behind) - lost)
+        assert playing.taken == [row for row in range(ROWS) if told[row].label == DELIVERED]
+        assert labels_of(send(sending, mode, 1)) == [DELIVERED] * ROWS
+        assert fake.accepted == 2
+
+
+@pytest.mark.parametrize("classify", CLASSIFY)
+@pytest.mark.parametrize("error", ERROR_TEXTS, ids=str)
+def test_classify(error: ErrorText, classify: Classify) -> None:
+    texts = dict(enumerate(error.different))
+    playing = Playing(texts, ends=error.ends)
+    with FakeServer(*[playing] * len(texts)) as fake, Dispatcher(to(fake), classify=classify) as sending:
+        for row in texts:
+            sending.produce(payload_of(row))
+            assert labels(sending.flush()) == [(error.kind(classify), error.code, "no")]
+
+
+@pytest.mark.parametrize("error", ERROR_TEXTS, ids=str)
+def test_overrides_have_the_last_word(error: ErrorText) -> None:
+    text = error.different[0]
+    for classify, kind in itertools.product(CLASSIFY, KINDS):
+        playing = Playing({0: text}, ends=error.ends)
+        overrides = {error.code: kind, "ELSE": KINDS[kind == "permanent"]}
+        with FakeServer(playing) as fake, Dispatcher(to(fake), classify=classify, error_overrides=overrides) as sending:
+            sending.produce(payload_of(0))
+            assert labels(sending.flush()) == [(kind, error.code, "no")]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("classify", ["spec", "failover"])
+@pytest.mark.parametrize("error", REFUSED, ids=str)
+def test_what_passes_is_sent_again(error: ErrorText, mode: str, classify: Classify) -> None:
+    """And nothing else is. In script mode the order stays."""
+    place = 20
+    playing = Playing({place: error.different[0]}, once=True)
+    passes = error.passes and error.kind(classify) == "retryable"
+    options = {"retry": SOON, "classify": classify, **run_rows(mode)}
+    with FakeServer(playing) as fake, dispatcher(to(fake), mode, **options) as sending:
+        told = send(sending, mode, 0)
+        if passes:
+            assert set(labels_of(told)) == {DELIVERED}
+            assert sorted(playing.taken) == list(range(ROWS))
+            assert mode != "script" or playing.taken == list(range(ROWS))
+        else:
+            assert told[place].label == (error.kind(classify), error.code, "no")
+            assert place not in playing.taken
+        assert fake.accepted == 1
+
+
+# --- in answer to something else
+
+
+def shaken(command: bytes, text: str) -> Script:
+    """A script that refuses one command of the handshake."""
+
+    def script(peer: Peer) -> None:
+        while commands := peer.commands(1):
+            peer.send(f"-{text}\r\n".encode() if commands[0][0] == command else b"+OK\r\n")
+
+    return script
+
+
+HANDSHAKE: dict[bytes, dict[str, Any]] = {
+    b"AUTH": {"password": "secret"},
+    b"SELECT": {"db": 3},
+    b"XGROUP": {"consumer_group": "g"},
+}
+
+
+@pytest.mark.parametrize("command", HANDSHAKE, ids=bytes.decode)
+@pytest.mark.parametrize("error", ERROR_TEXTS, ids=str)
+def test_a_refusal_in_the_handshake_counts_for_every_message(error: ErrorText, command: bytes) -> None:
+    """It is told as after an XADD, but for AUTH: what is said to that is permanent, unless it is said to everybody."""
+    kind = "retryable" if error.ends else error.kind("spec")
+    if command == b"AUTH":
+        kind = error.kind_in_auth("spec")
+    for mode in MODES:
+        tries = 2 if mode != "off" and error.passes and kind == "retryable" else 1
+        with FakeServer(*[shaken(command, error.different[0])] * tries, handshake=False) as fake:
+            with dispatcher(to(fake, **HANDSHAKE[command]), mode) as sending:
+                told = send(sending, mode, 0)
+            assert set(labels_of(told)) == {(kind, error.first_word, "no")}
+            assert fake.accepted == tries
+
+
+# --- the first word alone
+
+
+MISLEADING = [
+    ("ERR user said OOM NOAUTH WRONGTYPE", "ERR", "retryable"),
+    ("ERR OOM command not allowed when used memory > 'maxmemory'.", "ERR", "retryable"),
+    ("LOADING NOAUTH Authentication required.", "LOADING", "retryable"),
+    ("OOMX command not allowed", "OOMX", "retryable"),
+    ("XOOM command not allowed", "XOOM", "retryable"),
+    ("OOM: command not allowed", "ERR", "retryable"),
+    ("oom command not allowed", "ERR", "retryable"),
+    (" OOM command not allowed", "ERR", "retryable"),
+    (" ", "ERR", "retryable"),
+    ("user WRONGTYPE", "ERR", "retryable"),
+    ("ERR the key AUTH was called", "ERR", "retryable"),
+    ("ERR it says Protocol error: invalid bulk length", "ERR", "retryable"),
+    ("ERR no max number of clients reached", "ERR", "retryable"),
+    ("WRONGTYPE ERR Protocol error: invalid bulk length", "WRONGTYPE", "permanent"),
+    ("OOM LOADING BUSY MASTERDOWN", "OOM", "permanent"),
+    ("NOAUTH ERR max number of clients reached", "NOAUTH", "permanent"),
+    ("NOPERM No permissions to access the key LOADING", "NOPERM", "permanent"),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_the_first_word_of_a_reply_counts(mode: str) -> None:
+    place = 20
+    playing = Playing({batch * ROWS + place: text for batch, (text, _, _) in enumerate(MISLEADING)})
+    with FakeServer(playing) as fake, dispatcher(to(fake), mode) as sending:
+        for batch, (text, code, kind) in enumerate(MISLEADING):
+            told = send(sending, mode, batch)
+            assert told[place].label == (kind, code, "no"), text
+            assert labels_of(told[:place]) == [DELIVERED] * place
+        assert fake.accepted == 1

@@ -1,0 +1,143 @@
+"""Every error that servers say: what becomes of the message that it answers, and of no other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import Any, Self
+
+import pyarrow as pa
+import pytest
+
+import faults.hard_situations  # noqa: F401 - adds to SITUATIONS
+from conftest import StartServer
+from faults.error_texts import BY_NAME, CLASSIFY, ERROR_TEXTS, Classify, ErrorText
+from faults.places import SITUATIONS, Lab, Place, said_to
+from faults.situations import COMMANDS
+from support import Program
+from support.modes import MODES, can, dispatcher
+from support.pipelines import Outcome, endpoint_to, outcomes
+
+Connect = Callable[..., Any]
+
+DELIVERED = (None, None, None)
+#: What is never in a message: it stands in every payload.
+PAYLOAD = "canary"
+
+_BATCHES = itertools.count()
+
+
+class Sender:
+    """A dispatcher at a place, and its messages one by one."""
+
+    def __init__(self, place: Place, mode: str, classify: Classify) -> None:
+        self.mode, self.classify = mode, classify
+        self._entry_id = place.entry_id
+        self._dispatcher = dispatcher(endpoint_to(place.server, **place.options), mode, classify=classify)
+
+    def send(self) -> Outcome:
+        if self.mode != "off":
+            self._dispatcher.begin(f"batch-{next(_BATCHES)}")  # what failed before blocks nothing
+        columns = {"payload": [PAYLOAD.encode()], "id": pa.array([self._entry_id], pa.string())}
+        self._dispatcher.produce_batch(pa.record_batch(columns), entry_id="id" if self._entry_id else None)
+        (outcome,) = outcomes(self._dispatcher.flush())
+        return outcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._dispatcher.close()
+
+
+def check_refused(error: ErrorText, program: Program, sender: Sender) -> None:
+    text = error.of(program)
+    assert text
+    for _ in range(2):
+        told = sender.send()
+        assert told.label == (error.kind(sender.classify), error.code, "no"), (sender.mode, sender.classify, told)
+        assert told.message
+        assert PAYLOAD not in told.message
+        if sender.mode == "off":
+            assert text.partition(", with args")[0][:150] in told.message
+
+
+@pytest.mark.parametrize("names", SITUATIONS, ids="+".join)
+def test_what_a_real_server_says(
+    names: tuple[str, ...], program: Program, start_server: StartServer, connect: Connect
+) -> None:
+    """Word for word what the table has; a message is told so on a connection old and new; later ones are delivered."""
+    expected = [name for name in names if BY_NAME[name].of(program)]
+    if not expected:
+        return
+    said: list[str] = []
+    with ExitStack() as stack:
+
+        def senders(place: Place) -> list[Sender]:
+            """One of each mode, and of each way to classify."""
+            modes = [mode for mode in place.modes if can(program, mode)]
+            ways = [(mode, way) for mode in modes for way in (place.classify if mode == "off" else CLASSIFY[:1])]
+            return [stack.enter_context(Sender(place, *way)) for way in ways]
+
+        steps = stack.enter_context(closing(SITUATIONS[names](Lab(program, start_server, connect))))
+        place = next(steps)
+        assert isinstance(place, Place)
+        live: list[Sender] = []
+        for step in itertools.chain([place], steps):
+            if isinstance(step, Place):
+                place = step
+                live = senders(place) if place.live else []
+            elif step is not None:
+                said.append(step)
+                assert place.said() == BY_NAME[step].of(program)
+                live += senders(place)
+                for sender in live:
+                    check_refused(BY_NAME[step], program, sender)
+            if step is None or isinstance(step, Place):
+                for sender in live:
+                    assert sender.send().label == DELIVERED, (sender.mode, sender.classify)
+    assert said == expected
+
+
+def test_what_a_real_server_says_to_other_commands(program: Program, start_server: StartServer) -> None:
+    server = start_server(program)
+    expected = {name: text for name in COMMANDS if (text := BY_NAME[name].of(program))}
+    assert {name: said_to(server, COMMANDS[name]) for name in expected} == expected
+
+
+def test_every_text_is_said_by_a_real_server() -> None:
+    """Or the table says who else says it."""
+    said = {*COMMANDS, *(name for names in SITUATIONS for name in names)}
+    assert len(said) > 50
+    assert {error.name for error in ERROR_TEXTS if not error.unverified} == said
+    assert len(BY_NAME) == len(ERROR_TEXTS)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_names_that_are_codes_elsewhere(
+    program: Program, start_server: StartServer, connect: Connect, mode: str
+) -> None:
+    """Only the first word of a reply is looked at: users, keys and payloads may be called anything."""
+    if not can(program, mode):
+        return
+    server = start_server(program)
+    client = connect(server)
+    name = "OOM-NOAUTH"
+    client.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "+@all")
+    client.set("READONLY", "no stream")
+    payloads = [f"WRONGTYPE {PAYLOAD} {number}".encode() for number in range(3)]
+    user = {"username": name, "password": "secret"}
+    with dispatcher(endpoint_to(server, stream_key="NOAUTH", **user), mode) as sending:
+        # By names messages go to one stream only.
+        keys = [None, "READONLY" if mode != "idmp" else None, None]
+        rows = pa.record_batch({"payload": payloads, "key": pa.array(keys, pa.string())})
+        sending.produce_batch(rows, stream_key="key" if any(keys) else None)
+        told = outcomes(sending.flush())
+        refused = ("permanent", "WRONGTYPE", "no")
+        assert [outcome.label for outcome in told] == [refused if key else DELIVERED for key in keys]
+        client.execute_command("ACL", "SETUSER", name, "-xadd")
+        sending.produce(payloads[0])
+        told += outcomes(sending.flush())
+        assert told[-1].label == ("permanent", "NOPERM", "no")
+    assert not [outcome for outcome in told if PAYLOAD in (outcome.message or "")]
