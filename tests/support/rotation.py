@@ -1,0 +1,43 @@
+"""What tests of passwords that change share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace import Dispatcher, Endpoint
+from headrace.server import LocalServer
+
+#: The replies of redis-py have types that are of no use here.
+Connect = Callable[..., Any]
+
+
+class Vault:
+    """Hands out a password, or raises; counts how often it was asked."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        """The last one stays."""
+        self.asked = 0
+
+    def read(self) -> Any:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def to(server: LocalServer, **options: Any) -> Endpoint:
+    return Endpoint(unix_socket=server.unix_socket, stream_key="s", username="app", **options)
+
+
+def set_password(admin: Any, password: str) -> None:
+    """Rotate as servers have it: live connections are not touched."""
+    admin.execute_command("ACL", "SETUSER", "app", "reset", "on", f">{password}", "~s", "+xadd", "+client")
+
+
+def send(dispatcher: Dispatcher) -> list[tuple[str, str, str]]:
+    """What a message fails with; nothing if it does not."""
+    dispatcher.produce(b"x")
+    return [(one.kind, one.code, one.written) for one in dispatcher.flush().failed]
