@@ -390,13 +390,7 @@ impl<'a> Session<'a> {
 
     /// Exactly once: another batch, or the last one once more.
     fn begin(&mut self, chance: &mut Chance) {
-        if self.told < self.places.len() || self.dispatcher.unreported() > 0 {
-            return;
-        }
-        if self.waits {
-            // All is told, and a reply to WAIT may be owed.
-            self.flush(None, &mut NeverInterrupted);
-        }
+        self.flush(None, &mut NeverInterrupted);
         if chance.one_in(3) {
             self.dispatcher.settle().unwrap();
             self.batch = None;
