@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from support import modes
 from support.servers import Program, find_programs
 
 from .episode import REDIS_PY, Result, kinds_for, play
@@ -74,8 +75,7 @@ def play_share(share: Share, only: int | None = None) -> Played:
 
 def pairs() -> list[tuple[str, str]]:
     """Every server program of this machine with every mode that it can be used in."""
-    modes = {program.label: ["off", "script", *["idmp"] * program.can("idmp")] for program in find_programs()}
-    return [(label, mode) for label, of_it in modes.items() for mode in of_it]
+    return [(pair.program.label, pair.mode) for pair in modes.pairs()]
 
 
 def redis_py_pairs() -> list[tuple[str, str]]:
