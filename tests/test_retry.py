@@ -121,7 +121,9 @@ def test_what_memory_refused_is_delivered_once_there_is_some(server: LocalServer
             report = dispatcher.flush()
         assert (report.ok, report.possible_duplicates) == (True, 0)
         assert report.retries >= 2_000
-        check_accounting(client, [(KEY, payload) for payload in payloads], outcomes(first, report))
+        # Memory may come back in the middle of a window: what was refused before that is overtaken by what follows.
+        sent = [(KEY, payload) for payload in payloads]
+        check_accounting(client, sent, outcomes(first, report), overtaking=True)
 
 
 def test_rows_that_can_never_be_written_fail_beside_those_that_wait(server: LocalServer, connect: Connect) -> None:
@@ -148,7 +150,8 @@ def test_rows_that_can_never_be_written_fail_beside_those_that_wait(server: Loca
             ("permanent", "NULL_PAYLOAD", "no"),
             ("permanent", "WRONGTYPE", "no"),
         ] * (rows // 3)
-        assert [payload for _, payload in stored(client)] == [b"first", *(b"%d" % n for n in range(0, rows, 3))]
+        taken = Counter(payload for _, payload in stored(client))  # in any order: refused ones may be overtaken
+        assert taken == Counter([b"first", *(b"%d" % n for n in range(0, rows, 3))])
 
 
 def test_other_failures_are_told_at_once(server: LocalServer, connect: Connect) -> None:
