@@ -15,6 +15,7 @@ from conftest import StartServer
 from faults.error_texts import BY_NAME, CLASSIFY, ERROR_TEXTS, Classify, ErrorText
 from faults.places import SITUATIONS, Lab, Place, said_to
 from faults.situations import COMMANDS
+from headrace.server import LocalServer
 from support import Program
 from support.modes import MODES, can, dispatcher
 from support.pipelines import Outcome, endpoint_to, outcomes
@@ -141,3 +142,25 @@ def test_names_that_are_codes_elsewhere(
         told += outcomes(sending.flush())
         assert told[-1].label == ("permanent", "NOPERM", "no")
     assert not [outcome for outcome in told if PAYLOAD in (outcome.message or "")]
+
+
+def test_what_a_script_was_refused_fits_into_its_reply(server: LocalServer, connect: Connect) -> None:
+    """An ACL's refusal says the user's name; there is no room for a long one, and the connection stays."""
+    client = connect(server)
+    name = "writer-" + "x" * 3_000
+    client.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "+@all")
+    user = {"username": name, "password": "secret"}
+    with dispatcher(endpoint_to(server, **user), "script") as sending:
+        sending.produce(b"first")
+        told = outcomes(sending.flush())
+        (mine,) = [each["id"] for each in client.client_list() if each["user"] == name]
+        client.execute_command("ACL", "SETUSER", name, "-xadd")
+        sending.produce(b"second")
+        told += outcomes(sending.flush())
+        assert [outcome.label for outcome in told] == [DELIVERED, ("permanent", "NOPERM", "no")]
+        assert len(told[-1].message or "") < 1_024
+        client.execute_command("ACL", "SETUSER", name, "+xadd")
+        sending.settle()
+        sending.produce(b"third")
+        assert sending.flush().ok
+        assert [each["id"] for each in client.client_list() if each["user"] == name] == [mine]

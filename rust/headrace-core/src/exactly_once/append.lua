@@ -1,7 +1,8 @@
 -- Appends a run of rows to a stream and moves the marker of their batch, in one step.
 -- KEYS: the stream, the marker.
 -- ARGV: the batch's version; where the marker must be at least; the number of the first row; how many rows there are; how
--- many seconds the marker lives; whether something is to be written even if all rows are there. Then for each row the number of its arguments, and these: what XADD has behind the key.
+-- many seconds the marker lives; whether something is to be written even if all rows are there. Then for each row the
+-- number of its arguments, and these: what XADD has behind the key.
 -- Replies: how many rows were there before, why the next one was not written (empty: all were), the entry IDs.
 
 -- What has its own code outside of scripts only, as each server says it inside: an ACL's refusals, and what a cluster that is
