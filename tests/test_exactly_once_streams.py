@@ -11,7 +11,7 @@ import pytest
 from conftest import StartServer
 from headrace import Dispatcher, RetryPolicy
 from support import Program
-from support.pipelines import endpoint_to, outcomes, stored
+from support.pipelines import check_accounting, endpoint_to, outcomes, stored
 from support.processes import after_ticks
 from test_faults import StuckError
 from test_retry import SOON
@@ -22,11 +22,11 @@ KEYS = ["a", "b", "c"]
 ROWS = 10
 
 
-def rows(size: int = 1) -> pa.RecordBatch:
-    """Runs of so many rows."""
+def rows(size: int = 1, first: int = 0) -> pa.RecordBatch:
+    """Runs of so many rows; their payloads count from `first` on."""
     return pa.record_batch(
         {
-            "payload": pa.array([b"%d" % row for row in range(ROWS)], pa.binary()),
+            "payload": pa.array([b"%d" % row for row in range(first, first + ROWS)], pa.binary()),
             "key": [KEYS[row // size % 3] for row in range(ROWS)],
         }
     )
@@ -124,9 +124,9 @@ def test_rows_that_were_gathered_when_somebody_left(
 
     with Dispatcher(endpoint_to(server), exactly_once="script", window_max_entries=1, retry=SOON) as dispatcher:
         dispatcher.produce_batch(rows(), stream_key="key")
-        dispatcher.flush().raise_for_failures()
+        before = dispatcher.flush().raise_for_failures()
         server.kill()
-        record_batch = rows()
+        record_batch = rows(first=ROWS)
         with pytest.raises(StuckError), after_ticks(10, leave):
             dispatcher.produce_batch(record_batch, stream_key="key")
         server.restart()
@@ -135,5 +135,5 @@ def test_rows_that_were_gathered_when_somebody_left(
         assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
         # The first one was in flight, the second one was gathered, the others had not been taken.
         assert [outcome.code for outcome in told] == [None, None, *["INTERRUPTED"] * (ROWS - 2)]
-    client = connect(server)
-    assert [len(stored(client, key)) for key in KEYS] == [5, 4, 3]
+    sent = [(KEYS[row % ROWS % 3], b"%d" % row) for row in range(2 * ROWS)]
+    check_accounting(connect(server), sent, [*outcomes(before), *told])

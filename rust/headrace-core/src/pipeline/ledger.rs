@@ -304,13 +304,6 @@ impl Ledger {
         }
     }
 
-    /// A command that was not sent yet goes out with those that are sent again, behind them.
-    pub(super) fn wait_behind(&mut self, command: Box<[u8]>, rows: u64) {
-        let failure = self.round.last_failure().unwrap_or_else(|| self.failure(&blocked_fault(), Written::No));
-        let failure = Arc::new(Failure { written: Written::No, ..failure });
-        self.round.wait(Vec::new(), Owner::Report, Waiting { command, rows, open: rows, failure, behind: None });
-    }
-
     /// The messages of the first command in flight have their outcomes.
     fn settle_command(&mut self, outcomes: impl IntoIterator<Item = Outcome>, owner: Owner) {
         if self.round.is_resending() {

@@ -110,11 +110,6 @@ impl Round {
         self.held.push_back(Held { told, covered, owner, waiting, in_flight, may_be_written });
     }
 
-    /// What the last command that waits failed with.
-    pub(super) fn last_failure(&self) -> Option<Failure> {
-        self.held.iter().rev().find_map(|held| held.waiting.as_ref()).map(|waiting| (*waiting.failure).clone())
-    }
-
     /// How many messages of the first command in flight have no outcome.
     pub(super) fn open(&mut self) -> u64 {
         self.next_in_flight().and_then(|held| held.waiting.as_ref()).map_or(0, |waiting| waiting.open)

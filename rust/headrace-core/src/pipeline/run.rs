@@ -1,7 +1,6 @@
 //! Exactly once: rows are gathered into runs, which a script appends.
 
 use super::Pipeline;
-use super::link::Link;
 use crate::error::{Fault, code};
 use crate::exactly_once::{MAX_ARGUMENTS, OpenRun, Runs, with_script};
 use crate::rows::Rows;
@@ -42,22 +41,6 @@ impl Pipeline {
     pub(super) fn close_run(&mut self) {
         let Some(Script { runs, open, is_known }) = &mut self.script else { return };
         if open.rows == 0 {
-            return;
-        }
-        if let Link::Down(failure) = &self.link {
-            // Nobody would send it: the window was emptied when the link went down.
-            runs.lose(open.rows);
-            self.ledger.block();
-            self.ledger.push_failed(failure, open.rows);
-            open.clear();
-            return;
-        }
-        if self.ledger.round.is_active() {
-            // Its place is behind what is sent again.
-            let mut command = Vec::new();
-            runs.write(open, &mut command);
-            self.ledger.wait_behind(command.into(), open.rows);
-            open.clear();
             return;
         }
         let out = self.outbox.bytes();
