@@ -334,5 +334,7 @@ def test_a_batch_that_is_begun_again_is_delivered_when_the_replica_has_it(
     assert attempt(payloads) == ({DELIVERED}, 600)
     assert attempt(payloads) == ({DELIVERED}, 1_000)
     assert [payload for _, payload in stored(connect(replica))] == payloads
+    assert attempt(payloads[:5], version=2) == ({DELIVERED}, 0)
     connect(master).config_set("maxmemory", 1)
-    assert attempt(payloads) == ({MISSING}, 0), "nothing can be written that WAIT would cover"
+    assert attempt(payloads[:5], version=2) == ({MISSING}, 0), "nothing can be written that WAIT would cover"
+    assert attempt(payloads[:10], version=2) == ({("permanent", "OOM", "unknown")}, 0), "nor beside others"

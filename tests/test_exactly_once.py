@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from conftest import StartServer
-from headrace import ConfigError, Dispatcher, MessageError, RetryPolicy
+from headrace import ConfigError, Dispatcher, Endpoint, MessageError, RetryPolicy
 from headrace.server import LocalServer
 from support import Monitor, Program
 from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
@@ -168,6 +168,17 @@ def test_memory_that_comes_back_is_waited_for(server: LocalServer, connect: Conn
         assert bodies(client) == payloads
 
 
+@pytest.mark.parametrize("mode", ["script", "idmp"])
+def test_what_an_earlier_try_may_have_written_is_not_denied(any_server: LocalServer, mode: Any) -> None:
+    """Only the server knows of earlier tries, and it is away. Of a batch without a token there were none."""
+    nowhere = Endpoint(unix_socket=any_server.unix_socket + ".none", stream_key=KEY)
+    with Dispatcher(nowhere, exactly_once=mode, retry=RetryPolicy(max_attempts=1)) as dispatcher:
+        for written in ("no", "unknown"):
+            dispatcher.produce_batch(batch_of(payloads_of(0, 3)))
+            assert labels(dispatcher.flush()) == [("retryable", "CONNECT", written)] * 3
+            dispatcher.begin("batch")
+
+
 def test_a_row_with_an_inner_error_stops_its_stream_and_no_other(server: LocalServer, connect: Connect) -> None:
     """An entry ID that is too small, in the middle of a run: the inner code, and those behind it blocked."""
     client = connect(server)
@@ -242,11 +253,11 @@ def test_a_marker_that_is_gone_is_told(server: LocalServer, connect: Connect) ->
         assert dispatcher.flush().ok
         client.delete(MARKER)
         dispatcher.produce(b"behind")
-        assert labels(dispatcher.flush()) == [("permanent", "MARKERLOST", "no")]
+        assert labels(dispatcher.flush()) == [("permanent", "MARKERLOST", "unknown")]
         client.rpush(MARKER, "something else")
         dispatcher.begin("batch")
         dispatcher.produce(b"again")
-        assert labels(dispatcher.flush()) == [("permanent", "WRONGTYPE", "no")]
+        assert labels(dispatcher.flush()) == [("permanent", "WRONGTYPE", "unknown")]
         client.delete(MARKER)
         client.set(MARKER, "something else")
         dispatcher.begin("batch")
@@ -301,7 +312,8 @@ def test_rights_that_are_missing_are_named_before_the_first_message(
         dispatcher.begin("batch")
         dispatcher.produce(b"x")
         (failure,) = dispatcher.flush().failed
-        assert (failure.kind, failure.code, failure.written) == ("permanent", "NOPERM", "no")
+        # Nobody has looked at the marker: an earlier try may have written it.
+        assert (failure.kind, failure.code, failure.written) == ("permanent", "NOPERM", "unknown")
         assert message in failure.message
         assert monitor.commands("XADD", "EVALSHA") == []
         client.execute_command("ACL", "SETUSER", "writer", without)
@@ -348,7 +360,7 @@ def test_two_rows_of_ten_that_memory_ran_out_for(server: LocalServer, connect: C
         assert dispatcher.flush().ok
         client.config_set("maxmemory", 1)
         dispatcher.produce_batch(batch_of(payloads[8:]))
-        assert labels(dispatcher.flush()) == [("permanent", "OOM", "no")] * 2
+        assert labels(dispatcher.flush()) == [("permanent", "OOM", "no"), ("retryable", "BLOCKED", "no")]
         client.config_set("maxmemory", 0)
 
     def again() -> int:
@@ -403,15 +415,15 @@ def test_a_row_that_is_too_large_condemns_no_other(start_server: StartServer, co
         dispatcher.begin("batch")
         dispatcher.produce_batch(batch_of(payloads))
         failed = dispatcher.flush().failed
-        assert {(failure.kind, failure.written) for failure in failed} == {("retryable", "no")}
-        assert [failure.code for failure in failed] == ["ERR"] * 6 + ["BLOCKED"] * 4
+        refused, blocked = ("retryable", "ERR", "unknown"), ("retryable", "BLOCKED", "no")
+        assert [(failure.kind, failure.code, failure.written) for failure in failed] == [refused] * 6 + [blocked] * 4
         assert "one of 6 rows is larger than the server takes" in failed[0].message
     with script(server, script_run_rows=1) as dispatcher:
         dispatcher.begin("batch")
         dispatcher.produce_batch(batch_of(payloads))
         report = dispatcher.flush()
         assert report.delivered == 5
-        assert labels(report)[5] == ("permanent", "TOOLARGE", "no")
+        assert labels(report)[5] == ("permanent", "TOOLARGE", "unknown")
     assert bodies(connect(server)) == payloads[:5]
 
 

@@ -78,7 +78,7 @@ def test_two_rows_that_memory_ran_out_for_are_written_by_the_next_process(
         assert dispatcher.flush().ok
         client.config_set("maxmemory", 1)
         dispatcher.produce_batch(batch_of(payloads[4:6]))
-        assert labels(dispatcher.flush()) == [("permanent", "OOM", "no")] * 2
+        assert labels(dispatcher.flush()) == [("permanent", "OOM", "unknown")] * 2
         client.config_set("maxmemory", 0)
         dispatcher.produce_batch(batch_of(payloads[6:]))
         assert dispatcher.flush().ok

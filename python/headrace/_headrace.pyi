@@ -106,7 +106,7 @@ class Dispatcher:
             ClosedError: The dispatcher was closed.
             ConcurrentUseError: Another call is under way.
             KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written
-                no.
+                no (unknown in a batch that was begun).
         """
 
     def begin(self, token: str, version: int = 0) -> None:
@@ -117,6 +117,9 @@ class Dispatcher:
         the same messages in the same order, writes only those that are not there yet. The others count as delivered,
         and in `DeliveryReport.recognised`; their entry IDs are not known. Without `begin` the token is random: messages
         are then safe against lost connections, not against a crash.
+
+        What an earlier try wrote only the server knows. Of a message that fails before it was asked (no connection, no
+        rights, a refusal of the whole command) `written` is `"unknown"`; the same token once more ends the doubt.
 
         With `"script"` how far a batch has come is kept beside each of its streams, in a key
         `{<stream key>}:headrace:<token>` that expires `token_ttl` seconds after the batch's last row. With `"idmp"` the

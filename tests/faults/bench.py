@@ -80,12 +80,14 @@ class Bench:
 
 
 @contextmanager
-def bench(pair: Pair, server: LocalServer, endpoint: dict[str, Any] | None = None, **options: Any) -> Iterator[Bench]:
-    """One that has delivered a message."""
+def bench(
+    pair: Pair, server: LocalServer, endpoint: dict[str, Any] | None = None, token: str | None = None, **options: Any
+) -> Iterator[Bench]:
+    """One that has delivered a message; with a token it is one of the batch that is begun."""
     with sender(pair, server, endpoint, **options) as sending:
         made = Bench(sending)
-        if pair.mode != "off":
-            sending.begin("batch")
+        if token:
+            sending.begin(token)
         assert made.send(1) == [DELIVERED]
         yield made
 

@@ -247,7 +247,7 @@ KINDS: dict[str, Kind] = {
         Kind("FAILOVER", "server", _fail_over, prepare=Lab.replicate, refuses=True, late=True, weight=1),
         Kind("min-replicas-to-write", "server", _too_few_replicas, refuses=True),
         Kind("maxclients", "server", _too_many_clients, refuses=True),
-        Kind("idle timeout", "server", _idle, "requests", weight=1),
+        Kind("idle timeout", "server", _idle, "requests", late=True, weight=1),
         Kind("BUSY script", "server", _busy, refuses=True, late=True),
     )
 }

@@ -183,10 +183,14 @@ def failed_rows(report: DeliveryReport, partition: int, first: int, *, named: bo
         place += batch.num_rows
 
 
-def server_stayed_away(failed: Iterable[pa.Table]) -> bool:
-    """Whether rows were not even sent, of the failures of `failed_rows`. The retry has waited for it in vain."""
+def server_stayed_away(failed: Iterable[pa.Table], *, exactly_once: bool) -> bool:
+    """Whether the retry has waited for the server in vain, by the failures of `failed_rows`.
+
+    Without `exactly_once` rows that may be written are told as they are; those that are not were tried again.
+    """
     away = pa.array(AWAY)
-    return any(pc.any(pc.and_(pc.is_in(t["code"], away), pc.equal(t["written"], "no"))).as_py() for t in failed)
+    tried_again = [table if exactly_once else table.filter(pc.equal(table["written"], "no")) for table in failed]
+    return any(pc.any(pc.is_in(table["code"], away)).as_py() for table in tried_again)
 
 
 def check_limits(written: Written, policy: FailurePolicy, endpoint: Endpoint, *, whole: bool) -> None:

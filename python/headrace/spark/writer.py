@@ -181,7 +181,7 @@ class Partition:
         failed = self._count(dispatcher.flush())
         if not failed:
             return
-        if self._settings.retries and server_stayed_away(failed):
+        if self._settings.retries and server_stayed_away(failed, exactly_once=self._token is not None):
             # No fault of the rows, and each group of them would wait for the server anew.
             reason = f"the server stayed away; on_failure={self._settings.failure.on_failure} is for rows"
             raise delivery_error(self._written, self._settings.endpoint, reason)

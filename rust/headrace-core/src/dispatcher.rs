@@ -164,7 +164,8 @@ impl Dispatcher {
     /// Takes every row of a record batch, each as a message; waits for room where it must. Nothing of the record batch is
     /// looked at after it returns.
     ///
-    /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no.
+    /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no (unknown in a batch
+    /// that was begun).
     pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         let (mut rows, ids) = plan.bind(batch)?;
@@ -255,7 +256,8 @@ impl Dispatcher {
 
     /// Exactly once: names the batch that begins here. Its rows are numbered from 0 in the order in which they are produced,
     /// and those that an earlier try under the same token wrote are recognised, not written again. `version`: a batch of a
-    /// higher version takes the token over; of one with a lower version every row is recognised.
+    /// higher version takes the token over; of one with a lower version every row is recognised. Of a row that fails before
+    /// the server was asked about it, it is unknown whether it was written: an earlier try may have.
     pub fn begin(&mut self, token: &str, version: u64) -> Result<()> {
         self.enter()?;
         if self.exactly_once.is_none() {

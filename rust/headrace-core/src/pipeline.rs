@@ -201,8 +201,8 @@ impl Pipeline {
 
     /// The same for a fault that is not classified yet.
     pub(crate) fn push_fault(&mut self, fault: &Fault, count: u64) {
-        self.lose_rows(count);
-        self.push_settled_fault(fault, count);
+        let failure = Arc::new(self.ledger.failure(fault, self.ledger.unasked));
+        self.push_failed(&failure, count);
     }
 
     /// The same for rows that could never be sent.

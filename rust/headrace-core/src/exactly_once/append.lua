@@ -32,10 +32,10 @@ end
 
 local function set_marker(row)
     local set = redis.pcall('SET', KEYS[2], ARGV[1] .. string.format(' %.0f', row), 'EX', ARGV[5])
-    return set.err and redis.error_reply(plain(set.err))
+    return set.err and plain(set.err)
 end
 
--- WAIT covers only what its own connection wrote: without a write it would prove nothing of these rows.
+-- WAIT covers only what its own connection wrote: without a write it would prove nothing of rows that were there before.
 local function recognise_all(found, count)
     local set = ARGV[6] == '1' and redis.pcall('SET', KEYS[2], found, 'EX', ARGV[5])
     if set and set.err then
@@ -68,8 +68,10 @@ end
 local reply = {done, ''}
 -- The marker first: once a row is written, nothing may fail.
 local refused = set_marker(first + count)
-if refused then
-    return refused
+if refused and done > 0 and ARGV[6] == '1' then
+    return redis.error_reply(refused)
+elseif refused then
+    return {done, refused}
 end
 local place = 7
 for row = 0, count - 1 do

@@ -167,7 +167,7 @@ impl Connection {
         match server.chance.below(9) {
             0 => {
                 server.take("refused");
-                let refusal = *server.chance.pick(&REFUSALS);
+                let refusal = server.pick_refusal(&REFUSALS);
                 self.promise(server, format!("-{refusal}\r\n").as_bytes(), said(&messages, Said::Refused));
             }
             1 => {
@@ -263,7 +263,7 @@ impl Connection {
                 self.offer(&honest[..part]);
                 self.finish(server);
             }
-            2 => self.offer(format!("-{}\r\n", server.chance.pick(&REFUSALS)).as_bytes()),
+            2 => self.offer(format!("-{}\r\n", server.pick_refusal(&REFUSALS)).as_bytes()),
             3 if server.stalls => self.is_silent = true,
             _ => {
                 self.offer(server.chance.part(&GARBAGE));

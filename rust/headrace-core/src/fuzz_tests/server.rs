@@ -53,6 +53,8 @@ pub struct Server {
     pub knows_script: bool,
     /// Where each marker is, and whose the rows before it were.
     markers: HashMap<Vec<u8>, (u64, u64)>,
+    /// Whether it said that a marker is not there.
+    pub denied_marker: bool,
     rows: HashMap<(Vec<u8>, u64, u64), usize>,
     names: HashMap<(Vec<u8>, Vec<u8>), (Id, usize)>,
 }
@@ -93,6 +95,7 @@ impl Server {
             last: (7, 0),
             knows_script: false,
             markers: HashMap::new(),
+            denied_marker: false,
             rows: HashMap::new(),
             names: HashMap::new(),
         }
@@ -116,6 +119,13 @@ impl Server {
             self.tries[*message].last_mut().unwrap().written = true;
         }
         self.last
+    }
+
+    /// One of these error replies.
+    pub fn pick_refusal(&mut self, refusals: &[&'static str]) -> &'static str {
+        let refusal = *self.chance.pick(refusals);
+        self.denied_marker |= refusal.starts_with("GAP ");
+        refusal
     }
 
     /// Notes that a command came in whole.

@@ -36,6 +36,9 @@ pub(super) struct Ledger {
     exactly_once: bool,
     /// Whether a row of the batch was not written: those behind it in its stream are refused.
     blocked: bool,
+    /// What is known of a message that no server was asked about: that this try did not write it. An earlier try may have,
+    /// in a batch whose token is the caller's.
+    pub(super) unasked: Written,
 }
 
 /// Why a message was not delivered, and whether waiting may mend it.
@@ -64,7 +67,14 @@ impl Ledger {
             min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
             exactly_once,
             blocked: false,
+            unasked: Written::No,
         }
+    }
+
+    /// Another batch begins. `is_named`: with a token of the caller's.
+    pub(super) fn begin(&mut self, is_named: bool) {
+        self.blocked = false;
+        self.unasked = if is_named { Written::Unknown } else { Written::No };
     }
 
     /// A message of the batch was not sent.
@@ -171,12 +181,12 @@ impl Ledger {
                 ends = Some(Break { fault: Fault::new(code::RESET, message), may_be_written: false, is_final: false });
                 let fault = Fault::from_reply(line);
                 let fault = if self.exactly_once && rows > 1 { one_too_large(rows, &fault) } else { too_large(fault) };
-                Err((fault, Written::No))
+                Err((fault, self.unasked))
             }
-            Reply::Error(line) if whole && self.exactly_once && is_gap(line) => Err((self.gap(), Written::No)),
+            Reply::Error(line) if whole && self.exactly_once && is_gap(line) => Err(self.gap()),
             Reply::Error(line) if whole => match uncovered(line) {
                 Some(fault) if self.exactly_once => Err((fault, Written::Unknown)),
-                Some(_) | None => Err((Fault::from_reply(line), Written::No)),
+                Some(_) | None => Err((Fault::from_reply(line), self.unasked)),
             },
             Reply::Ids { .. } | Reply::Nil | Reply::Error(_) | Reply::Run(_) | Reply::Acknowledged { .. } => {
                 let fault = protocol_fault(match reply {
@@ -271,13 +281,13 @@ impl Ledger {
     }
 
     /// Why the marker is not where a run begins.
-    fn gap(&self) -> Fault {
+    fn gap(&self) -> (Fault, Written) {
         if self.blocked || self.round.has_root() {
-            return blocked_fault();
+            return (blocked_fault(), Written::No);
         }
         let message =
             "the marker of the batch is gone, or behind rows that were acknowledged: was the server's data lost?";
-        Fault::new(code::MARKERLOST, message)
+        (Fault::new(code::MARKERLOST, message), self.unasked)
     }
 
     fn refusal(&self, fault: &Fault, written: Written) -> Refusal {
@@ -362,7 +372,7 @@ impl Ledger {
                 Unanswered::Encoded { owner: Owner::Cover, .. } => {}
                 Unanswered::Settled { count, failure } => self.tell(Outcome::Failed { failure, count }, Owner::Report),
                 Unanswered::Encoded { rows, owner, bytes, handed } => {
-                    let written = if handed && broken.may_be_written { Written::Unknown } else { Written::No };
+                    let written = if handed && broken.may_be_written { Written::Unknown } else { self.unasked };
                     let mut refusal = self.refusal(&broken.fault, written);
                     refusal.may_pass &= !broken.is_final;
                     self.refuse(refusal, rows, owner, bytes, outbox);
@@ -419,7 +429,7 @@ impl Ledger {
 
     /// Tells what the round held back: it is over. Returns the failure that will not pass for messages that come now.
     pub(super) fn tell_round(&mut self) -> Option<Arc<Failure>> {
-        let exhausted = self.round.exhausted();
+        let exhausted = self.round.exhausted(self.unasked);
         while let Some((outcomes, owner)) = self.round.tell() {
             for outcome in &outcomes {
                 self.blocked |= matches!(outcome, Outcome::Failed { .. });
@@ -447,7 +457,7 @@ impl Ledger {
             cover.forget();
         }
         self.call = None;
-        self.blocked = false;
+        self.begin(false);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Pipeline;
 use super::needs::{self, Need};
 use crate::endpoint::Settings;
-use crate::error::{Error, Failure, Fault, Result, Written, code};
+use crate::error::{Error, Failure, Fault, Result, code};
 use crate::reply::ReplyBuffer;
 use crate::transport::{self, ConnectError, Transport, Watch, connect};
 use crate::window::Window;
@@ -107,7 +107,7 @@ impl Pipeline {
             }
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {
-                let failure = Arc::new(self.ledger.failure(&fault, Written::No));
+                let failure = Arc::new(self.ledger.failure(&fault, self.ledger.unasked));
                 let tries_again = self.ledger.retries(&fault);
                 // Not a byte of what waits was handed to this connection.
                 self.break_link(&Break { may_be_written: false, is_final: !tries_again, ..fault.into() });

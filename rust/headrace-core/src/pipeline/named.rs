@@ -41,6 +41,8 @@ impl Pipeline {
                 self.template.write_end(self.outbox.bytes());
                 self.ledger.window.push(self.outbox.len() - before, 1, Owner::Report);
             }
+            // An earlier try may have sent it, of a smaller batch.
+            Err(fault) if fault.code == code::TOOMANY => self.push_fault(&fault, 1),
             Err(fault) => self.push_settled_fault(&fault, 1),
         }
         self.names = Some(names);

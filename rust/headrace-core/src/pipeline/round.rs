@@ -217,8 +217,8 @@ impl Round {
     }
 
     /// What will not pass for messages that come now either.
-    pub(super) fn exhausted(&self) -> Option<Arc<Failure>> {
-        self.exhausted.as_ref().map(|failure| Arc::new(Failure { written: Written::No, ..(**failure).clone() }))
+    pub(super) fn exhausted(&self, written: Written) -> Option<Arc<Failure>> {
+        self.exhausted.as_ref().map(|failure| Arc::new(Failure { written, ..(**failure).clone() }))
     }
 
     /// Everything that waits is sent again: gives each command to `send`, with its owner and whether it may be written.

@@ -117,8 +117,7 @@ impl Pipeline {
                 script.runs.settle();
             } else {
                 let fault = Fault::new(code::BLOCKED, "rows of too many streams wait for one that was not written");
-                self.lose_rows(1);
-                self.push_settled_fault(&fault, 1);
+                self.push_fault(&fault, 1);
                 return false;
             }
         }
@@ -148,9 +147,9 @@ impl Pipeline {
 
     /// Another batch begins; nothing is outstanding.
     pub(crate) fn begin(&mut self, token: Option<String>, version: u64) {
+        self.ledger.begin(token.is_some());
         if let Some(script) = &mut self.script {
             script.runs.begin(token, version);
-            self.ledger.unblock();
         } else if let Some(names) = &mut self.names {
             names.begin(token, version);
         }
