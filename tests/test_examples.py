@@ -156,6 +156,10 @@ def test_a_crash_between_flush_and_commit(shop: Shop, any_server: LocalServer) -
     process.communicate()
     shop.database.rollback()
     assert shop.rows() == [(2_500,)]
+    # The next worker cannot ask the server what is there, and so keeps the batch as it is.
+    with stopped(any_server):
+        assert shop.drain("--deadline", "0").returncode == 1
+    assert shop.rows(where="batch IS NOT NULL") == [(1_000,)]
     done = shop.drain()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("delivered 1,000, 1,000 of them before; failed 0\n")
