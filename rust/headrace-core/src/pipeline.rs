@@ -6,6 +6,7 @@
 mod clock;
 mod cover;
 mod drive;
+mod faults;
 mod ledger;
 mod link;
 mod named;

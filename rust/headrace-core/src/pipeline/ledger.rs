@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::cover::Cover;
+use super::faults;
 use super::link::{Break, Connection};
 use super::outbox::Outbox;
 use super::round::{Outcome, Round, Turn, Waiting};
@@ -122,7 +123,7 @@ impl Ledger {
         outbox.release(self.window.front());
         if connection.replies.unread() > 0 && !self.window.is_owed() {
             // Its rest would come when the next message is owed one, and be taken for that.
-            return Err(protocol_fault("a reply to nothing that was sent").into());
+            return Err(faults::protocol("a reply to nothing that was sent").into());
         }
         Ok(())
     }
@@ -134,7 +135,7 @@ impl Ledger {
                 Ok(Some(Reply::Run(run))) => self.answered_run(&run, outbox)?,
                 Ok(Some(reply)) => self.answered(&reply, outbox)?,
                 Ok(None) => return Ok(()),
-                Err(violation) => return Err(protocol_fault(violation.0).into()),
+                Err(violation) => return Err(faults::protocol(violation.0).into()),
             }
         }
     }
@@ -161,7 +162,7 @@ impl Ledger {
     /// One entry got this reply.
     fn answered(&mut self, reply: &Reply<'_>, outbox: &Outbox) -> Result<(), Break> {
         let Some(Answered { bytes, rows, owner, whole }) = self.window.answer() else {
-            return Err(protocol_fault("a reply to nothing that was sent").into());
+            return Err(faults::protocol("a reply to nothing that was sent").into());
         };
         if owner == Owner::Cover {
             self.answered_cover(reply, whole)?;
@@ -172,24 +173,28 @@ impl Ledger {
         let mut ends = None;
         let outcome = match *reply {
             Reply::Ids { first: id, .. } if whole => match self.min_id {
-                Some(min_id) if id < min_id => Err((trimmed_fault(id, min_id), Written::Unknown)),
+                Some(min_id) if id < min_id => Err((faults::trimmed(id, min_id), Written::Unknown)),
                 Some(_) | None => Ok(id),
             },
-            Reply::Nil if whole && self.nomkstream => Err((no_stream(), Written::No)),
+            Reply::Nil if whole && self.nomkstream => Err((faults::no_stream(), Written::No)),
             Reply::Error(line) if Fault::from_reply(line).text == ReplyText::ProtocolError => {
                 let message = "the server closed the connection over a message before this one";
                 ends = Some(Break { fault: Fault::new(code::RESET, message), may_be_written: false, is_final: false });
                 let fault = Fault::from_reply(line);
-                let fault = if self.exactly_once && rows > 1 { one_too_large(rows, &fault) } else { too_large(fault) };
+                let fault = if self.exactly_once && rows > 1 {
+                    faults::one_too_large(rows, &fault)
+                } else {
+                    faults::too_large(fault)
+                };
                 Err((fault, self.unasked))
             }
-            Reply::Error(line) if whole && self.exactly_once && is_gap(line) => Err(self.gap()),
-            Reply::Error(line) if whole => match uncovered(line) {
+            Reply::Error(line) if whole && self.exactly_once && faults::is_gap(line) => Err(self.gap()),
+            Reply::Error(line) if whole => match faults::uncovered(line) {
                 Some(fault) if self.exactly_once => Err((fault, Written::Unknown)),
                 Some(_) | None => Err((Fault::from_reply(line), self.unasked)),
             },
             Reply::Ids { .. } | Reply::Nil | Reply::Error(_) | Reply::Run(_) | Reply::Acknowledged { .. } => {
-                let fault = protocol_fault(match reply {
+                let fault = faults::protocol(match reply {
                     _ if !whole => "a reply too early",
                     Reply::Nil => "nil without NOMKSTREAM",
                     _ => "no entry ID where one was owed",
@@ -212,15 +217,15 @@ impl Ledger {
     /// A run of rows got this reply.
     fn answered_run(&mut self, reply: &RunReply<'_>, outbox: &Outbox) -> Result<(), Break> {
         let Some(Answered { bytes, rows, owner, whole }) = self.window.answer() else {
-            return Err(protocol_fault("a reply to nothing that was sent").into());
+            return Err(faults::protocol("a reply to nothing that was sent").into());
         };
         if owner == Owner::Cover {
-            return Err(protocol_fault("the reply to a run where none was owed").into());
+            return Err(faults::protocol("the reply to a run where none was owed").into());
         }
         let done = reply.recognised.saturating_add(reply.appended);
         if !whole || done > rows || (done == rows) != reply.refused.is_empty() {
             // What it says is not believed: the rows are in doubt.
-            let broken = Break::from(protocol_fault("a reply that does not fit its run"));
+            let broken = Break::from(faults::protocol("a reply that does not fit its run"));
             let refusal = self.refusal(&broken.fault, Written::Unknown);
             self.refuse(refusal, rows, owner, bytes, outbox);
             return Err(broken);
@@ -234,7 +239,7 @@ impl Ledger {
         for id in reply.ids().skip(told.saturating_sub(reply.recognised) as usize) {
             outcomes.push(match self.min_id {
                 Some(min_id) if id < min_id => {
-                    let failure = Arc::new(self.failure(&trimmed_fault(id, min_id), Written::Unknown));
+                    let failure = Arc::new(self.failure(&faults::trimmed(id, min_id), Written::Unknown));
                     Outcome::Failed { failure, count: 1 }
                 }
                 Some(_) | None => Outcome::Delivered { first: id, entries: 1, rows: 1 },
@@ -261,10 +266,10 @@ impl Ledger {
         bytes: Range<u64>,
         outbox: &Outbox,
     ) {
-        let fault = if refused == b"NOSTREAM" { no_stream() } else { Fault::from_reply(refused) };
+        let fault = if refused == b"NOSTREAM" { faults::no_stream() } else { Fault::from_reply(refused) };
         let refusal = self.refusal(&fault, Written::No);
         let failure = Arc::new(refusal.failure);
-        let behind = (open > 1).then(|| Arc::new(self.failure(&blocked_fault(), Written::No)));
+        let behind = (open > 1).then(|| Arc::new(self.failure(&faults::blocked(), Written::No)));
         if refusal.may_pass && owner != Owner::Nobody {
             if self.round.is_resending() {
                 self.round.put_back(outcomes, open, failure, behind);
@@ -283,7 +288,7 @@ impl Ledger {
     /// Why the marker is not where a run begins.
     fn gap(&self) -> (Fault, Written) {
         if self.blocked || self.round.has_root() {
-            return (blocked_fault(), Written::No);
+            return (faults::blocked(), Written::No);
         }
         let message =
             "the marker of the batch is gone, or behind rows that were acknowledged: was the server's data lost?";
@@ -459,45 +464,4 @@ impl Ledger {
         self.call = None;
         self.begin(false);
     }
-}
-
-/// Why WAIT will not cover a run that was recognised, if that is what an error reply of the script says.
-fn uncovered(line: &[u8]) -> Option<Fault> {
-    let why = Fault::from_reply(line.strip_prefix(b"UNCOVERED ")?);
-    Some(Fault { code: code::NOTREPLICATED.into(), ..why })
-}
-
-/// Whether an error reply of the script says that the marker is before the run.
-fn is_gap(line: &[u8]) -> bool {
-    line.starts_with(b"GAP ")
-}
-
-fn no_stream() -> Fault {
-    Fault::new(code::NOSTREAM, "the stream does not exist, and nomkstream forbids to create it")
-}
-
-fn too_large(fault: Fault) -> Fault {
-    Fault { code: code::TOOLARGE.into(), ..fault }
-}
-
-/// Of a run: the others can be written, so none is called permanent.
-fn one_too_large(rows: u64, fault: &Fault) -> Fault {
-    let said = &fault.message;
-    let message = format!("one of {rows} rows is larger than the server takes; script_run_rows=1 tells which: {said}");
-    Fault::new("ERR", message)
-}
-
-fn blocked_fault() -> Fault {
-    Fault::new(code::BLOCKED, "a row before this one was not written, and rows of one stream stay in order")
-}
-
-fn protocol_fault(what: &str) -> Fault {
-    Fault::new(code::PROTOCOL, format!("the server sent {what}; the connection was replaced"))
-}
-
-fn trimmed_fault(id: EntryId, min_id: EntryId) -> Fault {
-    Fault::new(
-        code::TRIMMED,
-        format!("the entry got the ID {id}, below minid {min_id}: it is trimmed as it is written"),
-    )
 }
