@@ -87,6 +87,16 @@ impl BatchPlan {
         Ok(Self { message_id, kind })
     }
 
+    /// The columns that are read, by number. What others hold makes no difference.
+    pub fn columns(&self) -> Vec<usize> {
+        let mut columns = match &self.kind {
+            Kind::Rows(plan) | Kind::Payloads(plan, _) => plan.columns(),
+            Kind::Arrow(encoder, _) => encoder.columns(),
+        };
+        columns.extend(self.message_id.as_ref().map(|(at, _)| *at));
+        columns
+    }
+
     /// Prepares a record batch, once for all of its rows. Refuses one of another schema.
     pub(crate) fn bind<'a>(&'a mut self, batch: &'a RecordBatch) -> Result<(Batch<'a>, Option<IdColumn>)> {
         let batch_of = match &mut self.kind {

@@ -30,11 +30,16 @@ mod durability;
 pub mod endpoint;
 pub mod error;
 mod exactly_once;
+#[cfg(feature = "failpoints")]
+pub mod fail;
+#[cfg(not(feature = "failpoints"))]
+mod fail;
 #[cfg(all(test, not(fuzzing)))]
 mod fuzz_tests;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz_tests;
+pub mod import;
 pub mod ipc;
 mod pipeline;
 mod reply;

@@ -10,10 +10,11 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
-use crate::arrow::{LayoutArguments, layout, read, type_name};
+use crate::capsules::read;
 use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
+use crate::layout::{LayoutArguments, layout, type_name};
 use crate::report::PyReport;
 use crate::signals::without_gil;
 
@@ -110,13 +111,13 @@ impl PyDispatcher {
             arrow_ipc,
             codec,
         })?;
-        let reader = read(data)?;
-        let mut plan = inner.plan(&reader.schema(), &layout).map_err(|e| to_py(&e))?;
+        let mut reader = read(data)?;
+        let mut plan = inner.plan(reader.schema(), &layout).map_err(|e| to_py(&e))?;
+        reader.read_only(&plan.columns());
         let dispatcher = &mut *inner;
         without_gil(py, |signals| {
             for batch in reader {
-                let batch = batch.map_err(|error| Error::Reader { message: error.to_string() })?;
-                dispatcher.produce_batch(&batch, &mut plan, signals)?;
+                dispatcher.produce_batch(&batch?, &mut plan, signals)?;
             }
             Ok(())
         })

@@ -1,12 +1,13 @@
 //! The Python binding of headrace: conversions, the GIL, and one map of errors. No policy: what to do about a failure is
 //! decided in the core, or by the Python package around this module.
 
-mod arrow;
+mod capsules;
 mod counters;
 mod dispatcher;
 mod endpoint;
 mod errors;
 mod interpreter;
+mod layout;
 mod password;
 mod report;
 mod signals;

@@ -109,10 +109,20 @@ impl Encoder {
         &self.schema
     }
 
-    /// Refuses a record batch of another schema than the encoder's.
+    /// The columns that are written, by number.
+    pub(crate) fn columns(&self) -> Vec<usize> {
+        self.projection.clone().unwrap_or_else(|| (0..self.source.fields().len()).collect())
+    }
+
+    /// Refuses a record batch whose columns are not the encoder's; those that are not written may be any.
     pub fn check(&self, batch: &RecordBatch) -> Result<()> {
         let (first, now) = (&self.source, batch.schema_ref());
-        if Arc::ptr_eq(first, now) || first.fields() == now.fields() {
+        let is_same = |column: usize| first.fields().get(column) == now.fields().get(column);
+        let has_same = match &self.projection {
+            None => first.fields() == now.fields(),
+            Some(columns) => columns.iter().copied().all(is_same),
+        };
+        if Arc::ptr_eq(first, now) || has_same {
             return Ok(());
         }
         let listed = |schema: &Schema| {

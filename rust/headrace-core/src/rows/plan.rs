@@ -136,6 +136,18 @@ impl RowPlan {
         .routed(stream_keys, entry_ids))
     }
 
+    /// The columns that are read, by number.
+    pub(crate) fn columns(&self) -> Vec<usize> {
+        let body: Vec<&Source> = match &self.body {
+            BodyPlan::Payload(_, source) => vec![source],
+            BodyPlan::Fields(sources) | BodyPlan::Json(_, sources) => {
+                sources.iter().map(|(_, source)| source).collect()
+            }
+        };
+        let sources = body.into_iter().chain(&self.stream_key).chain(&self.entry_id);
+        sources.map(|source| source.index).chain(self.message_id).collect()
+    }
+
     /// Where the message IDs are, if the layout names a column for them.
     pub fn message_id_column(&self) -> Option<usize> {
         self.message_id

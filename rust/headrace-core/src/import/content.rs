@@ -1,0 +1,168 @@
+//! Numbers within an array that say where to read: offsets, keys of dictionaries, views. Looked at once per column, by loops
+//! that the compiler turns into a few instructions for several values; only where such a loop fails is it asked which.
+
+use std::fmt::Display;
+use std::ops::Range;
+
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, BooleanBufferBuilder, Buffer, NullBuffer, ScalarBuffer};
+use arrow_schema::DataType;
+
+/// Why values cannot be read: the end of a sentence that begins with the column.
+type Check<T> = Result<T, String>;
+
+/// A number that says where the bytes or elements of a row begin.
+pub(super) trait Offset: ArrowNativeType + Display + Default {
+    /// Negative if either of these is: the offset itself, its distance to the one before.
+    fn sign(self, before: Self) -> Self;
+    fn or(self, other: Self) -> Self;
+    fn is_negative(self) -> bool;
+    fn minus(self, start: Self) -> Self;
+}
+
+macro_rules! impl_offset {
+    ($number:ident) => {
+        impl Offset for $number {
+            #[inline]
+            fn sign(self, before: Self) -> Self {
+                self | self.wrapping_sub(before)
+            }
+            #[inline]
+            fn or(self, other: Self) -> Self {
+                self | other
+            }
+            #[inline]
+            fn is_negative(self) -> bool {
+                self < 0
+            }
+            #[inline]
+            fn minus(self, start: Self) -> Self {
+                self.wrapping_sub(start)
+            }
+        }
+    };
+}
+
+impl_offset!(i32);
+impl_offset!(i64);
+
+/// From where to where the rows go, if none of them begins before it ends. There is one offset more than rows.
+pub(super) fn check_offsets<O: Offset>(offsets: &[O]) -> Check<Range<usize>> {
+    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return Ok(0..0) };
+    let pairs = || offsets.iter().zip(offsets.iter().skip(1));
+    // Where no offset is negative no distance overflows.
+    let signs = pairs().fold(first, |signs, (before, offset)| signs.or(offset.sign(*before)));
+    if !signs.is_negative() {
+        return Ok(first.as_usize()..last.as_usize());
+    }
+    if first.is_negative() {
+        return Err(format!("has a negative offset at row 0: {first}"));
+    }
+    let row = pairs().position(|(before, offset)| offset < before).unwrap_or_default();
+    Err(format!("has offsets that decrease at row {row}: from {} to {}", offsets[row], offsets[row + 1]))
+}
+
+/// The same distances, from zero on.
+pub(super) fn from_zero<O: Offset>(offsets: ScalarBuffer<O>) -> ScalarBuffer<O> {
+    match offsets.first() {
+        Some(&start) if start != O::default() => {
+            offsets.iter().map(|offset| offset.minus(start)).collect::<Vec<_>>().into()
+        }
+        _ => offsets,
+    }
+}
+
+/// The elements of lists that can be seen.
+pub(super) fn visible_elements<O: Offset>(offsets: &[O], elements: &Range<usize>, visible: &NullBuffer) -> NullBuffer {
+    let mut bits = BooleanBufferBuilder::new(elements.len());
+    for (row, pair) in offsets.windows(2).enumerate() {
+        bits.append_n(pair[1].minus(pair[0]).as_usize(), visible.is_valid(row));
+    }
+    NullBuffer::new(bits.finish())
+}
+
+/// Whether there are keys of a dictionary in this type or below.
+pub(super) fn has_dictionary(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(..) => true,
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => has_dictionary(field.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_dictionary(field.data_type())),
+        _ => false,
+    }
+}
+
+/// Refuses keys of rows that can be seen and are not below `count`. Of rows that cannot be seen pyarrow writes such keys:
+/// where there are any, these are the rows that are to be null instead.
+pub(super) fn check_keys(
+    keys: &Buffer,
+    key_type: &DataType,
+    count: usize,
+    nulls: Option<&NullBuffer>,
+    visible: Option<&NullBuffer>,
+) -> Check<Option<NullBuffer>> {
+    match key_type {
+        DataType::Int8 => check_keys_of::<i8>(keys, count, nulls, visible),
+        DataType::Int16 => check_keys_of::<i16>(keys, count, nulls, visible),
+        DataType::Int32 => check_keys_of::<i32>(keys, count, nulls, visible),
+        DataType::Int64 => check_keys_of::<i64>(keys, count, nulls, visible),
+        DataType::UInt8 => check_keys_of::<u8>(keys, count, nulls, visible),
+        DataType::UInt16 => check_keys_of::<u16>(keys, count, nulls, visible),
+        DataType::UInt32 => check_keys_of::<u32>(keys, count, nulls, visible),
+        _ => check_keys_of::<u64>(keys, count, nulls, visible),
+    }
+}
+
+fn check_keys_of<K: ArrowNativeType + Display>(
+    keys: &Buffer,
+    count: usize,
+    nulls: Option<&NullBuffer>,
+    visible: Option<&NullBuffer>,
+) -> Check<Option<NullBuffer>> {
+    let keys = keys.typed_data::<K>();
+    // A negative key becomes a number that no dictionary has.
+    let is_beyond = |key: &K| key.as_usize() >= count;
+    if !keys.iter().fold(false, |any, key| any | is_beyond(key)) {
+        return Ok(None);
+    }
+    let is_valid = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
+    let beyond = |row: &usize| is_valid(*row) && is_beyond(&keys[*row]);
+    let is_visible = |row: &usize| visible.is_none_or(|visible| visible.is_valid(*row));
+    if let Some(row) = (0..keys.len()).filter(beyond).find(is_visible) {
+        return Err(format!("has a key at row {row} that is not one of its {count} values: {}", keys[row]));
+    }
+    let valid = BooleanBuffer::collect_bool(keys.len(), |row| is_valid(row) && !is_beyond(&keys[row]));
+    Ok(Some(NullBuffer::new(valid)))
+}
+
+/// The most bytes that a view has in itself:
+/// <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
+const MAX_INLINE: u32 = 12;
+
+/// Refuses views of rows that are not null and point to no bytes of these buffers. Views of null rows may say anything:
+/// where they point to no bytes they become empty.
+pub(super) fn check_views(
+    views: ScalarBuffer<u128>,
+    buffers: &[Buffer],
+    nulls: Option<&NullBuffer>,
+) -> Check<ScalarBuffer<u128>> {
+    // From its low end a view is four numbers of 32 bits: length, prefix, the buffer's index, the offset in it.
+    let number = |view: u128, place: u32| (view >> (32 * place)) as u32;
+    let is_beyond = |view: u128| {
+        let (length, index, offset) = (number(view, 0), number(view, 2), number(view, 3));
+        length > MAX_INLINE
+            && buffers
+                .get(index as usize)
+                .is_none_or(|buffer| u64::from(offset) + u64::from(length) > buffer.len() as u64)
+    };
+    // Numbers are signed there.
+    let is_wrong = |view: u128| number(view, 0) > i32::MAX as u32 || is_beyond(view);
+    let Some(first) = views.iter().position(|view| is_wrong(*view)) else { return Ok(views) };
+    let is_null = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
+    let mut wrong = (first..views.len()).filter(|row| is_wrong(views[*row]));
+    if let Some(row) = wrong.find(|row| !is_null(*row)) {
+        return Err(format!("has a view at row {row} that points beyond its {} buffers", buffers.len()));
+    }
+    Ok(views.iter().map(|view| if is_wrong(*view) { 0 } else { *view }).collect::<Vec<_>>().into())
+}

@@ -1,0 +1,177 @@
+//! Record batches of another library's stream, or its one array.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+
+use super::abi::{CArray, CSchema, CStream};
+use super::{node, schema};
+use crate::error::{Error, Result};
+use crate::fail;
+
+/// Reads record batches by the C data interface.
+pub struct Reader {
+    source: Source,
+    /// What the producer says of its columns.
+    schema: SchemaRef,
+    /// What the record batches have: columns that are not read are of type null.
+    read_schema: SchemaRef,
+    is_read: Vec<bool>,
+}
+
+enum Source {
+    Stream(CStream),
+    Array(CArray),
+    /// Nothing comes any more.
+    Ended,
+}
+
+impl Reader {
+    /// Moves an `ArrowArrayStream` out of where it is. Refuses a stream that was read before, and a schema that makes no sense.
+    ///
+    /// # Safety
+    ///
+    /// `stream` points to such a structure, of a producer that keeps to the interface as far as pointers go: each is null or
+    /// points to as many elements as the structure counts, until it is released.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_stream(stream: NonNull<c_void>) -> Result<Self> {
+        // SAFETY: promised by the caller.
+        let mut stream = unsafe { CStream::take(stream) };
+        if stream.is_released() {
+            return Err(Error::schema("the Arrow stream was read before: it can be read once"));
+        }
+        let schema = stream.schema().map_err(|message| Error::Reader { message })?;
+        Ok(Self::new(Source::Stream(stream), schema::read(&schema)?))
+    }
+
+    /// Moves an `ArrowSchema` and an `ArrowArray`, a struct of columns, out of where they are. Refuses those that were read
+    /// before, and a schema that makes no sense.
+    ///
+    /// # Safety
+    ///
+    /// Both point to such structures, as in [`from_stream`](Self::from_stream).
+    #[allow(unsafe_code)]
+    pub unsafe fn from_array(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<Self> {
+        // SAFETY: promised by the caller.
+        let (schema, array) = unsafe { (CSchema::take(schema), CArray::take(array)) };
+        let read = schema::read(&schema);
+        if array.is_released() {
+            return Err(Error::schema("the Arrow array was read before: its capsules can be read once"));
+        }
+        match read {
+            Ok(schema) => Ok(Self::new(Source::Array(array), schema)),
+            Err(error) => {
+                array.refuse();
+                Err(error)
+            }
+        }
+    }
+
+    fn new(source: Source, schema: SchemaRef) -> Self {
+        Self { source, is_read: vec![true; schema.fields().len()], read_schema: Arc::clone(&schema), schema }
+    }
+
+    /// The columns as the producer has them.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Reads no other columns than these, by number: in the record batches the others are nulls. What is not read is not
+    /// checked either.
+    pub fn read_only(&mut self, columns: &[usize]) {
+        for (index, is_read) in self.is_read.iter_mut().enumerate() {
+            *is_read = columns.contains(&index);
+        }
+        let field = |(field, is_read): (&Arc<Field>, &bool)| match is_read {
+            true => Arc::clone(field),
+            false => Arc::new(Field::new(field.name(), DataType::Null, true)),
+        };
+        self.read_schema =
+            Arc::new(Schema::new(self.schema.fields().iter().zip(&self.is_read).map(field).collect::<Vec<_>>()));
+    }
+
+    fn import(&self, array: CArray) -> std::result::Result<RecordBatch, String> {
+        let array = Arc::new(array);
+        fail::point("import");
+        let batch = self.import_columns(&array);
+        if batch.is_err()
+            && let Some(array) = Arc::into_inner(array)
+        {
+            array.refuse();
+        }
+        batch
+    }
+
+    fn import_columns(&self, array: &Arc<CArray>) -> std::result::Result<RecordBatch, String> {
+        let invalid = |reason: &str| format!("the record batch is invalid Arrow data: {reason}");
+        let Some((length, offset)) = array.length_and_offset() else {
+            return Err(invalid("its length or offset is negative"));
+        };
+        let columns = self.read_schema.fields();
+        if array.child_count() != Some(columns.len()) {
+            return Err(invalid(&format!(
+                "it has another number of columns than its schema, which has {}",
+                columns.len()
+            )));
+        }
+        let bits = array.buffer(0, (offset + length).div_ceil(8), array);
+        if array.null_count() != Some(0)
+            && let Some(bits) = bits
+            && bits.count_set_bits_offset(offset, length) < length
+        {
+            return Err(invalid("rows of it are null as a whole, which a record batch cannot have"));
+        }
+        let unread: ArrayRef = Arc::new(NullArray::new(length));
+        let mut arrays = Vec::with_capacity(columns.len());
+        for (index, (field, is_read)) in columns.iter().zip(&self.is_read).enumerate() {
+            if !is_read {
+                arrays.push(Arc::clone(&unread));
+                continue;
+            }
+            let Some(child) = array.child(index) else {
+                return Err(invalid(&format!("the column {:?} is not there", field.name())));
+            };
+            let column = node::import(child, field.data_type(), offset..offset + length, array);
+            arrays.push(column.map_err(|reason| format!("{} (invalid Arrow data)", reason.of_column(field.name())))?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(length));
+        RecordBatch::try_new_with_options(Arc::clone(&self.read_schema), arrays, &options)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Ends behind an error.
+impl Iterator for Reader {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Result<RecordBatch>> {
+        // What a panic leaves behind is dropped: nothing more is read.
+        let source = std::mem::replace(&mut self.source, Source::Ended);
+        let array = match source {
+            Source::Ended => return None,
+            Source::Array(array) => array,
+            Source::Stream(mut stream) => match stream.next() {
+                Ok(array) if array.is_released() => return None,
+                Ok(array) => {
+                    self.source = Source::Stream(stream);
+                    array
+                }
+                Err(message) => return Some(Err(Error::Reader { message })),
+            },
+        };
+        let batch = catch_unwind(AssertUnwindSafe(|| self.import(array)));
+        let batch = batch.unwrap_or_else(|_| {
+            let columns = self.schema.fields().iter().take(20).map(|field| field.name().as_str());
+            let columns = columns.collect::<Vec<_>>().join(", ");
+            Err(format!("a defect of headrace: the columns cannot be taken over ({columns})"))
+        });
+        if batch.is_err() {
+            self.source = Source::Ended;
+        }
+        Some(batch.map_err(|message| Error::Reader { message }))
+    }
+}

@@ -1,0 +1,84 @@
+//! Arrow comes in by `PyCapsule`, so that pyarrow, polars, pandas and others all work and none is imported:
+//! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+use headrace_core::import::Reader;
+use pyo3::exceptions::PyException;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::errors::{raise, to_py};
+use crate::layout::type_name;
+
+const WANTED: &str = "data must be an Arrow record batch, table or reader";
+
+/// A reader over whatever record batches `data` holds.
+pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
+    let py = data.py();
+    let (array, stream) = (intern!(py, "__arrow_c_array__"), intern!(py, "__arrow_c_stream__"));
+    let capsules = if data.hasattr(array)? {
+        data.call_method0(array).and_then(|returned| Capsules::of_array(&returned))
+    } else if data.hasattr(stream)? {
+        data.call_method0(stream).and_then(|returned| Capsules::of_stream(&returned))
+    } else {
+        let message =
+            format!("{WANTED} (an object with __arrow_c_array__ or __arrow_c_stream__): got {}", type_name(data));
+        return Err(raise("SchemaError", message));
+    };
+    let capsules = capsules.map_err(|cause| {
+        // Ctrl-C and the like are no matter of the data.
+        if !cause.is_instance_of::<PyException>(py) {
+            return cause;
+        }
+        let message = format!("{WANTED}: got {}, which cannot be read as one: {}", type_name(data), cause.value(py));
+        let error = raise("SchemaError", message);
+        error.set_cause(py, Some(cause));
+        error
+    })?;
+    capsules.into_reader().map_err(|error| to_py(&error))
+}
+
+/// What an object hands over.
+enum Capsules<'py> {
+    Array { schema: Structure<'py>, array: Structure<'py> },
+    Stream(Structure<'py>),
+}
+
+/// A structure of the C interface, and the capsule that keeps it.
+struct Structure<'py> {
+    pointer: NonNull<c_void>,
+    _capsule: Bound<'py, PyCapsule>,
+}
+
+impl<'py> Structure<'py> {
+    fn named(capsule: &Bound<'py, PyAny>, name: &CStr) -> PyResult<Self> {
+        let capsule = capsule.cast::<PyCapsule>()?;
+        Ok(Self { pointer: capsule.pointer_checked(Some(name))?, _capsule: capsule.clone() })
+    }
+}
+
+impl<'py> Capsules<'py> {
+    fn of_array(returned: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let (schema, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) = returned.extract()?;
+        let schema = Structure::named(&schema, c"arrow_schema")?;
+        Ok(Self::Array { schema, array: Structure::named(&array, c"arrow_array")? })
+    }
+
+    fn of_stream(returned: &Bound<'py, PyAny>) -> PyResult<Self> {
+        Ok(Self::Stream(Structure::named(returned, c"arrow_array_stream")?))
+    }
+
+    #[expect(unsafe_code, reason = "the C interface is one of pointers")]
+    fn into_reader(self) -> headrace_core::Result<Reader> {
+        // SAFETY: a capsule of this name holds this structure, of a producer that speaks for it with the name.
+        unsafe {
+            match self {
+                Self::Array { schema, array } => Reader::from_array(schema.pointer, array.pointer),
+                Self::Stream(stream) => Reader::from_stream(stream.pointer),
+            }
+        }
+    }
+}
