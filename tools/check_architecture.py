@@ -24,7 +24,7 @@ ROWS = [
     {"durability", "exactly_once", "ipc", "transport", "window", "reply", "xadd", "rows"},
     {"endpoint"},
     {"counters", "decimal", "resp", "retry", "secret"},
-    {"error", "fail"},
+    {"contain", "error", "fail"},
 ]
 # What the crate must not be built with.
 FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")

@@ -19,6 +19,7 @@ __all__ = [
     "ConnectionFailed",
     "DeliveryError",
     "HeadraceError",
+    "InternalError",
     "MessageError",
     "ReaderError",
     "SchemaError",
@@ -60,6 +61,14 @@ class ReaderError(HeadraceError, RuntimeError):
     """The record batch reader that was handed to `produce_batch` failed.
 
     The rows of the record batches before it were taken; the next report tells of them.
+    """
+
+
+class InternalError(HeadraceError, RuntimeError):
+    """A defect of headrace ended the call. The dispatcher goes on.
+
+    The next report has an outcome for each message: those that the call could not take failed with the code `INTERNAL`, as
+    did, with `written` unknown, those whose reply could not be read. The logger `headrace` says where the defect is.
     """
 
 

@@ -14,6 +14,9 @@ use crate::xadd::FieldNames;
 /// The most rows of one entry. A report keeps the rows of an entry in one record batch, which has no more.
 pub const MAX_ROWS_PER_ENTRY: usize = 65_536;
 
+/// The most columns that an error lists.
+const MAX_DESCRIBED: usize = 20;
+
 /// What the rows of a record batch become.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchLayout {
@@ -107,19 +110,42 @@ impl BatchPlan {
                 Batch::Arrow { encoder, batch, rows_per_entry: *rows_per_entry }
             }
         };
-        let ids = self.message_id.as_ref().map(|(at, field)| match batch.schema_ref().fields().get(*at) {
-            Some(now) if now.name() == field.name() && now.data_type() == field.data_type() => {
-                IdColumn::new(batch.column(*at).clone(), field.name())
-            }
-            _ => Err(Error::schema(format!(
-                "the record batch has another schema than the first one: column {} was {:?} of type {}",
-                at + 1,
-                field.name(),
-                field.data_type()
-            ))),
-        });
-        Ok((batch_of, ids.transpose()?))
+        Ok((batch_of, ids_of(self.message_id.as_ref(), batch)?))
     }
+
+    /// What a panic came in at this row, for an error: the columns that are read, or the one that panics by itself.
+    pub(crate) fn describe(&self, batch: &RecordBatch, row: usize) -> String {
+        let schema = batch.schema_ref();
+        let culprit = match &self.kind {
+            Kind::Rows(plan) | Kind::Payloads(plan, _) => plan.culprit(batch, row),
+            Kind::Arrow(..) => None,
+        };
+        let columns = culprit.map_or_else(|| self.columns(), |column| vec![column]);
+        let columns = columns.into_iter().take(MAX_DESCRIBED).filter_map(|column| schema.fields().get(column));
+        let columns: Vec<_> =
+            columns.map(|field| format!("{:?} of type {}", field.name(), field.data_type())).collect();
+        format!("row {row} of a record batch was not encoded (column {})", columns.join(", "))
+    }
+
+    /// The callers' own names for the messages of a record batch. Refuses one of another schema.
+    pub(crate) fn ids(&self, batch: &RecordBatch) -> Result<Option<IdColumn>> {
+        ids_of(self.message_id.as_ref(), batch)
+    }
+}
+
+fn ids_of(message_id: Option<&(usize, FieldRef)>, batch: &RecordBatch) -> Result<Option<IdColumn>> {
+    let ids = message_id.map(|(at, field)| match batch.schema_ref().fields().get(*at) {
+        Some(now) if now.name() == field.name() && now.data_type() == field.data_type() => {
+            IdColumn::new(batch.column(*at).clone(), field.name())
+        }
+        _ => Err(Error::schema(format!(
+            "the record batch has another schema than the first one: column {} was {:?} of type {}",
+            at + 1,
+            field.name(),
+            field.data_type()
+        ))),
+    });
+    ids.transpose()
 }
 
 fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {

@@ -9,11 +9,13 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::batch::{Batch, BatchLayout, BatchPlan};
+use crate::contain::contain;
 use crate::counters::Counters;
 use crate::durability::Durability;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
 use crate::exactly_once::ExactlyOnce;
+use crate::fail;
 use crate::pipeline::Pipeline;
 use crate::reply::EntryId;
 use crate::report::DeliveryReport;
@@ -64,6 +66,8 @@ pub struct Dispatcher {
     closed: bool,
     /// Messages without an outcome in a report.
     unreported: u64,
+    /// The number of messages before the batch that was begun last.
+    begun_at: u64,
 }
 
 impl Dispatcher {
@@ -95,6 +99,7 @@ impl Dispatcher {
             fork: forkguard::new(),
             closed: false,
             unreported: 0,
+            begun_at: 0,
         }
     }
 
@@ -118,7 +123,7 @@ impl Dispatcher {
     /// Waits until there is room for one more message.
     pub fn make_room(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        self.pipeline.make_room(watch)
+        self.guarded(|dispatcher| dispatcher.pipeline.make_room(watch))
     }
 
     /// Takes one message. Waits for nothing, so ask [`has_room`](Self::has_room) before.
@@ -140,7 +145,18 @@ impl Dispatcher {
             self.pipeline.push_failed(&failure, 1);
         } else {
             self.pipeline.set_time();
-            self.pipeline.push_payload(payload, id.into());
+            if contain(|| self.pipeline.push_payload(payload, id.into())).is_err() {
+                let passed = self.passed() - 1;
+                self.pipeline.take_back(passed);
+                self.fail_rest(1);
+                return Err(Error::Internal { message: "the message was not encoded".to_owned() });
+            }
+            if self.exactly_once.is_some() {
+                return self.guarded(|dispatcher| {
+                    dispatcher.pipeline.close_full_run();
+                    Ok(())
+                });
+            }
         }
         Ok(())
     }
@@ -165,29 +181,60 @@ impl Dispatcher {
     /// looked at after it returns.
     ///
     /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no (unknown in a batch
-    /// that was begun).
+    /// that was begun). If it panics, they fail likewise: permanent, `INTERNAL`.
     pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        let (mut rows, ids) = plan.bind(batch)?;
         let count = batch.num_rows();
-        match &ids {
+        let bound = contain(|| {
+            fail::point("bind");
+            plan.bind(batch)
+        });
+        let Ok(bound) = bound else {
+            let ids = contain(|| plan.ids(batch)).ok().and_then(Result::ok).flatten();
+            self.guarded(|dispatcher| {
+                dispatcher.add_ids(ids.as_ref(), count);
+                dispatcher.fail_rest(count);
+                Ok(())
+            })?;
+            return Err(Error::Internal { message: plan.describe(batch, 0) });
+        };
+        let (mut rows, ids) = bound?;
+        let taken = self.guarded(|dispatcher| {
+            dispatcher.add_ids(ids.as_ref(), count);
+            let taken = dispatcher.take_rows(&mut rows, ids.as_ref(), count, watch);
+            dispatcher.pipeline.give_back();
+            taken
+        });
+        match taken? {
+            None => Ok(()),
+            Some(row) => Err(Error::Internal { message: plan.describe(batch, row) }),
+        }
+    }
+
+    fn add_ids(&mut self, ids: Option<&IdColumn>, count: usize) {
+        match ids {
             None => self.pipeline.recorder().push_ordinals(count as u64),
             Some(ids) => self.pipeline.recorder().push_column(ids.clone()),
         }
         self.unreported += count as u64;
         self.pipeline.recorder().counters().messages.add(count as u64);
-        let taken = self.take_rows(&mut rows, ids.as_ref(), count, watch);
-        self.pipeline.give_back();
-        taken
     }
 
+    /// Rows that were handed over and not taken, because of a panic, fail.
+    fn fail_rest(&mut self, count: usize) {
+        let message =
+            "a defect of headrace: this message, or a row before it in its record batch, could not be encoded";
+        self.pipeline.push_fault(&Fault::new(code::INTERNAL, message), count as u64);
+    }
+
+    /// Returns the row at which a panic ended it, if one did: this row and those behind it have failed.
     fn take_rows(
         &mut self,
         rows: &mut Batch<'_>,
         ids: Option<&IdColumn>,
         count: usize,
         watch: &mut dyn Watch,
-    ) -> Result<()> {
+    ) -> Result<Option<usize>> {
         let mut row = 0;
         while row < count {
             let room = self.pipeline.check(Instant::now(), watch).and_then(|()| self.pipeline.make_room(watch));
@@ -201,20 +248,25 @@ impl Dispatcher {
                 break;
             }
             self.pipeline.set_time();
-            row = self.pipeline.push_batch(rows, ids, row..count);
+            if contain(|| self.pipeline.push_batch(rows, ids, &mut row, count)).is_err() {
+                let passed = self.passed() - (count - row) as u64;
+                self.pipeline.take_back(passed);
+                self.fail_rest(count - row);
+                return Ok(Some(row));
+            }
         }
         self.pipeline.poll();
-        Ok(())
+        Ok(None)
     }
 
     /// A report of what was answered since the last report. Never waits.
     pub fn poll(&mut self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
-        self.pipeline.poll();
-        self.pipeline.cover_answered();
-        if watch.interrupted() {
-            return Err(Error::Interrupted);
-        }
+        self.guarded(|dispatcher| {
+            dispatcher.pipeline.poll();
+            dispatcher.pipeline.cover_answered();
+            if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+        })?;
         Ok(self.report(false))
     }
 
@@ -224,14 +276,14 @@ impl Dispatcher {
     /// interrupts it, nothing is lost: another flush goes on.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
-        let started = Instant::now();
-        let drained = self.pipeline.drain(timeout.and_then(|timeout| started.checked_add(timeout)), watch);
-        self.pipeline.recorder().counters().flushed(started.elapsed());
-        drained?;
-        // An interrupt that comes from now on would take the report with it; until now it stays here.
-        if watch.interrupted() {
-            return Err(Error::Interrupted);
-        }
+        self.guarded(|dispatcher| {
+            let started = Instant::now();
+            let drained = dispatcher.pipeline.drain(timeout.and_then(|timeout| started.checked_add(timeout)), watch);
+            dispatcher.pipeline.recorder().counters().flushed(started.elapsed());
+            drained?;
+            // An interrupt that comes from now on would take the report with it; until now it stays here.
+            if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+        })?;
         self.pipeline.lift();
         Ok(self.report(true))
     }
@@ -247,7 +299,7 @@ impl Dispatcher {
         self.pipeline.lift();
         self.pipeline.recorder().counters().messages.add(1);
         self.pipeline.set_time();
-        let outcome = self.pipeline.call(payload, watch);
+        let outcome = self.guarded(|dispatcher| dispatcher.pipeline.call(payload, watch));
         if self.unreported == 0 {
             self.pipeline.lift();
         }
@@ -275,6 +327,7 @@ impl Dispatcher {
             return Err(Error::message("a batch begins when no message is outstanding: flush before"));
         }
         self.pipeline.begin(Some(token.to_owned()), version);
+        self.begun_at += self.passed();
         Ok(())
     }
 
@@ -291,14 +344,51 @@ impl Dispatcher {
 
     /// Closes the connection; the dispatcher takes nothing more. Messages without an outcome are given up: flush before.
     pub fn close(&mut self) {
-        if self.is_forked() {
-            self.pipeline.forget();
-        } else if self.pipeline.is_idle() {
-            self.pipeline.close();
-        } else {
-            self.pipeline.abort(Fault::new(code::RESET, "the dispatcher was closed"));
-        }
         self.closed = true;
+        let is_forked = self.is_forked();
+        let closed = contain(|| {
+            if is_forked {
+                self.pipeline.forget();
+            } else if self.pipeline.is_idle() {
+                self.pipeline.close();
+            } else {
+                self.pipeline.abort(Fault::new(code::RESET, "the dispatcher was closed"));
+            }
+        });
+        if closed.is_err() {
+            self.abandon();
+        }
+    }
+
+    /// Runs the part of a call that changes what waits. If it panics, all messages that wait fail with an outcome that the
+    /// next report has, and the dispatcher goes on.
+    fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let Ok(result) = contain(|| run(self)) else {
+            self.abandon();
+            return Err(Error::Internal {
+                message: "messages without an outcome are reported as failed, and may have been written".to_owned(),
+            });
+        };
+        if self.pipeline.take_defect() {
+            let message = "a reply could not be read; the connection was replaced".to_owned();
+            return Err(Error::Internal { message });
+        }
+        result
+    }
+
+    fn abandon(&mut self) {
+        let fault = Fault::new(code::INTERNAL, "a defect of headrace ended the call in which this message was sent");
+        let waiting = self.unreported - self.pipeline.recorder().recorded();
+        let passed = self.passed();
+        if contain(|| self.pipeline.abandon(&fault, waiting, passed)).is_err() {
+            // Closing the connection failed, which is gone by now.
+            self.pipeline.abandon(&fault, waiting, passed);
+        }
+    }
+
+    /// How many messages the batch has that was begun last.
+    fn passed(&mut self) -> u64 {
+        self.pipeline.recorder().counters().read().messages - self.begun_at
     }
 
     /// Whether [`close`](Self::close) was called.
@@ -325,6 +415,7 @@ impl Dispatcher {
         if self.fork.detected_fork() {
             self.pipeline.forget();
             self.unreported = 0;
+            self.begun_at += self.passed();
         }
         Ok(())
     }

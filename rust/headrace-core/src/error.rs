@@ -34,6 +34,11 @@ pub enum Error {
         /// What the reader said.
         message: String,
     },
+    /// A defect of headrace ended the call. What became of the messages is in the next report.
+    Internal {
+        /// What was being done: no data.
+        message: String,
+    },
     /// The dispatcher was closed before.
     Closed,
     /// The caller asked to stop while the call waited (Ctrl-C).
@@ -62,6 +67,7 @@ impl fmt::Display for Error {
         match self {
             Self::Config { message, .. } | Self::Schema { message } | Self::Message { message } => f.write_str(message),
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
+            Self::Internal { message } => write!(f, "a defect of headrace ended this call: {message}"),
             Self::Closed => f.write_str("the dispatcher is closed; make a new one"),
             Self::Interrupted => f.write_str("interrupted"),
         }
@@ -152,6 +158,8 @@ pub mod code {
     pub const PROTOCOL: &str = "PROTOCOL";
     /// A file or variable that the endpoint names cannot be read now, or who was asked for a password gave none.
     pub const CONFIG: &str = "CONFIG";
+    /// A defect of headrace ended the call that the message was in.
+    pub const INTERNAL: &str = "INTERNAL";
     /// The caller interrupted the call before this message was handed over.
     pub const INTERRUPTED: &str = "INTERRUPTED";
     /// NOMKSTREAM, and the stream does not exist.
@@ -188,7 +196,7 @@ pub mod code {
     pub(crate) const OF_CONNECTION: [&str; 5] = [CONNECT, DNS, TIMEOUT, RESET, EOF];
 
     /// All of them, for documentation and its test.
-    pub const ALL: [&str; 23] = [
+    pub const ALL: [&str; 24] = [
         CONNECT,
         DNS,
         TIMEOUT,
@@ -197,6 +205,7 @@ pub mod code {
         TLS,
         PROTOCOL,
         CONFIG,
+        INTERNAL,
         INTERRUPTED,
         NOSTREAM,
         TRIMMED,
@@ -318,7 +327,7 @@ pub enum Classify {
     Strict,
 }
 
-const PERMANENT: [&str; 17] = [
+const PERMANENT: [&str; 18] = [
     "NOAUTH",
     "NOPERM",
     "WRONGTYPE",
@@ -326,6 +335,7 @@ const PERMANENT: [&str; 17] = [
     "READONLY",
     "WRONGPASS",
     code::TLS,
+    code::INTERNAL,
     code::TRIMMED,
     code::TOOLARGE,
     code::NULL_PAYLOAD,

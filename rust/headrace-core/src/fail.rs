@@ -2,18 +2,23 @@
 //! none of them.
 
 /// Panics if a test has chosen this place.
-#[inline(always)]
+#[inline]
 pub(crate) fn point(_place: &'static str) {
-    #[cfg(any(test, feature = "failpoints"))]
+    #[cfg(any(test, fuzzing, feature = "failpoints"))]
     armed::pass(_place);
 }
 
-#[cfg(any(test, feature = "failpoints"))]
+#[cfg(any(test, fuzzing, feature = "failpoints"))]
+#[allow(unreachable_pub)] // but with the feature
 pub use armed::arm;
 
-#[cfg(any(test, feature = "failpoints"))]
+#[cfg(any(test, fuzzing, feature = "failpoints"))]
 mod armed {
     use std::cell::RefCell;
+    use std::panic;
+    use std::sync::Once;
+
+    const MESSAGE: &str = "a test chose to panic here";
 
     thread_local! {
         /// The place, and how many times it is passed before.
@@ -22,7 +27,17 @@ mod armed {
 
     /// Lets this thread panic at a place, once, after it has passed it so many times. Returns whether one that was chosen
     /// before is still to come.
+    #[allow(unreachable_pub)]
     pub fn arm(place: Option<&str>, after: u32) -> bool {
+        static QUIET: Once = Once::new();
+        QUIET.call_once(|| {
+            let before = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                if info.payload_as_str() != Some(MESSAGE) {
+                    before(info);
+                }
+            }));
+        });
         ARMED.replace(place.map(|place| (place.to_owned(), after))).is_some()
     }
 
@@ -37,7 +52,7 @@ mod armed {
         });
         #[allow(clippy::panic)] // what it is for
         if is_due {
-            panic!("a test chose to panic at {place}");
+            panic!("{MESSAGE}");
         }
     }
 }

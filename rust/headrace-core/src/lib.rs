@@ -23,6 +23,7 @@
 //! ```
 
 mod batch;
+mod contain;
 mod counters;
 mod decimal;
 mod dispatcher;
@@ -30,10 +31,11 @@ mod durability;
 pub mod endpoint;
 pub mod error;
 mod exactly_once;
-#[cfg(feature = "failpoints")]
-pub mod fail;
 #[cfg(not(feature = "failpoints"))]
 mod fail;
+#[cfg(feature = "failpoints")]
+#[doc(hidden)]
+pub mod fail;
 #[cfg(all(test, not(fuzzing)))]
 mod fuzz_tests;
 #[cfg(fuzzing)]

@@ -250,6 +250,26 @@ impl Pipeline {
         self.break_link(&Break { is_final: true, ..fault.into() });
     }
 
+    /// Whether a call is to say that a panic ended the reading of replies. Asked once.
+    pub(crate) fn take_defect(&mut self) -> bool {
+        self.ledger.defect.take().is_some()
+    }
+
+    /// A panic came in the middle of a change. The connection and everything that waits are given up: of `waiting` messages
+    /// without an outcome it is not known whether they were written. `passed`: how many rows of the exactly-once batch were
+    /// handed over.
+    pub(crate) fn abandon(&mut self, fault: &Fault, waiting: u64, passed: u64) {
+        self.drop_connection();
+        self.outbox.clear();
+        self.ledger.abandon(fault, waiting);
+        if let Some(script) = &mut self.script {
+            script.abandon(passed);
+        }
+        if let Some(names) = &mut self.names {
+            names.rewind(passed);
+        }
+    }
+
     /// In a forked child: everything here is the parent's.
     pub(crate) fn forget(&mut self) {
         if let Link::Open(connection) = std::mem::replace(&mut self.link, Link::Closed) {

@@ -150,6 +150,11 @@ impl Window {
         self.slots.is_empty() || (self.until_ample_room(limits) == 0 && self.settled.len() <= settled)
     }
 
+    /// How many bytes of entries the transport has not.
+    pub(crate) fn unsent(&self) -> usize {
+        (self.encoded - self.handed) as usize
+    }
+
     /// How many entries wait for their replies.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()

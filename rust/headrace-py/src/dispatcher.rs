@@ -6,7 +6,6 @@ use std::time::Duration;
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
 use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, GivenId};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
@@ -15,6 +14,7 @@ use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
 use crate::layout::{LayoutArguments, layout, type_name};
+use crate::panics::contained;
 use crate::report::PyReport;
 use crate::signals::without_gil;
 
@@ -40,8 +40,10 @@ impl PyDispatcher {
                 "ConcurrentUseError",
                 "the dispatcher is in use by another call: it takes one caller at a time; make one per thread",
             )),
-            Err(TryLockError::Poisoned(_)) => {
-                Err(PyRuntimeError::new_err("an earlier call panicked: make a new dispatcher"))
+            // A panic of the binding: the core leaves no call in the middle of a change.
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.inner.clear_poison();
+                Ok(poisoned.into_inner())
             }
         }
     }
@@ -72,14 +74,16 @@ impl PyDispatcher {
         payload: &Bound<'_, PyAny>,
         message_id: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let mut inner = self.lock()?;
-        let id = given_id(message_id)?;
-        with_bytes(payload, |payload| {
-            if !inner.has_room().map_err(|e| to_py(&e))? {
-                let dispatcher = &mut *inner;
-                without_gil(py, |signals| dispatcher.make_room(signals))?;
-            }
-            inner.produce(payload, id).map_err(|e| to_py(&e))
+        contained(py, || {
+            let mut inner = self.lock()?;
+            let id = given_id(message_id)?;
+            with_bytes(payload, |payload| {
+                if !inner.has_room().map_err(|e| to_py(&e))? {
+                    let dispatcher = &mut *inner;
+                    without_gil(py, |signals| dispatcher.make_room(signals))?;
+                }
+                inner.produce(payload, id).map_err(|e| to_py(&e))
+            })
         })
     }
 
@@ -99,73 +103,83 @@ impl PyDispatcher {
         arrow_ipc: bool,
         codec: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let mut inner = self.lock()?;
-        let layout = layout(LayoutArguments {
-            payload,
-            fields,
-            json,
-            message_id,
-            stream_key,
-            entry_id,
-            rows_per_entry,
-            arrow_ipc,
-            codec,
-        })?;
-        let mut reader = read(data)?;
-        let mut plan = inner.plan(reader.schema(), &layout).map_err(|e| to_py(&e))?;
-        reader.read_only(&plan.columns());
-        let dispatcher = &mut *inner;
-        without_gil(py, |signals| {
-            for batch in reader {
-                dispatcher.produce_batch(&batch?, &mut plan, signals)?;
-            }
-            Ok(())
+        contained(py, || {
+            let mut inner = self.lock()?;
+            let layout = layout(LayoutArguments {
+                payload,
+                fields,
+                json,
+                message_id,
+                stream_key,
+                entry_id,
+                rows_per_entry,
+                arrow_ipc,
+                codec,
+            })?;
+            let mut reader = read(data)?;
+            let mut plan = inner.plan(reader.schema(), &layout).map_err(|e| to_py(&e))?;
+            reader.read_only(&plan.columns());
+            let dispatcher = &mut *inner;
+            without_gil(py, |signals| {
+                for batch in reader {
+                    dispatcher.produce_batch(&batch?, &mut plan, signals)?;
+                }
+                Ok(())
+            })
         })
     }
 
     #[pyo3(signature = (token, version = 0))]
-    fn begin(&self, token: &str, version: u64) -> PyResult<()> {
-        self.lock()?.begin(token, version).map_err(|e| to_py(&e))
+    fn begin(&self, py: Python<'_>, token: &str, version: u64) -> PyResult<()> {
+        contained(py, || self.lock()?.begin(token, version).map_err(|e| to_py(&e)))
     }
 
-    fn settle(&self) -> PyResult<()> {
-        self.lock()?.settle().map_err(|e| to_py(&e))
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        contained(py, || self.lock()?.settle().map_err(|e| to_py(&e)))
     }
 
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
-        let mut inner = self.lock()?;
-        let dispatcher = &mut *inner;
-        without_gil(py, |signals| dispatcher.poll(signals)).map(PyReport)
+        contained(py, || {
+            let mut inner = self.lock()?;
+            let dispatcher = &mut *inner;
+            without_gil(py, |signals| dispatcher.poll(signals)).map(PyReport)
+        })
     }
 
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PyReport> {
-        let mut inner = self.lock()?;
-        if let Some(seconds) = timeout.filter(|seconds| seconds.is_nan() || *seconds < 0.0) {
-            let message = format!("timeout must be a number of seconds of at least 0, got {seconds}");
-            return Err(to_py(&Error::config("timeout", message)));
-        }
-        // What is too long for a duration is for ever.
-        let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let dispatcher = &mut *inner;
-        without_gil(py, |signals| dispatcher.flush(timeout, signals)).map(PyReport)
+        contained(py, || {
+            let mut inner = self.lock()?;
+            if let Some(seconds) = timeout.filter(|seconds| seconds.is_nan() || *seconds < 0.0) {
+                let message = format!("timeout must be a number of seconds of at least 0, got {seconds}");
+                return Err(to_py(&Error::config("timeout", message)));
+            }
+            // What is too long for a duration is for ever.
+            let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            let dispatcher = &mut *inner;
+            without_gil(py, |signals| dispatcher.flush(timeout, signals)).map(PyReport)
+        })
     }
 
     /// The entry ID as text, or the failure as a tuple: kind, code, message, written.
     fn dispatch<'py>(&self, py: Python<'py>, payload: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let mut inner = self.lock()?;
-        let outcome = with_bytes(payload, |payload| {
-            let dispatcher = &mut *inner;
-            without_gil(py, |signals| dispatcher.dispatch(payload, signals))
-        })?;
-        outcome_to_py(py, outcome)
+        contained(py, || {
+            let mut inner = self.lock()?;
+            let outcome = with_bytes(payload, |payload| {
+                let dispatcher = &mut *inner;
+                without_gil(py, |signals| dispatcher.dispatch(payload, signals))
+            })?;
+            outcome_to_py(py, outcome)
+        })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let mut inner = self.lock()?;
-        let dispatcher = &mut *inner;
-        py.detach(|| dispatcher.close());
-        Ok(())
+        contained(py, || {
+            let mut inner = self.lock()?;
+            let dispatcher = &mut *inner;
+            py.detach(|| dispatcher.close());
+            Ok(())
+        })
     }
 
     /// What was done so far; no lock is needed to read it.

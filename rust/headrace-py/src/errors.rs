@@ -4,14 +4,18 @@ use headrace_core::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::panics;
+
 /// The exception for `error`.
 pub(crate) fn to_py(error: &Error) -> PyErr {
     let message = error.to_string();
+    Python::attach(panics::log);
     match error {
         Error::Config { option, .. } => raise_with("ConfigError", message, Some(("option", option))),
         Error::Schema { .. } => raise("SchemaError", message),
         Error::Message { .. } => raise("MessageError", message),
         Error::Reader { .. } => raise("ReaderError", message),
+        Error::Internal { .. } => raise("InternalError", message),
         Error::Closed => raise("ClosedError", message),
         // The binding raises what the signal handler raised; this is for a caller that has none.
         Error::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),

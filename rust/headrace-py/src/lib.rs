@@ -6,8 +6,11 @@ mod counters;
 mod dispatcher;
 mod endpoint;
 mod errors;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod interpreter;
 mod layout;
+mod panics;
 mod password;
 mod report;
 mod signals;
@@ -25,6 +28,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::check(module.py())?;
+    panics::set_hook();
     module.add_class::<counters::PyCounters>()?;
     module.add_class::<dispatcher::PyDispatcher>()?;
     module.add_class::<endpoint::PyEndpoint>()?;
@@ -34,5 +38,8 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug_build", cfg!(debug_assertions))?;
-    module.add("OWN_CODES", headrace_core::error::code::ALL)
+    module.add("OWN_CODES", headrace_core::error::code::ALL)?;
+    #[cfg(feature = "failpoints")]
+    module.add_function(wrap_pyfunction!(failpoints::panic_at, module)?)?;
+    Ok(())
 }

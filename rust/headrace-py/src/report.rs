@@ -7,6 +7,8 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
 use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::ffi::to_schema_pycapsule;
 
+use crate::panics::{Contained, contained};
+
 /// What became of a run of messages; `headrace.DeliveryReport` wraps it.
 #[pyclass(frozen, name = "Report", module = "headrace._headrace")]
 pub(crate) struct PyReport(pub(crate) DeliveryReport);
@@ -41,36 +43,42 @@ impl PyReport {
     /// One tuple per failed message: ID, kind, code, message, written.
     #[pyo3(signature = (limit = None))]
     fn failures<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Bound<'py, PyList>> {
-        let list = PyList::empty(py);
-        for FailedMessage { message_id, failure } in self.0.failures().take(limit.unwrap_or(usize::MAX)) {
-            list.append(PyTuple::new(
-                py,
-                [
-                    id_to_py(py, message_id)?,
-                    PyString::intern(py, failure.kind.as_str()).into_any(),
-                    PyString::intern(py, &failure.code).into_any(),
-                    PyString::new(py, &failure.message).into_any(),
-                    PyString::intern(py, failure.written.as_str()).into_any(),
-                ],
-            )?)?;
-        }
-        Ok(list)
+        contained(py, || {
+            let list = PyList::empty(py);
+            for FailedMessage { message_id, failure } in self.0.failures().take(limit.unwrap_or(usize::MAX)) {
+                list.append(PyTuple::new(
+                    py,
+                    [
+                        id_to_py(py, message_id)?,
+                        PyString::intern(py, failure.kind.as_str()).into_any(),
+                        PyString::intern(py, &failure.code).into_any(),
+                        PyString::new(py, &failure.message).into_any(),
+                        PyString::intern(py, failure.written.as_str()).into_any(),
+                    ],
+                )?)?;
+            }
+            Ok(list)
+        })
     }
 
     fn failed_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let list = PyList::empty(py);
-        for failed in self.0.failures() {
-            list.append(id_to_py(py, failed.message_id)?)?;
-        }
-        Ok(list)
+        contained(py, || {
+            let list = PyList::empty(py);
+            for failed in self.0.failures() {
+                list.append(id_to_py(py, failed.message_id)?)?;
+            }
+            Ok(list)
+        })
     }
 
     fn failed_by_code<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = PyDict::new(py);
-        for (code, count) in self.0.failed_by_code() {
-            counts.set_item(&*code, count)?;
-        }
-        Ok(counts)
+        contained(py, || {
+            let counts = PyDict::new(py);
+            for (code, count) in self.0.failed_by_code() {
+                counts.set_item(&*code, count)?;
+            }
+            Ok(counts)
+        })
     }
 
     #[pyo3(signature = (only_failed = false))]
@@ -102,7 +110,7 @@ impl PyOutcomes {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reader = PyRecordBatchReader::new(Box::new(self.report.to_arrow(self.only_failed)));
+        let reader = PyRecordBatchReader::new(Box::new(Contained(self.report.to_arrow(self.only_failed))));
         Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
     }
 

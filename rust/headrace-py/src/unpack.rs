@@ -1,9 +1,5 @@
 //! The rows of one entry as an Arrow stream, for any Arrow library.
 
-use std::cell::Cell;
-use std::panic;
-use std::sync::Once;
-
 use arrow_array::RecordBatchIterator;
 use headrace_core::ipc::{Decoded, decode};
 use pyo3::prelude::*;
@@ -12,6 +8,7 @@ use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::ffi::to_schema_pycapsule;
 
 use crate::errors::to_py;
+use crate::panics::{self, Contained};
 
 /// The rows of one entry; `headrace.unpack_arrow` returns them.
 #[pyclass(frozen, name = "Rows", module = "headrace._headrace")]
@@ -27,7 +24,7 @@ impl PyRows {
     ) -> PyResult<Bound<'py, PyAny>> {
         let Decoded { schema, batches } = self.0.clone();
         let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
-        Bound::new(py, PyRecordBatchReader::new(Box::new(reader)))?
+        Bound::new(py, PyRecordBatchReader::new(Box::new(Contained(reader))))?
             .call_method1("__arrow_c_stream__", (requested_schema,))
     }
 
@@ -48,27 +45,8 @@ impl PyRows {
 #[pyfunction]
 pub(crate) fn decode_rows(py: Python<'_>, stream: &Bound<'_, PyBytes>) -> PyResult<PyRows> {
     let stream = stream.as_bytes().to_vec();
-    py.detach(|| quietly(|| decode(stream))).map(PyRows).map_err(|error| to_py(&error))
-}
-
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs what catches its own panics, without a word of them on stderr: bytes that somebody else broke are an exception,
-/// and no bug of this process. The hook is that of this library; other Rust in the process has its own.
-fn quietly<T>(run: impl FnOnce() -> T) -> T {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                before(info);
-            }
-        }));
-    });
-    QUIET.set(true);
-    let result = run();
-    QUIET.set(false);
-    result
+    let decoded = py.detach(|| decode(stream));
+    // Bytes that somebody else broke are no defect of this process.
+    panics::forget();
+    decoded.map(PyRows).map_err(|error| to_py(&error))
 }

@@ -72,6 +72,11 @@ impl Names {
         self.next += rows;
     }
 
+    /// The next row is the one of this number.
+    pub(crate) fn rewind(&mut self, row: u64) {
+        self.next = row;
+    }
+
     /// The name of the next row, as arguments of XADD.
     pub(crate) fn of_row(&mut self) -> &[u8] {
         let (hundred, place) = (self.next / ROWS_PER_PRODUCER, self.next % ROWS_PER_PRODUCER);

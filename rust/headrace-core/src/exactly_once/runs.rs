@@ -40,14 +40,29 @@ pub(crate) struct OpenRun {
     pub(crate) rows: u64,
     pub(crate) arguments: Vec<u8>,
     pub(crate) argument_count: usize,
+    /// Bytes and number of the arguments of whole rows.
+    pub(crate) whole: (usize, usize),
 }
 
 impl OpenRun {
     /// What its memory is kept at: one large run must not hold it for ever.
     const KEPT: usize = 256 * 1024;
 
+    /// The arguments of a row are complete.
+    pub(crate) fn add_row(&mut self) {
+        self.rows += 1;
+        self.whole = (self.arguments.len(), self.argument_count);
+    }
+
+    /// Takes back the arguments of a row that is not complete.
+    pub(crate) fn take_back(&mut self) {
+        let (bytes, count) = self.whole;
+        self.arguments.truncate(bytes);
+        self.argument_count = count;
+    }
+
     pub(crate) fn clear(&mut self) {
-        (self.rows, self.argument_count) = (0, 0);
+        (self.rows, self.argument_count, self.whole) = (0, 0, (0, 0));
         self.arguments.clear();
         self.arguments.shrink_to(Self::KEPT);
     }
@@ -84,6 +99,11 @@ impl Runs {
     /// So many rows are passed without being written.
     pub(crate) fn pass(&mut self, rows: u64) {
         self.next += rows;
+    }
+
+    /// The next row is the one of this number.
+    pub(crate) fn rewind(&mut self, row: u64) {
+        self.next = row;
     }
 
     /// Whether one more stream can be followed.

@@ -14,6 +14,7 @@ use super::connection::Connection;
 use super::runner::Runner;
 use super::server::{KINDS, Said, Server, Try};
 use crate::endpoint::{Form, OptionValue};
+use crate::fail;
 use crate::rows::{Body, Layout};
 use crate::transport::{NeverInterrupted, Watch, set_dial};
 use crate::{BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, GivenId};
@@ -32,6 +33,7 @@ pub struct Seen {
     failed_no: u64,
     failed_unknown: u64,
     retries: u64,
+    panics: u64,
 }
 
 impl Seen {
@@ -40,7 +42,7 @@ impl Seen {
         let kinds: Vec<_> = KINDS.iter().zip(self.kinds).map(|(kind, times)| format!("{kind} {times}")).collect();
         format!(
             "{} sessions, {} steps of servers ({}) on {} connections, {} calls, {} messages: {} delivered, {} recognised, \
-             {} failed with written no, {} with written unknown, {} sent again",
+             {} failed with written no, {} with written unknown, {} sent again, {} panics",
             self.sessions,
             self.steps,
             kinds.join(", "),
@@ -52,6 +54,7 @@ impl Seen {
             self.failed_no,
             self.failed_unknown,
             self.retries,
+            self.panics,
         )
     }
 }
@@ -85,6 +88,8 @@ struct Session<'a> {
     by_message_id: bool,
     /// Whether replicas must have what is delivered.
     waits: bool,
+    /// Whether calls panic where chance has it.
+    panics: bool,
     /// The most messages of one command.
     per_command: u64,
     places: Vec<Place>,
@@ -188,6 +193,7 @@ impl<'a> Session<'a> {
             retries_unknown,
             by_message_id,
             waits,
+            panics: chance.one_in(3),
             per_command: rows as u64,
             places: Vec::new(),
             told: 0,
@@ -242,8 +248,30 @@ impl<'a> Session<'a> {
             1 => GivenId::Int(message as i64),
             _ => GivenId::Text(&place.id),
         };
-        self.dispatcher.produce(payload.as_bytes(), given).unwrap();
+        let taken = self.dispatcher.produce(payload.as_bytes(), given);
         self.places.push(place);
+        if let Err(error) = taken {
+            self.expect_panic(&error);
+        }
+    }
+
+    /// Lets the next call panic somewhere, or not.
+    fn choose_panic(&mut self, chance: &mut Chance) {
+        if self.panics {
+            let place = chance.one_in(3).then(|| *chance.pick(&["bind", "encode", "scan", "settle"]));
+            fail::arm(place, chance.size(20) as u32);
+        }
+    }
+
+    fn expect_panic(&mut self, error: &Error) {
+        assert!(self.panics && matches!(error, Error::Internal { .. }), "{error:?}");
+        self.seen.panics += 1;
+    }
+
+    fn expect_end(&mut self, error: &Error) {
+        if *error != Error::Interrupted {
+            self.expect_panic(error);
+        }
     }
 
     fn produce_batch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
@@ -286,8 +314,10 @@ impl<'a> Session<'a> {
             BatchLayout::Rows(layout)
         };
         let mut plan = self.dispatcher.plan(&batch.schema(), &layout).unwrap();
-        // What an interrupt leaves fails.
-        let _ = self.dispatcher.produce_batch(&batch, &mut plan, watch);
+        // What an interrupt or a panic leaves fails.
+        if let Err(error) = self.dispatcher.produce_batch(&batch, &mut plan, watch) {
+            self.expect_end(&error);
+        }
     }
 
     fn dispatch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
@@ -297,7 +327,7 @@ impl<'a> Session<'a> {
         match outcome {
             Ok(Ok(id)) => self.check_delivered(&place, (id.ms, id.seq)),
             Ok(Err(failure)) => self.check_failed(&place, failure.written.as_str(), &failure.code),
-            Err(error) => assert_eq!(error, Error::Interrupted),
+            Err(error) => self.expect_end(&error),
         }
     }
 
@@ -315,8 +345,14 @@ impl<'a> Session<'a> {
                 assert_eq!(self.dispatcher.unreported(), 0);
                 self.base = self.told;
             }
-            Err(error) => assert_eq!(error, Error::Interrupted),
+            Err(error) => self.expect_end(&error),
         }
+    }
+
+    /// Until each message has its outcome.
+    fn flush_all(&mut self) {
+        fail::arm(None, 0);
+        self.flush(None, &mut NeverInterrupted);
     }
 
     /// Looks at each outcome of a report.
@@ -378,13 +414,17 @@ impl<'a> Session<'a> {
         let tries = self.tries(place);
         let in_doubt = tries.iter().any(|one| one.said.is_none() && !one.passed_over);
         if code == "NOTREPLICATED" {
-            assert!(self.waits && written == "unknown" && !tries.iter().any(|one| one.covered), "{place:?} {tries:?}");
+            // A panic may have come with the reply to WAIT.
+            let is_covered = !self.panics && tries.iter().any(|one| one.covered);
+            assert!(self.waits && written == "unknown" && !is_covered, "{place:?} {tries:?}");
             self.seen.failed_unknown += 1;
             return;
         }
         let answered = tries.iter().any(|one| matches!(one.said, Some(Said::Id(_) | Said::Recognised)));
-        assert!(!answered, "{place:?} failed with {code} and was delivered: {tries:?}");
-        if written == "no" {
+        assert!(!answered || code == "INTERNAL", "{place:?} failed with {code} and was delivered: {tries:?}");
+        if code == "INTERNAL" && written == "unknown" {
+            self.seen.failed_unknown += 1;
+        } else if written == "no" {
             assert!(!in_doubt && !self.is_written(place), "{place:?} failed with {code}, written no: {tries:?}");
             self.seen.failed_no += 1;
         } else {
@@ -397,7 +437,7 @@ impl<'a> Session<'a> {
 
     /// Exactly once: another batch, or the last one once more.
     fn begin(&mut self, chance: &mut Chance) {
-        self.flush(None, &mut NeverInterrupted);
+        self.flush_all();
         if chance.one_in(3) {
             self.dispatcher.settle().unwrap();
             self.batch = None;
@@ -427,6 +467,7 @@ impl<'a> Session<'a> {
 
     fn step(&mut self, chance: &mut Chance) {
         self.seen.calls += 1;
+        self.choose_panic(chance);
         let mut impatient = Impatient(Chance::new(chance.next(), 0));
         let interrupts = self.server().interrupts;
         let watch: &mut dyn Watch = if interrupts { &mut impatient } else { &mut NeverInterrupted };
@@ -435,7 +476,7 @@ impl<'a> Session<'a> {
             7 => self.produce_batch(watch, chance),
             8 | 9 => match self.dispatcher.poll(watch) {
                 Ok(report) => self.take(&report),
-                Err(error) => assert_eq!(error, Error::Interrupted),
+                Err(error) => self.expect_end(&error),
             },
             10 | 11 => self.flush(None, watch),
             12 => self.flush(Some(Duration::from_micros(chance.size(300) as u64)), watch),
@@ -452,8 +493,9 @@ impl<'a> Session<'a> {
         if closes {
             self.dispatcher.close();
         } else {
-            self.flush(None, &mut NeverInterrupted);
+            self.flush_all();
         }
+        fail::arm(None, 0);
         let has_order = !self.retries && !self.replayed && !self.places.iter().any(|place| place.is_routed);
         let Self { dispatcher, server, seen, .. } = self;
         drop(dispatcher);

@@ -141,10 +141,10 @@ impl CSchema {
         self.release.is_none()
     }
 
-    /// The name of the field; what is not UTF-8 is replaced.
-    pub(super) fn name(&self) -> String {
+    /// The name of the field.
+    pub(super) fn name(&self) -> &CStr {
         // SAFETY: where it is not null there is a text that ends with a zero byte.
-        if self.name.is_null() { String::new() } else { lossy(unsafe { CStr::from_ptr(self.name) }) }
+        if self.name.is_null() { c"" } else { unsafe { CStr::from_ptr(self.name) } }
     }
 
     /// The type's format text, if it is one.

@@ -1,7 +1,6 @@
 //! Record batches of another library's stream, or its one array.
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::abi::{CArray, CSchema, CStream};
 use super::{node, schema};
+use crate::contain::contain;
 use crate::error::{Error, Result};
 use crate::fail;
 
@@ -163,7 +163,7 @@ impl Iterator for Reader {
                 Err(message) => return Some(Err(Error::Reader { message })),
             },
         };
-        let batch = catch_unwind(AssertUnwindSafe(|| self.import(array)));
+        let batch = contain(|| self.import(array));
         let batch = batch.unwrap_or_else(|_| {
             let columns = self.schema.fields().iter().take(20).map(|field| field.name().as_str());
             let columns = columns.collect::<Vec<_>>().join(", ");

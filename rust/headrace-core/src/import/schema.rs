@@ -1,12 +1,12 @@
 //! The schema of what comes in: how deep it is, before anything follows it, and that its types are whole.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Schema, SchemaRef};
 
 use super::abi::CSchema;
 use super::{Invalid, MAX_DEPTH};
+use crate::contain::contain;
 use crate::error::{Error, Result};
 
 /// The schema of a record batch: a struct whose members are its columns.
@@ -24,12 +24,12 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
     };
     let mut fields = Vec::with_capacity(columns);
     for column in schema.below() {
-        let name = column.name();
+        let name = column.name().to_string_lossy();
         let invalid =
             |invalid: Invalid| Error::schema(format!("the Arrow schema is invalid: {}", invalid.of_column(&name)));
         check_structure(column).map_err(invalid)?;
         // Arrow asserts some of what a schema says. It holds nothing that outlives the panic.
-        let field = catch_unwind(AssertUnwindSafe(|| column.to_field()));
+        let field = contain(|| column.to_field());
         let field = field.map_err(|_| invalid(Invalid::new("has a type that cannot be parsed")))?;
         let field = field.map_err(|error| invalid(Invalid::new(format!("has a type that is not known: {error}"))))?;
         check_type(field.data_type()).map_err(invalid)?;
@@ -42,6 +42,9 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
 fn check_structure(column: &CSchema) -> std::result::Result<(), Invalid> {
     let mut left = vec![(column, 1)];
     while let Some((field, depth)) = left.pop() {
+        if field.name().to_str().is_err() {
+            return Err(Invalid::new("has a field whose name is not UTF-8"));
+        }
         if depth > MAX_DEPTH {
             return Err(Invalid::new(format!(
                 "is nested deeper than {MAX_DEPTH} levels, which is the most that is read"

@@ -1,7 +1,5 @@
 //! Reads an Arrow IPC stream that anybody may have written.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use arrow_array::RecordBatch;
 use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_buffer::Buffer;
@@ -10,6 +8,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 
 use super::MAX_ROWS_BYTES;
 use super::check::check;
+use crate::contain::contain;
 use crate::error::{Error, Result};
 
 /// The rows of one entry.
@@ -28,7 +27,7 @@ pub struct Decoded {
 pub fn decode(bytes: Vec<u8>) -> Result<Decoded> {
     check(&bytes, MAX_ROWS_BYTES).map_err(|reason| refused(&reason))?;
     // arrow-ipc asserts some of what a message says of types and lengths. It holds nothing that outlives the panic.
-    match catch_unwind(AssertUnwindSafe(|| read(bytes))) {
+    match contain(|| read(bytes)) {
         Ok(Ok(decoded)) => Ok(decoded),
         Ok(Err(error)) => Err(refused(&format!("it is corrupt: {error}"))),
         Err(_) => Err(refused("it is corrupt")),

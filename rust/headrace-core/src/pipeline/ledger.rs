@@ -10,10 +10,12 @@ use super::faults;
 use super::link::{Break, Connection};
 use super::outbox::Outbox;
 use super::round::{Outcome, Round, Turn, Waiting};
+use crate::contain::{Panicked, contain};
 use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
 use crate::error::{Classifier, Failure, Fault, ReplyText, Written, code};
 use crate::exactly_once::with_script;
+use crate::fail;
 use crate::reply::{EntryId, Reply, ReplyBuffer, RunReply};
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
@@ -35,6 +37,8 @@ pub(super) struct Ledger {
     min_id: Option<EntryId>,
     /// Whether what was sent again cannot be written twice.
     exactly_once: bool,
+    /// Whether a panic ended the reading of a reply: the call that did it is to say so.
+    pub(super) defect: Option<Panicked>,
     /// Whether a row of the batch was not written: those behind it in its stream are refused.
     blocked: bool,
     /// What is known of a message that no server was asked about: that this try did not write it. An earlier try may have,
@@ -67,6 +71,7 @@ impl Ledger {
             nomkstream: endpoint.nomkstream(),
             min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
             exactly_once,
+            defect: None,
             blocked: false,
             unasked: Written::No,
         }
@@ -130,7 +135,15 @@ impl Ledger {
 
     fn settle_each(&mut self, replies: &mut ReplyBuffer, outbox: &Outbox) -> Result<(), Break> {
         loop {
-            match replies.next() {
+            let reply = contain(|| {
+                fail::point("scan");
+                replies.next()
+            });
+            let reply = reply.map_err(|panicked| {
+                self.defect = Some(panicked);
+                Fault::new(code::INTERNAL, "a defect of headrace: a reply could not be read")
+            })?;
+            match reply {
                 Ok(Some(Reply::Ids { first, count })) => self.appended(first, count, outbox)?,
                 Ok(Some(Reply::Run(run))) => self.answered_run(&run, outbox)?,
                 Ok(Some(reply)) => self.answered(&reply, outbox)?,
@@ -147,6 +160,7 @@ impl Ledger {
             let each = is_trimmed || self.round.is_resending();
             let mut entries = if each { 0 } else { self.window.answer_plain(count) };
             if entries > 0 {
+                fail::point("settle");
                 self.tell(Outcome::Delivered { first: id, entries, rows: 1 }, Owner::Report);
                 self.tell_settled();
             } else {
@@ -161,6 +175,7 @@ impl Ledger {
 
     /// One entry got this reply.
     fn answered(&mut self, reply: &Reply<'_>, outbox: &Outbox) -> Result<(), Break> {
+        fail::point("settle");
         let Some(Answered { bytes, rows, owner, whole }) = self.window.answer() else {
             return Err(faults::protocol("a reply to nothing that was sent").into());
         };
@@ -222,6 +237,7 @@ impl Ledger {
         if owner == Owner::Cover {
             return Err(faults::protocol("the reply to a run where none was owed").into());
         }
+        fail::point("settle");
         let done = reply.recognised.saturating_add(reply.appended);
         if !whole || done > rows || (done == rows) != reply.refused.is_empty() {
             // What it says is not believed: the rows are in doubt.
@@ -455,13 +471,30 @@ impl Ledger {
 
     /// In a forked child: everything here is the parent's.
     pub(super) fn forget(&mut self) {
-        self.window = Window::default();
         self.recorder.forget();
+        self.clear();
+        self.begin(false);
+    }
+
+    /// A panic came in the middle of a change: nothing here is relied on but what was recorded. The `waiting` messages
+    /// without an outcome fail.
+    pub(super) fn abandon(&mut self, fault: &Fault, waiting: u64) {
+        self.clear();
+        self.block();
+        let failure = self.failure(fault, Written::Unknown);
+        self.recorder.publish();
+        if waiting > 0 {
+            self.recorder.failed(&failure, waiting);
+        }
+    }
+
+    /// Forgets what waits.
+    fn clear(&mut self) {
+        self.window = Window::default();
         self.round = Round::default();
         if let Some(cover) = &mut self.cover {
             cover.forget();
         }
         self.call = None;
-        self.begin(false);
     }
 }

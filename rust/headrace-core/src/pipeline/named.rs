@@ -3,28 +3,22 @@
 use super::Pipeline;
 use crate::error::{Fault, code};
 use crate::exactly_once::{NAME_ARGUMENTS, Names};
+use crate::fail;
 use crate::rows::{Id, Rows};
 use crate::window::Owner;
+use crate::xadd::Template;
 
 impl Pipeline {
     /// Encodes a message of one payload.
     pub(super) fn push_named_payload(&mut self, payload: &[u8], id: Option<Id<'_>>) {
-        self.push_named(id, |pipeline, name| {
-            let (template, out) = (&mut pipeline.template, pipeline.outbox.bytes());
-            template.write_start_with(out, 1, name, NAME_ARGUMENTS);
-            template.write_payload_field(out, payload);
-        });
+        self.push_named(1, id, |template, out, _| template.write_payload_field(out, payload));
     }
 
     /// Encodes a row, or notes why it cannot be sent.
     #[inline(never)]
     pub(super) fn push_named_row(&mut self, rows: &Rows<'_>, row: usize, id: Option<Id<'_>>) {
         match rows.field_count(row) {
-            Ok(fields) => self.push_named(id, |pipeline, name| {
-                let (template, out) = (&mut pipeline.template, pipeline.outbox.bytes());
-                template.write_start_with(out, fields, name, NAME_ARGUMENTS);
-                rows.write_fields(row, out, &mut pipeline.scratch);
-            }),
+            Ok(fields) => self.push_named(fields, id, |_, out, scratch| rows.write_fields(row, out, scratch)),
             Err(fault) => {
                 self.pass_names(1);
                 self.push_settled_fault(&fault, 1);
@@ -32,20 +26,28 @@ impl Pipeline {
         }
     }
 
-    fn push_named(&mut self, id: Option<Id<'_>>, write: impl FnOnce(&mut Self, &[u8])) {
-        let Some(mut names) = self.names.take() else { return };
+    /// `write` appends the fields of the command that is begun.
+    fn push_named(
+        &mut self,
+        fields: usize,
+        id: Option<Id<'_>>,
+        write: impl FnOnce(&Template, &mut Vec<u8>, &mut Vec<u8>),
+    ) {
+        let Some(names) = &mut self.names else { return };
         let before = self.outbox.len();
-        match name(&mut names, id) {
+        match name(names, id) {
             Ok(name) => {
-                write(self, name);
-                self.template.write_end(self.outbox.bytes());
+                let out = self.outbox.bytes();
+                self.template.write_start_with(out, fields, name, NAME_ARGUMENTS);
+                write(&self.template, out, &mut self.scratch);
+                fail::point("encode");
+                self.template.write_end(out);
                 self.ledger.window.push(self.outbox.len() - before, 1, Owner::Report);
             }
             // An earlier try may have sent it, of a smaller batch.
             Err(fault) if fault.code == code::TOOMANY => self.push_fault(&fault, 1),
             Err(fault) => self.push_settled_fault(&fault, 1),
         }
-        self.names = Some(names);
     }
 
     /// So many rows of the batch are not sent.

@@ -102,6 +102,23 @@ impl Outbox {
         self.lent.push_back(Lent { at: self.bytes.len(), payload, owned: false });
     }
 
+    /// Takes back what was appended last: this many bytes are left to be sent.
+    pub(super) fn truncate(&mut self, len: usize) {
+        while self.len() > len {
+            let excess = self.len() - len;
+            match self.lent.back() {
+                Some(lent) if lent.at == self.bytes.len() => {
+                    self.lent_bytes -= lent.payload.len();
+                    self.lent.pop_back();
+                }
+                last => {
+                    let start = last.map_or(self.taken, |lent| lent.at.max(self.taken));
+                    self.bytes.truncate(start.max(self.bytes.len().saturating_sub(excess)));
+                }
+            }
+        }
+    }
+
     /// Copies what is lent and not yet sent: the caller may change it from now on.
     pub(super) fn own(&mut self) {
         for lent in self.lent.iter_mut().filter(|lent| !lent.owned) {

@@ -6,6 +6,7 @@ use arrow_array::RecordBatch;
 
 use super::Pipeline;
 use crate::batch::Batch;
+use crate::fail;
 use crate::ipc::Encoder;
 use crate::rows::{Id, IdColumn, Rows};
 use crate::window::Owner;
@@ -20,7 +21,8 @@ const KEPT_FIELDS: usize = 256 * 1024;
 const LENT_FROM: usize = 8 * 1024;
 
 impl Pipeline {
-    /// Encodes a message of one payload. There must be [room](Self::make_room).
+    /// Encodes a message of one payload. There must be [room](Self::make_room). [A full run](Self::close_full_run) is still
+    /// to be closed.
     #[inline]
     pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<Id<'_>>) {
         if !self.is_plain {
@@ -39,59 +41,58 @@ impl Pipeline {
     }
 
     /// Encodes rows as long as there is [room](Self::make_room) for one more entry, or notes why one cannot be sent.
-    /// Returns the first row that is left: it may come before the room ends, so that the watch can be asked.
-    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, range: Range<usize>) -> usize {
-        let watched = range.start.saturating_add(WATCH_ROWS);
-        let mut row = range.start;
-        while row < range.end.min(watched) && self.has_room() {
-            row = match batch {
+    /// `row` is the first row that is left: it may come before the room ends, so that the watch can be asked. It is right
+    /// at each moment, also where a panic ends this.
+    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
+        let watched = end.min(row.saturating_add(WATCH_ROWS));
+        while *row < watched && self.has_room() {
+            match batch {
+                Batch::Rows(rows) if self.script.is_some() => {
+                    self.gather_row(rows, *row);
+                    *row += 1;
+                    self.close_full_run();
+                }
                 Batch::Rows(rows) if !self.is_plain => {
-                    if self.script.is_some() {
-                        self.gather_row(rows, row);
-                    } else {
-                        self.push_named_row(rows, row, ids.and_then(|ids| ids.get(row)));
-                    }
-                    row + 1
+                    self.push_named_row(rows, *row, ids.and_then(|ids| ids.get(*row)));
+                    *row += 1;
                 }
-                Batch::Rows(rows) => self.push_rows(rows, row..range.end.min(watched)),
-                Batch::Payloads(rows, names) => self.push_payloads_of_one(rows, names, row..range.end),
+                Batch::Rows(rows) => self.push_rows(rows, row, watched),
+                Batch::Payloads(rows, names) => *row = self.push_payloads_of_one(rows, names, *row..end),
                 Batch::Arrow { encoder, batch, rows_per_entry } => {
-                    self.push_arrow(encoder, batch, row..range.end.min(row + *rows_per_entry))
+                    *row = self.push_arrow(encoder, batch, *row..end.min(*row + *rows_per_entry));
                 }
-            };
+            }
         }
-        row
     }
 
     /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
-    fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
+    fn push_rows(&mut self, rows: &Rows<'_>, row: &mut usize, end: usize) {
         let room = self.ledger.window.room(self.limits);
         let until_cover = usize::try_from(self.ledger.until_cover()).unwrap_or(usize::MAX);
-        let end = range.end.min(range.start.saturating_add(room.entries.min(until_cover)));
+        let end = end.min(row.saturating_add(room.entries.min(until_cover)));
         let out = self.outbox.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
-        let mut row = range.start;
         let mut encoded = 0;
-        while row < end && encoded < out {
-            let payload = if has_payload_alone { rows.payload_alone(row) } else { None };
+        while *row < end && encoded < out {
+            let payload = if has_payload_alone { rows.payload_alone(*row) } else { None };
             let length = match payload {
                 Some(payload) if payload.len() < LENT_FROM => {
                     let out = self.outbox.bytes();
                     let before = out.len();
                     self.template.write_payload(out, payload);
                     let length = out.len() - before;
+                    fail::point("encode");
                     self.ledger.window.push(length, 1, Owner::Report);
                     Some(length)
                 }
-                Some(_) => self.push_large_payload(rows, row),
-                None => self.push_other_row(rows, row),
+                Some(_) => self.push_large_payload(rows, *row),
+                None => self.push_other_row(rows, *row),
             };
-            row += 1;
+            *row += 1;
             // Failures take room in the window as well: it is to be measured anew.
             let Some(length) = length else { break };
             encoded += length;
         }
-        row
     }
 
     /// Encodes a payload that stays where it is until it is sent, if it is in a buffer of Arrow's. Returns the
@@ -101,6 +102,7 @@ impl Pipeline {
         let before = self.outbox.len();
         self.template.write_payload_start(self.outbox.bytes(), payload.len());
         self.outbox.lend(payload);
+        fail::point("encode");
         self.template.write_payload_end(self.outbox.bytes());
         let length = self.outbox.len() - before;
         self.ledger.window.push(length, 1, Owner::Report);
@@ -125,6 +127,7 @@ impl Pipeline {
             self.template.write_own_start(out, fields);
         }
         rows.write_fields(row, out, &mut self.scratch);
+        fail::point("encode");
         self.template.write_end(out);
         let length = out.len() - before;
         self.ledger.window.push(length, 1, Owner::Report);
@@ -143,6 +146,7 @@ impl Pipeline {
                 break;
             }
             rows.write_payload(row, name, &mut fields, &mut scratch);
+            fail::point("encode");
             count += 1;
         }
         self.scratch = scratch;
@@ -170,6 +174,7 @@ impl Pipeline {
             Ok(length) => {
                 let before = self.outbox.len();
                 self.template.write_payload_start(self.outbox.bytes(), length);
+                fail::point("encode");
                 for part in stream {
                     if part.len() < LENT_FROM {
                         self.outbox.bytes().extend_from_slice(&part);
@@ -185,6 +190,18 @@ impl Pipeline {
         end
     }
 
+    /// Takes back the row that a panic left half-encoded: no byte of it has left. `passed`: how many rows of the exactly-once
+    /// batch are before it.
+    pub(crate) fn take_back(&mut self, passed: u64) {
+        self.outbox.truncate(self.ledger.window.unsent());
+        if let Some(script) = &mut self.script {
+            script.take_back(passed);
+        }
+        if let Some(names) = &mut self.names {
+            names.rewind(passed);
+        }
+    }
+
     /// The caller's record batch is given back: what was not sent of it is copied.
     pub(crate) fn give_back(&mut self) {
         self.outbox.own();
@@ -194,6 +211,7 @@ impl Pipeline {
     pub(super) fn push(&mut self, rows: u32, owner: Owner, write: impl FnOnce(&mut Template, &mut Vec<u8>)) {
         let before = self.outbox.len();
         write(&mut self.template, self.outbox.bytes());
+        fail::point("encode");
         self.ledger.window.push(self.outbox.len() - before, rows, owner);
     }
 }

@@ -3,6 +3,7 @@
 use super::Pipeline;
 use crate::error::{Fault, code};
 use crate::exactly_once::{MAX_ARGUMENTS, OpenRun, Runs, with_script};
+use crate::fail;
 use crate::rows::Rows;
 use crate::window::Owner;
 
@@ -26,6 +27,20 @@ impl Script {
     /// Whether rows wait for their run to be complete.
     pub(super) fn is_gathering(&self) -> bool {
         self.open.rows > 0
+    }
+
+    /// Takes back the row that a panic left half-encoded. `passed`: how many rows of the batch are before it.
+    pub(super) fn take_back(&mut self, passed: u64) {
+        self.open.take_back();
+        self.runs.rewind(passed.saturating_sub(self.open.rows));
+    }
+
+    /// All rows of the batch so far are given up: none of these, and none behind them, may be written.
+    pub(super) fn abandon(&mut self, passed: u64) {
+        self.open.clear();
+        self.runs.rewind(0);
+        self.runs.lose(passed);
+        self.is_known = false;
     }
 
     /// In a forked child: the batch is the parent's.
@@ -65,10 +80,11 @@ impl Pipeline {
         let Some(script) = &mut self.script else { return };
         let out = &mut script.open.arguments;
         script.open.argument_count += self.template.write_payload_arguments(out, payload);
-        self.added_row();
+        fail::point("encode");
+        script.open.add_row();
     }
 
-    /// Adds a row to the run, or notes why it cannot be sent.
+    /// Adds a row to the run, or notes why it cannot be sent. [A full run](Self::close_full_run) is still to be closed.
     #[inline(never)]
     pub(super) fn gather_row(&mut self, rows: &Rows<'_>, row: usize) {
         let fields = match rows.field_count(row) {
@@ -88,8 +104,9 @@ impl Pipeline {
         let out = &mut script.open.arguments;
         script.open.argument_count += self.template.write_arguments(out, fields, stream_key, entry_id);
         rows.write_fields(row, out, &mut self.scratch);
+        fail::point("encode");
         self.template.write_end(out);
-        self.added_row();
+        script.open.add_row();
     }
 
     /// A row that cannot be sent: it counts as passed.
@@ -127,9 +144,9 @@ impl Pipeline {
         true
     }
 
-    fn added_row(&mut self) {
-        let Some(script) = &mut self.script else { return };
-        script.open.rows += 1;
+    /// Encodes the run if it has as many rows or bytes as a run may have.
+    pub(crate) fn close_full_run(&mut self) {
+        let Some(script) = &self.script else { return };
         if script.open.rows >= script.runs.max_rows || script.open.arguments.len() >= RUN_BYTES {
             self.close_run();
         }

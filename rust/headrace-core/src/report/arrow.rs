@@ -10,6 +10,7 @@ use super::ids::{IdCursor, MessageId, MessageIds, Span};
 use super::outcomes::{Run, RunCursor};
 use super::recorder::ReportData;
 use super::texts::Texts;
+use crate::fail;
 use crate::reply::EntryId;
 
 /// Rows of one record batch.
@@ -93,6 +94,7 @@ impl Iterator for ReportBatches {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        fail::point("report");
         let mut columns = Columns::new(BATCH_ROWS.min(usize::try_from(self.left).unwrap_or(BATCH_ROWS)));
         let mut rows = 0;
         while rows < BATCH_ROWS {

@@ -105,9 +105,14 @@ impl Recorder {
         }
     }
 
+    /// How many messages have an outcome in the next report.
+    pub(crate) fn recorded(&self) -> u64 {
+        self.delivered + self.failed
+    }
+
     /// Hands out what was recorded. `restart`: the next message's ordinal is 0; all messages have their outcome then.
     pub(crate) fn take(&mut self, restart: bool) -> DeliveryReport {
-        let recorded = self.delivered + self.failed;
+        let recorded = self.recorded();
         let report = ReportData {
             first_ordinal: self.first_ordinal,
             ids: self.ids.take_front(recorded),

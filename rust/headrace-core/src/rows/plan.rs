@@ -10,6 +10,7 @@ use super::column::Column;
 use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
 use super::{ids, json};
+use crate::contain::contain;
 use crate::resp::write_bulk;
 use crate::{Error, Result};
 
@@ -136,15 +137,44 @@ impl RowPlan {
         .routed(stream_keys, entry_ids))
     }
 
-    /// The columns that are read, by number.
-    pub(crate) fn columns(&self) -> Vec<usize> {
-        let body: Vec<&Source> = match &self.body {
+    /// The column whose value at this row panics when it is written alone.
+    pub(crate) fn culprit(&self, batch: &RecordBatch, row: usize) -> Option<usize> {
+        self.body().into_iter().enumerate().filter(|_| row < batch.num_rows()).find_map(|(place, source)| {
+            let written = contain(|| {
+                if let Ok(rows) = self.bind_alone(place, batch)
+                    && rows.field_count(row).is_ok()
+                {
+                    rows.write_fields(row, &mut Vec::new(), &mut Vec::new());
+                }
+            });
+            written.is_err().then_some(source.index)
+        })
+    }
+
+    /// The columns of the body.
+    fn body(&self) -> Vec<&Source> {
+        match &self.body {
             BodyPlan::Payload(_, source) => vec![source],
             BodyPlan::Fields(sources) | BodyPlan::Json(_, sources) => {
                 sources.iter().map(|(_, source)| source).collect()
             }
-        };
-        let sources = body.into_iter().chain(&self.stream_key).chain(&self.entry_id);
+        }
+    }
+
+    /// Rows of this column of the body alone.
+    fn bind_alone<'a>(&'a self, place: usize, batch: &'a RecordBatch) -> Result<Rows<'a>> {
+        let rows = batch.num_rows();
+        let bind = |(name, source): &'a (Vec<u8>, Source)| Ok(vec![(Piece::new(name), source.bind(batch)?)]);
+        Ok(match &self.body {
+            BodyPlan::Payload(name, source) => Rows::of_payload(rows, name, source.bind(batch)?),
+            BodyPlan::Fields(sources) => Rows::of_fields(rows, bind(&sources[place])?),
+            BodyPlan::Json(name, sources) => Rows::of_json(rows, name, bind(&sources[place])?),
+        })
+    }
+
+    /// The columns that are read, by number.
+    pub(crate) fn columns(&self) -> Vec<usize> {
+        let sources = self.body().into_iter().chain(&self.stream_key).chain(&self.entry_id);
         sources.map(|source| source.index).chain(self.message_id).collect()
     }
 
