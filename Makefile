@@ -46,7 +46,7 @@ help:
 demo: machine $(VENV)/.demo
 	@$(PY) examples/flights.py
 
-test: machine $(VENV)/.test
+test: machine $(VENV)/.test $(VENV)/polars-1/.done
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --package headrace-bench --no-run
 	@if [ -x $(RUST_TEST_SERVER) ]; then export HEADRACE_TEST_SERVER=$(RUST_TEST_SERVER); fi; \
@@ -181,6 +181,11 @@ docs: machine
 
 clean:
 	rm -rf $(VENV) dist target .servers .bench .spark-envs
+
+# polars 1 beside the newest one of .venv: tests/test_arrow_sources.py runs on both.
+$(VENV)/polars-1/.done: | $(PY)
+	$(STEP) "Installing polars 1 in $(@D)" $(VENV)/bin/pip install --quiet --target $(@D) "polars>=1,<2"
+	@touch $@
 
 # What the machine must have. It prints one message and stops everything if something is missing.
 machine:
