@@ -63,9 +63,7 @@ class Chain:
         children = np.where(leaf | by_dictionary, 0, 1 + has_key)
         chain = self._nodes[:count]
         chain[:, self._at["n_children"]] = children
-        chain[:, self._at["children"]] = np.where(
-            children > 0, self._pointers.ctypes.data + 16 * np.arange(count), 0
-        )
+        chain[:, self._at["children"]] = np.where(children > 0, self._pointers.ctypes.data + 16 * np.arange(count), 0)
         chain[:, self._at["dictionary"]] = np.where(by_dictionary, below, 0)
         self._memory: list[Any] = []
         (self._fill_schema if is_schema else self._fill_array)([*levels, *[_LEAF] * count])
