@@ -8,6 +8,7 @@
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|encoder|session EXECUTIONS=1000000 SEED=1 FIRST=0
+#                TARGET=arrow: record batches through the Arrow C data interface, valid and broken
 #   make fuzz-coverage   the same checks on bytes that libFuzzer makes up: TARGET=scanner|control SECONDS=60; needs a C++ compiler
 #   make memcheck   a little of make fuzz, and what handles secrets, under valgrind
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
@@ -45,7 +46,7 @@ help:
 demo: machine $(VENV)/.demo
 	@$(PY) examples/flights.py
 
-test: machine $(VENV)/.test
+test: machine $(VENV)/.test $(VENV)/polars-1/.done
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --package headrace-bench --no-run
 	@if [ -x $(RUST_TEST_SERVER) ]; then export HEADRACE_TEST_SERVER=$(RUST_TEST_SERVER); fi; \
@@ -94,11 +95,17 @@ bounds: machine $(VENV)/.test
 TARGET := scanner
 EXECUTIONS := 1000000
 FIRST := 0
+ifeq ($(TARGET),arrow)
+fuzz: machine $(VENV)/.test
+	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
+	@PYTHONPATH=tests $(PY) -m arrow_fuzz --executions $(EXECUTIONS) --seed $(SEED) --first $(FIRST) $(ARGUMENTS)
+else
 fuzz: machine
 	$(STEP) "Compiling with assertions and overflow checks (the first time some minutes)" \
 	    cargo test $(LOCKED) --profile fuzz --package headrace-core --lib --no-run
 	@HEADRACE_FUZZ_EXECUTIONS=$(EXECUTIONS) HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_FUZZ_FIRST=$(FIRST) \
 	    cargo test $(LOCKED) --quiet --profile fuzz --package headrace-core --lib -- --exact fuzz_tests::$(TARGET)::$(TARGET) --nocapture
+endif
 
 # The flags are those of cargo-fuzz, which would want a nightly compiler; what needs one is left out: sanitizers.
 SECONDS := 60
@@ -174,6 +181,11 @@ docs: machine
 
 clean:
 	rm -rf $(VENV) dist target .servers .bench .spark-envs
+
+# polars 1 beside the newest one of .venv: tests/test_arrow_sources.py runs on both.
+$(VENV)/polars-1/.done: | $(PY)
+	$(STEP) "Installing polars 1 in $(@D)" $(VENV)/bin/pip install --quiet --target $(@D) "polars>=1,<2"
+	@touch $@
 
 # What the machine must have. It prints one message and stops everything if something is missing.
 machine:
