@@ -47,7 +47,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
     """What each case did and what its stream holds, by the name of the case."""
-    [*_, program] = [program for program in programs_with(["idmp"])] or [None]
+    [*_, program] = [*programs_with(["idmp"])] or [None]
     assert program, "no server here that can do all modes"
     with LocalServer(program.path, config={"appendonly": True, "appendfsync": "always"}) as server:
         folder = os.pathsep.join([str(package), str(PROJECT / "tests")])

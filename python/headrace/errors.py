@@ -67,8 +67,9 @@ class ReaderError(HeadraceError, RuntimeError):
 class InternalError(HeadraceError, RuntimeError):
     """A defect of headrace ended the call. The dispatcher goes on.
 
-    The next report has an outcome for each message: those that the call could not take failed with the code `INTERNAL`, as
-    did, with `written` unknown, those whose reply could not be read. The logger `headrace` says where the defect is.
+    The next report has an outcome for each message. Those that the call could not take failed with the code `INTERNAL`;
+    those whose reply could not be read failed with it too, and with `written` unknown. The logger `headrace` says where
+    the defect is.
     """
 
 

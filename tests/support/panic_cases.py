@@ -2,8 +2,8 @@
 
     python -m support.panic_cases SOCKET
 
-Prints one JSON object a case: what the calls raised, what the reports say, and what the log says. What is in the streams is
-for the caller to look at.
+Prints one JSON object a case: what the calls raised, what the reports say, and what the log says. What is in the
+streams is for the caller to look at.
 """
 
 from __future__ import annotations

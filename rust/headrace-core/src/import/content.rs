@@ -166,3 +166,67 @@ pub(super) fn check_views(
     }
     Ok(views.iter().map(|view| if is_wrong(*view) { 0 } else { *view }).collect::<Vec<_>>().into())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_say_from_where_to_where_if_none_decreases() {
+        assert_eq!(check_offsets(&[2, 2, 5, 9]), Ok(2..9));
+        assert_eq!(check_offsets::<i64>(&[7]), Ok(7..7));
+        assert_eq!(check_offsets(&[0, i32::MAX]), Ok(0..i32::MAX as usize));
+        let refused = |offsets: &[i32]| check_offsets(offsets).unwrap_err();
+        assert_eq!(refused(&[0, 3, 1, 4]), "has offsets that decrease at row 1: from 3 to 1");
+        assert_eq!(refused(&[-1, 3]), "has a negative offset at row 0: -1");
+        assert_eq!(refused(&[0, -5, 3]), "has offsets that decrease at row 0: from 0 to -5");
+        // The distance overflows to a positive one.
+        assert_eq!(
+            refused(&[0, i32::MAX, i32::MIN, 7]),
+            format!("has offsets that decrease at row 1: from {} to {}", i32::MAX, i32::MIN)
+        );
+        assert_eq!(&*from_zero(ScalarBuffer::from(vec![3_i64, 3, 8])), &[0, 0, 5]);
+    }
+
+    #[test]
+    fn keys_beyond_the_values_are_refused_where_they_can_be_seen() {
+        let keys = |keys: &[i8], count, nulls: Option<&[bool]>, visible: Option<&[bool]>| {
+            let nulls = nulls.map(|nulls| NullBuffer::from(nulls.to_vec()));
+            let visible = visible.map(|visible| NullBuffer::from(visible.to_vec()));
+            check_keys(&Buffer::from_slice_ref(keys), &DataType::Int8, count, nulls.as_ref(), visible.as_ref())
+        };
+        assert_eq!(keys(&[0, 1, 0], 2, None, None), Ok(None));
+        assert_eq!(keys(&[0, 2], 2, None, None).unwrap_err(), "has a key at row 1 that is not one of its 2 values: 2");
+        assert_eq!(keys(&[-1], 2, None, None).unwrap_err(), "has a key at row 0 that is not one of its 2 values: -1");
+        // Those of null rows, and of rows below a null, mean nothing.
+        let rest = NullBuffer::from(vec![true, false]);
+        assert_eq!(keys(&[1, 9], 2, Some(&[true, false]), None), Ok(Some(rest.clone())));
+        assert_eq!(keys(&[1, 9], 2, None, Some(&[true, false])), Ok(Some(rest)));
+        assert!(keys(&[9, 9], 2, None, Some(&[true, false])).is_err());
+    }
+
+    #[test]
+    fn views_point_into_their_buffers_but_those_of_null_rows() {
+        let long = |length: u128, index: u128, offset: u128| length | index << 64 | offset << 96;
+        let buffers = [Buffer::from(vec![0; 20]), Buffer::from(vec![0; 100])];
+        let check = |views: &[u128], nulls: Option<&NullBuffer>| {
+            check_views(ScalarBuffer::from(views.to_vec()), &buffers, nulls).map(|views| views.to_vec())
+        };
+        let right = [12, long(20, 0, 0), long(13, 1, 87)];
+        assert_eq!(check(&right, None).unwrap(), right);
+        for wrong in [long(20, 0, 1), long(13, 1, 88), long(13, 2, 0), long(u128::from(u32::MAX), 0, 0)] {
+            let refused = check(&[7, wrong], None).unwrap_err();
+            assert_eq!(refused, "has a view at row 1 that points beyond its 2 buffers");
+            let nulls = NullBuffer::from(vec![true, false]);
+            assert_eq!(check(&[7, wrong], Some(&nulls)).unwrap(), [7, 0]);
+        }
+    }
+
+    #[test]
+    fn elements_of_lists_that_are_null_cannot_be_seen() {
+        let visible = NullBuffer::from(vec![true, false, true]);
+        let elements = visible_elements(&[2, 3, 5, 6], &(2..6), &visible);
+        assert_eq!(elements.iter().collect::<Vec<_>>(), [true, false, false, true]);
+    }
+}
