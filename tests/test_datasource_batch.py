@@ -223,3 +223,14 @@ def test_registered_by_hand(spark: SparkSession, client: redis.Redis, any_server
     register(session)
     save(messages(session, 10), any_server)
     assert client.xlen("events") == 10
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["found by Spark", "registered"])
+def test_reading_is_refused_with_the_way_to_read(spark: SparkSession, by_hand: bool) -> None:
+    session = spark.newSession()
+    if by_hand:
+        register(session)
+    for reader in (session.read, session.read.schema("payload string, more int")):
+        frame = reader.format("redis_streams").options(host="h", stream_key="s").load()
+        with pytest.raises(AnalysisException, match="redis_streams writes only: read the stream with a client"):
+            frame.collect()

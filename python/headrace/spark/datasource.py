@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "RedisStreams", "register"]
 
 #: The name of the format.
-NAME = "redis_streams"
+NAME: Final = "redis_streams"
+
+WRITES_ONLY: Final = (
+    f"{NAME} writes only: read the stream with a client such as redis-py (XRANGE, XREADGROUP), and hand its entries to "
+    "createDataFrame; docs/spark.md shows how"
+)
 
 
 class RedisStreams(DataSource):
@@ -61,6 +66,17 @@ class RedisStreams(DataSource):
             raise ConfigError(text, option="outputMode")
         settings = self._settings(streaming=True)
         return StreamWriter(settings, resolve(settings, schema))
+
+    # Spark asks for a reader when an action or a query runs. In load() it asks for the schema alone, as for a SQL view
+    # that names no columns: the two calls are the same, so schema() cannot refuse one of them.
+
+    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
+        """Refuse to read, and say how to read instead."""
+        raise ConfigError(WRITES_ONLY, option="format")
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802, Spark's name
+        """Refuse to read, and say how to read instead. Spark then asks for no simpleStreamReader."""
+        raise ConfigError(WRITES_ONLY, option="format")
 
     def _settings(self, *, streaming: bool) -> Settings:
         hide_secrets(self.options)
