@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from headrace.errors import ConfigError
@@ -13,7 +14,6 @@ from headrace.spark.options import Settings, hide_secrets, read
 from headrace.spark.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["NAME", "RedisStreams", "register"]
@@ -84,17 +84,30 @@ class RedisStreams(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `redis_streams` known to a session, where Spark does not find it by itself.
+    """Make the format `redis_streams` known to a session, and the session active in the calling thread.
 
-    It does where `pyspark_headrace`, which comes with headrace, is on the path of the driver's Python; but not if any
-    other package with a name that begins with `pyspark_` cannot be imported there.
+    Spark looks for a Python data source in the *active session* of a thread. The thread that made the session has one;
+    each other thread that writes calls this: `ThreadPoolExecutor(initializer=register, initargs=(spark,))`. (Spark
+    Connect does not need it.)
+
+    In the first thread it is needed where Spark does not find the format by itself. Spark does where
+    `pyspark_headrace`, which comes with headrace, is on the path of the Python that Spark runs; but not if any other
+    package with a name that begins with `pyspark_` cannot be imported there.
 
     Args:
         spark: The session, of Spark or of Spark Connect.
     """
+    if isinstance(spark, SparkSession):  # one of Spark Connect is of another class
+        _activate(spark)
     try:
         spark.dataSource.register(RedisStreams)
     except AnalysisException as error:
         # Spark 4.0 found it by itself, and says so in this way.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make the session the active one of this thread, in the JVM's thread that pyspark keeps for it."""
+    jvm: Any = spark._jvm
+    getattr(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
