@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from headrace.errors import ConfigError
+from headrace.spark import interpreter
 from headrace.spark.layout import resolve
 from headrace.spark.options import Settings, hide_secrets, read
 from headrace.spark.writer import BatchWriter, StreamWriter
@@ -96,15 +97,20 @@ def register(spark: SparkSession) -> None:
 
     Args:
         spark: The session, of Spark or of Spark Connect.
+
+    Raises:
+        ConfigError: The Python that Spark starts beside the driver (`PYSPARK_PYTHON`) cannot run headrace.
     """
     if isinstance(spark, SparkSession):  # one of Spark Connect is of another class
         _activate(spark)
     try:
         spark.dataSource.register(RedisStreams)
     except AnalysisException as error:
-        # Spark 4.0 found it by itself, and says so in this way.
+        # Spark 4.0 found it by itself, and says so in this way. It runs it in the Python in which it found it.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+    else:
+        interpreter.check(planner=True)
 
 
 def _activate(spark: SparkSession) -> None:
