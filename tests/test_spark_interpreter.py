@@ -27,6 +27,8 @@ BASE = Path(sys.executable).resolve()
 #: And without headrace, wherever that is installed.
 BARE = ("unset PYTHONPATH", f'exec "{BASE}" -S "$@"')
 
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
 ENDPOINT = Endpoint(host="127.0.0.1", port=1, stream_key="events")
 
 #: Everything that hands work to Spark's workers, but `register`.
@@ -109,13 +111,15 @@ def test_a_python_without_pyarrow_is_refused(use: Use) -> None:
 
 
 def test_another_version_of_headrace_is_refused(
-    context: SparkContext, use: Use, monkeypatch: pytest.MonkeyPatch, old: Path
+    spark: SparkSession, context: SparkContext, use: Use, monkeypatch: pytest.MonkeyPatch, old: Path
 ) -> None:
     use(f'exec "{sys.executable}" "$@"')
     monkeypatch.setitem(context.environment, "PYTHONPATH", str(old))
     expected = f"has headrace 0.0.1, and the driver's has {re.escape(headrace.__version__)};"
     with pytest.raises(ConfigError, match=expected):
         xadd(ENDPOINT)
+    # The format runs in that Python alone.
+    register(spark.newSession())
 
 
 def test_another_version_of_python_is_refused(use: Use) -> None:
@@ -136,8 +140,8 @@ def test_executors_of_a_cluster_are_not_checked(
 
 @pytest.mark.parametrize(
     "lines",
-    [["exit 3"], ["kill -9 $$"], ["echo hello"], ["echo '[]'"], ["echo '{}'"]],
-    ids=["an error", "a crash", "words", "a list", "an empty answer"],
+    [["exit 3"], ["kill -9 $$"], ["echo hello"], ["echo '[]'"], ["echo '{}'"], [f'echo \'{{"python": "{PYTHON}"}}\'']],
+    ids=["an error", "a crash", "words", "a list", "an empty answer", "half an answer"],
 )
 def test_a_program_without_a_readable_answer_raises_nothing(use: Use, lines: list[str]) -> None:
     use(*lines)

@@ -49,7 +49,8 @@ def check(*, planner: bool = False) -> None:
     executors of a cluster and the server of Spark Connect may be other machines, so they are not checked.
 
     Args:
-        planner: The caller needs the worker that plans a data source. That one runs beside the driver on a cluster too.
+        planner: The caller needs the worker that plans a data source. It runs beside the driver on a cluster too, and
+            may have another version of headrace, for nothing but options comes from the driver.
 
     Raises:
         ConfigError: The program has no headrace or no pyarrow, or other versions of headrace or Python.
@@ -72,7 +73,9 @@ def check(*, planner: bool = False) -> None:
         *(f"{root}/{name}" for name in context._python_includes or ()),  # addPyFile, --py-files
     )
     variables = {**context.environment, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    _ask(program, tuple(sorted(variables.items())))
+    version = _version(program, tuple(sorted(variables.items())))
+    if version not in (None, __version__) and not planner:
+        raise _error(program, f"has headrace {version}, and the driver's has {__version__}")
 
 
 def _context() -> SparkContext | None:
@@ -104,25 +107,31 @@ def _is_own(program: str) -> bool:
 
 
 @functools.cache
-def _ask(program: str, variables: tuple[tuple[str, str], ...]) -> None:
-    """Let the program import headrace, and raise if it cannot. All else is remembered, no answer too."""
+def _version(program: str, variables: tuple[tuple[str, str], ...]) -> str | None:
+    """Ask the program for its version of headrace; None if it gives no answer.
+
+    Only errors are asked for again: headrace may be installed meanwhile.
+
+    Raises:
+        ConfigError: It cannot import headrace or pyarrow, or has another version of Python.
+    """
     command, environment = [program, "-c", QUESTION], {**os.environ, **dict(variables)}
     try:
         done = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False
         )
         answer = json.loads(done.stdout.splitlines()[-1])
-        python, found, error = answer["python"], answer.get("headrace"), answer.get("error")
+        python, version, error = answer["python"], answer.get("headrace"), answer.get("error")
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError):
-        return
+        return None
     this_python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if python != this_python:
-        trouble = f"is Python {python}, and the driver's is {this_python}"
-    elif error is not None:
-        trouble = f"cannot run headrace: {error}"
-    elif found != __version__:
-        trouble = f"has headrace {found}, and the driver's has {__version__}"
-    else:
-        return
+        raise _error(program, f"is Python {python}, and the driver's is {this_python}")
+    if error is not None:
+        raise _error(program, f"cannot run headrace: {error}")
+    return version if isinstance(version, str) else None
+
+
+def _error(program: str, trouble: str) -> ConfigError:
     text = f"the Python of Spark's workers, {program!r}, {trouble}; before Spark starts, set PYSPARK_PYTHON="
-    raise ConfigError(text + (sys.executable or "the driver's Python"), option="PYSPARK_PYTHON")
+    return ConfigError(text + (sys.executable or "the driver's Python"), option="PYSPARK_PYTHON")
