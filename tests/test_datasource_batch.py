@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -223,3 +224,40 @@ def test_registered_by_hand(spark: SparkSession, client: redis.Redis, any_server
     register(session)
     save(messages(session, 10), any_server)
     assert client.xlen("events") == 10
+
+
+def test_a_thread_that_calls_register_finds_the_format(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
+    def write(key: str) -> None:
+        save(messages(spark, 10), any_server, stream_key=key)
+
+    with ThreadPoolExecutor(2, initializer=register, initargs=(spark,)) as pool:
+        list(pool.map(write, ("one", "two", "three")))
+    assert [client.xlen(key) for key in ("one", "two", "three")] == [10, 10, 10]
+
+
+def test_register_sets_the_active_session_of_the_calling_thread_only(spark: SparkSession) -> None:
+    def active() -> bool:
+        jvm: Any = spark._jvm
+        return bool(jvm.org.apache.spark.sql.SparkSession.getActiveSession().isDefined())
+
+    def before_and_after() -> tuple[bool, bool]:
+        before = active()
+        register(spark.newSession())
+        return before, active()
+
+    with ThreadPoolExecutor(1) as registered, ThreadPoolExecutor(1) as other:
+        assert registered.submit(before_and_after).result() == (False, True)
+        assert not other.submit(active).result()
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["found by Spark", "registered"])
+def test_reading_is_refused_with_the_way_to_read(spark: SparkSession, by_hand: bool) -> None:
+    session = spark.newSession()
+    if by_hand:
+        register(session)
+    for reader in (session.read, session.read.schema("payload string, more int")):
+        frame = reader.format("redis_streams").options(host="h", stream_key="s").load()
+        with pytest.raises(AnalysisException, match="redis_streams writes only: read the stream with a client"):
+            frame.collect()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def test_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path
         "10 outcomes",
         "10 entry IDs",
     ]
-    for key in ("batch", "sql", "registered", "stream", "write", "xadd", "xadd_udf"):
+    for key in ("batch", "sql", "registered", "thread", "stream", "write", "xadd", "xadd_udf"):
         assert sorted(payloads(client, key)) == [f"p{n}" for n in range(10)], key
 
 
@@ -81,6 +82,8 @@ def main(unix_socket: str, folder: str) -> None:
 
     register(spark)
     frame.write.format("redis_streams").mode("append").options(**to("registered")).save()
+    with ThreadPoolExecutor(1, initializer=register, initargs=(spark,)) as pool:
+        pool.submit(frame.write.format("redis_streams").mode("append").options(**to("thread")).save).result()
 
     for rows, key in ((frame, "write"), (nulls, "wrong")):
         summary = write(rows, Endpoint(**to(key)), failures=True, progress=False)

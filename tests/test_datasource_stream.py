@@ -125,6 +125,13 @@ def test_other_output_modes_are_refused(client: redis.Redis, any_server: LocalSe
     assert client.dbsize() == 0
 
 
+def test_reading_is_refused_with_the_way_to_read(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.readStream.format("redis_streams").options(host="h", stream_key="s").load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException, match="redis_streams writes only: read the stream with a client"):
+        query.awaitTermination(60)
+
+
 def test_dead_letters_name_their_micro_batch(client: redis.Redis, any_server: LocalServer, lines: Lines) -> None:
     client.set("text", "not a stream")
     for count in (2, 2):

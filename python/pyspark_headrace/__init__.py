@@ -6,7 +6,7 @@ imported, it finds none of all: so headrace itself is imported only when the for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
@@ -38,6 +38,14 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, Spark's name
         """As of `RedisStreams`."""
         return self._source().streamWriter(schema, overwrite)
+
+    def reader(self, schema: StructType) -> NoReturn:
+        """As of `RedisStreams`."""
+        self._source().reader(schema)
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, Spark's name
+        """As of `RedisStreams`."""
+        self._source().streamReader(schema)
 
     def _source(self) -> RedisStreams:
         from headrace.spark.datasource import RedisStreams

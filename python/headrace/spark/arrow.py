@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from headrace.dispatcher import Dispatcher
-from headrace.spark import worker
+from headrace.spark import interpreter, worker
 
 if TYPE_CHECKING:
     from headrace.endpoint import Endpoint
@@ -57,7 +57,8 @@ class Xadd:
         **options: Options of `headrace.Dispatcher`.
 
     Raises:
-        ConfigError: An option of the dispatcher is unknown or wrong. A column that does not exist or has a type that
+        ConfigError: An option of the dispatcher is unknown or wrong, or Spark is there in local mode and its workers
+            cannot run headrace (`PYSPARK_PYTHON`). A column that does not exist or has a type that
             cannot be written fails the job before anything is sent.
     """
 
@@ -82,6 +83,7 @@ class Xadd:
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         # Opens no connection; a wrong option is told here and not by a task.
         Dispatcher(endpoint, **options)
+        interpreter.check()
         layout: dict[str, Any] = {
             "payload": payload,
             "fields": fields,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headrace.dispatcher import Dispatcher
-from headrace.spark import worker
+from headrace.spark import interpreter, worker
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import UserDefinedFunctionLike
@@ -57,11 +57,13 @@ def xadd_udf(endpoint: Endpoint, **options: Any) -> UserDefinedFunctionLike:
         **options: Options of `headrace.Dispatcher`.
 
     Raises:
-        ConfigError: An option of the dispatcher is unknown or wrong. A column of a type that cannot be written fails
+        ConfigError: An option of the dispatcher is unknown or wrong, or Spark is there in local mode and its workers
+            cannot run headrace (`PYSPARK_PYTHON`). A column of a type that cannot be written fails
             the job before anything is sent.
     """
     # Opens no connection; a wrong option is told here and not by a task.
     Dispatcher(endpoint, **options)
+    interpreter.check()
     # Spark 4.0 has no arrow_udf.
     return _with_arrow(endpoint, options) if hasattr(_functions(), "arrow_udf") else _with_pandas(endpoint, options)
 

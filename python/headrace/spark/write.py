@@ -14,7 +14,7 @@ from headrace.dispatcher import Dispatcher
 from headrace.errors import ConfigError
 from headrace.report import FIRST_FAILURES
 from headrace.retry import RetryPolicy
-from headrace.spark import worker
+from headrace.spark import interpreter, worker
 from headrace.spark.failures import delivery_error
 from headrace.spark.layout import Layout, resolve
 from headrace.spark.options import FailurePolicy, LayoutOptions, Settings, Transaction
@@ -110,7 +110,8 @@ def write(
 
     Raises:
         DeliveryError: Rows failed, and `failures` is False. All others were written.
-        ConfigError: An option is unknown or wrong, or names no column; nothing was sent.
+        ConfigError: An option is unknown or wrong, or names no column, or Spark runs in local mode and its workers
+            cannot run headrace (`PYSPARK_PYTHON`); nothing was sent.
         SchemaError: A column would not be written, or cannot be; nothing was sent.
     """
     transaction = _transaction(txn_app_id, txn_version, options)
@@ -135,6 +136,7 @@ def write(
     # Opens no connection, and tells of a wrong option or column before any task starts.
     layout = resolve(_Settings(endpoint, options, columns, FailurePolicy(), transaction), df.schema)
     task = _task(endpoint, options, layout, transaction, failures_per_partition if failures else FIRST_FAILURES)
+    interpreter.check()
     started = time.monotonic()
     with shown(df.sparkSession, progress, "Writing to Redis"):
         result = df.mapInArrow(task, RESULT).toArrow()

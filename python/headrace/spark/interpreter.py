@@ -1,0 +1,137 @@
+"""The Python program that Spark starts for its workers: one that cannot run headrace is refused before a job runs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace._headrace import __version__
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["check"]
+
+#: Seconds for an answer; without one there is no error.
+TIMEOUT = 10
+
+#: Settings that put other code in the place of Spark's workers, which may find headrace in ways of its own.
+OWN_WORKERS = ("spark.python.daemon.module", "spark.python.worker.module")
+
+#: What the program is asked. The last line that it prints is the answer, as JSON; any Python 3 can read it.
+QUESTION = """
+import json, sys
+answer = {"python": "%d.%d" % sys.version_info[:2]}
+try:
+    import importlib.util
+    import headrace
+    answer["headrace"] = headrace.__version__
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ImportError("No module named 'pyarrow'")
+except Exception as error:
+    answer["error"] = str(error)
+print()
+print(json.dumps(answer))
+"""
+
+
+def check(*, planner: bool = False) -> None:
+    """Raise if Spark's workers run a Python program that cannot run headrace.
+
+    The program is asked once, and only if it differs from the one that runs this process; no Spark job is run. The
+    executors of a cluster and the server of Spark Connect may be other machines, so they are not checked.
+
+    Args:
+        planner: The caller needs the worker that plans a data source. It runs beside the driver on a cluster too, and
+            may have another version of headrace, for nothing but options comes from the driver.
+
+    Raises:
+        ConfigError: The program has no headrace or no pyarrow, or other versions of headrace or Python.
+    """
+    context = _context()
+    if context is None or not (planner or _is_local(str(context.master))):
+        return
+    jvm: Any = context._jvm
+    # Spark starts the program with the JVM's environment, which is that of the driver's Python as it was then.
+    environment = getattr(jvm, "java.lang.System")
+    program = shutil.which(context.pythonExec, path=environment.getenv("PATH"))
+    # What is not found may be in an archive that Spark unpacks later.
+    if program is None or _is_own(program) or any(map(context._conf.contains, OWN_WORKERS)):
+        return
+    root = getattr(jvm, "org.apache.spark.SparkFiles").getRootDirectory()
+    folders = (
+        context.environment.get("PYTHONPATH"),
+        environment.getenv("PYTHONPATH"),
+        root,
+        *(f"{root}/{name}" for name in context._python_includes or ()),  # addPyFile, --py-files
+    )
+    variables = {**context.environment, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    version = _version(program, tuple(sorted(variables.items())))
+    if version not in (None, __version__) and not planner:
+        raise _error(program, f"has headrace {version}, and the driver's has {__version__}")
+
+
+def _context() -> SparkContext | None:
+    """The one of this process; None for Spark Connect, whose workers are the server's."""
+    from pyspark.sql import is_remote
+
+    if is_remote():
+        return None
+    from pyspark import SparkContext
+
+    context: SparkContext | None = SparkContext._active_spark_context
+    return context
+
+
+def _is_local(master: str) -> bool:
+    """Whether tasks run in the driver's own process, and their Python beside it."""
+    return master == "local" or master.startswith("local[")
+
+
+def _is_own(program: str) -> bool:
+    """Whether the program is that of this process, under this name or another one in the same folder.
+
+    Links are not followed from folder to folder: that is what makes a virtual environment.
+    """
+    if not sys.executable:
+        return False
+    one, other = Path(program).absolute(), Path(sys.executable).absolute()
+    return one.parent == other.parent and one.resolve() == other.resolve()
+
+
+@functools.cache
+def _version(program: str, variables: tuple[tuple[str, str], ...]) -> str | None:
+    """Ask the program for its version of headrace; None if it gives no answer.
+
+    Only errors are asked for again: headrace may be installed meanwhile.
+
+    Raises:
+        ConfigError: It cannot import headrace or pyarrow, or has another version of Python.
+    """
+    command, environment = [program, "-c", QUESTION], {**os.environ, **dict(variables)}
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False
+        )
+        answer = json.loads(done.stdout.splitlines()[-1])
+        python, version, error = answer["python"], answer.get("headrace"), answer.get("error")
+    except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError):
+        return None
+    this_python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if python != this_python:
+        raise _error(program, f"is Python {python}, and the driver's is {this_python}")
+    if error is not None:
+        raise _error(program, f"cannot run headrace: {error}")
+    return version if isinstance(version, str) else None
+
+
+def _error(program: str, trouble: str) -> ConfigError:
+    text = f"the Python of Spark's workers, {program!r}, {trouble}; before Spark starts, set PYSPARK_PYTHON="
+    return ConfigError(text + (sys.executable or "the driver's Python"), option="PYSPARK_PYTHON")
