@@ -110,9 +110,10 @@ macro_rules! impl_tree {
 
             fn children(&self) -> impl Iterator<Item = NonNull<Self>> {
                 let count = if self.children.is_null() { 0 } else { usize::try_from(self.n_children).unwrap_or(0) };
-                // SAFETY: where it is not null there are as many pointers as children.
-                let child = |index| unsafe { *self.children.add(index) };
-                (0..count).map(child).chain([self.dictionary]).filter_map(NonNull::new)
+                // SAFETY: where it is not null there are as many pointers as children, or a null one behind the last child:
+                // a count that is wrong is found out before it leads anywhere.
+                let child = |index| NonNull::new(unsafe { *self.children.add(index) });
+                (0..count).map_while(child).chain(NonNull::new(self.dictionary))
             }
 
             fn release_callback(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
@@ -221,6 +222,12 @@ impl CArray {
         }
         // SAFETY: there are as many pointers as children; these live as long as this structure.
         unsafe { (*self.children.add(index)).as_ref() }
+    }
+
+    /// The first child that is not there, or has fewer rows than these.
+    pub(super) fn short_child(&self, rows: usize) -> Option<usize> {
+        let has_rows = |child: &Self| child.length_and_offset().is_some_and(|(length, _)| length >= rows);
+        (0..self.child_count().unwrap_or(0)).find(|index| !self.child(*index).is_some_and(has_rows))
     }
 
     pub(super) fn dictionary(&self) -> Option<&Self> {

@@ -96,12 +96,16 @@ impl<'a> Node<'a> {
             _ => (2..=2, 0),
         };
         // Without rows polars leaves out the sizes of a view column's buffers.
-        let fits = |count| buffers.contains(&count) || self.rows.is_empty();
-        if !self.array.buffer_count().is_some_and(fits) {
-            return Err(self.refused("has another number of buffers than this type"));
+        let count =
+            |count: Option<usize>| count.map_or_else(|| "a wrong number of".to_owned(), |count| count.to_string());
+        let found = self.array.buffer_count();
+        if !found.is_some_and(|found| buffers.contains(&found) || self.rows.is_empty()) {
+            let reason = format!("has {} buffers, where this type has {}", count(found), buffers.start());
+            return Err(self.refused(&reason));
         }
-        if self.array.child_count() != Some(children) {
-            return Err(self.refused("has another number of children than this type"));
+        let found = self.array.child_count();
+        if found != Some(children) {
+            return Err(self.refused(&format!("has {} children, where this type has {children}", count(found))));
         }
         match (self.array.dictionary().is_some(), self.data_type) {
             (true, DataType::Dictionary(..)) => Ok(()),
@@ -192,16 +196,18 @@ impl<'a> Node<'a> {
     }
 
     fn import_fixed_list(&self, element: &FieldRef, size: usize) -> Checked<ArrayData> {
-        let nulls = self.nulls()?;
         let place =
             |row: usize| row.checked_mul(size).ok_or_else(|| self.refused("has more elements than there can be"));
         let elements = place(self.rows.start)?..place(self.rows.end)?;
+        self.check_children(elements.end)?;
+        let nulls = self.nulls()?;
         let visible = self.visible_below(nulls.as_ref(), element.data_type(), |visible| visible.expand(size));
         let child = self.child(0, element, elements, visible)?;
         Ok(self.build(Vec::new(), vec![child], nulls))
     }
 
     fn import_struct(&self, fields: &[FieldRef]) -> Checked<ArrayData> {
+        self.check_children(self.rows.end)?;
         let nulls = self.nulls()?;
         let mut children = Vec::with_capacity(fields.len());
         for (index, field) in fields.iter().enumerate() {
@@ -209,6 +215,15 @@ impl<'a> Node<'a> {
             children.push(self.child(index, field, self.rows.clone(), visible)?);
         }
         Ok(self.build(Vec::new(), children, nulls))
+    }
+
+    /// Refuses an array whose children have fewer rows than it needs, before its own validity is read: of that the interface
+    /// says no size.
+    fn check_children(&self, rows: usize) -> Checked<()> {
+        match self.array.short_child(rows) {
+            None => Ok(()),
+            Some(_) => Err(self.refused("has a child with fewer rows than it needs")),
+        }
     }
 
     fn import_dictionary(&self, key_type: &DataType, value_type: &DataType) -> Checked<ArrayData> {

@@ -118,6 +118,10 @@ impl Reader {
                 columns.len()
             )));
         }
+        // Before the validity buffer is read, of which the interface says no size.
+        if let Some(field) = array.short_child(offset + length).and_then(|column| columns.get(column)) {
+            return Err(invalid(&format!("column {:?} has fewer than its {length} rows", field.name())));
+        }
         let bits = array.buffer(0, (offset + length).div_ceil(8), array);
         if array.null_count() != Some(0)
             && let Some(bits) = bits
