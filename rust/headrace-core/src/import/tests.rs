@@ -1,6 +1,6 @@
 //! Arrays of arrow's own, handed over by the C interface and taken over again. `make fuzz TARGET=arrow` does so with
 //! structures of any kind.
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_wrap, unsafe_code)]
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
