@@ -45,6 +45,7 @@ ADVICE = {
     "NOSTREAM": "create the stream, or leave nomkstream out",
     "BLOCKED": "exactly once keeps the order of a stream: see what failed before these rows",
     "MARKERLOST": "the server lost the marker of how far the write had come: see docs/exactly-once.md",
+    "BADMARKER": "the key of the write's marker holds something else: see docs/exactly-once.md",
     "UNSUPPORTED": "the message says what it would take",
     "NULL_MESSAGE_ID": "give each row a message ID, or leave exactly_once_key out",
     "DUPLICATE_ID": "give each row a message ID of its own, or leave exactly_once_key out",
