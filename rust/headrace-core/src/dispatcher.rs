@@ -2,6 +2,7 @@
 
 mod options;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -269,7 +270,7 @@ impl Dispatcher {
             return Err(Error::message(format!("a token has 1 to {MAX_TOKEN} bytes, got {length}")));
         }
         if version > MAX_VERSION {
-            return Err(Error::message(format!("a version is a number from 0 to {MAX_VERSION}, got {version}")));
+            return Err(wrong_version(version));
         }
         if !self.pipeline.is_idle() {
             return Err(Error::message("a batch begins when no message is outstanding: flush before"));
@@ -328,6 +329,11 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
+
+/// Refuses a version, also one that [`Dispatcher::begin`] cannot be given: it is negative, or has more than 64 bits.
+pub fn wrong_version(got: impl fmt::Display) -> Error {
+    Error::message(format!("a version is a number from 0 to {MAX_VERSION}, got {got}"))
 }
 
 /// Refuses what cannot be with rows that have names.

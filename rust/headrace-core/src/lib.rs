@@ -49,7 +49,7 @@ mod xadd;
 
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use counters::{CounterValues, Counters};
-pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId};
+pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId, wrong_version};
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use reply::EntryId;

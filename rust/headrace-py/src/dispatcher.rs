@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
 use crate::arrow::{LayoutArguments, layout, read, type_name};
+use crate::batch_name::{self, Given};
 use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
@@ -122,8 +123,9 @@ impl PyDispatcher {
         })
     }
 
-    #[pyo3(signature = (token, version = 0))]
-    fn begin(&self, token: &str, version: u64) -> PyResult<()> {
+    #[pyo3(signature = (token, version = Given(None)), text_signature = "($self, token, version=0)")]
+    fn begin(&self, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
+        let (token, version) = (batch_name::token(token)?, batch_name::version(version)?);
         self.lock()?.begin(token, version).map_err(|e| to_py(&e))
     }
 

@@ -2,6 +2,7 @@
 //! decided in the core, or by the Python package around this module.
 
 mod arrow;
+mod batch_name;
 mod counters;
 mod dispatcher;
 mod endpoint;
