@@ -102,11 +102,13 @@ class Dispatcher:
             ConfigError: `rows_per_entry` or `codec` is wrong; nothing was sent.
             SchemaError: A column does not exist or has a type that cannot be written, or arguments exclude each other;
                 nothing was sent.
-            ReaderError: The reader failed.
+            ReaderError: The reader failed; the rows before are taken.
             ClosedError: The dispatcher was closed.
             ConcurrentUseError: Another call is under way.
             KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written
                 no (unknown in a batch that was begun).
+            KeyboardInterrupt, SystemExit: Raised in the reader's own Python, such as a generator behind
+                `pyarrow.RecordBatchReader.from_batches`. Classes that derive from them come as `ReaderError`.
         """
 
     def begin(self, token: str, version: SupportsIndex = 0) -> None:

@@ -4,11 +4,13 @@ use arrow_array::RecordBatchReader;
 use headrace_core::ipc::Codec;
 use headrace_core::rows::{Body, Layout};
 use headrace_core::{BatchLayout, Error, MAX_ROWS_PER_ENTRY};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 use pyo3_arrow::input::AnyRecordBatch;
 
 use crate::errors::{raise, to_py};
+use crate::reader::interruption;
 
 /// Rows of an entry of Arrow IPC, where the caller says nothing: as many as Spark has in a record batch.
 const ARROW_ROWS_PER_ENTRY: usize = 10_000;
@@ -22,6 +24,13 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReade
         return Err(raise("SchemaError", message));
     }
     data.extract::<AnyRecordBatch>().and_then(AnyRecordBatch::into_reader).map_err(|cause| {
+        // Ctrl-C, or what else ends the program.
+        if !cause.is_instance_of::<PyException>(data.py()) {
+            return cause;
+        }
+        if let Some(interruption) = interruption(&cause.to_string()) {
+            return interruption;
+        }
         // An array or a column speaks the protocol as well, and has no columns.
         let message = format!("{WANTED}: got {}, which cannot be read as one", type_name(data));
         let error = raise("SchemaError", message);

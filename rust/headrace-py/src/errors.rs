@@ -11,7 +11,7 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
         Error::Config { option, .. } => raise_with("ConfigError", message, Some(("option", option))),
         Error::Schema { .. } => raise("SchemaError", message),
         Error::Message { .. } => raise("MessageError", message),
-        Error::Reader { .. } => raise("ReaderError", message),
+        Error::Reader { message } => crate::reader::to_py(message),
         Error::Closed => raise("ClosedError", message),
         // The binding raises what the signal handler raised; this is for a caller that has none.
         Error::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),

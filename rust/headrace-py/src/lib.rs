@@ -9,6 +9,7 @@ mod endpoint;
 mod errors;
 mod interpreter;
 mod password;
+mod reader;
 mod report;
 mod signals;
 mod unpack;
