@@ -205,6 +205,7 @@ impl Dispatcher {
             row = self.pipeline.push_batch(rows, ids, row..count);
         }
         self.pipeline.poll();
+        self.pipeline.tell_waits(watch);
         Ok(())
     }
 
@@ -213,6 +214,7 @@ impl Dispatcher {
         self.enter()?;
         self.pipeline.poll();
         self.pipeline.cover_answered();
+        self.pipeline.tell_waits(watch);
         if watch.interrupted() {
             return Err(Error::Interrupted);
         }

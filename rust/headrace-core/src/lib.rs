@@ -54,5 +54,5 @@ pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use reply::EntryId;
 pub use report::DeliveryReport;
-pub use retry::RetryPolicy;
+pub use retry::{RetryEnd, RetryPolicy, RetryWait};
 pub use transport::{NeverInterrupted, Watch};

@@ -8,6 +8,7 @@ mod dispatcher;
 mod endpoint;
 mod errors;
 mod interpreter;
+mod log;
 mod password;
 mod reader;
 mod report;
