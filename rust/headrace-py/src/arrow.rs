@@ -4,39 +4,25 @@ use arrow_array::RecordBatchReader;
 use headrace_core::ipc::Codec;
 use headrace_core::rows::{Body, Layout};
 use headrace_core::{BatchLayout, Error, MAX_ROWS_PER_ENTRY};
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 use pyo3_arrow::input::AnyRecordBatch;
 
 use crate::errors::{raise, to_py};
-use crate::reader::interruption;
+use crate::hints;
 
 /// Rows of an entry of Arrow IPC, where the caller says nothing: as many as Spark has in a record batch.
 const ARROW_ROWS_PER_ENTRY: usize = 10_000;
 
 /// A reader over whatever record batches `data` holds.
 pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
-    const WANTED: &str = "data must be an Arrow record batch, table or reader";
     if !data.hasattr("__arrow_c_array__")? && !data.hasattr("__arrow_c_stream__")? {
-        let message =
-            format!("{WANTED} (an object with __arrow_c_array__ or __arrow_c_stream__): got {}", type_name(data));
-        return Err(raise("SchemaError", message));
+        return Err(hints::no_arrow(data));
     }
-    data.extract::<AnyRecordBatch>().and_then(AnyRecordBatch::into_reader).map_err(|cause| {
-        // Ctrl-C, or what else ends the program.
-        if !cause.is_instance_of::<PyException>(data.py()) {
-            return cause;
-        }
-        if let Some(interruption) = interruption(&cause.to_string()) {
-            return interruption;
-        }
-        // An array or a column speaks the protocol as well, and has no columns.
-        let message = format!("{WANTED}: got {}, which cannot be read as one", type_name(data));
-        let error = raise("SchemaError", message);
-        error.set_cause(data.py(), Some(cause));
-        error
-    })
+    // An array or a column speaks the protocol as well, and has no columns.
+    data.extract::<AnyRecordBatch>()
+        .and_then(AnyRecordBatch::into_reader)
+        .map_err(|cause| hints::unreadable(data, cause))
 }
 
 /// The keyword arguments of `produce_batch`.

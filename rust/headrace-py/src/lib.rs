@@ -7,6 +7,7 @@ mod counters;
 mod dispatcher;
 mod endpoint;
 mod errors;
+mod hints;
 mod interpreter;
 mod log;
 mod password;
