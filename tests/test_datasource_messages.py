@@ -143,22 +143,25 @@ def failure(partition: int, ordinal: int, code: str) -> RowFailure:
 
 def test_the_commit_sums_and_logs(any_server: LocalServer, log: pytest.LogCaptureFixture) -> None:
     one = Written(partitions=(0,), delivered=1_000, recognised=10, retries=3, bytes_sent=5_000, possible_duplicates=2)
+    one.retry_wait_seconds = 1.5
     two = Written(partitions=(1,), delivered=500, first_failures=tuple(failure(1, n, "OOM") for n in range(10)))
     two.failed_by_code.update({"OOM": 11})
     two.dead_letters = 11
+    two.retry_wait_seconds = 2
     three = Written(partitions=(2,), first_failures=(failure(2, 5, "WRONGTYPE"),))
     three.failed_by_code.update({"OOM": 1, "WRONGTYPE": 20})
     summed = total([one, None, two, three])
     assert summed.partitions == (0, 1, 2)
     assert (summed.delivered, summed.failed, summed.rows) == (1_500, 32, 1_532)
+    assert summed.retry_wait_seconds == 3.5
     assert len(summed.first_failures) == 10
 
     make(any_server).commit([one])
     assert [(record.levelno, record.getMessage()) for record in log.records] == [
         (
             logging.INFO,
-            "1,000 rows delivered, 0 failed, 10 recognised, 3 retries, 2 possible duplicates, 5,000 bytes sent to "
-            f"unix://{any_server.unix_socket} stream key events",
+            "1,000 rows delivered, 0 failed, 10 recognised, 3 retries, 2 possible duplicates, 1.5 s of retry waits, "
+            f"5,000 bytes sent to unix://{any_server.unix_socket} stream key events",
         )
     ]
     log.clear()

@@ -33,6 +33,8 @@ COUNTERS = {
     "headrace_recognised_total",
     "headrace_possible_duplicates_total",
     "headrace_retries_total",
+    "headrace_retry_waits_total",
+    "headrace_retry_wait_seconds_total",
     "headrace_connections_total",
     "headrace_reconnects_total",
     "headrace_sent_bytes_total",
@@ -115,6 +117,8 @@ def test_retries_and_reconnects(any_server: LocalServer, client: redis.Redis, en
     assert (stats.messages, stats.delivered, stats.failed_by_code) == (20, 20, {})
     assert (stats.connections, stats.reconnects) == (2, 1)
     assert stats.retries >= 10
+    assert stats.retry_waits == 1
+    assert stats.retry_wait_seconds > 0
 
 
 def test_where_a_flush_counts(client: redis.Redis, endpoint: Endpoint) -> None:
@@ -281,7 +285,7 @@ def test_opentelemetry_reads_the_counters(client: redis.Redis, any_server: Local
             f"headrace.{name}": [place]
             for name in (
                 *("messages", "delivered", "recognised", "possible_duplicates", "retries", "connections"),
-                *("reconnects", "sent", "flushes", "flush.time"),
+                *("reconnects", "sent", "flushes", "flush.time", "retry_waits", "retry_wait.time"),
             )
         },
         "headrace.failed": [{**place, "error.type": "WRONGTYPE"}],

@@ -197,6 +197,8 @@ def test_a_server_that_comes_back(
     summary = write(messages(spark, 1_000), endpoint)
     assert summary.delivered == 1_000
     assert summary.retries >= 1_000
+    assert summary.retry_wait_seconds > 0
+    assert f"{summary.retry_wait_seconds:.1f} s of retry waits" in str(summary)
     assert {b"p%d" % n for n in range(1_000)} <= set(payloads(client))
 
 

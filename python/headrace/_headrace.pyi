@@ -1,7 +1,7 @@
 """The native half of headrace; `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` are for use."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol, Self, final
+from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, final
 
 from typing_extensions import disjoint_base
 
@@ -102,14 +102,16 @@ class Dispatcher:
             ConfigError: `rows_per_entry` or `codec` is wrong; nothing was sent.
             SchemaError: A column does not exist or has a type that cannot be written, or arguments exclude each other;
                 nothing was sent.
-            ReaderError: The reader failed.
+            ReaderError: The reader failed; the rows before are taken.
             ClosedError: The dispatcher was closed.
             ConcurrentUseError: Another call is under way.
             KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written
                 no (unknown in a batch that was begun).
+            KeyboardInterrupt, SystemExit: Raised in the reader's own Python, such as a generator behind
+                `pyarrow.RecordBatchReader.from_batches`. Classes that derive from them come as `ReaderError`.
         """
 
-    def begin(self, token: str, version: int = 0) -> None:
+    def begin(self, token: str, version: SupportsIndex = 0) -> None:
         """Name the batch that begins here, for `exactly_once`.
 
         Its messages are numbered from 0 in the order in which they are produced, over flushes too. Token and number
@@ -129,13 +131,14 @@ class Dispatcher:
 
         Args:
             token: 1 to 1,024 bytes of UTF-8.
-            version: 0 to 2**53. A batch with a higher version takes the token over and starts from 0; of one with a
-                lower version every message is recognised. So one key serves all micro-batches of a stream. With
-                `"idmp"` it is a part of the token.
+            version: An integer, 0 to 2**53, and no boolean. A batch with a higher version takes the token over and
+                starts from 0; of one with a lower version every message is recognised. So one key serves all
+                micro-batches of a stream. With `"idmp"` it is a part of the token.
 
         Raises:
             ConfigError: `exactly_once` is off.
-            MessageError: The token or the version is out of range, or messages are outstanding: flush before.
+            MessageError: The token or the version is of another type or out of range, or messages are outstanding:
+                flush before.
         """
 
     def settle(self) -> None:

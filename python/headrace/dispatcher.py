@@ -60,8 +60,8 @@ class Dispatcher(_headrace.Dispatcher):
         window_max_bytes: Bytes in flight at most. Default 4 MiB; 65,536 and up. The message that passes it is still
             sent: one is always in flight.
         classify: Which error replies are permanent. `"spec"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
-            WRONGPASS and refused certificates. `"failover"`: the same without OOM and READONLY. `"strict"`: also
-            DENIED, NOPROTO, CROSSSLOT, unknown commands and argument errors.
+            WRONGPASS, BADMARKER, unknown commands and refused certificates. `"failover"`: the same without OOM and
+            READONLY. `"strict"`: also DENIED, NOPROTO, CROSSSLOT and argument errors.
         error_overrides: Has the last word on single codes: `{"OOM": "retryable"}`.
         payload_field: Name of the field that holds the payload. Default `"payload"`.
         ts_field: Name of the field that holds the time of dispatch (`2026-04-14T12:00:00Z`, UTC). Default `"ts"`; None

@@ -35,6 +35,8 @@ class Stats:
         failed_by_code: Messages that failed, by code. A try that is followed by another one is no failure.
         possible_duplicates: Messages that were sent again although an earlier try may have been written.
         retries: How often a message was sent again.
+        retry_waits: How often a call began to wait for messages to be sent again, however many and however often.
+        retry_wait_seconds: Seconds of these waits, from the first failure on; they count while one lasts.
         connections: Connections that were made, sign-on included.
         reconnects: How many of these replaced one that was lost.
         bytes_sent: Bytes handed to the transport, before encryption.
@@ -49,6 +51,8 @@ class Stats:
     failed_by_code: dict[str, int]
     possible_duplicates: int = 0
     retries: int = 0
+    retry_waits: int = 0
+    retry_wait_seconds: float = 0.0
     connections: int = 0
     reconnects: int = 0
     bytes_sent: int = 0
@@ -120,6 +124,20 @@ _COUNTERS: Final = [
         "{message}",
         "Messages that were sent again",
         lambda stats: stats.retries,
+    ),
+    _Counter(
+        "headrace_retry_waits",
+        "headrace.retry_waits",
+        "{wait}",
+        "Waits for messages to be sent again",
+        lambda stats: stats.retry_waits,
+    ),
+    _Counter(
+        "headrace_retry_wait_seconds",
+        "headrace.retry_wait.time",
+        "s",
+        "Time of the waits for messages to be sent again",
+        lambda stats: stats.retry_wait_seconds,
     ),
     _Counter(
         "headrace_connections",
@@ -207,8 +225,9 @@ class PrometheusCollector:
 
     Counters with the labels `server` and `stream_key`: `headrace_messages_total`, `headrace_delivered_total`,
     `headrace_recognised_total`, `headrace_failed_total` (also with `code`), `headrace_possible_duplicates_total`,
-    `headrace_retries_total`, `headrace_connections_total`, `headrace_reconnects_total`, `headrace_sent_bytes_total`;
-    and the histogram `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's.
+    `headrace_retries_total`, `headrace_retry_waits_total`, `headrace_retry_wait_seconds_total`,
+    `headrace_connections_total`, `headrace_reconnects_total`, `headrace_sent_bytes_total`; and the histogram
+    `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's.
 
     Dispatchers to the same place are summed, also those that were closed and are gone. Reading waits for no dispatcher
     and disturbs none, whatever it is doing. In processes that fork (gunicorn, Spark's workers) each process has its own
@@ -289,10 +308,11 @@ class OpenTelemetryInstruments:
     ```
 
     `headrace.messages`, `headrace.delivered`, `headrace.recognised`, `headrace.failed` (with `error.type`, the code),
-    `headrace.possible_duplicates`, `headrace.retries`, `headrace.connections`, `headrace.reconnects`, `headrace.sent`
-    (bytes), `headrace.flushes` and `headrace.flush.time` (seconds; OpenTelemetry has no observable histogram). The
-    attributes follow its conventions: `messaging.system`, `messaging.destination.name` (the stream key),
-    `server.address`, `server.port`. What `PrometheusCollector` says of sums and of forks holds here.
+    `headrace.possible_duplicates`, `headrace.retries`, `headrace.retry_waits`, `headrace.retry_wait.time` (seconds),
+    `headrace.connections`, `headrace.reconnects`, `headrace.sent` (bytes), `headrace.flushes` and `headrace.flush.time`
+    (seconds; OpenTelemetry has no observable histogram). The attributes follow its conventions: `messaging.system`,
+    `messaging.destination.name` (the stream key), `server.address`, `server.port`. What `PrometheusCollector` says of
+    sums and of forks holds here.
 
     OpenTelemetry keeps instruments for as long as their meter provider: make one object, and `watch` with it.
 

@@ -257,16 +257,36 @@ _STATES = (
     ),
 )
 
+#: What the script of `exactly_once` replies.
+_SCRIPT = (
+    ErrorText(
+        "marker of another kind",
+        "PPP",
+        _all("BADMARKER the key of the marker holds something else"),
+        unverified="by the script of headrace",
+    ),
+)
+
 #: A command or an ID that the server does not take.
 _COMMANDS = (
     ErrorText("protocol 9", "RRP", _all("NOPROTO unsupported protocol version")),
     ErrorText(
         "unknown command",
-        "RRP",
+        "PPP",
         {
             **_all("ERR unknown command 'XADD', with args beginning with: 'events' '*' 'payload' 'canary' "),
             "redis-6.2": "ERR unknown command `XADD`, with args beginning with: `events`, `*`, `payload`, `canary`, ",
         },
+    ),
+    ErrorText(
+        "unknown command in a script",
+        "PPP",
+        # Redis 6.2 says where in the script before it says an error without a code.
+        _each(
+            r70="ERR Unknown Redis command called from script",
+            r86="ERR Unknown Redis command called from script",
+            v91="ERR Unknown command called from script",
+        ),
     ),
     ErrorText("odd arguments", "RRP", _all("ERR wrong number of arguments for 'xadd' command")),
     ErrorText("invalid ID", "RRP", _all(_INVALID_ID)),

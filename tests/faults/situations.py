@@ -31,6 +31,7 @@ COMMANDS: dict[str, Sequence[Words | bytes]] = {
     "IDMP twice": [("XADD", KEY, "IDMP", "p", "i", "IDMP", "p", "i", "*", "payload", "x")],
     "sequence is exhausted": [("XADD", KEY, f"5-{2**64 - 1}", "a", "b"), ("XADD", KEY, "5-*", "a", "b")],
     "no such script": [("EVALSHA", "0" * 40, 0)],
+    "unknown command in a script": [("EVAL", "return redis.pcall('XNONE')", 0)],
     "redirected": [("REPLICAOF", "127.0.0.1", 1), ("CLIENT", "CAPA", "REDIRECT"), XADD],
     "WAIT on a replica": [("REPLICAOF", "127.0.0.1", 1), ("WAIT", 1, 1)],
     "too many arguments": [b"*99999999999\r\n"],
@@ -196,7 +197,7 @@ def replica_without_its_master(lab: Lab) -> Steps:
 @situation("unknown command")
 def unknown_command(lab: Lab) -> Steps:
     server, _ = lab.start(config={"rename-command": 'XADD ""'})
-    # A script that asks for the rights to it is told so in other words.
+    # In mode script the refusal comes from the check of what the script needs.
     yield Place(server, live=False, modes=("off", "idmp"))
     yield "unknown command"
 

@@ -16,9 +16,19 @@ from headrace.report import FIRST_FAILURES, DeliveryReport, Failure
 
 if TYPE_CHECKING:
     from headrace.endpoint import Endpoint
+    from headrace.metrics import Stats
     from headrace.spark.options import FailurePolicy
 
-__all__ = ["RowFailure", "Written", "check_limits", "delivery_error", "failed_rows", "server_stayed_away", "total"]
+__all__ = [
+    "RowFailure",
+    "Written",
+    "check_limits",
+    "delivery_error",
+    "failed_rows",
+    "server_stayed_away",
+    "total",
+    "waited",
+]
 
 PASS = "filter these rows out, or let on_failure pass them ('report', 'dead_letter')"
 REACH = "see that every executor reaches the server; retry_deadline says for how long to wait for it"
@@ -45,6 +55,7 @@ ADVICE = {
     "NOSTREAM": "create the stream, or leave nomkstream out",
     "BLOCKED": "exactly once keeps the order of a stream: see what failed before these rows",
     "MARKERLOST": "the server lost the marker of how far the write had come: see docs/exactly-once.md",
+    "BADMARKER": "the key of the write's marker holds something else: see docs/exactly-once.md",
     "UNSUPPORTED": "the message says what it would take",
     "NULL_MESSAGE_ID": "give each row a message ID, or leave exactly_once_key out",
     "DUPLICATE_ID": "give each row a message ID of its own, or leave exactly_once_key out",
@@ -88,6 +99,7 @@ class Written(WriterCommitMessage):
         failed_by_code: Rows that failed, by code.
         possible_duplicates: Rows that may be in their stream twice.
         retries: How often a row was sent again.
+        retry_wait_seconds: Seconds that tasks waited for rows to be sent again, summed.
         dead_letters: Failed rows that are in the stream of dead letters.
         bytes_sent: Bytes handed to the transport, before encryption.
         first_failures: The first failures, at most ten of a partition.
@@ -99,6 +111,7 @@ class Written(WriterCommitMessage):
     failed_by_code: Counter[str] = field(default_factory=Counter)
     possible_duplicates: int = 0
     retries: int = 0
+    retry_wait_seconds: float = 0.0
     dead_letters: int = 0
     bytes_sent: int = 0
     first_failures: tuple[RowFailure, ...] = ()
@@ -121,6 +134,11 @@ class Written(WriterCommitMessage):
         self.retries += report.retries
         self.failed_by_code.update(report.failed_by_code)
 
+    def add_stats(self, before: Stats, after: Stats) -> None:
+        """Count what the dispatcher has done between two looks at its counters."""
+        self.bytes_sent += after.bytes_sent - before.bytes_sent
+        self.retry_wait_seconds += after.retry_wait_seconds - before.retry_wait_seconds
+
     def add_first(self, failed: pa.Table) -> None:
         """Keep the first failures of `failed_rows`."""
         room = FIRST_FAILURES - len(self.first_failures)
@@ -138,9 +156,15 @@ class Written(WriterCommitMessage):
             f"{self.delivered:,} rows delivered",
             f"{self.failed:,} failed" + (f" ({_codes(self.failed_by_code)})" if self.failed else ""),
             *(f"{count:,} {name}" for name, count in more.items() if count),
+            *waited(self.retry_wait_seconds),
             f"{self.bytes_sent:,} bytes sent",
         ]
         return ", ".join(parts)
+
+
+def waited(seconds: float) -> list[str]:
+    """Say how long retries were waited for, if they were."""
+    return [f"{seconds:.1f} s of retry waits"] if seconds else []
 
 
 def total(messages: Iterable[WriterCommitMessage | None]) -> Written:
@@ -155,6 +179,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> Written:
         summed.failed_by_code.update(message.failed_by_code)
         summed.possible_duplicates += message.possible_duplicates
         summed.retries += message.retries
+        summed.retry_wait_seconds += message.retry_wait_seconds
         summed.dead_letters += message.dead_letters
         summed.bytes_sent += message.bytes_sent
         summed.first_failures = (summed.first_failures + message.first_failures)[:FIRST_FAILURES]

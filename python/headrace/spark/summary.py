@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headrace.report import FIRST_FAILURES
-from headrace.spark.failures import RowFailure, Written, failed_rows
+from headrace.spark.failures import RowFailure, Written, failed_rows, waited
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ _RESULT_ARROW: Final = pa.schema(
 )
 
 #: The counts of `Written` that a partition gives back, but for those by code.
-_COUNTS: Final = ("delivered", "recognised", "possible_duplicates", "retries", "bytes_sent")
+_COUNTS: Final = ("delivered", "recognised", "possible_duplicates", "retries", "retry_wait_seconds", "bytes_sent")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class WriteSummary:
         possible_duplicates: Rows that may be in their stream twice: they were sent again although an earlier try may
             have been written, or Spark ran their task a second time. 0 under `txn_app_id`.
         retries: How often a row was sent again.
+        retry_wait_seconds: Seconds that tasks waited for rows to be sent again, summed: each wait is from the first
+            failure on. The executors' logs name the server and the reason.
         bytes_sent: Bytes handed to the transport, before encryption.
         partitions: Partitions of the DataFrame.
         seconds: Time that the action took, with all that Spark did to make the rows.
@@ -66,6 +68,7 @@ class WriteSummary:
     failed_by_code: Mapping[str, int]
     possible_duplicates: int
     retries: int
+    retry_wait_seconds: float
     bytes_sent: int
     partitions: int
     seconds: float
@@ -98,6 +101,7 @@ class WriteSummary:
             f"{self.delivered:,} rows delivered",
             f"{self.failed:,} failed" + (f" ({codes})" if codes else ""),
             *(f"{count:,} {name}" for name, count in more.items() if count),
+            *waited(self.retry_wait_seconds),
             f"{self.bytes_sent:,} bytes sent",
             f"{self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s",
         ]

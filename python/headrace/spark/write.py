@@ -148,6 +148,7 @@ def write(
         failed_by_code=dict(written.failed_by_code),
         possible_duplicates=written.possible_duplicates,
         retries=written.retries,
+        retry_wait_seconds=written.retry_wait_seconds,
         bytes_sent=written.bytes_sent,
         partitions=len(written.partitions),
         seconds=seconds,
@@ -207,7 +208,7 @@ def _task(
         partition, attempt = (task.partitionId(), task.attemptNumber()) if task else (0, 0)
         result = PartitionResult(partition, keep, named=layout.message_id is not None)
         with worker.dispatcher(endpoint, options) as dispatcher:
-            sent_before = dispatcher.stats().bytes_sent
+            before = dispatcher.stats()
             if transaction is not None:
                 by_message_id = options.get("exactly_once_key") == "message_id"
                 token = transaction.app_id if by_message_id else f"{transaction.app_id}:{partition}"
@@ -216,7 +217,7 @@ def _task(
                 dispatcher.produce_batch(batch, **layout.arguments)
                 result.add(dispatcher.poll())
             result.add(dispatcher.flush())
-            result.written.bytes_sent = dispatcher.stats().bytes_sent - sent_before
+            result.written.add_stats(before, dispatcher.stats())
         if attempt and transaction is None:
             # What the attempts before this one wrote is not known: each may have written all of these rows.
             result.written.possible_duplicates += attempt * result.written.delivered

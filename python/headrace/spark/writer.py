@@ -124,14 +124,14 @@ class Partition:
         written, settings = self._written, self._settings
         with ExitStack() as resources:
             dispatcher = resources.enter_context(worker.dispatcher(settings.endpoint, settings.dispatcher, text=True))
-            sent_before = dispatcher.stats().bytes_sent
+            before = dispatcher.stats()
             if self._token is not None:
                 dispatcher.begin(*self._token)
             if settings.failure.on_failure == "fail":
                 self._write_all(dispatcher, batches)
             else:
                 self._write_groups(dispatcher, batches, resources)
-            written.bytes_sent = dispatcher.stats().bytes_sent - sent_before
+            written.add_stats(before, dispatcher.stats())
         if self._attempt and self._token is None:
             # What the attempts before this one wrote is not known: each may have written all of these rows.
             written.possible_duplicates += self._attempt * written.delivered

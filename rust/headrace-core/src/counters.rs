@@ -21,6 +21,8 @@ pub struct Counters {
     pub(crate) recognised: Counter,
     pub(crate) possible_duplicates: Counter,
     pub(crate) retries: Counter,
+    pub(crate) retry_waits: Counter,
+    retry_wait_nanos: Counter,
     pub(crate) connections: Counter,
     pub(crate) bytes_sent: Counter,
     failed: Mutex<BTreeMap<Cow<'static, str>, u64>>,
@@ -37,6 +39,11 @@ impl Counter {
     #[inline]
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    /// The same, in nanoseconds.
+    fn add_time(&self, time: Duration) {
+        self.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     fn get(&self) -> u64 {
@@ -59,6 +66,10 @@ pub struct CounterValues {
     pub possible_duplicates: u64,
     /// Messages sent again.
     pub retries: u64,
+    /// Waits for messages that were sent again, the one that is under way included.
+    pub retry_waits: u64,
+    /// Seconds of these waits so far.
+    pub retry_wait_seconds: f64,
     /// Connections whose handshake ended well.
     pub connections: u64,
     /// Bytes that the transport took, before TLS, without handshakes.
@@ -84,7 +95,11 @@ impl Counters {
     pub(crate) fn flushed(&self, took: Duration) {
         let place = BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(BOUNDS.len() - 1);
         self.flushes[place].add(1);
-        self.flush_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.flush_nanos.add_time(took);
+    }
+
+    pub(crate) fn waited(&self, time: Duration) {
+        self.retry_wait_nanos.add_time(time);
     }
 
     /// All of them now. Those that change meanwhile may not agree to the last one.
@@ -96,6 +111,8 @@ impl Counters {
             failed_by_code: self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             possible_duplicates: self.possible_duplicates.get(),
             retries: self.retries.get(),
+            retry_waits: self.retry_waits.get(),
+            retry_wait_seconds: Duration::from_nanos(self.retry_wait_nanos.get()).as_secs_f64(),
             connections: self.connections.get(),
             bytes_sent: self.bytes_sent.get(),
             flush_seconds: BOUNDS.into_iter().zip(self.flushes.iter().map(Counter::get)).collect(),

@@ -2,6 +2,7 @@
 
 mod options;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -256,6 +257,7 @@ impl Dispatcher {
             }
         }
         self.pipeline.poll();
+        self.pipeline.tell_waits(watch);
         Ok(None)
     }
 
@@ -265,6 +267,7 @@ impl Dispatcher {
         self.guarded(|dispatcher| {
             dispatcher.pipeline.poll();
             dispatcher.pipeline.cover_answered();
+            dispatcher.pipeline.tell_waits(watch);
             if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
         })?;
         Ok(self.report(false))
@@ -321,7 +324,7 @@ impl Dispatcher {
             return Err(Error::message(format!("a token has 1 to {MAX_TOKEN} bytes, got {length}")));
         }
         if version > MAX_VERSION {
-            return Err(Error::message(format!("a version is a number from 0 to {MAX_VERSION}, got {version}")));
+            return Err(wrong_version(version));
         }
         if !self.pipeline.is_idle() {
             return Err(Error::message("a batch begins when no message is outstanding: flush before"));
@@ -419,6 +422,11 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
+
+/// Refuses a version, also one that [`Dispatcher::begin`] cannot be given: it is negative, or has more than 64 bits.
+pub fn wrong_version(got: impl fmt::Display) -> Error {
+    Error::message(format!("a version is a number from 0 to {MAX_VERSION}, got {got}"))
 }
 
 /// Refuses what cannot be with rows that have names.

@@ -88,7 +88,7 @@ impl Durability {
             return None;
         }
         let mut fault = Fault::from_reply(line).of_command(self.name());
-        if fault.text == ReplyText::BadCommand && self.aof {
+        if fault.text == ReplyText::UnknownCommand && self.aof {
             fault.message.push_str("; wait_aof needs Redis 7.2 or later, or Valkey");
         }
         Some(fault)

@@ -254,15 +254,20 @@ pub enum ReplyText {
     Auth,
     /// `ERR Protocol error: …`; the server closes the connection after it.
     ProtocolError,
-    /// `ERR unknown command …`, `ERR wrong number …`, `ERR Invalid stream ID …`, `ERR syntax error …`.
+    /// `ERR unknown command …`, and in a script `ERR Unknown command called from script` or
+    /// `ERR Unknown Redis command called from …`: it was renamed, or the server never had it.
+    UnknownCommand,
+    /// `ERR wrong number …`, `ERR Invalid stream ID …`, `ERR syntax error …`.
     BadCommand,
 }
 
-const REPLY_TEXTS: [(&str, ReplyText); 7] = [
+const REPLY_TEXTS: [(&str, ReplyText); 9] = [
     ("ERR max number of clients", ReplyText::MaxClients),
     ("ERR AUTH", ReplyText::Auth),
     ("ERR Protocol error", ReplyText::ProtocolError),
-    ("ERR unknown command", ReplyText::BadCommand),
+    ("ERR unknown command", ReplyText::UnknownCommand),
+    ("ERR Unknown command called from", ReplyText::UnknownCommand),
+    ("ERR Unknown Redis command called from", ReplyText::UnknownCommand),
     ("ERR wrong number", ReplyText::BadCommand),
     ("ERR Invalid stream ID", ReplyText::BadCommand),
     ("ERR syntax error", ReplyText::BadCommand),
@@ -323,17 +328,19 @@ pub enum Classify {
     Spec,
     /// OOM and READONLY are retryable: another server is about to take over, or memory to be freed.
     Failover,
-    /// What waiting cannot mend is permanent too: DENIED, NOPROTO, CROSSSLOT, unknown commands, argument errors.
+    /// Also permanent: DENIED, NOPROTO, CROSSSLOT, argument errors.
     Strict,
 }
 
-const PERMANENT: [&str; 18] = [
+const PERMANENT: [&str; 19] = [
     "NOAUTH",
     "NOPERM",
     "WRONGTYPE",
     "OOM",
     "READONLY",
     "WRONGPASS",
+    // What our own script replies where the key of its marker holds something else.
+    "BADMARKER",
     code::TLS,
     code::INTERNAL,
     code::TRIMMED,
@@ -395,7 +402,7 @@ impl Classifier {
         let code = &*fault.code;
         let permanent = match (fault.text, self.mode) {
             (ReplyText::MaxClients, _) => false,
-            (ReplyText::Auth, _) | (ReplyText::BadCommand, Classify::Strict) => true,
+            (ReplyText::Auth | ReplyText::UnknownCommand, _) | (ReplyText::BadCommand, Classify::Strict) => true,
             (ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand, _) if fault.in_auth => {
                 !RETRYABLE_IN_AUTH.contains(&code)
             }

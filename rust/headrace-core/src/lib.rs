@@ -56,10 +56,10 @@ mod xadd;
 
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use counters::{CounterValues, Counters};
-pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId};
+pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId, wrong_version};
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use reply::EntryId;
 pub use report::DeliveryReport;
-pub use retry::RetryPolicy;
+pub use retry::{RetryEnd, RetryPolicy, RetryWait};
 pub use transport::{NeverInterrupted, Watch};

@@ -17,6 +17,7 @@ mod round;
 mod run;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,9 @@
 //! When messages that failed are sent again, and how long that may go on.
 
+use std::fmt;
 use std::time::Duration;
+
+use crate::error::Failure;
 
 /// How often, how soon and for how long messages are sent again. Only failures that waiting may mend are retried.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +22,32 @@ pub struct RetryPolicy {
     pub deadline: Duration,
     /// Whether messages that may be written already are sent again, which may write them twice.
     pub retry_unknown: bool,
+}
+
+/// A wait that begins: messages failed, and are sent again once a pause is over.
+#[derive(Clone, Copy)]
+pub struct RetryWait<'a> {
+    /// Where they go; without a secret.
+    pub endpoint: &'a dyn fmt::Display,
+    /// How many they are.
+    pub messages: u64,
+    /// How long they are sent again at most.
+    pub left: Duration,
+    /// What the first of them failed with.
+    pub failure: &'a Failure,
+}
+
+/// The end of a [`RetryWait`].
+#[derive(Clone, Copy)]
+pub struct RetryEnd<'a> {
+    /// Where the messages go; without a secret.
+    pub endpoint: &'a dyn fmt::Display,
+    /// How often they were sent, the first time included.
+    pub tries: u32,
+    /// The time since the first failure.
+    pub took: Duration,
+    /// What was not overcome; `None`: the server has answered all of them.
+    pub failure: Option<&'a Failure>,
 }
 
 impl Default for RetryPolicy {

@@ -5,15 +5,12 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
 use headrace_core::import::Reader;
-use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::errors::{raise, to_py};
-use crate::layout::type_name;
-
-const WANTED: &str = "data must be an Arrow record batch, table or reader";
+use crate::errors::to_py;
+use crate::hints;
 
 /// A reader over whatever record batches `data` holds.
 pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
@@ -24,20 +21,9 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
     } else if data.hasattr(stream)? {
         data.call_method0(stream).and_then(|returned| Capsules::of_stream(&returned))
     } else {
-        let message =
-            format!("{WANTED} (an object with __arrow_c_array__ or __arrow_c_stream__): got {}", type_name(data));
-        return Err(raise("SchemaError", message));
+        return Err(hints::no_arrow(data));
     };
-    let capsules = capsules.map_err(|cause| {
-        // Ctrl-C and the like are no matter of the data.
-        if !cause.is_instance_of::<PyException>(py) {
-            return cause;
-        }
-        let message = format!("{WANTED}: got {}, which cannot be read as one: {}", type_name(data), cause.value(py));
-        let error = raise("SchemaError", message);
-        error.set_cause(py, Some(cause));
-        error
-    })?;
+    let capsules = capsules.map_err(|cause| hints::unreadable(data, cause))?;
     capsules.into_reader().map_err(|error| to_py(&error))
 }
 

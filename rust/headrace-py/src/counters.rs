@@ -22,12 +22,14 @@ impl PyCounters {
             ("recognised", values.recognised),
             ("possible_duplicates", values.possible_duplicates),
             ("retries", values.retries),
+            ("retry_waits", values.retry_waits),
             ("connections", values.connections),
             ("reconnects", values.connections.saturating_sub(1)),
             ("bytes_sent", values.bytes_sent),
         ] {
             read.set_item(name, count)?;
         }
+        read.set_item("retry_wait_seconds", values.retry_wait_seconds)?;
         let failed = PyDict::new(py);
         for (code, count) in &values.failed_by_code {
             failed.set_item(&**code, count)?;

@@ -9,6 +9,7 @@ use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, Giv
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
+use crate::batch_name::{self, Given};
 use crate::capsules::read;
 use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
@@ -129,9 +130,12 @@ impl PyDispatcher {
         })
     }
 
-    #[pyo3(signature = (token, version = 0))]
-    fn begin(&self, py: Python<'_>, token: &str, version: u64) -> PyResult<()> {
-        contained(py, || self.lock()?.begin(token, version).map_err(|e| to_py(&e)))
+    #[pyo3(signature = (token, version = Given(None)), text_signature = "($self, token, version=0)")]
+    fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
+        contained(py, || {
+            let (token, version) = (batch_name::token(token)?, batch_name::version(version)?);
+            self.lock()?.begin(token, version).map_err(|e| to_py(&e))
+        })
     }
 
     fn settle(&self, py: Python<'_>) -> PyResult<()> {

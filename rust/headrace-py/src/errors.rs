@@ -9,12 +9,12 @@ use crate::panics;
 /// The exception for `error`.
 pub(crate) fn to_py(error: &Error) -> PyErr {
     let message = error.to_string();
-    Python::attach(panics::log);
+    Python::attach(panics::log_place);
     match error {
         Error::Config { option, .. } => raise_with("ConfigError", message, Some(("option", option))),
         Error::Schema { .. } => raise("SchemaError", message),
         Error::Message { .. } => raise("MessageError", message),
-        Error::Reader { .. } => raise("ReaderError", message),
+        Error::Reader { message } => crate::reader::to_py(message),
         Error::Internal { .. } => raise("InternalError", message),
         Error::Closed => raise("ClosedError", message),
         // The binding raises what the signal handler raised; this is for a caller that has none.

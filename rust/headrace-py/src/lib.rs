@@ -1,6 +1,7 @@
 //! The Python binding of headrace: conversions, the GIL, and one map of errors. No policy: what to do about a failure is
 //! decided in the core, or by the Python package around this module.
 
+mod batch_name;
 mod capsules;
 mod counters;
 mod dispatcher;
@@ -8,10 +9,13 @@ mod endpoint;
 mod errors;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod hints;
 mod interpreter;
 mod layout;
+mod log;
 mod panics;
 mod password;
+mod reader;
 mod report;
 mod signals;
 mod unpack;

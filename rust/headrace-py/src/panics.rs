@@ -9,6 +9,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
+use crate::log;
 
 thread_local! {
     /// Where this thread panicked last.
@@ -40,15 +41,10 @@ pub(crate) fn forget() {
 }
 
 /// If this thread panicked, logs where, once.
-pub(crate) fn log(py: Python<'_>) {
+pub(crate) fn log_place(py: Python<'_>) {
     let Some(place) = PLACE.take() else { return };
-    let logged = || -> PyResult<()> {
-        let logger = py.import("logging")?.call_method1("getLogger", ("headrace",))?;
-        logger.call_method1("error", ("a defect of headrace ended a call, at %s", place))?;
-        Ok(())
-    };
     // The call raises already; what the log's handlers raise besides is shown as what a destructor raises is.
-    if let Err(error) = logged() {
+    if let Err(error) = log::defect(py, place) {
         error.write_unraisable(py, None);
     }
 }
@@ -56,7 +52,7 @@ pub(crate) fn log(py: Python<'_>) {
 /// Runs the body of a call. If it panics, that is an exception; the core has dealt with its own messages by then.
 pub(crate) fn contained<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        log(py);
+        log_place(py);
         Err(raise("InternalError", "a defect of headrace ended this call"))
     })
 }
@@ -69,7 +65,7 @@ impl<R: RecordBatchReader> Iterator for Contained<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         panic::catch_unwind(AssertUnwindSafe(|| self.0.next())).unwrap_or_else(|_| {
-            Python::attach(log);
+            Python::attach(log_place);
             Some(Err(ArrowError::ComputeError("a defect of headrace: the outcomes cannot be read".to_owned())))
         })
     }

@@ -1,14 +1,32 @@
-//! Ctrl-C while the core waits without the GIL.
+//! Ctrl-C, and waits for a retry, while the core waits without the GIL.
 
 use std::cell::Cell;
 
-use headrace_core::Watch;
+use headrace_core::{RetryEnd, RetryWait, Watch};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+
+use crate::log;
 
 /// Runs Python's signal handlers when the core asks, and keeps what they raised.
 #[derive(Default)]
 pub(crate) struct Signals {
     raised: Option<PyErr>,
+}
+
+impl Signals {
+    /// Takes what logging a wait raised. What a filter of the application raises costs no message its outcome: it goes to
+    /// `sys.unraisablehook`, but for Ctrl-C, which ends the call as always.
+    fn keep(&mut self, logged: PyResult<()>) {
+        let Err(error) = logged else { return };
+        Python::attach(|py| {
+            if error.is_instance_of::<PyException>(py) {
+                error.write_unraisable(py, None);
+            } else {
+                self.raised.get_or_insert(error);
+            }
+        });
+    }
 }
 
 impl Watch for Signals {
@@ -17,6 +35,14 @@ impl Watch for Signals {
             self.raised = Python::attach(|py| py.check_signals().err());
         }
         self.raised.is_some()
+    }
+
+    fn retry_began(&mut self, wait: &RetryWait<'_>) {
+        self.keep(log::retry_began(wait));
+    }
+
+    fn retry_ended(&mut self, end: &RetryEnd<'_>) {
+        self.keep(log::retry_ended(end));
     }
 }
 
@@ -40,6 +66,11 @@ where
         let mut signals = Signals::default();
         (wait(&mut signals), signals)
     });
-    let raised = signals.raised.or(RAISED.take());
-    outcome.map_err(|error| raised.unwrap_or_else(|| crate::errors::to_py(&error)))
+    let later = RAISED.take();
+    match (outcome, signals.raised) {
+        (Ok(outcome), None) => Ok(outcome),
+        // The last thing that the core did was to log, and that was interrupted.
+        (Ok(_) | Err(_), Some(raised)) => Err(raised),
+        (Err(error), None) => Err(later.unwrap_or_else(|| crate::errors::to_py(&error))),
+    }
 }

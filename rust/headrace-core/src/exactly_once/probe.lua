@@ -7,7 +7,11 @@ if redis.acl_check_cmd then -- since Redis 7.0
         {'GET', KEYS[2]},
         {'SET', KEYS[2], 'v', 'EX', '1'},
     }) do
-        if not redis.acl_check_cmd(unpack(command)) then
+        -- It raises an error over a command that the server does not have.
+        local known, allowed = pcall(redis.acl_check_cmd, unpack(command))
+        if not known then
+            return redis.status_reply('lacks ' .. command[1])
+        elseif not allowed then
             return redis.status_reply('denies ' .. command[1])
         end
     end

@@ -49,6 +49,12 @@ impl Pipeline {
     }
 
     pub(super) fn drive(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let driven = self.drive_on(goal, deadline, watch);
+        self.tell_waits(watch);
+        driven
+    }
+
+    fn drive_on(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let started = Instant::now();
         let mut renewed = false;
         while !self.reached(goal) {
@@ -71,7 +77,11 @@ impl Pipeline {
                 continue;
             }
             self.cover_for(goal);
-            match self.take_turn(now) {
+            let turn = self.take_turn(now);
+            if turn.is_some() {
+                self.tell_waits(watch);
+            }
+            match turn {
                 None => {}
                 Some(Turn::Pause(until)) => {
                     let pause = until.min(deadline.unwrap_or(until)).saturating_duration_since(now);

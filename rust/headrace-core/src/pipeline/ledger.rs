@@ -10,6 +10,7 @@ use super::faults;
 use super::link::{Break, Connection};
 use super::outbox::Outbox;
 use super::round::{Outcome, Round, Turn, Waiting};
+use super::waits::Waits;
 use crate::contain::{Panicked, contain};
 use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
@@ -28,6 +29,7 @@ pub(super) struct Ledger {
     /// The outcome that a call of `dispatch` waits for.
     pub(super) call: Option<Result<EntryId, Failure>>,
     pub(super) round: Round,
+    pub(super) waits: Waits,
     /// `None`: an entry that has its ID counts as delivered.
     pub(super) cover: Option<Cover>,
     retry: Option<RetryPolicy>,
@@ -65,6 +67,7 @@ impl Ledger {
             recorder: Recorder::default(),
             call: None,
             round: Round::default(),
+            waits: Waits::default(),
             cover: durability.map(Cover::new),
             retry,
             classifier,
@@ -388,6 +391,9 @@ impl Ledger {
     /// The connection is gone: everything that waits for a reply fails, or is sent again.
     pub(super) fn give_up(&mut self, broken: &Break, outbox: &Outbox) {
         self.lose_cover(&broken.fault);
+        if broken.is_final {
+            self.round.note_given_up();
+        }
         while let Some(left) = self.window.give_up() {
             match left {
                 Unanswered::Encoded { owner: Owner::Cover, .. } => {}
@@ -409,6 +415,7 @@ impl Ledger {
 
     /// The link is down: what waits, and was handed to no connection, fails with it.
     pub(super) fn fail_rest(&mut self, failure: &Arc<Failure>) {
+        self.round.note_given_up();
         while let Some(left) = self.window.give_up() {
             match left {
                 Unanswered::Encoded { owner: Owner::Cover, .. } => {}
@@ -431,7 +438,18 @@ impl Ledger {
         if !self.round.is_active() || !self.window.is_empty() || self.is_open() {
             return None;
         }
-        Some(self.retry.as_ref().map_or(Turn::Tell, |retry| self.round.turn(retry, now)))
+        let turn = self.retry.as_ref().map_or(Turn::Tell, |retry| self.round.turn(retry, now));
+        let began = if matches!(turn, Turn::Pause(_)) { self.round.began() } else { None };
+        match began {
+            Some(began) => self.waits.note(began, now, self.recorder.counters()),
+            None => self.waits.count(now, self.recorder.counters()),
+        }
+        Some(turn)
+    }
+
+    /// How often and how long it tries again, if it does.
+    pub(super) fn retry(&self) -> Option<&RetryPolicy> {
+        self.retry.as_ref()
     }
 
     /// Sends again what waits for it.
@@ -451,6 +469,10 @@ impl Ledger {
     /// Tells what the round held back: it is over. Returns the failure that will not pass for messages that come now.
     pub(super) fn tell_round(&mut self) -> Option<Arc<Failure>> {
         let exhausted = self.round.exhausted(self.unasked);
+        let now = Instant::now();
+        if let Some(ended) = self.round.ended(now) {
+            self.waits.note(ended, now, self.recorder.counters());
+        }
         while let Some((outcomes, owner)) = self.round.tell() {
             for outcome in &outcomes {
                 self.blocked |= matches!(outcome, Outcome::Failed { .. });
@@ -492,6 +514,7 @@ impl Ledger {
     fn clear(&mut self) {
         self.window = Window::default();
         self.round = Round::default();
+        self.waits = Waits::default();
         if let Some(cover) = &mut self.cover {
             cover.forget();
         }

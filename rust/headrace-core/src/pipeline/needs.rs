@@ -69,6 +69,9 @@ impl Server<'_, '_> {
                 let key = if command == "XADD" { self.name() } else { format!("the marker {marker:?}") };
                 Fault::new("NOPERM", format!("exactly_once 'script' needs the right to {command} on {key}"))
             }
+            Some(("lacks", command)) => unsupported(format!(
+                "exactly_once 'script' needs the command {command}, which the server does not have"
+            )),
             Some(("evicts", policy)) => unsupported(format!(
                 "exactly_once 'script' needs maxmemory-policy noeviction: the server's is {policy}, which may evict the \
                  marker"

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::waits::Event;
 use crate::error::{Failure, Written, code};
 use crate::reply::EntryId;
 use crate::retry::{RetryPolicy, chance};
@@ -69,6 +70,12 @@ pub(super) struct Round {
     cursor: usize,
     is_resending: bool,
     attempts: u32,
+    /// How often what failed was sent again.
+    resends: u32,
+    /// Whether it has paused: a caller waits.
+    has_paused: bool,
+    /// What was given up.
+    given_up: Option<Arc<Failure>>,
     since: Option<Instant>,
     next: Option<Instant>,
     /// What went on for too long.
@@ -184,8 +191,39 @@ impl Round {
         }
     }
 
+    /// The wait that begins with the first pause.
+    pub(super) fn began(&mut self) -> Option<Event> {
+        if std::mem::replace(&mut self.has_paused, true) {
+            return None;
+        }
+        let messages = self.waiting().map(|waiting| waiting.open).sum();
+        Some(Event::Began { messages, since: self.since?, failure: self.reason()? })
+    }
+
+    /// The end of that wait, before the last outcome is told.
+    pub(super) fn ended(&self, now: Instant) -> Option<Event> {
+        let took = now.saturating_duration_since(self.since.filter(|_| self.has_paused)?);
+        Some(Event::Ended { tries: self.resends.saturating_add(1), took, failure: self.given_up.clone() })
+    }
+
+    /// Nothing is sent again any more: notes why what waits now was to be.
+    pub(super) fn note_given_up(&mut self) {
+        self.given_up = self.given_up.take().or_else(|| self.reason());
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+        self.held.iter().filter_map(|held| held.waiting.as_ref())
+    }
+
+    /// What the first message failed with that waits for no other one.
+    fn reason(&self) -> Option<Arc<Failure>> {
+        let root = self.waiting().find(|waiting| !waiting.is_blocked()).or_else(|| self.waiting().next());
+        root.map(|waiting| Arc::clone(&waiting.failure))
+    }
+
     /// What waits fails for good.
     pub(super) fn give_up(&mut self) {
+        self.note_given_up();
         for held in &mut self.held {
             if let Some(waiting) = held.waiting.take() {
                 let first = if waiting.behind.is_some() { waiting.open.min(1) } else { waiting.open };
@@ -202,6 +240,8 @@ impl Round {
 
     /// The same, once the policy allows no more tries.
     fn give_up_after(&mut self, since: Duration, policy: &RetryPolicy) {
+        // Before each failure says so itself.
+        self.note_given_up();
         let tries = format!(" (given up after {} tries in {:.1} s)", self.attempts, since.as_secs_f64());
         let mut known: Option<(Arc<Failure>, Arc<Failure>)> = None;
         for waiting in self.held.iter_mut().filter_map(|held| held.waiting.as_mut()) {
@@ -224,6 +264,7 @@ impl Round {
     /// Everything that waits is sent again: gives each command to `send`, with its owner and whether it may be written.
     pub(super) fn resend(&mut self, mut send: impl FnMut(&Waiting, Owner, bool)) {
         (self.is_resending, self.cursor) = (true, 0);
+        self.resends = self.resends.saturating_add(1);
         for held in &mut self.held {
             if let Some(waiting) = &held.waiting {
                 held.in_flight = true;

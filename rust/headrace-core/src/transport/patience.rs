@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::NoPassword;
 use crate::error::{Fault, code};
+use crate::retry::{RetryEnd, RetryWait};
 
 /// The longest wait without asking the watch: Ctrl-C is to be noticed within a tenth of a second.
 const SLICE: Duration = Duration::from_millis(50);
@@ -13,6 +14,12 @@ const SLICE: Duration = Duration::from_millis(50);
 pub trait Watch {
     /// Whether the caller wants the wait to end now.
     fn interrupted(&mut self) -> bool;
+
+    /// The call begins to wait for messages that are sent again: once for all the tries that this takes.
+    fn retry_began(&mut self, _wait: &RetryWait<'_>) {}
+
+    /// Such a wait is over. It may have begun in an earlier call.
+    fn retry_ended(&mut self, _end: &RetryEnd<'_>) {}
 }
 
 /// The [`Watch`] that never ends a wait.
