@@ -9,6 +9,7 @@ use pyo3::types::{PyBool, PyInt, PyString};
 use pyo3_arrow::input::AnyRecordBatch;
 
 use crate::errors::{raise, to_py};
+use crate::polars;
 
 /// Rows of an entry of Arrow IPC, where the caller says nothing: as many as Spark has in a record batch.
 const ARROW_ROWS_PER_ENTRY: usize = 10_000;
@@ -21,7 +22,8 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReade
             format!("{WANTED} (an object with __arrow_c_array__ or __arrow_c_stream__): got {}", type_name(data));
         return Err(raise("SchemaError", message));
     }
-    data.extract::<AnyRecordBatch>().and_then(AnyRecordBatch::into_reader).map_err(|cause| {
+    let reader = data.extract::<AnyRecordBatch>().and_then(AnyRecordBatch::into_reader);
+    reader.map(|reader| polars::mark_objects(data, reader)).map_err(|cause| {
         // An array or a column speaks the protocol as well, and has no columns.
         let message = format!("{WANTED}: got {}, which cannot be read as one", type_name(data));
         let error = raise("SchemaError", message);

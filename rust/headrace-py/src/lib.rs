@@ -8,6 +8,7 @@ mod endpoint;
 mod errors;
 mod interpreter;
 mod password;
+mod polars;
 mod report;
 mod signals;
 mod unpack;
