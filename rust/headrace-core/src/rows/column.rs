@@ -221,9 +221,9 @@ impl<'a> Values<'a> {
             (DataType::Dictionary(..), Shape::Dictionary(values)) => {
                 let array = array.as_any_dictionary_opt()?;
                 let keys = Column::new(array.keys(), &Shape::Scalar, None)?;
-                // One may come with each of many small record batches: its values are not worth a look then.
+                // A large one may come with each of many small record batches: then its values are not worth a look.
                 let all = 0..array.values().len();
-                let looked_at = rows.filter(|rows| all.len() <= rows.len()).map(|_| all);
+                let looked_at = rows.filter(|rows| all.len() / 4 <= rows.len()).map(|_| all);
                 let values = Column::new(array.values(), values, looked_at)?;
                 Some(Self::Dictionary(Box::new((keys, values))))
             }
