@@ -1,8 +1,8 @@
 //! Columns of Python objects in data of polars.
 //!
-//! polars hands such a column over as eight bytes a value, which are an address, and from 2.0 on without a word about it.
-//! It has no other type that becomes `fixed_size_binary`, and no type that holds objects within: so the columns are known
-//! by that, and get a name by which the core refuses to read them.
+//! polars (1.44, 2.1) hands such a column over as eight bytes a value, an address, and says nothing of it in the schema. It
+//! has no other type that becomes `fixed_size_binary`, and none that holds objects within: so the columns are known by
+//! that, and get a name by which the core refuses to read them.
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};

@@ -17,7 +17,7 @@ pub(super) const UUID_TEXT: usize = 36;
 /// type for it.
 pub const OBJECTS: &str = "polars.object";
 
-/// The same of polars before 2.0.
+/// The name that older versions of polars give it.
 const OBJECTS_BEFORE: &str = "POLARS_EXTENSION_TYPE";
 
 /// Why these cannot be written: the end of a sentence that begins with the column.
