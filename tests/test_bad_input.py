@@ -229,10 +229,10 @@ BATCH = pa.record_batch(
 )
 BYTES = "(supported: utf8, large_utf8, utf8_view, binary, large_binary, binary_view)"
 VALUES = (
-    "(supported: bool, integers, floats, decimals, date, time, timestamp, utf8 and binary of every kind, dictionaries "
-    "of these)"
+    "(supported: bool, integers, floats, decimals, date, time, timestamp, duration, interval, utf8 and binary of "
+    "every kind, dictionaries of these)"
 )
-IDS = "(supported: int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view)"
+IDS = "(supported: int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid)"
 COLUMNS = "(columns: payload, id, list, struct, real, fixed, ts)"
 ONE_OF = "payload, fields and json exclude each other: give one of them"
 

@@ -23,7 +23,7 @@ ROWS = [
     {"batch", "import", "report"},
     {"durability", "exactly_once", "ipc", "transport", "window", "reply", "xadd", "rows"},
     {"endpoint"},
-    {"counters", "decimal", "resp", "retry", "secret"},
+    {"counters", "decimal", "resp", "retry", "secret", "utf8"},
     {"contain", "error", "fail"},
 ]
 # What the crate must not be built with.

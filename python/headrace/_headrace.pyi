@@ -81,11 +81,12 @@ class Dispatcher:
             payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
                 `"payload"`, unless `fields` or `json` is given. A null fails: `NULL_PAYLOAD`.
             fields: Columns that become a field each, under their names. Typed values are written as text; a null is
-                left out; a row without any fails: `EMPTY`. Nested columns are refused.
+                left out; a row without any fails: `EMPTY`, one with a time outside a day: `BAD_VALUE`. Nested columns
+                are refused.
             json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A
-                sequence of names: these columns.
-            message_id: Column that names each row in reports: an integer type, or utf8 of at most 16 KiB. A null means
-                the ordinal.
+                sequence of names: these columns. A time outside a day fails: `BAD_VALUE`.
+            message_id: Column that names each row in reports: an integer type, utf8 of at most 16 KiB, or `arrow.uuid`.
+                A null means the ordinal.
             stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
             entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
                 `*`. Anything else fails: `BAD_ENTRY_ID`.

@@ -43,6 +43,7 @@ ADVICE = {
     "EMPTY": PASS,
     "BAD_STREAM_KEY": PASS,
     "BAD_ENTRY_ID": PASS,
+    "BAD_VALUE": PASS,
     "TOOLARGE": PASS,
     "WRONGTYPE": "the key holds something that is no stream: choose another stream_key",
     "OOM": 'give the server memory, or bound the stream by maxlen; error_overrides={"OOM": "retryable"} waits for it',

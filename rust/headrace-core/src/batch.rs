@@ -8,7 +8,7 @@ use arrow_schema::{FieldRef, SchemaRef};
 use crate::error::{Error, Result};
 use crate::ipc::{Codec, Encoder};
 use crate::resp::write_bulk;
-use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column};
+use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column, refuse_objects};
 use crate::xadd::FieldNames;
 
 /// The most rows of one entry. A report keeps the rows of an entry in one record batch, which has no more.
@@ -79,6 +79,10 @@ impl BatchPlan {
             BatchLayout::Arrow { columns, message_id, codec, rows_per_entry } => {
                 check_rows_per_entry(*rows_per_entry)?;
                 let columns = columns.as_ref().map(|columns| columns_of(schema, "fields", columns)).transpose()?;
+                let every = || (0..schema.fields().len()).collect();
+                for column in columns.clone().unwrap_or_else(every) {
+                    refuse_objects(schema.field(column))?;
+                }
                 let encoder = Encoder::new(schema, columns.as_deref(), *codec)?;
                 (Kind::Arrow(Box::new(encoder), *rows_per_entry), message_id)
             }
@@ -136,7 +140,7 @@ impl BatchPlan {
 fn ids_of(message_id: Option<&(usize, FieldRef)>, batch: &RecordBatch) -> Result<Option<IdColumn>> {
     let ids = message_id.map(|(at, field)| match batch.schema_ref().fields().get(*at) {
         Some(now) if now.name() == field.name() && now.data_type() == field.data_type() => {
-            IdColumn::new(batch.column(*at).clone(), field.name())
+            IdColumn::new(batch.column(*at).clone(), field)
         }
         _ => Err(Error::schema(format!(
             "the record batch has another schema than the first one: column {} was {:?} of type {}",

@@ -176,6 +176,8 @@ pub mod code {
     pub const BAD_STREAM_KEY: &str = "BAD_STREAM_KEY";
     /// The row's entry ID is not of a form that XADD takes.
     pub const BAD_ENTRY_ID: &str = "BAD_ENTRY_ID";
+    /// The row has a value that its type does not allow, such as a time outside a day.
+    pub const BAD_VALUE: &str = "BAD_VALUE";
 
     /// Exactly once: an earlier row of the same stream was not written, and rows stay in order.
     pub const BLOCKED: &str = "BLOCKED";
@@ -196,7 +198,7 @@ pub mod code {
     pub(crate) const OF_CONNECTION: [&str; 5] = [CONNECT, DNS, TIMEOUT, RESET, EOF];
 
     /// All of them, for documentation and its test.
-    pub const ALL: [&str; 24] = [
+    pub const ALL: [&str; 25] = [
         CONNECT,
         DNS,
         TIMEOUT,
@@ -214,6 +216,7 @@ pub mod code {
         EMPTY,
         BAD_STREAM_KEY,
         BAD_ENTRY_ID,
+        BAD_VALUE,
         BLOCKED,
         MARKERLOST,
         UNSUPPORTED,
@@ -332,7 +335,7 @@ pub enum Classify {
     Strict,
 }
 
-const PERMANENT: [&str; 19] = [
+const PERMANENT: [&str; 20] = [
     "NOAUTH",
     "NOPERM",
     "WRONGTYPE",
@@ -349,6 +352,7 @@ const PERMANENT: [&str; 19] = [
     code::EMPTY,
     code::BAD_STREAM_KEY,
     code::BAD_ENTRY_ID,
+    code::BAD_VALUE,
     code::MARKERLOST,
     code::UNSUPPORTED,
     code::NULL_MESSAGE_ID,

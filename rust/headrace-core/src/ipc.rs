@@ -10,6 +10,7 @@
 //! by anybody: no length that it claims is believed before it is held against what is there.
 
 mod check;
+mod clean;
 mod compact;
 mod decode;
 mod encode;

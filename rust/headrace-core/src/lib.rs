@@ -51,6 +51,7 @@ mod retry;
 pub mod rows;
 pub mod secret;
 pub mod transport;
+mod utf8;
 mod window;
 mod xadd;
 

@@ -16,9 +16,15 @@
 //! | date | `2026-04-14`; years past 9999 have a sign: `+12345-01-02` |
 //! | time | `12:34:56.5`: the fraction as far as it is not zero |
 //! | timestamp | `2026-04-14T12:00:00.5+02:00`, `…Z` at offset 0, no offset without a zone; the fraction as for time. In JSON always three digits, cut |
-//! | utf8 | as it is; in JSON escaped where JSON demands it |
+//! | duration, interval | as Spark prints them: `INTERVAL '1 02:03:04.5' DAY TO SECOND`, `1 months 2 days`; see [`interval`] |
+//! | utf8 | as it is; in JSON escaped where JSON demands it, and each sequence that is not UTF-8 is U+FFFD |
 //! | binary | as it is; in JSON base64 with padding |
 //! | dictionary | the text of the value |
+//! | `arrow.uuid` | `123e4567-e89b-12d3-a456-426614174000` |
+//! | `arrow.bool8` | `true`, `false` |
+//! | other extension types | those of what they are stored as |
+//!
+//! A time outside a day has no text, and its row fails: `BAD_VALUE`.
 //!
 //! JSON is what Spark writes for `to_json(struct(*))` with its default options (compared with Spark 4.3). Two differences,
 //! both on purpose: Java before 19 prints some floats with more digits than it needs (JDK-4511638:
@@ -32,10 +38,13 @@ mod batch;
 mod bytes;
 mod column;
 mod entry_id;
+mod extension;
 mod ids;
+mod interval;
 mod json;
 mod line;
 mod plan;
+mod range;
 mod shape;
 #[cfg(test)]
 mod spark_tests;
@@ -44,9 +53,13 @@ mod tests;
 mod text;
 mod time;
 mod timestamps;
+#[cfg(test)]
+mod value_tests;
 mod zone;
 
 pub use batch::Rows;
+pub use extension::OBJECTS;
+pub(crate) use extension::refuse_objects;
 pub use ids::{Id, IdColumn, MAX_MESSAGE_ID};
 pub use plan::{Body, Layout, RowPlan};
 pub(crate) use plan::{columns_of, message_id_column};

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::errors::to_py;
-use crate::hints;
+use crate::{hints, polars};
 
 /// A reader over whatever record batches `data` holds.
 pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
@@ -24,7 +24,9 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
         return Err(hints::no_arrow(data));
     };
     let capsules = capsules.map_err(|cause| hints::unreadable(data, cause))?;
-    capsules.into_reader().map_err(|error| to_py(&error))
+    let mut reader = capsules.into_reader().map_err(|error| to_py(&error))?;
+    polars::mark_objects(data, &mut reader);
+    Ok(reader)
 }
 
 /// What an object hands over.

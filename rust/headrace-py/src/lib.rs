@@ -15,6 +15,7 @@ mod layout;
 mod log;
 mod panics;
 mod password;
+mod polars;
 mod reader;
 mod report;
 mod signals;

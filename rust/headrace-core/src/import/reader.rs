@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
+use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::abi::{CArray, CSchema, CStream};
@@ -78,6 +79,14 @@ impl Reader {
     /// The columns as the producer has them.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Says of which extension type a column is, where the producer does not.
+    pub fn set_extension(&mut self, column: usize, name: &str) {
+        let mut fields: Vec<Field> = self.schema.fields().iter().map(|field| field.as_ref().clone()).collect();
+        fields[column].metadata_mut().insert(EXTENSION_TYPE_NAME_KEY.to_owned(), name.to_owned());
+        self.schema = Arc::new(Schema::new(fields));
+        self.read_schema = Arc::clone(&self.schema);
     }
 
     /// Reads no other columns than these, by number: in the record batches the others are nulls. What is not read is not

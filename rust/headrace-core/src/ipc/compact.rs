@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::ByteViewType;
+use arrow_array::types::{ArrowDictionaryKeyType, ByteViewType};
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, GenericByteViewArray, GenericListArray, MapArray, OffsetSizeTrait, StructArray,
+    Array, ArrayRef, DictionaryArray, FixedSizeListArray, GenericByteViewArray, GenericListArray, MapArray,
+    OffsetSizeTrait, PrimitiveArray, StructArray, downcast_dictionary_array,
 };
-use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, Field};
 use arrow_select::dictionary::garbage_collect_any_dictionary;
 
@@ -47,7 +48,7 @@ pub(super) fn has_dictionary(data_type: &DataType) -> bool {
 }
 
 /// The first part of a type, itself included, of which this holds.
-fn first<'a>(data_type: &'a DataType, holds: &dyn Fn(&DataType) -> bool) -> Option<&'a DataType> {
+pub(super) fn first<'a>(data_type: &'a DataType, holds: &dyn Fn(&DataType) -> bool) -> Option<&'a DataType> {
     if holds(data_type) {
         return Some(data_type);
     }
@@ -75,6 +76,7 @@ pub(super) fn compact(array: &ArrayRef) -> Arrow<ArrayRef> {
         DataType::Utf8View => compact_views(array, array.as_string_view()),
         DataType::BinaryView => compact_views(array, array.as_binary_view()),
         DataType::Dictionary(..) => {
+            let array = &without_wild_keys(array)?;
             let dictionary = array.as_any_dictionary();
             // One that has fewer values than rows is not worth the search for those that are not used.
             let array = if dictionary.values().len() > array.len() {
@@ -107,6 +109,33 @@ pub(super) fn compact(array: &ArrayRef) -> Arrow<ArrayRef> {
         }
         _ => array.clone(),
     })
+}
+
+/// The same dictionary with null in the place of keys that its values do not have.
+///
+/// pyarrow makes such keys where a null struct, or list, hides them: 0 where there are no values. Keys that nothing hides
+/// are refused when the record batch comes in. A reader may demand of all of them that they are within the values, as
+/// [`decode`](super::decode()) does, and only nulls are excepted.
+fn without_wild_keys(array: &ArrayRef) -> Arrow<ArrayRef> {
+    Ok(downcast_dictionary_array!(
+        array => keys_within(array)?.unwrap_or_else(|| Arc::new(array.clone())),
+        _ => array.clone()
+    ))
+}
+
+/// `None` if all keys are.
+fn keys_within<K: ArrowDictionaryKeyType>(dictionary: &DictionaryArray<K>) -> Arrow<Option<ArrayRef>> {
+    let (keys, count) = (dictionary.keys(), dictionary.values().len());
+    let is_within = |key: K::Native| key.to_usize().is_some_and(|key| key < count);
+    if keys.values().iter().all(|key| is_within(*key)) {
+        return Ok(None);
+    }
+    let kept = BooleanBuffer::collect_bool(keys.len(), |row| is_within(keys.value(row)));
+    // What nulls hide has no meaning, and zero is within for most.
+    let numbers = keys.values().iter().map(|key| if is_within(*key) { *key } else { K::Native::default() });
+    let nulls = NullBuffer::union(keys.nulls(), Some(&NullBuffer::new(kept)));
+    let keys = PrimitiveArray::<K>::try_new(numbers.collect(), nulls)?;
+    Ok(Some(Arc::new(DictionaryArray::try_new(keys, dictionary.values().clone())?)))
 }
 
 fn compact_views<T: ByteViewType>(array: &ArrayRef, views: &GenericByteViewArray<T>) -> ArrayRef {

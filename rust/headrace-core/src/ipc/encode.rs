@@ -10,6 +10,7 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
 use arrow_ipc::{CompressionType, MetadataVersion};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 
+use super::clean::{clean, has_text, is_clean};
 use super::compact::{check_type, compact, has_dictionary, is_loose};
 use super::{MAX_ENTRY_BYTES, MAX_ROWS_BYTES};
 use crate::error::{Error, Fault, Result, code};
@@ -56,8 +57,8 @@ pub struct Encoder {
     source: SchemaRef,
     projection: Option<Vec<usize>>,
     schema: SchemaRef,
-    /// For each column that is written, whether a slice of it may hold more than its own rows.
-    loose: Vec<bool>,
+    /// For each column that is written, whether a slice of it may hold more than its own rows, and whether it has text.
+    care: Vec<Care>,
     options: IpcWriteOptions,
     compressed: bool,
     /// The messages that a stream starts and ends with.
@@ -94,7 +95,7 @@ impl Encoder {
         Ok(Self {
             source: schema.clone(),
             projection: projection.map(<[usize]>::to_vec),
-            loose: types().map(is_loose).collect(),
+            care: types().map(|part| Care { compact: is_loose(part), clean: has_text(part) }).collect(),
             compressed: codec.is_some(),
             stream: (!types().any(has_dictionary)).then_some(stream),
             options,
@@ -197,18 +198,27 @@ impl Encoder {
     /// The columns that are written, of these rows alone.
     fn cut(&self, batch: &RecordBatch, rows: &Range<usize>) -> Arrow<RecordBatch> {
         let slice = batch.slice(rows.start, rows.len());
-        let column = |(at, loose): (usize, &bool)| {
+        let column = |(at, care): (usize, &Care)| {
             let column = slice.column(at);
-            if *loose { compact(column) } else { Ok(column.clone()) }
+            let column = if care.compact { compact(column)? } else { column.clone() };
+            if care.clean && !is_clean(&column, 0..column.len()) { clean(&column) } else { Ok(column) }
         };
         let columns = match &self.projection {
-            None => self.loose.iter().enumerate().map(column).collect::<Arrow<_>>()?,
-            Some(columns) => columns.iter().copied().zip(&self.loose).map(column).collect::<Arrow<_>>()?,
+            None => self.care.iter().enumerate().map(column).collect::<Arrow<_>>()?,
+            Some(columns) => columns.iter().copied().zip(&self.care).map(column).collect::<Arrow<_>>()?,
         };
         // A record batch of no columns has rows all the same.
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
     }
+}
+
+/// What has to be done with a column before it is written.
+struct Care {
+    /// A slice of it may hold more than its own rows.
+    compact: bool,
+    /// It has text, which may not be UTF-8.
+    clean: bool,
 }
 
 /// Why rows do not become an entry.

@@ -20,6 +20,8 @@ pub struct Rows<'a> {
     body: Body<'a>,
     /// The number of fields, if it is known that every row can be sent and has as many.
     every_row: Option<usize>,
+    /// The columns that may hold a value that cannot be written, and their names: the only ones that are looked at.
+    doubtful: Vec<(usize, &'a str)>,
     /// Offsets and bytes of the payloads, if every row is a payload and no more, in the most common layout.
     plain: Option<(&'a [i32], &'a [u8])>,
 }
@@ -54,7 +56,23 @@ impl<'a> Rows<'a> {
             Body::Payload { payloads, .. } => payloads.plain(),
             Body::Fields(_) | Body::Json { .. } => None,
         };
-        Self { len, stream_keys: None, entry_ids: None, body, every_row, plain }
+        Self { len, stream_keys: None, entry_ids: None, body, every_row, doubtful: Vec::new(), plain }
+    }
+
+    /// Looks for values that cannot be written, so that their rows fail. `names` are those of the columns.
+    pub(super) fn checked(self, names: impl Iterator<Item = &'a str>) -> Self {
+        let mut doubtful: Vec<_> = names.enumerate().collect();
+        doubtful.retain(|(at, _)| self.columns()[*at].1.may_be_outside_day(0..self.len));
+        let every_row = self.every_row.filter(|_| doubtful.is_empty());
+        Self { every_row, doubtful, ..self }
+    }
+
+    /// The columns of fields or JSON.
+    fn columns(&self) -> &[(Piece<'a>, Column<'a>)] {
+        match &self.body {
+            Body::Payload { .. } => &[],
+            Body::Fields(columns) | Body::Json { members: columns, .. } => columns,
+        }
     }
 
     pub(super) fn routed(self, stream_keys: Option<Column<'a>>, entry_ids: Option<Column<'a>>) -> Self {
@@ -124,7 +142,8 @@ impl<'a> Rows<'a> {
 
     /// How many field-value pairs this row gives (at least one), or why it cannot be sent.
     ///
-    /// The faults are `BAD_STREAM_KEY`, `BAD_ENTRY_ID`, `NULL_PAYLOAD` and `EMPTY`, in this order if there are several.
+    /// The faults are `BAD_STREAM_KEY`, `BAD_ENTRY_ID`, `BAD_VALUE`, `NULL_PAYLOAD` and `EMPTY`, in this order if there are
+    /// several.
     #[inline]
     pub fn field_count(&self, row: usize) -> Result<usize, Fault> {
         match self.every_row {
@@ -143,6 +162,11 @@ impl<'a> Rows<'a> {
                 code::BAD_ENTRY_ID,
                 format!("not an entry ID: {:?} ({allowed})", entry_id::quoted(id)),
             ));
+        }
+        let columns = self.columns();
+        let outside = |(at, name): &(usize, &str)| columns[*at].1.outside_day(row).map(|outside| outside.message(name));
+        if let Some(message) = self.doubtful.iter().find_map(outside) {
+            return Err(Fault::new(code::BAD_VALUE, message));
         }
         match &self.body {
             Body::Payload { payloads, .. } => match payloads.locate(row) {

@@ -6,6 +6,8 @@ use arrow_array::types::{BinaryViewType, ByteArrayType, ByteViewType, StringView
 use arrow_array::{FixedSizeBinaryArray, GenericByteArray, GenericByteViewArray};
 use arrow_buffer::Buffer;
 
+use crate::utf8;
+
 /// The byte strings of text and binary columns.
 pub(super) enum Bytes<'a> {
     /// Offsets, and what they lie in.
@@ -24,6 +26,22 @@ impl<'a> Bytes<'a> {
 
     pub(super) fn large<T: ByteArrayType<Offset = i64>>(array: &'a GenericByteArray<T>) -> Self {
         Self::Large(array.value_offsets(), array.values())
+    }
+
+    /// Whether these rows all are UTF-8, whatever their nulls hide.
+    pub(super) fn are_texts(&self, rows: Range<usize>) -> bool {
+        match self {
+            Self::Small(offsets, values) => {
+                offsets.get(rows.start..=rows.end).is_some_and(|offsets| utf8::are_texts(offsets, values))
+            }
+            Self::Large(offsets, values) => {
+                offsets.get(rows.start..=rows.end).is_some_and(|offsets| utf8::are_texts(offsets, values))
+            }
+            Self::TextView(array) => {
+                array.views().get(rows).is_some_and(|views| utf8::are_texts_of_views(views, array.data_buffers()))
+            }
+            Self::BinaryView(_) | Self::FixedSize(_) => false,
+        }
     }
 
     #[inline]

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
@@ -10,10 +9,13 @@ use arrow_array::types::{
     Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use arrow_array::{Array, FixedSizeBinaryArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, i256};
 use arrow_schema::{DataType, TimeUnit};
 
 use super::bytes::{Bytes, large_span, span};
+use super::extension::{self, Extension};
+use super::interval::Intervals;
 use super::line::{Line, Piece};
 use super::shape::Shape;
 use super::text::{self, Style};
@@ -63,11 +65,16 @@ pub(super) enum Values<'a> {
     Timestamp(Timestamps<'a>),
     Text(Bytes<'a>),
     Binary(Bytes<'a>),
+    /// Text that may not be UTF-8, where it has to be.
+    Unchecked(Bytes<'a>),
+    Uuid(&'a FixedSizeBinaryArray),
+    Bool8(&'a [i8]),
+    Interval(Intervals<'a>),
     /// Keys and values.
     Dictionary(Box<(Column<'a>, Column<'a>)>),
     List(Spans<'a>, Box<Column<'a>>),
     /// Spans of entries, keys, values.
-    Map(&'a [i32], Box<(Column<'a>, Column<'a>)>),
+    Map(Spans<'a>, Box<(Column<'a>, Column<'a>)>),
     /// Members, each with its JSON key.
     Struct(Vec<(Piece<'a>, Column<'a>)>),
 }
@@ -80,14 +87,20 @@ pub(super) enum Spans<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// `shape` is that of the array's type; `None` if it is not.
-    pub(super) fn new(array: &'a dyn Array, shape: &'a Shape) -> Option<Self> {
-        let values = Values::new(array, shape)?;
+    /// `shape` is that of the array's type; `None` if it is not. `rows` are those that may be read; `None`: few of
+    /// them, which are not known yet.
+    pub(super) fn new(array: &'a dyn Array, shape: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
+        let values = Values::new(array, shape, rows)?;
         let nulls = match (&values, array.nulls().filter(|nulls| nulls.null_count() > 0)) {
             (Values::Null | Values::Dictionary(_), nulls) => Some(Nulls::ByValue(nulls)),
             (_, nulls) => nulls.map(Nulls::Marked),
         };
         Some(Self { nulls, values })
+    }
+
+    /// The values, whether they are null or not.
+    pub(super) fn values(&self) -> &Values<'a> {
+        &self.values
     }
 
     /// The values and the place in them that hold this row's; `None` if it is null.
@@ -147,7 +160,16 @@ impl<'a> Column<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn new(array: &'a dyn Array, shape: &'a Shape) -> Option<Self> {
+    fn new(array: &'a dyn Array, shape: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
+        match shape {
+            Shape::Extension(Extension::Uuid) => return array.as_fixed_size_binary_opt().map(Self::Uuid),
+            Shape::Extension(Extension::Bool8) => return natives::<Int8Type>(array).map(Self::Bool8),
+            _ => {}
+        }
+        let text = |bytes: Bytes<'a>| match shape {
+            Shape::Text if !rows.clone().is_some_and(|rows| bytes.are_texts(rows)) => Self::Unchecked(bytes),
+            _ => Self::Text(bytes),
+        };
         Some(match array.data_type() {
             DataType::Null => Self::Null,
             DataType::Boolean => Self::Bool(array.as_boolean_opt()?.values()),
@@ -178,46 +200,58 @@ impl<'a> Values<'a> {
                 let zone = if let Shape::Zoned(zone) = shape { Some(*zone) } else { None };
                 Self::Timestamp(Timestamps::new(timestamps(array, *unit)?, *unit, zone))
             }
-            DataType::Utf8 => Self::Text(Bytes::small(array.as_string_opt()?)),
-            DataType::LargeUtf8 => Self::Text(Bytes::large(array.as_string_opt()?)),
-            DataType::Utf8View => Self::Text(Bytes::TextView(array.as_string_view_opt()?)),
+            DataType::Utf8 => text(Bytes::small(array.as_string_opt()?)),
+            DataType::LargeUtf8 => text(Bytes::large(array.as_string_opt()?)),
+            DataType::Utf8View => text(Bytes::TextView(array.as_string_view_opt()?)),
             DataType::Binary => Self::Binary(Bytes::small(array.as_binary_opt()?)),
             DataType::LargeBinary => Self::Binary(Bytes::large(array.as_binary_opt()?)),
             DataType::BinaryView => Self::Binary(Bytes::BinaryView(array.as_binary_view_opt()?)),
             DataType::FixedSizeBinary(_) => Self::Binary(Bytes::FixedSize(array.as_fixed_size_binary_opt()?)),
-            _ => Self::nested(array, shape)?,
+            DataType::Duration(_) | DataType::Interval(_) => Self::Interval(Intervals::new(array)?),
+            _ => Self::nested(array, shape, rows)?,
         })
     }
 
-    fn nested(array: &'a dyn Array, shape: &'a Shape) -> Option<Self> {
+    fn nested(array: &'a dyn Array, shape: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
+        let list = |spans: Spans<'a>, elements: &'a dyn Array, element: &'a Shape| {
+            let elements = Column::new(elements, element, rows.clone().map(|rows| spans.of(rows)))?;
+            Some(Self::List(spans, Box::new(elements)))
+        };
         match (array.data_type(), shape) {
             (DataType::Dictionary(..), Shape::Dictionary(values)) => {
                 let array = array.as_any_dictionary_opt()?;
-                let (keys, values) = (Column::new(array.keys(), &Shape::Scalar)?, Column::new(array.values(), values)?);
+                let keys = Column::new(array.keys(), &Shape::Scalar, None)?;
+                // A large one may come with each of many small record batches: then its values are not worth a look.
+                let all = 0..array.values().len();
+                let looked_at = rows.filter(|rows| all.len() / 4 <= rows.len()).map(|_| all);
+                let values = Column::new(array.values(), values, looked_at)?;
                 Some(Self::Dictionary(Box::new((keys, values))))
             }
             (DataType::List(_), Shape::List(element)) => {
-                let list = array.as_list_opt::<i32>()?;
-                Some(Self::List(Spans::Small(list.value_offsets()), Box::new(Column::new(list.values(), element)?)))
+                let array = array.as_list_opt::<i32>()?;
+                list(Spans::Small(array.value_offsets()), array.values(), element)
             }
             (DataType::LargeList(_), Shape::List(element)) => {
-                let list = array.as_list_opt::<i64>()?;
-                Some(Self::List(Spans::Large(list.value_offsets()), Box::new(Column::new(list.values(), element)?)))
+                let array = array.as_list_opt::<i64>()?;
+                list(Spans::Large(array.value_offsets()), array.values(), element)
             }
             (DataType::FixedSizeList(..), Shape::List(element)) => {
-                let list = array.as_fixed_size_list_opt()?;
-                let size = usize::try_from(list.value_length()).ok()?;
-                Some(Self::List(Spans::Fixed(size), Box::new(Column::new(list.values(), element)?)))
+                let array = array.as_fixed_size_list_opt()?;
+                list(Spans::Fixed(usize::try_from(array.value_length()).ok()?), array.values(), element)
             }
             (DataType::Map(..), Shape::Map(shapes)) => {
                 let map = array.as_map_opt()?;
-                let (keys, values) = (Column::new(map.keys(), &shapes.0)?, Column::new(map.values(), &shapes.1)?);
-                Some(Self::Map(map.value_offsets(), Box::new((keys, values))))
+                let spans = Spans::Small(map.value_offsets());
+                let entries = rows.map(|rows| spans.of(rows));
+                let keys = Column::new(map.keys(), &shapes.0, entries.clone())?;
+                let values = Column::new(map.values(), &shapes.1, entries)?;
+                Some(Self::Map(spans, Box::new((keys, values))))
             }
             (DataType::Struct(_), Shape::Struct(shapes)) => {
                 let arrays = array.as_struct_opt()?.columns();
                 let members = arrays.iter().zip(shapes);
-                let members = members.map(|(array, (key, shape))| Some((Piece::new(key), Column::new(array, shape)?)));
+                let members = members
+                    .map(|(array, (key, shape))| Some((Piece::new(key), Column::new(array, shape, rows.clone())?)));
                 members.collect::<Option<_>>().map(Self::Struct)
             }
             _ => None,
@@ -243,10 +277,7 @@ impl<'a> Values<'a> {
     #[inline(always)]
     pub(super) fn write_text(&self, row: usize, out: &mut Line<'_>, style: Style) {
         match self {
-            Self::Bool(values) => {
-                let (text, length) = if values.value(row) { (b"true\0", 4) } else { (b"false", 5) };
-                out.push_start(text, length);
-            }
+            Self::Bool(values) => write_bool(out, values.value(row)),
             Self::I8(values) => write_integer(out, values[row]),
             Self::I16(values) => write_integer(out, values[row]),
             Self::I32(values) => write_integer(out, values[row]),
@@ -265,7 +296,10 @@ impl<'a> Values<'a> {
             Self::Date32(_) | Self::Date64(_) | Self::Time32(..) | Self::Time64(..) | Self::Timestamp(_) => {
                 self.write_time(row, out, style);
             }
-            Self::Text(bytes) | Self::Binary(bytes) => out.push_bytes(bytes.get(row)),
+            Self::Text(bytes) | Self::Binary(bytes) | Self::Unchecked(bytes) => out.push_bytes(bytes.get(row)),
+            Self::Uuid(uuids) => extension::write_uuid(out, uuids, row),
+            Self::Bool8(values) => write_bool(out, values[row] != 0),
+            Self::Interval(intervals) => intervals.write(row, out),
             Self::Null | Self::Dictionary(_) | Self::List(..) | Self::Map(..) | Self::Struct(_) => {}
         }
     }
@@ -295,6 +329,17 @@ impl Spans<'_> {
             Self::Fixed(size) => row * size..(row + 1) * size,
         }
     }
+
+    /// The places of the elements of all of these rows.
+    pub(super) fn of(&self, rows: Range<usize>) -> Range<usize> {
+        if rows.is_empty() { 0..0 } else { self.get(rows.start).start..self.get(rows.end - 1).end }
+    }
+}
+
+#[inline(always)]
+fn write_bool(out: &mut Line<'_>, value: bool) {
+    let (text, length) = if value { (b"true\0", 4) } else { (b"false", 5) };
+    out.push_start(text, length);
 }
 
 pub(super) fn write_integer(out: &mut Line<'_>, value: impl itoa::Integer) {

@@ -10,15 +10,16 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, Int64Array, LargeStringArray, OffsetSizeTrait, UInt64Array};
 use arrow_buffer::NullBuffer;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 
+use super::extension::{self, Extension};
 use crate::{Error, Result};
 
 /// The longest message ID in bytes: reports keep them.
 pub const MAX_MESSAGE_ID: usize = 16 * 1024;
 
 /// The types a column of message IDs may have, for errors.
-const SUPPORTED: &str = "int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view";
+const SUPPORTED: &str = "int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid";
 
 /// A message ID of an Arrow column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,9 +47,12 @@ enum Ids {
 
 impl IdColumn {
     /// Copies the IDs out of `array`. Refuses a type that is not one for message IDs, and texts that are too long or no
-    /// UTF-8. `column` is the array's name, for the error.
+    /// UTF-8. `column` is the array's name and type.
     #[allow(clippy::needless_pass_by_value)] // the caller gives it away
-    pub fn new(array: ArrayRef, column: &str) -> Result<Self> {
+    pub fn new(array: ArrayRef, column: &Field) -> Result<Self> {
+        if Extension::of(column) == Some(Extension::Uuid) {
+            return Ok(Self(Ids::Text(uuids(&array))));
+        }
         let texts = match array.data_type() {
             DataType::Null => return Ok(Self(Ids::Null(array.len()))),
             DataType::Int8 => return Ok(Self(Ids::Int(widened::<Int8Type>(&array)))),
@@ -65,11 +69,13 @@ impl IdColumn {
                 let views = array.as_string_view().clone().to_binary_view();
                 copied(array.len(), (0..views.len()).map(|row| views.is_valid(row).then(|| views.value(row))))
             }
-            other => return Err(unsupported(other, column)),
+            _ => return Err(unsupported(column)),
         };
         match texts {
             Ok(texts) => Ok(Self(Ids::Text(texts))),
-            Err((row, what)) => Err(Error::schema(format!("column {column:?} holds a message ID {what} in row {row}"))),
+            Err((row, what)) => {
+                Err(Error::schema(format!("column {:?} holds a message ID {what} in row {row}", column.name())))
+            }
         }
     }
 
@@ -166,15 +172,30 @@ fn copied<'a>(
     Ok(texts.finish())
 }
 
-/// Refuses a column whose type is not one for message IDs.
-pub(super) fn check_type(data_type: &DataType, column: &str) -> Result<()> {
-    let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    if data_type.is_integer() || is_text || data_type.is_null() { Ok(()) } else { Err(unsupported(data_type, column)) }
+/// The texts of UUIDs.
+fn uuids(array: &ArrayRef) -> LargeStringArray {
+    let array = array.as_fixed_size_binary();
+    let mut texts = LargeStringBuilder::with_capacity(array.len(), array.len() * extension::UUID_TEXT);
+    for row in 0..array.len() {
+        let text = array.is_valid(row).then(|| extension::uuid_text(array.value(row)));
+        texts.append_option(text.as_ref().and_then(|text| std::str::from_utf8(text).ok()));
+    }
+    texts.finish()
 }
 
-fn unsupported(data_type: &DataType, column: &str) -> Error {
+/// Refuses a column whose type is not one for message IDs.
+pub(super) fn check_type(column: &Field) -> Result<()> {
+    let data_type = column.data_type();
+    let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    let is_uuid = Extension::of(column) == Some(Extension::Uuid);
+    if data_type.is_integer() || is_text || is_uuid || data_type.is_null() { Ok(()) } else { Err(unsupported(column)) }
+}
+
+fn unsupported(column: &Field) -> Error {
     Error::schema(format!(
-        "column {column:?} cannot hold message IDs: its type is {data_type} (supported: {SUPPORTED})"
+        "column {:?} cannot hold message IDs: its type is {} (supported: {SUPPORTED})",
+        column.name(),
+        column.data_type()
     ))
 }
 
@@ -190,8 +211,13 @@ mod tests {
 
     use super::*;
 
+    fn read(array: ArrayRef) -> Result<IdColumn> {
+        let field = Field::new("id", array.data_type().clone(), true);
+        IdColumn::new(array, &field)
+    }
+
     fn column(array: impl Array + 'static) -> IdColumn {
-        IdColumn::new(Arc::new(array), "id").unwrap()
+        read(Arc::new(array)).unwrap()
     }
 
     #[test]
@@ -260,7 +286,7 @@ mod tests {
             Arc::new(LargeStringArray::from(vec!["a", &long])),
             Arc::new(StringViewArray::from(vec!["a", &long])),
         ] {
-            let message = IdColumn::new(array, "id").unwrap_err().to_string();
+            let message = read(array).unwrap_err().to_string();
             assert_eq!(message, "column \"id\" holds a message ID of more than 16384 bytes (16385) in row 1");
         }
         let hidden = StringArray::from(vec![long.as_str()]).into_parts();
@@ -270,11 +296,11 @@ mod tests {
 
     #[test]
     fn other_types_are_refused_by_name() {
-        let error = IdColumn::new(Arc::new(Float64Array::from(vec![1.0])), "id").unwrap_err();
+        let error = read(Arc::new(Float64Array::from(vec![1.0]))).unwrap_err();
         assert_eq!(
             error.to_string(),
             "column \"id\" cannot hold message IDs: its type is Float64 (supported: int8 to int64, uint8 to uint64, utf8, \
-             large_utf8, utf8_view)"
+             large_utf8, utf8_view, arrow.uuid)"
         );
     }
 }

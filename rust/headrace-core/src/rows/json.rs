@@ -3,11 +3,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::bytes::span;
 use super::column::{Column, Values, write_integer};
 use super::line::{self, Line, Piece};
 use super::text::Style;
 use super::time;
+use crate::utf8;
 
 /// `,"name":`, as it stands between two members of an object.
 pub(super) fn key(name: &str) -> Vec<u8> {
@@ -44,10 +44,17 @@ pub(super) fn write_object(members: &[(Piece<'_>, Column<'_>)], row: usize, out:
 fn write_value(values: &Values<'_>, row: usize, out: &mut Line<'_>) {
     match values {
         Values::Text(text) => write_string(out, text.get(row)),
-        Values::Binary(_) | Values::Struct(_) | Values::List(..) | Values::Map(..) => write_large(values, row, out),
+        Values::Binary(_) | Values::Unchecked(_) | Values::Struct(_) | Values::List(..) | Values::Map(..) => {
+            write_large(values, row, out);
+        }
         Values::Date32(_) | Values::Date64(_) | Values::Time32(..) | Values::Time64(..) | Values::Timestamp(_) => {
             out.push(b"\"");
             values.write_time(row, out, Style::Json);
+            out.push(b"\"");
+        }
+        Values::Uuid(_) | Values::Interval(_) => {
+            out.push(b"\"");
+            values.write_text(row, out, Style::Json);
             out.push(b"\"");
         }
         values => values.write_text(row, out, Style::Json),
@@ -58,6 +65,7 @@ fn write_value(values: &Values<'_>, row: usize, out: &mut Line<'_>) {
 fn write_large(values: &Values<'_>, row: usize, out: &mut Line<'_>) {
     match values {
         Values::Binary(bytes) => write_base64(out, bytes.get(row)),
+        Values::Unchecked(bytes) => write_unchecked(out, bytes.get(row)),
         Values::Struct(members) => write_object(members, row, out),
         Values::List(spans, elements) => {
             out.push(b"[");
@@ -67,9 +75,9 @@ fn write_large(values: &Values<'_>, row: usize, out: &mut Line<'_>) {
             }
             out.push(b"]");
         }
-        Values::Map(offsets, entries) => {
+        Values::Map(spans, entries) => {
             out.push(b"{");
-            for (index, place) in span(offsets, row).enumerate() {
+            for (index, place) in spans.get(row).enumerate() {
                 out.push_start(b",", usize::from(index > 0));
                 write_map_key(&entries.0, place, out);
                 out.push(b":");
@@ -92,12 +100,14 @@ fn write_or_null(column: &Column<'_>, row: usize, out: &mut Line<'_>) {
 }
 
 /// Spark writes a key as its internal value prints: a date is its days since 1970, a timestamp its microseconds, a time
-/// of day its nanoseconds. Arrow has no null keys; should one come all the same, it is "null".
+/// of day its nanoseconds, an interval its microseconds or months. Arrow has no null keys; should one come all the same, it is "null".
 fn write_map_key(keys: &Column<'_>, row: usize, out: &mut Line<'_>) {
     out.make_room();
     let Some((values, place)) = keys.locate(row) else { return out.push(b"\"null\"") };
-    if let Values::Text(text) = values {
-        return write_string(out, text.get(place));
+    match values {
+        Values::Text(text) => return write_string(out, text.get(place)),
+        Values::Unchecked(bytes) => return write_unchecked(out, bytes.get(place)),
+        _ => {}
     }
     out.push(b"\"");
     match values {
@@ -106,6 +116,7 @@ fn write_map_key(keys: &Column<'_>, row: usize, out: &mut Line<'_>) {
         Values::Timestamp(times) => write_integer(out, times.micros(place)),
         Values::Time32(times, unit) => write_integer(out, time::in_nanos(times[place].into(), *unit)),
         Values::Time64(times, unit) => write_integer(out, time::in_nanos(times[place], *unit)),
+        Values::Interval(intervals) => intervals.write_map_key(place, out),
         // Without the quotes of NaN.
         Values::F16(_) | Values::F32(_) | Values::F64(_) => values.write_text(place, out, Style::Field),
         values => values.write_text(place, out, Style::Json),
@@ -126,9 +137,30 @@ fn write_base64(out: &mut Line<'_>, bytes: &[u8]) {
     out.push(b"\"");
 }
 
+/// Appends a string of bytes that may not be UTF-8, with U+FFFD for what is not.
+fn write_unchecked(out: &mut Line<'_>, bytes: &[u8]) {
+    out.push(b"\"");
+    let mut rest = Some(bytes);
+    while let Some(bytes) = rest {
+        let (text, after) = utf8::split(bytes);
+        write_characters(out, text);
+        out.push_start(utf8::REPLACEMENT, if after.is_some() { utf8::REPLACEMENT.len() } else { 0 });
+        out.make_room();
+        rest = after;
+    }
+    out.push(b"\"");
+}
+
 /// Appends a string, escaped as Jackson does: what JSON demands and nothing else.
+#[inline]
 fn write_string(out: &mut Line<'_>, text: &[u8]) {
     out.push(b"\"");
+    write_characters(out, text);
+    out.push(b"\"");
+}
+
+#[inline(always)]
+fn write_characters(out: &mut Line<'_>, text: &[u8]) {
     let mut rest = text;
     loop {
         let (plain, tail) = rest.split_at(plain_length(rest));
@@ -137,7 +169,6 @@ fn write_string(out: &mut Line<'_>, text: &[u8]) {
         write_escaped(out, *byte);
         rest = after;
     }
-    out.push(b"\"");
 }
 
 /// How many bytes come before the first one that has to be escaped. Eight at a time, as most strings have none.

@@ -131,8 +131,8 @@ impl RowPlan {
         let rows = batch.num_rows();
         Ok(match &self.body {
             BodyPlan::Payload(name, source) => Rows::of_payload(rows, name, source.bind(batch)?),
-            BodyPlan::Fields(sources) => Rows::of_fields(rows, bind_all(sources)?),
-            BodyPlan::Json(name, sources) => Rows::of_json(rows, name, bind_all(sources)?),
+            BodyPlan::Fields(sources) => Rows::of_fields(rows, bind_all(sources)?).checked(names(sources)),
+            BodyPlan::Json(name, sources) => Rows::of_json(rows, name, bind_all(sources)?).checked(names(sources)),
         }
         .routed(stream_keys, entry_ids))
     }
@@ -187,7 +187,7 @@ impl RowPlan {
 /// The column of the callers' own names for the messages. Refuses one that is not there (or twice), or of another type.
 pub(crate) fn message_id_column(schema: &Schema, column: &str) -> Result<usize> {
     let index = find(schema, column)?;
-    ids::check_type(schema.field(index).data_type(), column).map(|()| index)
+    ids::check_type(schema.field(index)).map(|()| index)
 }
 
 /// The columns of these names, in this order, for the argument of this name. Refuses those that are not there (or twice).
@@ -200,9 +200,9 @@ impl Source {
     /// `part` is what the column is to do, as in "it cannot …".
     fn new(schema: &Schema, name: &str, part: &str, role: Role) -> Result<Self> {
         let index = find(schema, name)?;
-        let data_type = schema.field(index).data_type().clone();
-        match Shape::new(&data_type, role) {
-            Ok(shape) => Ok(Self { index, name: name.to_owned(), data_type, shape }),
+        let field = schema.field(index);
+        match Shape::new(field, role) {
+            Ok(shape) => Ok(Self { index, name: name.to_owned(), data_type: field.data_type().clone(), shape }),
             Err(refused) => {
                 let subject =
                     if refused.path.is_empty() { "it".into() } else { format!("{:?} in it", refused.path.join(".")) };
@@ -215,7 +215,7 @@ impl Source {
         let schema = batch.schema_ref();
         let same = schema.fields().get(self.index).filter(|field| *field.name() == self.name);
         let same = same.filter(|field| *field.data_type() == self.data_type);
-        same.and_then(|_| Column::new(batch.column(self.index), &self.shape)).ok_or_else(|| {
+        same.and_then(|_| Column::new(batch.column(self.index), &self.shape, Some(0..batch.num_rows()))).ok_or_else(|| {
             Error::schema(format!(
                 "the record batch has another schema than the first one: column {} was {:?} of type {}, now its columns are {}",
                 self.index + 1,
@@ -225,6 +225,11 @@ impl Source {
             ))
         })
     }
+}
+
+/// The names of the columns.
+fn names(sources: &[(Vec<u8>, Source)]) -> impl Iterator<Item = &str> {
+    sources.iter().map(|(_, source)| source.name.as_str())
 }
 
 /// The column of that name, which must be there once.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use arrow_schema::{DataType, Field, Fields};
 
+use super::extension::{self, Extension};
 use super::json;
 use super::zone::Zone;
 
@@ -12,8 +13,12 @@ use super::zone::Zone;
 pub(super) enum Shape {
     /// Nothing.
     Scalar,
+    /// Text that has to be UTF-8.
+    Text,
     /// A timestamp with a zone.
     Zoned(Zone),
+    /// An extension type that is not written as what it is stored as.
+    Extension(Extension),
     /// The shape of a dictionary's values.
     Dictionary(Box<Shape>),
     /// The shape of the elements of a list of any kind.
@@ -46,13 +51,16 @@ impl Role {
             Self::Bytes => "utf8, large_utf8, utf8_view, binary, large_binary, binary_view",
             Self::Text => "utf8, large_utf8, utf8_view",
             Self::Field => {
-                "bool, integers, floats, decimals, date, time, timestamp, utf8 and binary of every kind, dictionaries of these"
+                "bool, integers, floats, decimals, date, time, timestamp, duration, interval, utf8 and binary of every kind, \
+                 dictionaries of these"
             }
             Self::Json => {
-                "bool, integers, floats, decimals, date, time, timestamp, utf8 and binary of every kind, dictionaries of these, \
-                 struct, list, large_list, fixed_size_list, map"
+                "bool, integers, floats, decimals, date, time, timestamp, duration, interval, utf8 and binary of every kind, \
+                 dictionaries of these, struct, list, large_list, fixed_size_list, map"
             }
-            Self::MapKey => "bool, integers, floats, decimals, date, time, timestamp, utf8 of every kind",
+            Self::MapKey => {
+                "bool, integers, floats, decimals, date, time, timestamp, duration, interval, utf8 of every kind"
+            }
         }
     }
 }
@@ -82,8 +90,18 @@ impl Refused {
 }
 
 impl Shape {
-    /// The shape of `data_type`, if `role` may have it.
-    pub(super) fn new(data_type: &DataType, role: Role) -> Result<Self, Refused> {
+    /// The shape of a column, if `role` may have its type.
+    pub(super) fn new(field: &Field, role: Role) -> Result<Self, Refused> {
+        if extension::is_of_objects(field) {
+            return Err(Refused { path: Vec::new(), reason: extension::OBJECTS_REFUSED.to_owned() });
+        }
+        match (Extension::of(field), role) {
+            (Some(extension), Role::Field | Role::Json | Role::MapKey) => Ok(Self::Extension(extension)),
+            (None, _) | (Some(_), Role::Bytes | Role::Text) => Self::of_type(field.data_type(), role),
+        }
+    }
+
+    fn of_type(data_type: &DataType, role: Role) -> Result<Self, Refused> {
         let refused = || Refused::of_type(data_type, role);
         let (text, bytes, value, nested) = match role {
             Role::Text => (true, false, false, false),
@@ -94,7 +112,10 @@ impl Shape {
         };
         match data_type {
             DataType::Null => Ok(Self::Scalar),
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if text => Ok(Self::Scalar),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if text => Ok(match role {
+                Role::Json | Role::MapKey => Self::Text,
+                Role::Bytes | Role::Text | Role::Field => Self::Scalar,
+            }),
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView if bytes => Ok(Self::Scalar),
             DataType::FixedSizeBinary(_) if bytes && value => Ok(Self::Scalar),
             DataType::Boolean
@@ -118,6 +139,8 @@ impl Shape {
             | DataType::Time32(_)
             | DataType::Time64(_)
             | DataType::Timestamp(_, None)
+            | DataType::Duration(_)
+            | DataType::Interval(_)
                 if value =>
             {
                 Ok(Self::Scalar)
@@ -129,7 +152,7 @@ impl Shape {
                 ),
             }),
             DataType::Dictionary(_, values) => {
-                Self::new(values, role).map(Box::new).map(Self::Dictionary).map_err(|_| refused())
+                Self::of_type(values, role).map(Box::new).map(Self::Dictionary).map_err(|_| refused())
             }
             DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) if nested => {
                 nested_shape(element, role).map(Box::new).map(Self::List)
@@ -147,7 +170,7 @@ impl Shape {
 }
 
 fn nested_shape(field: &Field, role: Role) -> Result<Shape, Refused> {
-    Shape::new(field.data_type(), role).map_err(|refused| refused.within(field.name()))
+    Shape::new(field, role).map_err(|refused| refused.within(field.name()))
 }
 
 fn of_struct(members: &Fields) -> Result<Shape, Refused> {

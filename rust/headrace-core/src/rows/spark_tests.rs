@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{Int32Builder, ListBuilder, MapBuilder, StringBuilder};
-use arrow_array::types::{Int32Type, TimestampMicrosecondType};
+use arrow_array::types::{Int32Type, IntervalMonthDayNano, TimestampMicrosecondType};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, FixedSizeListArray,
-    Float32Array, Float64Array, Int8Array, Int32Array, Int64Array, LargeListArray, ListArray, MapArray, NullArray,
-    PrimitiveArray, RecordBatch, StringArray, StructArray, Time64NanosecondArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
+    DurationMicrosecondArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array, Int32Array, Int64Array,
+    IntervalMonthDayNanoArray, LargeListArray, ListArray, MapArray, NullArray, PrimitiveArray, RecordBatch,
+    StringArray, StructArray, Time64NanosecondArray,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{Field, Fields};
@@ -210,6 +211,16 @@ fn structs_and_nested_lists() {
 }
 
 #[test]
+fn intervals() {
+    let days = DurationMicrosecondArray::from(vec![Some(93_784_500_000), None, Some(-500_000)]);
+    let texts = ["\"INTERVAL '1 02:03:04.5' DAY TO SECOND\"", "", "\"INTERVAL '-0 00:00:00.5' DAY TO SECOND\""];
+    assert_eq!(values(days), texts);
+    let calendar = IntervalMonthDayNano { months: 14, days: 25, nanoseconds: 18_367_500_000_000 };
+    let text = "\"1 years 2 months 25 days 5 hours 6 minutes 7.5 seconds\"";
+    assert_eq!(values(IntervalMonthDayNanoArray::from(vec![calendar])), [text]);
+}
+
+#[test]
 fn map_keys_are_written_as_sparks_internal_values() {
     assert_eq!(map_keys(BooleanArray::from(vec![true])), "{\"true\":1}");
     assert_eq!(map_keys(Float64Array::from(vec![1.5, f64::NAN, 1e10])), "{\"1.5\":1,\"NaN\":1,\"1.0E10\":1}");
@@ -217,6 +228,8 @@ fn map_keys_are_written_as_sparks_internal_values() {
     let instant = PrimitiveArray::<TimestampMicrosecondType>::from_iter_values([1_776_168_000_500_000]);
     assert_eq!(map_keys(instant.with_timezone("Europe/Berlin")), "{\"1776168000500000\":1}");
     assert_eq!(map_keys(Time64NanosecondArray::from(vec![45_296_000_000_000])), "{\"45296000000000\":1}");
+    let intervals = DurationMicrosecondArray::from(vec![86_400_000_000]);
+    assert_eq!(map_keys(intervals), "{\"86400000000\":1}");
     let decimals = Decimal128Array::from(vec![10]).with_precision_and_scale(10, 9).unwrap();
     assert_eq!(map_keys(decimals), "{\"1.0E-8\":1}");
 }

@@ -12,20 +12,20 @@ use arrow_array::{
     Time32SecondArray, UInt64Array,
 };
 use arrow_buffer::i256;
-use arrow_schema::{DataType, Field, IntervalUnit, Schema, TimeUnit};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use proptest::prelude::*;
 
 use super::{Body, Layout, RowPlan};
 use crate::Error;
 use crate::error::{Fault, code};
 
-type Pairs = Vec<(String, Vec<u8>)>;
+pub(super) type Pairs = Vec<(String, Vec<u8>)>;
 
-fn layout(body: Body) -> Layout {
+pub(super) fn layout(body: Body) -> Layout {
     Layout { body, message_id: None, stream_key: None, entry_id: None }
 }
 
-fn fields(columns: &[&str]) -> Layout {
+pub(super) fn fields(columns: &[&str]) -> Layout {
     layout(Body::Fields(columns.iter().map(ToString::to_string).collect()))
 }
 
@@ -52,7 +52,7 @@ fn parse_bulks(mut rest: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Each row's fields or fault; checks that as many are written as were promised.
-fn written(batch: &RecordBatch, layout: &Layout) -> Vec<Result<Pairs, Fault>> {
+pub(super) fn written(batch: &RecordBatch, layout: &Layout) -> Vec<Result<Pairs, Fault>> {
     let plan = RowPlan::new(&batch.schema(), layout, "payload", Some("ts")).unwrap();
     let rows = plan.bind(batch).unwrap();
     assert_eq!(rows.len(), batch.num_rows());
@@ -255,7 +255,8 @@ fn columns_that_are_not_there_or_twice_are_named() {
 
 #[test]
 fn types_that_cannot_be_written_are_named() {
-    let list = || DataType::List(Arc::new(Field::new("element", DataType::Duration(TimeUnit::Second), true)));
+    let view = || DataType::ListView(Arc::new(Field::new("item", DataType::Int32, true)));
+    let list = || DataType::List(Arc::new(Field::new("element", view(), true)));
     assert_eq!(
         refused(vec![("n", DataType::Int32)], &payload("n")),
         "column \"n\" cannot be the payload: it has the type Int32, which cannot be written (supported: utf8, large_utf8, \
@@ -268,13 +269,12 @@ fn types_that_cannot_be_written_are_named() {
     let nested = DataType::Struct(vec![Field::new("inner", list(), true)].into());
     let message = refused(vec![("s", nested)], &layout(Body::Json(None)));
     assert!(
-        message.starts_with("column \"s\" cannot be in JSON: \"inner.element\" in it has the type Duration("),
+        message.starts_with("column \"s\" cannot be in JSON: \"inner.element\" in it has the type ListView("),
         "{message}"
     );
 
     let unsupported = [
-        DataType::Duration(TimeUnit::Second),
-        DataType::Interval(IntervalUnit::MonthDayNano),
+        view(),
         DataType::new_list(DataType::Utf8, true),
         DataType::Dictionary(Box::new(DataType::Int8), Box::new(list())),
     ];

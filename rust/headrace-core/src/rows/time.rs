@@ -18,6 +18,11 @@ pub(super) fn per_second(unit: TimeUnit) -> u64 {
     }
 }
 
+/// How many of `unit` a day has.
+pub(super) fn per_day(unit: TimeUnit) -> i64 {
+    SECONDS_PER_DAY * per_second(unit).cast_signed()
+}
+
 /// The same duration in nanoseconds.
 pub(super) fn in_nanos(value: i64, unit: TimeUnit) -> i128 {
     i128::from(value) * i128::from(NANOS_PER_SECOND / per_second(unit))
@@ -51,10 +56,10 @@ fn write_year(out: &mut Line<'_>, year: i64) {
 
 /// `12:34:56.5`, from the time since midnight.
 ///
-/// Arrow demands values within the day. Others are taken modulo 24 hours.
+/// Rows with values outside the day fail before ([`super::range`]). Here they are taken modulo 24 hours, so that no number
+/// has more digits than there is room for.
 pub(super) fn write_time(out: &mut Line<'_>, value: i64, unit: TimeUnit) {
-    let per_day = SECONDS_PER_DAY * per_second(unit).cast_signed();
-    write_time_of_day(out, value.rem_euclid(per_day).cast_unsigned(), unit, Style::Field);
+    write_time_of_day(out, value.rem_euclid(per_day(unit)).cast_unsigned(), unit, Style::Field);
 }
 
 /// [`write_time`] of a value within the day.

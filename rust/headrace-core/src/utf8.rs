@@ -1,0 +1,258 @@
+//! Text that may not be UTF-8: Arrow says that it is, and not every producer checks.
+//!
+//! Each wrong sequence becomes one U+FFFD, as in Java, so that JSON is the same as Spark's `to_json`. A sequence ends
+//! where no continuation of it could be right ("maximal subpart": <https://www.unicode.org/versions/Unicode16.0.0/core-spec/chapter-3/#G66453>),
+//! as in `String::from_utf8_lossy`, with one difference: Java takes a surrogate of three bytes for one sequence.
+
+use std::borrow::Cow;
+
+use arrow_array::OffsetSizeTrait;
+use arrow_buffer::Buffer;
+
+/// What a wrong sequence becomes.
+pub(crate) const REPLACEMENT: &[u8; 3] = b"\xef\xbf\xbd";
+
+/// The most bytes that are in a view itself.
+const MAX_INLINE: usize = 12;
+
+/// Whether the texts between these offsets, which are one more than the texts, all are UTF-8.
+///
+/// The bytes are read once, and not text by text: then an offset can only be wrong within a character. (That offsets do
+/// not decrease is asked when a record batch comes in.)
+pub(crate) fn are_texts<O: OffsetSizeTrait>(offsets: &[O], values: &[u8]) -> bool {
+    let [first, .., last] = offsets else { return true };
+    let Some(used) = Used::new(values, first.as_usize(), last.as_usize()) else { return false };
+    used.is_ascii || offsets.iter().all(|offset| used.is_boundary(offset.as_usize()))
+}
+
+/// Whether these views all point to UTF-8.
+///
+/// Where the texts fill most of a buffer they are read as one, as in [`are_texts`].
+pub(crate) fn are_texts_of_views(views: &[u128], buffers: &[Buffer]) -> bool {
+    const NOT_ASCII: u128 = 0x8080_8080_8080_8080_8080_8080 << 32;
+    let mut spans = vec![Span { start: usize::MAX, end: 0, texts: 0 }; buffers.len()];
+    for view in views {
+        let View { length, index, offset } = View::new(*view);
+        if length <= MAX_INLINE {
+            if view & NOT_ASCII != 0 && std::str::from_utf8(&view.to_le_bytes()[4..4 + length]).is_err() {
+                return false;
+            }
+        } else {
+            let Some(span) = spans.get_mut(index) else { return false };
+            *span = Span {
+                start: span.start.min(offset),
+                end: span.end.max(offset + length),
+                texts: span.texts.saturating_add(length),
+            };
+        }
+    }
+    let mut used = Vec::with_capacity(buffers.len());
+    for (span, buffer) in spans.iter().zip(buffers) {
+        let is_filled = span.end.saturating_sub(span.start) <= span.texts.saturating_mul(2);
+        let whole = if is_filled { Used::new(buffer, span.start.min(span.end), span.end) } else { None };
+        used.push(whole);
+    }
+    if used.iter().flatten().filter(|used| used.is_ascii).count() == buffers.len() {
+        return true;
+    }
+    views.iter().map(|view| View::new(*view)).filter(|view| view.length > MAX_INLINE).all(|view| {
+        let (start, end) = (view.offset, view.offset + view.length);
+        if let Some(used) = &used[view.index] {
+            return used.is_ascii || used.is_boundary(start) && used.is_boundary(end);
+        }
+        let bytes = buffers[view.index].get(start..end);
+        bytes.is_some_and(|bytes| simdutf8::basic::from_utf8(bytes).is_ok())
+    })
+}
+
+/// A part of a buffer that is UTF-8.
+struct Used<'a> {
+    bytes: &'a [u8],
+    start: usize,
+    is_ascii: bool,
+}
+
+impl<'a> Used<'a> {
+    fn new(buffer: &'a [u8], start: usize, end: usize) -> Option<Self> {
+        let bytes = buffer.get(start..end)?;
+        let is_ascii = bytes.is_ascii();
+        // std looks at a character at a time where it is not ASCII: measured, that made JSON of such text cost twice as much.
+        (is_ascii || simdutf8::basic::from_utf8(bytes).is_ok()).then_some(Self { bytes, start, is_ascii })
+    }
+
+    /// Whether a character begins, or the part ends, at this place of the buffer.
+    fn is_boundary(&self, place: usize) -> bool {
+        let place = place.wrapping_sub(self.start);
+        place == self.bytes.len() || self.bytes.get(place).is_some_and(|byte| byte & 0xC0 != 0x80)
+    }
+}
+
+/// The part of a buffer that views point to, and the sum of their lengths.
+#[derive(Clone, Copy)]
+struct Span {
+    start: usize,
+    end: usize,
+    texts: usize,
+}
+
+/// Where a view points: <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
+struct View {
+    length: usize,
+    index: usize,
+    offset: usize,
+}
+
+impl View {
+    fn new(view: u128) -> Self {
+        let number = |place: u32| (view >> (32 * place)) as u32 as usize;
+        Self { length: number(0), index: number(2), offset: number(3) }
+    }
+}
+
+/// The text before the first wrong sequence, and what comes after that; `None`: there is none.
+pub(crate) fn split(bytes: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let Err(error) = std::str::from_utf8(bytes) else { return (bytes, None) };
+    let (text, wrong) = bytes.split_at(error.valid_up_to());
+    let length = match wrong {
+        [0xED, 0xA0..=0xBF, 0x80..=0xBF, ..] => 3,
+        [0xED, 0xA0..=0xBF, ..] => 2,
+        _ => error.error_len().unwrap_or(wrong.len()),
+    };
+    (text, Some(&wrong[length..]))
+}
+
+/// The text with U+FFFD in place of each wrong sequence.
+pub(crate) fn cleaned(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = Vec::with_capacity(bytes.len() + REPLACEMENT.len());
+    let mut rest = Some(bytes);
+    while let Some(bytes) = rest {
+        let (text, after) = split(bytes);
+        clean.extend_from_slice(text);
+        if after.is_some() {
+            clean.extend_from_slice(REPLACEMENT);
+        }
+        rest = after;
+    }
+    Cow::Owned(String::from_utf8(clean).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes among which those that begin or continue a character are frequent.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let frequent =
+            prop::sample::select(b"A\x80\x9f\xa0\xbf\xc2\xe0\xe2\x82\xac\xed\xef\xf0\x90\xf4\x8f\xff".to_vec());
+        prop::collection::vec(prop_oneof![3 => frequent, 1 => any::<u8>()], 0..12)
+    }
+
+    #[test]
+    fn wrong_sequences_are_those_of_java() {
+        // What `to_json` of Spark 4.3 (Java 17) wrote for `cast(<bytes> as string)`.
+        for (hex, text) in [
+            ("fffe41", "\u{fffd}\u{fffd}A"),
+            ("e282", "\u{fffd}"),
+            ("e28241", "\u{fffd}A"),
+            ("f09080", "\u{fffd}"),
+            ("f0908041", "\u{fffd}A"),
+            ("c041", "\u{fffd}A"),
+            ("e080af", "\u{fffd}\u{fffd}\u{fffd}"),
+            ("f4908080", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
+            ("eda5a0bf", "\u{fffd}\u{fffd}"),
+            ("eda0", "\u{fffd}"),
+            ("edab59bfc07f0a", "\u{fffd}Y\u{fffd}\u{fffd}\u{7f}\n"),
+            ("35edededac6e35", "5\u{fffd}\u{fffd}\u{fffd}n5"),
+            ("ed9f80", "\u{d7c0}"),
+            ("edacbfac", "\u{fffd}\u{fffd}"),
+        ] {
+            let bytes: Vec<u8> =
+                (0..hex.len()).step_by(2).filter_map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()).collect();
+            assert_eq!(cleaned(&bytes), text, "{hex}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_surrogates_differ_from_rust(bytes in bytes()) {
+            // One byte that is always wrong stands for each surrogate.
+            let mut without = Vec::new();
+            let mut rest = &bytes[..];
+            while let Some((first, after)) = rest.split_first() {
+                rest = match rest {
+                    [0xED, 0xA0..=0xBF, 0x80..=0xBF, after @ ..] | [0xED, 0xA0..=0xBF, after @ ..] => {
+                        without.push(0xFF);
+                        after
+                    }
+                    _ => {
+                        without.push(*first);
+                        after
+                    }
+                };
+            }
+            prop_assert_eq!(cleaned(&bytes), String::from_utf8_lossy(&without));
+        }
+
+        #[test]
+        fn texts_are_checked_one_by_one(texts in prop::collection::vec(bytes(), 1..5), skipped in bytes()) {
+            let mut values = skipped;
+            let mut offsets = vec![i32::try_from(values.len()).unwrap_or_default()];
+            for text in &texts {
+                values.extend_from_slice(text);
+                offsets.push(i32::try_from(values.len()).unwrap_or_default());
+            }
+            let expected = texts.iter().all(|text| std::str::from_utf8(text).is_ok());
+            prop_assert_eq!(are_texts(&offsets, &values), expected);
+            let mut views = arrow_array::builder::BinaryViewBuilder::new();
+            for text in &texts {
+                views.append_value(text);
+                views.append_value([&b"long enough to be elsewhere"[..], text].concat());
+            }
+            let views = views.finish();
+            prop_assert_eq!(are_texts_of_views(views.views(), views.data_buffers()), expected);
+        }
+
+        #[test]
+        fn views_are_checked_wherever_they_point(
+            buffers in prop::collection::vec(prop::collection::vec(prop_oneof![Just("a"), Just("é"), Just("€")], 20..40), 1..3),
+            places in prop::collection::vec((any::<prop::sample::Index>(), 13_usize..30, any::<prop::sample::Index>()), 0..6),
+            broken in prop::option::of((any::<prop::sample::Index>(), any::<prop::sample::Index>())),
+        ) {
+            let mut buffers: Vec<Vec<u8>> = buffers.iter().map(|parts| parts.concat().into_bytes()).collect();
+            if let Some((buffer, place)) = broken {
+                let buffer = buffer.get_mut(&mut buffers);
+                let place = place.index(buffer.len());
+                buffer[place] = 0xFF;
+            }
+            let mut views = Vec::new();
+            let mut expected = true;
+            for (index, length, offset) in places {
+                let index = index.index(buffers.len());
+                let length = length.min(buffers[index].len());
+                let offset = offset.index(buffers[index].len() - length + 1);
+                expected &= std::str::from_utf8(&buffers[index][offset..offset + length]).is_ok();
+                views.push(length as u128 | (index as u128) << 64 | (offset as u128) << 96);
+            }
+            let buffers: Vec<Buffer> = buffers.into_iter().map(Buffer::from_vec).collect();
+            prop_assert_eq!(are_texts_of_views(&views, &buffers), expected);
+        }
+    }
+
+    #[test]
+    fn offsets_and_views_that_lead_nowhere_are_no_texts() {
+        assert!(are_texts::<i32>(&[], b""));
+        assert!(are_texts(&[3], b""));
+        assert!(!are_texts(&[0, 3], b"ab"));
+        let view = |length: u128, index: u128, offset: u128| length | index << 64 | offset << 96;
+        let buffers = [Buffer::from(b"0123456789abcdef")];
+        assert!(are_texts_of_views(&[view(16, 0, 0)], &buffers));
+        assert!(!are_texts_of_views(&[view(16, 0, 1)], &buffers));
+        assert!(!are_texts_of_views(&[view(16, 1, 0)], &buffers));
+        assert_eq!(split(b"a\xffb"), (&b"a"[..], Some(&b"b"[..])));
+    }
+}
