@@ -103,6 +103,7 @@ class Session:
         self._log.close()
 
     def _begin(self) -> None:
+        self._client.delete(KEY)
         self._dispatcher = Dispatcher(self._endpoint)
         self._taken: list[_Taken] = []
 
@@ -111,7 +112,6 @@ class Session:
         with contextlib.suppress(BaseException):
             self._dispatcher.close()
         self._begin()
-        self._client.delete(KEY)
         Held.forget()
 
     def _produce(self, number: int, execution: Execution) -> tuple[int, HeadraceError | None] | None:
