@@ -25,7 +25,7 @@ def test_no_structure_costs_an_outcome() -> None:
         f"{kind}, {end}" for kind in ("broken array", "broken stream", "other type") for end in ("refused", "taken")
     ]
     assert sorted(ends) == sorted(kinds)
-    assert min(ends.values()) >= EXECUTIONS / 1_000, ends
+    assert min(ends.values()) >= EXECUTIONS / 5_000, ends
     assert sum(ends.values()) == EXECUTIONS
     assert results.counts["rows delivered"] > EXECUTIONS
 

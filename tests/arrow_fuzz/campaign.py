@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import struct
 import subprocess
 import sys
@@ -33,11 +34,6 @@ class Results:
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
-    @property
-    def died(self) -> int:
-        """How many executions ended their process."""
-        return sum(finding.what.startswith("the process") for finding in self.findings)
-
 
 def run(
     seed: int,
@@ -61,7 +57,9 @@ def run(
             if code is None:  # stopped at a finding
                 return results
             number = struct.unpack("<q", place.read_bytes())[0]
-            what = f"the process ends by signal {-code}" if code < 0 else f"the process ends with {code}"
+            what = f"the process ends with {code}" if code > 0 else f"the process ends by {signal.Signals(-code).name}"
+            if code == -signal.SIGKILL:
+                what += f", as it said nothing for {PATIENCE:.0f} s, or by another's hand"
             results.findings.append(Finding(number, what, str(draw(seed, number)), "or one since the last flush"))
             results.executions = number + 1 - first
             if not keep_going:
@@ -99,11 +97,13 @@ class _Alarm:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._timer = threading.Timer(PATIENCE, process.kill)
-        self._timer.start()
+        self._start()
 
     def put_off(self) -> None:
         self._timer.cancel()
+        self._start()
+
+    def _start(self) -> None:
         self._timer = threading.Timer(PATIENCE, self._process.kill)
         self._timer.daemon = True
         self._timer.start()

@@ -14,7 +14,7 @@ from support.c_arrow import EIO, Batch, Held, Reader, Stream
 
 from .model import ArrayNode, SchemaNode
 from .safety import is_safe
-from .spoil import spoil_batch
+from .spoil import Spoilt, spoil_batch
 from .tables import Made, make
 from .valid import vary
 
@@ -144,15 +144,21 @@ def _valid_stream(random: _Random, made: Made) -> Execution:
     return _expect(execution, made, count)
 
 
+def _spoil(random: _Random, made: Made) -> Spoilt:
+    array = made.array.copy()
+    vary(random, array, to_spoil=True)
+    return spoil_batch(random, made.schema, array)
+
+
 def _broken_array(random: _Random, made: Made) -> Execution:
-    spoilt = spoil_batch(random, made.schema, made.array)
+    spoilt = _spoil(random, made)
     data = Batch(spoilt.schema.build(), spoilt.array.build())
     lengths = [spoilt.array.length]
     return Execution("broken array", data, _layout(random, made), lengths, 0, spoilt.spoils, spoilt.columns)
 
 
 def _broken_stream(random: _Random, made: Made) -> Execution:
-    spoilt = spoil_batch(random, made.schema, made.array)
+    spoilt = _spoil(random, made)
     before = random.randrange(3) if all(spoil.startswith(("array", "content")) for spoil in spoilt.spoils) else 0
     arrays = [made.array] * before + [spoilt.array] + [made.array] * random.randrange(2)
     lengths = [array.length for array in arrays]

@@ -20,6 +20,8 @@ from support.json_rows import read_row
 from .execution import Execution
 
 KEY = "fuzz"
+#: What headrace says and logs of a panic that it caught: no input may bring one.
+_DEFECT = "a defect of headrace"
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Session:
         self._log.close()
 
     def _begin(self) -> None:
+        self._client.delete(KEY)
         self._dispatcher = Dispatcher(self._endpoint)
         self._taken: list[_Taken] = []
 
@@ -111,7 +114,6 @@ class Session:
         with contextlib.suppress(BaseException):
             self._dispatcher.close()
         self._begin()
-        self._client.delete(KEY)
         Held.forget()
 
     def _produce(self, number: int, execution: Execution) -> tuple[int, HeadraceError | None] | None:
@@ -143,7 +145,7 @@ class Session:
         if not isinstance(error, headrace.SchemaError | headrace.ReaderError):
             self._find(number, execution, "an error of another class", repr(error))
         text = str(error)
-        if "panic" in text:
+        if _DEFECT in text:
             self._find(number, execution, "a panic inside a call", text)
         if execution.text not in text:
             self._find(number, execution, "the error leaves out what the source said", text)
@@ -167,6 +169,8 @@ class Session:
             self.counts["rows delivered"] += sum(entry_id is not None for entry_id in ids[own])
             self.counts["rows failed"] += sum(entry_id is None for entry_id in ids[own])
             execution = taken.execution
+            if "INTERNAL" in codes[own]:
+                self._find(taken.number, execution, "a panic inside a call", "outcomes are INTERNAL")
             if execution.values is None or not taken.rows:
                 continue
             failed = [code for code in codes[own] if code is not None]
@@ -209,7 +213,7 @@ class _Log(logging.Handler):
         logging.getLogger("headrace").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "panic" in (text := record.getMessage()):
+        if _DEFECT in (text := record.getMessage()):
             self.panics.append(text)
 
     def close(self) -> None:

@@ -83,9 +83,10 @@ def no_dictionary(random: _Random, node: SchemaNode) -> bool:
 
 
 def surplus_dictionary(random: _Random, node: SchemaNode) -> bool:
-    below = next((child for child in node.children if child is not None), None) or node
-    node.dictionary, had = below.copy(), node.dictionary
-    return had is None
+    if node.dictionary is not None:
+        return False
+    node.dictionary = (next((child for child in node.children if child is not None), None) or node).copy()
+    return True
 
 
 def released(random: _Random, node: SchemaNode) -> bool:

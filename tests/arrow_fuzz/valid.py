@@ -11,11 +11,18 @@ from .model import ArrayNode, Buffer, Dangling
 _Random = random.Random
 
 
-def vary(random: _Random, root: ArrayNode) -> list[str]:
-    """Change some nodes; the values stay. Returns what was done."""
+def vary(random: _Random, root: ArrayNode, to_spoil: bool = False) -> list[str]:
+    """Change some nodes; the values stay. Returns what was done.
+
+    Args:
+        random: The chance.
+        root: The record batch.
+        to_spoil: What comes of it is spoiled then, so all of its memory must be there.
+    """
     done = []
+    changes = [change for change in CHANGES if not (to_spoil and change is drop_empty_buffers)]
     for _ in range(random.choice([0, 1, 1, 2, 4])):
-        change = random.choice(CHANGES)
+        change = random.choice(changes)
         nodes = list(root.walk())
         if change(random, random.choice(nodes[1:]) if len(nodes) > 1 and random.random() < 0.9 else root):
             done.append(change.__name__)
