@@ -103,7 +103,10 @@ class Dispatcher:
             ConfigError: `rows_per_entry` or `codec` is wrong; nothing was sent.
             SchemaError: A column does not exist or has a type that cannot be written, or arguments exclude each other;
                 nothing was sent.
-            ReaderError: The reader failed; the rows before are taken.
+            ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
+                rows before it were.
+            InternalError: A defect of headrace. The rows of the record batch that were not taken fail: permanent,
+                `INTERNAL`, written no (unknown in a batch that was begun).
             ClosedError: The dispatcher was closed.
             ConcurrentUseError: Another call is under way.
             KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written

@@ -58,7 +58,7 @@ class MessageError(HeadraceError, ValueError):
 
 
 class ReaderError(HeadraceError, RuntimeError):
-    """The record batch reader that was handed to `produce_batch` failed.
+    """The record batch reader that was handed to `produce_batch` failed, or its record batch is malformed.
 
     The rows of the record batches before it were taken; the next report tells of them. Where the reader ran Python, a
     note has the traceback of what was raised there.

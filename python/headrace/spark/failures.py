@@ -53,6 +53,7 @@ ADVICE = {
     "NOPERM": "allow the ACL user what the message names",
     "TLS": "see tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate",
     "CONFIG": "what the message names must be on every executor",
+    "INTERNAL": "report the place that the logger headrace names; the error says which row it was",
     "NOSTREAM": "create the stream, or leave nomkstream out",
     "BLOCKED": "exactly once keeps the order of a stream: see what failed before these rows",
     "MARKERLOST": "the server lost the marker of how far the write had come: see docs/exactly-once.md",

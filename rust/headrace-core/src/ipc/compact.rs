@@ -19,18 +19,17 @@ use crate::error::{Error, Result};
 
 type Arrow<T> = std::result::Result<T, ArrowError>;
 
-/// Refuses the types whose slices cannot be cut out.
+/// Refuses the types whose slices cannot be cut out, and what the format has no place for.
 pub(super) fn check_type(field: &Field) -> Result<()> {
-    match first(field.data_type(), &|data_type| {
-        matches!(
-            data_type,
-            DataType::ListView(_) | DataType::LargeListView(_) | DataType::Union(..) | DataType::RunEndEncoded(..)
-        )
+    match first(field.data_type(), &|data_type| match data_type {
+        DataType::ListView(_) | DataType::LargeListView(_) | DataType::Union(..) | DataType::RunEndEncoded(..) => true,
+        DataType::Dictionary(_, values) => matches!(**values, DataType::Dictionary(..)),
+        _ => false,
     }) {
         None => Ok(()),
         Some(refused) => Err(Error::schema(format!(
-            "column {:?} cannot be written as Arrow IPC: its type is or has {refused} (list views, unions and run-end \
-             encoding are not supported)",
+            "column {:?} cannot be written as Arrow IPC: its type is or has {refused} (list views, unions, run-end \
+             encoding and dictionaries of dictionaries are not supported)",
             field.name()
         ))),
     }
