@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -165,10 +166,28 @@ impl CSchema {
         Tree::children(self).map(|child| unsafe { child.as_ref() })
     }
 
-    /// As arrow reads it, which follows all children: so they have been counted before.
+    pub(super) fn has_dictionary(&self) -> bool {
+        !self.dictionary.is_null()
+    }
+
+    /// What arrow makes of this structure alone: its children and its dictionary, as many as it has, are of type null.
     pub(super) fn to_field(&self) -> Result<Field, ArrowError> {
-        let same: *const Self = self;
-        // SAFETY: both are the interface's `ArrowSchema`; the other one is not dropped.
+        let mut null = Self { format: c"n".as_ptr(), name: c"".as_ptr(), ..Self::RELEASED };
+        let count = self.child_count().unwrap_or(0);
+        let mut children = vec![&raw mut null; count];
+        let alone = ManuallyDrop::new(Self {
+            format: self.format,
+            name: self.name,
+            metadata: self.metadata,
+            flags: self.flags,
+            n_children: self.n_children,
+            children: children.as_mut_ptr(),
+            dictionary: if self.dictionary.is_null() { ptr::null_mut() } else { &raw mut null },
+            release: None,
+            private_data: ptr::null_mut(),
+        });
+        let same: *const Self = &raw const *alone;
+        // SAFETY: both are the interface's `ArrowSchema`. Nothing drops the other one, and what it points to outlives it.
         Field::try_from(unsafe { &*same.cast::<FFI_ArrowSchema>() })
     }
 }

@@ -1,8 +1,9 @@
 //! The schema of what comes in: how deep it is, before anything follows it, and that its types are whole.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, UnionFields};
 
 use super::abi::CSchema;
 use super::{Invalid, MAX_DEPTH};
@@ -27,28 +28,35 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
         let name = column.name().to_string_lossy();
         let invalid =
             |invalid: Invalid| Error::schema(format!("the Arrow schema is invalid: {}", invalid.of_column(&name)));
-        check_structure(column).map_err(invalid)?;
-        // Arrow asserts some of what a schema says. It holds nothing that outlives the panic.
-        let field = contain(|| column.to_field());
-        let field = field.map_err(|_| invalid(Invalid::new("has a type that cannot be parsed")))?;
-        let field = field.map_err(|error| invalid(Invalid::new(format!("has a type that is not known: {error}"))))?;
+        let fields_of = check_structure(column).map_err(invalid)?;
+        let field = to_field(&fields_of).map_err(invalid)?;
         check_type(field.data_type()).map_err(invalid)?;
         fields.push(field);
     }
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// Looks at each field below, without following them on the stack.
-fn check_structure(column: &CSchema) -> std::result::Result<(), Invalid> {
-    let mut left = vec![(column, 1)];
-    while let Some((field, depth)) = left.pop() {
-        if field.name().to_str().is_err() {
-            return Err(Invalid::new("has a field whose name is not UTF-8"));
-        }
+/// A field below a column, or the column itself.
+struct Node<'a> {
+    field: &'a CSchema,
+    depth: usize,
+    /// Where its children are, and behind them its dictionary, in the list of all.
+    below: Range<usize>,
+}
+
+/// All fields of a column, each before its children, found without following them on the stack.
+fn check_structure(column: &CSchema) -> std::result::Result<Vec<Node<'_>>, Invalid> {
+    let mut nodes = vec![Node { field: column, depth: 1, below: 0..0 }];
+    let mut next = 0;
+    while let Some(Node { field, depth, .. }) = nodes.get(next) {
+        let (field, depth) = (*field, *depth);
         if depth > MAX_DEPTH {
             return Err(Invalid::new(format!(
                 "is nested deeper than {MAX_DEPTH} levels, which is the most that is read"
             )));
+        }
+        if field.name().to_str().is_err() {
+            return Err(Invalid::new("has a field whose name is not UTF-8"));
         }
         let Some(format) = field.format() else {
             return Err(Invalid::new("has a field whose format is null or not UTF-8"));
@@ -65,14 +73,57 @@ fn check_structure(column: &CSchema) -> std::result::Result<(), Invalid> {
         if count.is_none() || expected.is_some_and(|expected| count != Some(expected)) {
             return Err(Invalid::new(format!("has a field of format {format:?} with another number of children")));
         }
-        let before = left.len();
-        left.extend(field.below().map(|child| (child, depth + 1)));
-        // A dictionary comes behind them.
-        if left.len() - before < count.unwrap_or(0) {
+        let start = nodes.len();
+        nodes.extend(field.below().map(|field| Node { field, depth: depth + 1, below: 0..0 }));
+        let below = start..nodes.len();
+        if Some(below.len()) != count.map(|count| count + usize::from(field.has_dictionary())) {
             return Err(Invalid::new(format!("has a field of format {format:?} that lacks a child")));
         }
+        nodes[next].below = below;
+        next += 1;
     }
-    Ok(())
+    Ok(nodes)
+}
+
+/// The column's field. Arrow parses one structure at a time: it would follow the children on the stack, with 2 KiB a level.
+fn to_field(nodes: &[Node<'_>]) -> std::result::Result<Field, Invalid> {
+    let mut fields: Vec<Option<Field>> = vec![None; nodes.len()];
+    // Children come behind their parents.
+    for (index, Node { field, below, .. }) in nodes.iter().enumerate().rev() {
+        // Arrow asserts some of what a structure says. It holds nothing that outlives the panic.
+        let alone = contain(|| field.to_field()).map_err(|_| Invalid::new("has a type that cannot be parsed"))?;
+        let unknown = |error: ArrowError| Invalid::new(format!("has a type that is not known: {error}"));
+        let alone = alone.map_err(unknown)?;
+        let below: Vec<Field> = fields[below.clone()].iter_mut().filter_map(Option::take).collect();
+        let data_type = with_children(alone.data_type(), below).map_err(unknown)?;
+        fields[index] = Some(alone.with_data_type(data_type));
+    }
+    fields.swap_remove(0).ok_or_else(|| Invalid::new("is not there"))
+}
+
+/// The same type with these children, and behind them the field of its dictionary.
+fn with_children(alone: &DataType, mut below: Vec<Field>) -> std::result::Result<DataType, ArrowError> {
+    let dictionary = if matches!(alone, DataType::Dictionary(..)) { below.pop() } else { None };
+    let mut children = below.into_iter().map(Arc::new);
+    let mut child = || children.next().unwrap_or_else(|| Arc::new(Field::new("", DataType::Null, true)));
+    Ok(match alone {
+        DataType::List(_) => DataType::List(child()),
+        DataType::LargeList(_) => DataType::LargeList(child()),
+        DataType::ListView(_) => DataType::ListView(child()),
+        DataType::LargeListView(_) => DataType::LargeListView(child()),
+        DataType::FixedSizeList(_, size) => DataType::FixedSizeList(child(), *size),
+        DataType::Map(_, is_sorted) => DataType::Map(child(), *is_sorted),
+        DataType::RunEndEncoded(..) => DataType::RunEndEncoded(child(), child()),
+        DataType::Struct(_) => DataType::Struct(children.collect()),
+        DataType::Union(members, mode) => {
+            DataType::Union(UnionFields::try_new(members.iter().map(|(id, _)| id), children)?, *mode)
+        }
+        DataType::Dictionary(keys, _) => {
+            let values = dictionary.map_or(DataType::Null, |field| field.data_type().clone());
+            DataType::Dictionary(keys.clone(), Box::new(values))
+        }
+        other => other.clone(),
+    })
 }
 
 /// What arrow takes from a format text without looking at it.
