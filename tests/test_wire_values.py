@@ -179,6 +179,37 @@ def test_keys_beyond_a_dictionary_are_null_beside_others(any_server: LocalServer
         assert list(itertools.chain(*read)) == expected
 
 
+def nulls_excluded() -> dict[str, tuple[Any, Any]]:
+    """Columns with a null that their type excludes, and the same where a null around it hides it."""
+    none, no_null = pa.array([None], pa.int32()), pa.field("a", pa.int32(), nullable=False)
+    hidden, one = pa.array([True]), pa.array([0, 1], pa.int32())
+    listed = pa.ListArray.from_arrays(one, none)
+    return {
+        "struct": (
+            pa.StructArray.from_arrays([none], fields=[no_null]),
+            pa.StructArray.from_arrays([none], fields=[no_null], mask=hidden),
+        ),
+        "list": (pa.array([[None]], pa.list_(no_null)), pa.array([None], pa.list_(no_null))),
+        "fixed size list": (pa.array([[None]], pa.list_(no_null, 1)), pa.array([None], pa.list_(no_null, 1))),
+        "struct in list": (
+            pa.ListArray.from_arrays(one, pa.StructArray.from_arrays([none], fields=[no_null])),
+            listed,
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", nulls_excluded())
+def test_a_null_that_its_type_excludes_fails_its_entry(any_server: LocalServer, connect: Connect, name: str) -> None:
+    wrong, right = nulls_excluded()[name]
+    report = send(any_server, pa.table({"c": wrong}), arrow_ipc=True)
+    [failure] = report.failed
+    assert (failure.kind, failure.code, failure.written) == ("permanent", "BAD_VALUE", "no")
+    assert 'column "c" has a null where its type allows none' in failure.message
+    assert send(any_server, pa.table({"c": right}), arrow_ipc=True).delivered == 1
+    [entry] = entries(connect(any_server))
+    assert pa.table(headrace.unpack_arrow(entry)).column("c").to_pylist() == right.to_pylist()
+
+
 # --- polars objects
 
 

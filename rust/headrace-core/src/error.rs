@@ -176,7 +176,7 @@ pub mod code {
     pub const BAD_STREAM_KEY: &str = "BAD_STREAM_KEY";
     /// The row's entry ID is not of a form that XADD takes.
     pub const BAD_ENTRY_ID: &str = "BAD_ENTRY_ID";
-    /// The row has a value that its type does not allow, such as a time outside a day.
+    /// The row has a value that its type does not allow: a time outside a day, a null where none may be.
     pub const BAD_VALUE: &str = "BAD_VALUE";
 
     /// Exactly once: an earlier row of the same stream was not written, and rows stay in order.

@@ -14,6 +14,7 @@ mod clean;
 mod compact;
 mod decode;
 mod encode;
+mod nulls;
 #[cfg(test)]
 mod tests;
 

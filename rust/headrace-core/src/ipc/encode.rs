@@ -8,10 +8,11 @@ use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_buffer::Buffer;
 use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
 use arrow_ipc::{CompressionType, MetadataVersion};
-use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 
 use super::clean::{clean, has_text, is_clean};
 use super::compact::{check_type, compact, has_dictionary, is_loose};
+use super::nulls::{has_excluded_null, may_exclude_nulls};
 use super::{MAX_ENTRY_BYTES, MAX_ROWS_BYTES};
 use crate::error::{Error, Fault, Result, code};
 
@@ -95,7 +96,7 @@ impl Encoder {
         Ok(Self {
             source: schema.clone(),
             projection: projection.map(<[usize]>::to_vec),
-            care: types().map(|part| Care { compact: is_loose(part), clean: has_text(part) }).collect(),
+            care: types().map(Care::of).collect(),
             compressed: codec.is_some(),
             stream: (!types().any(has_dictionary)).then_some(stream),
             options,
@@ -141,7 +142,7 @@ impl Encoder {
     /// hold these rows alone and there is no codec.
     ///
     /// `TOOLARGE`, and nothing is appended, if it is more than [`MAX_ENTRY_BYTES`], or [`MAX_ROWS_BYTES`] before it is
-    /// compressed. Panics if the record batch does not have these rows.
+    /// compressed; `BAD_VALUE` if a column has what its type does not allow and readers refuse. Panics if the record batch does not have these rows.
     pub fn encode(
         &mut self,
         batch: &RecordBatch,
@@ -150,21 +151,32 @@ impl Encoder {
     ) -> std::result::Result<usize, Fault> {
         let (start, count) = (out.len(), rows.len());
         let result = self.try_encode(batch, &rows, out).map_err(|error| match error {
-            Refused::Size(size) => format!(
-                "an entry of {count} rows would have {size} bytes, at most {MAX_ENTRY_BYTES} are allowed: lower \
-                 rows_per_entry"
-            ),
-            Refused::RowsSize(size) => format!(
-                "an entry of {count} rows would have {size} bytes before it is compressed, at most {MAX_ROWS_BYTES} are \
-                 allowed: lower rows_per_entry"
-            ),
+            Refused::Size(size) => {
+                let message = format!(
+                    "an entry of {count} rows would have {size} bytes, at most {MAX_ENTRY_BYTES} are allowed: lower \
+                     rows_per_entry"
+                );
+                Fault::new(code::TOOLARGE, message)
+            }
+            Refused::RowsSize(size) => {
+                let message = format!(
+                    "an entry of {count} rows would have {size} bytes before it is compressed, at most {MAX_ROWS_BYTES} \
+                     are allowed: lower rows_per_entry"
+                );
+                Fault::new(code::TOOLARGE, message)
+            }
+            Refused::Null(column) => {
+                let message = format!(
+                    "an entry of {count} rows cannot be written: column {column:?} has a null where its type allows none"
+                );
+                Fault::new(code::BAD_VALUE, message)
+            }
             // What Arrow does not write are offsets and keys that leave their range.
-            Refused::Arrow(error) => format!("an entry of {count} rows cannot be written: {error}"),
+            Refused::Arrow(error) => {
+                Fault::new(code::BAD_VALUE, format!("an entry of {count} rows cannot be written: {error}"))
+            }
         });
-        result.map_err(|message| {
-            out.truncate(start);
-            Fault::new(code::TOOLARGE, message)
-        })
+        result.inspect_err(|_| out.truncate(start))
     }
 
     fn try_encode(
@@ -174,6 +186,10 @@ impl Encoder {
         out: &mut Vec<Buffer>,
     ) -> std::result::Result<usize, Refused> {
         let rows = self.cut(batch, rows)?;
+        let mut columns = self.schema.fields().iter().zip(rows.columns()).zip(&self.care);
+        if let Some(((field, _), _)) = columns.find(|((_, column), care)| care.nulls && has_excluded_null(column)) {
+            return Err(Refused::Null(field.name().clone()));
+        }
         // Found out only where it may be too large.
         if self.compressed && batch.get_array_memory_size() > MAX_ROWS_BYTES {
             let plain = self.options.clone().try_with_compression(None)?;
@@ -219,6 +235,14 @@ struct Care {
     compact: bool,
     /// It has text, which may not be UTF-8.
     clean: bool,
+    /// A part of it allows no nulls, and may have some.
+    nulls: bool,
+}
+
+impl Care {
+    fn of(data_type: &DataType) -> Self {
+        Self { compact: is_loose(data_type), clean: has_text(data_type), nulls: may_exclude_nulls(data_type) }
+    }
 }
 
 /// Why rows do not become an entry.
@@ -227,6 +251,8 @@ enum Refused {
     Size(usize),
     /// The size of the rows without their codec.
     RowsSize(usize),
+    /// A column that has a null within where its type allows none.
+    Null(String),
     Arrow(ArrowError),
 }
 

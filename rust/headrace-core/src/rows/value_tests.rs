@@ -2,6 +2,7 @@
 // Arrow's arrays read best by the name of their type.
 #![allow(clippy::unwrap_used, clippy::from_iter_instead_of_collect)]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
@@ -22,7 +23,7 @@ const UUID: [u8; 16] = 0x123e_4567_e89b_12d3_a456_4266_1417_4000_u128.to_be_byte
 
 fn extension(name: &str, key: &str, data_type: &DataType) -> Field {
     let metadata = [("ARROW:extension:name".to_owned(), key.to_owned())];
-    Field::new(name, data_type.clone(), true).with_metadata(metadata.into())
+    Field::new(name, data_type.clone(), true).with_metadata(HashMap::from(metadata))
 }
 
 /// A record batch of one column of an extension type.
