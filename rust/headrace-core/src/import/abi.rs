@@ -80,7 +80,8 @@ trait Tree: Sized {
     }
 
     /// The same, the deepest first: a producer's callback may call that of its children, and so on, as deep as the
-    /// structure is. The interface lets a consumer end children before their parent, which then leaves them alone.
+    /// structure is. The interface lets a consumer move children out, and leave their parent without them
+    /// (<https://arrow.apache.org/docs/format/CDataInterface.html#moving-child-arrays>).
     fn release_from_below(&mut self) {
         let mut all: Vec<NonNull<Self>> = self.children().collect();
         let mut next = 0;
@@ -89,9 +90,10 @@ trait Tree: Sized {
             all.extend(unsafe { node.as_ref() }.children());
             next += 1;
         }
-        for mut node in all.into_iter().rev() {
+        for node in all.into_iter().rev() {
             // SAFETY: as above; nothing else refers to the structure now.
-            unsafe { node.as_mut() }.release();
+            let moved = unsafe { ptr::replace(node.as_ptr(), Self::RELEASED) };
+            ManuallyDrop::new(moved).release();
         }
         self.release();
     }

@@ -95,32 +95,12 @@ pub(super) fn has_dictionary(data_type: &DataType) -> bool {
 
 /// Refuses keys of rows that can be seen and are not below `count`. Of rows that cannot be seen pyarrow writes such keys:
 /// where there are any, these are the rows that are to be null instead.
-pub(super) fn check_keys(
-    keys: &Buffer,
-    key_type: &DataType,
+pub(super) fn check_keys<K: ArrowNativeType + Display>(
+    keys: &[K],
     count: usize,
     nulls: Option<&NullBuffer>,
     visible: Option<&NullBuffer>,
 ) -> Check<Option<NullBuffer>> {
-    match key_type {
-        DataType::Int8 => check_keys_of::<i8>(keys, count, nulls, visible),
-        DataType::Int16 => check_keys_of::<i16>(keys, count, nulls, visible),
-        DataType::Int32 => check_keys_of::<i32>(keys, count, nulls, visible),
-        DataType::Int64 => check_keys_of::<i64>(keys, count, nulls, visible),
-        DataType::UInt8 => check_keys_of::<u8>(keys, count, nulls, visible),
-        DataType::UInt16 => check_keys_of::<u16>(keys, count, nulls, visible),
-        DataType::UInt32 => check_keys_of::<u32>(keys, count, nulls, visible),
-        _ => check_keys_of::<u64>(keys, count, nulls, visible),
-    }
-}
-
-fn check_keys_of<K: ArrowNativeType + Display>(
-    keys: &Buffer,
-    count: usize,
-    nulls: Option<&NullBuffer>,
-    visible: Option<&NullBuffer>,
-) -> Check<Option<NullBuffer>> {
-    let keys = keys.typed_data::<K>();
     // A negative key becomes a number that no dictionary has.
     let is_beyond = |key: &K| key.as_usize() >= count;
     if !keys.iter().fold(false, |any, key| any | is_beyond(key)) {
@@ -194,7 +174,7 @@ mod tests {
         let keys = |keys: &[i8], count, nulls: Option<&[bool]>, visible: Option<&[bool]>| {
             let nulls = nulls.map(|nulls| NullBuffer::from(nulls.to_vec()));
             let visible = visible.map(|visible| NullBuffer::from(visible.to_vec()));
-            check_keys(&Buffer::from_slice_ref(keys), &DataType::Int8, count, nulls.as_ref(), visible.as_ref())
+            check_keys(keys, count, nulls.as_ref(), visible.as_ref())
         };
         assert_eq!(keys(&[0, 1, 0], 2, None, None), Ok(None));
         assert_eq!(keys(&[0, 2], 2, None, None).unwrap_err(), "has a key at row 1 that is not one of its 2 values: 2");

@@ -2,13 +2,21 @@
 
 #![allow(unsafe_code)]
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, make_array};
-use arrow_buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, ScalarBuffer};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowDictionaryKeyType, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{
+    ArrayRef, DictionaryArray, FixedSizeListArray, GenericListArray, MapArray, NullArray, OffsetSizeTrait,
+    PrimitiveArray, StructArray, make_array, new_empty_array,
+};
+use arrow_buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::{DataType, FieldRef, Fields};
 
 use super::Invalid;
 use super::abi::CArray;
@@ -34,10 +42,11 @@ pub(super) fn import(
     rows: Range<usize>,
     owner: &Arc<CArray>,
 ) -> Checked<ArrayRef> {
-    let data = Node::new(array, data_type, owner, rows, None)?.import()?;
-    Ok(make_array(data))
+    Node::new(array, data_type, owner, rows, None)?.import()
 }
 
+// What is not inlined is so for the stack: a column may have 64 levels, and a thread 128 KiB. For the same reason nested
+// arrays are put together here: `make_array` follows children with 2 KiB a level.
 impl<'a> Node<'a> {
     fn new(
         array: &'a CArray,
@@ -57,25 +66,33 @@ impl<'a> Node<'a> {
         Ok(Self { array, data_type, owner, rows, visible })
     }
 
-    fn import(self) -> Checked<ArrayData> {
+    fn import(self) -> Checked<ArrayRef> {
         self.check_counts()?;
         if self.rows.is_empty() {
-            return Ok(ArrayData::new_empty(self.data_type));
+            return Ok(new_empty_array(self.data_type));
         }
         match self.data_type {
-            DataType::Null => Ok(self.build(Vec::new(), Vec::new(), None)),
+            DataType::Null => Ok(Arc::new(NullArray::new(self.rows.len()))),
             DataType::Boolean => self.import_booleans(),
             DataType::Utf8 | DataType::Binary => self.import_bytes::<i32>(),
             DataType::LargeUtf8 | DataType::LargeBinary => self.import_bytes::<i64>(),
             DataType::Utf8View | DataType::BinaryView => self.import_views(),
             DataType::FixedSizeBinary(size) => self.import_fixed(usize::try_from(*size).unwrap_or(0)),
-            DataType::List(element) | DataType::Map(element, _) => self.import_list::<i32>(element),
+            DataType::List(element) => self.import_list::<i32>(element),
+            DataType::Map(entry, is_sorted) => self.import_map(entry, *is_sorted),
             DataType::LargeList(element) => self.import_list::<i64>(element),
-            DataType::FixedSizeList(element, size) => {
-                self.import_fixed_list(element, usize::try_from(*size).unwrap_or(0))
-            }
+            DataType::FixedSizeList(element, size) => self.import_fixed_list(element, *size),
             DataType::Struct(fields) => self.import_struct(fields),
-            DataType::Dictionary(keys, values) => self.import_dictionary(keys, values),
+            DataType::Dictionary(keys, values) => match **keys {
+                DataType::Int8 => self.import_dictionary::<Int8Type>(values),
+                DataType::Int16 => self.import_dictionary::<Int16Type>(values),
+                DataType::Int32 => self.import_dictionary::<Int32Type>(values),
+                DataType::Int64 => self.import_dictionary::<Int64Type>(values),
+                DataType::UInt8 => self.import_dictionary::<UInt8Type>(values),
+                DataType::UInt16 => self.import_dictionary::<UInt16Type>(values),
+                DataType::UInt32 => self.import_dictionary::<UInt32Type>(values),
+                _ => self.import_dictionary::<UInt64Type>(values),
+            },
             other => match other.primitive_width() {
                 Some(width) => self.import_fixed(width),
                 None => Err(Invalid::new(format!("has the type {other}, which is not read"))),
@@ -84,6 +101,7 @@ impl<'a> Node<'a> {
     }
 
     /// Refuses an array that is not built as its type is.
+    #[inline(never)]
     fn check_counts(&self) -> Checked<()> {
         let (buffers, children) = match self.data_type {
             // polars has one, of no bytes (pola-rs/polars#22934).
@@ -146,27 +164,31 @@ impl<'a> Node<'a> {
         Ok(aligned(buffer, align_of::<O>()).into())
     }
 
-    fn import_booleans(&self) -> Checked<ArrayData> {
+    #[inline(never)]
+    fn import_booleans(&self) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
         let bits =
             BooleanBuffer::new(self.values(1, 0..self.rows.end.div_ceil(8), 1)?, self.rows.start, self.rows.len());
-        Ok(self.build(vec![bits.sliced()], Vec::new(), nulls))
+        Ok(self.build(vec![bits.sliced()], nulls))
     }
 
-    fn import_fixed(&self, width: usize) -> Checked<ArrayData> {
+    #[inline(never)]
+    fn import_fixed(&self, width: usize) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
-        Ok(self.build(vec![self.values(1, self.rows.clone(), width)?], Vec::new(), nulls))
+        Ok(self.build(vec![self.values(1, self.rows.clone(), width)?], nulls))
     }
 
-    fn import_bytes<O: Offset>(&self) -> Checked<ArrayData> {
+    #[inline(never)]
+    fn import_bytes<O: Offset>(&self) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
         let offsets = self.offsets::<O>()?;
         let end = content::check_offsets(&offsets).map_err(|reason| self.refused(&reason))?.end;
         let values = self.values(2, 0..end, 1)?;
-        Ok(self.build(vec![offsets.into_inner(), values], Vec::new(), nulls))
+        Ok(self.build(vec![offsets.into_inner(), values], nulls))
     }
 
-    fn import_views(&self) -> Checked<ArrayData> {
+    #[inline(never)]
+    fn import_views(&self) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
         let views = aligned(self.values(1, self.rows.clone(), size_of::<u128>())?, align_of::<u128>());
         // A validity buffer, the views, the buffers that they point to, the sizes of those.
@@ -181,32 +203,56 @@ impl<'a> Node<'a> {
         let views =
             content::check_views(views.into(), &buffers, nulls.as_ref()).map_err(|reason| self.refused(&reason))?;
         buffers.insert(0, views.into_inner());
-        Ok(self.build(buffers, Vec::new(), nulls))
+        Ok(self.build(buffers, nulls))
     }
 
-    fn import_list<O: Offset>(&self, element: &FieldRef) -> Checked<ArrayData> {
+    /// The lists of a list or a map: their offsets, which start at zero, their elements, and which of them are null.
+    fn lists<O: Offset>(&self, element: &FieldRef) -> Checked<(OffsetBuffer<O>, ArrayRef, Option<NullBuffer>)> {
         let nulls = self.nulls()?;
         let offsets = self.offsets::<O>()?;
         let elements = content::check_offsets(&offsets).map_err(|reason| self.refused(&reason))?;
+        self.check_children(elements.end)?;
         let visible = self.visible_below(nulls.as_ref(), element.data_type(), |visible| {
             content::visible_elements(&offsets, &elements, visible)
         });
-        let child = self.child(0, element, elements.clone(), visible)?;
-        Ok(self.build(vec![content::from_zero(offsets).into_inner()], vec![child], nulls))
+        let child = self.child(0, element, elements, visible)?;
+        // SAFETY: they have been checked: they do not decrease, and start at zero here.
+        let offsets = unsafe { OffsetBuffer::new_unchecked(content::from_zero(offsets)) };
+        Ok((offsets, child, nulls))
     }
 
-    fn import_fixed_list(&self, element: &FieldRef, size: usize) -> Checked<ArrayData> {
+    #[inline(never)]
+    fn import_list<O: Offset + OffsetSizeTrait>(&self, element: &FieldRef) -> Checked<ArrayRef> {
+        let (offsets, child, nulls) = self.lists::<O>(element)?;
+        // SAFETY: the offsets end where the child does, which is of the element's type; there is a bit for each row.
+        Ok(Arc::new(unsafe { GenericListArray::new_unchecked(Arc::clone(element), offsets, child, nulls) }))
+    }
+
+    #[inline(never)]
+    fn import_map(&self, entry: &FieldRef, is_sorted: bool) -> Checked<ArrayRef> {
+        let (offsets, child, nulls) = self.lists::<i32>(entry)?;
+        let entries = child.as_struct().clone();
+        // SAFETY: as of a list; an entry is a struct of two, as the schema's type has been checked to be.
+        Ok(Arc::new(unsafe { MapArray::new_unchecked(Arc::clone(entry), offsets, entries, nulls, is_sorted) }))
+    }
+
+    #[inline(never)]
+    fn import_fixed_list(&self, element: &FieldRef, size: i32) -> Checked<ArrayRef> {
+        let width = usize::try_from(size).unwrap_or(0);
         let place =
-            |row: usize| row.checked_mul(size).ok_or_else(|| self.refused("has more elements than there can be"));
+            |row: usize| row.checked_mul(width).ok_or_else(|| self.refused("has more elements than there can be"));
         let elements = place(self.rows.start)?..place(self.rows.end)?;
         self.check_children(elements.end)?;
         let nulls = self.nulls()?;
-        let visible = self.visible_below(nulls.as_ref(), element.data_type(), |visible| visible.expand(size));
+        let visible = self.visible_below(nulls.as_ref(), element.data_type(), |visible| visible.expand(width));
         let child = self.child(0, element, elements, visible)?;
-        Ok(self.build(Vec::new(), vec![child], nulls))
+        let (element, rows) = (Arc::clone(element), self.rows.len());
+        // SAFETY: the child has as many elements as the rows need, and is of the element's type.
+        Ok(Arc::new(unsafe { FixedSizeListArray::new_unchecked(element, size, child, nulls, rows) }))
     }
 
-    fn import_struct(&self, fields: &[FieldRef]) -> Checked<ArrayData> {
+    #[inline(never)]
+    fn import_struct(&self, fields: &Fields) -> Checked<ArrayRef> {
         self.check_children(self.rows.end)?;
         let nulls = self.nulls()?;
         let mut children = Vec::with_capacity(fields.len());
@@ -214,11 +260,12 @@ impl<'a> Node<'a> {
             let visible = self.visible_below(nulls.as_ref(), field.data_type(), NullBuffer::clone);
             children.push(self.child(index, field, self.rows.clone(), visible)?);
         }
-        Ok(self.build(Vec::new(), children, nulls))
+        let rows = self.rows.len();
+        // SAFETY: each child is of its field's type and has as many rows.
+        Ok(Arc::new(unsafe { StructArray::new_unchecked_with_length(fields.clone(), children, nulls, rows) }))
     }
 
-    /// Refuses an array whose children have fewer rows than it needs, before its own validity is read: of that the interface
-    /// says no size.
+    /// Refuses an array whose children have fewer rows than it needs, before anything is read or made for as many.
     fn check_children(&self, rows: usize) -> Checked<()> {
         match self.array.short_child(rows) {
             None => Ok(()),
@@ -226,16 +273,22 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn import_dictionary(&self, key_type: &DataType, value_type: &DataType) -> Checked<ArrayData> {
+    #[inline(never)]
+    fn import_dictionary<K: ArrowDictionaryKeyType>(&self, value_type: &DataType) -> Checked<ArrayRef>
+    where
+        K::Native: Display,
+    {
         let nulls = self.nulls()?;
-        let width = key_type.primitive_width().unwrap_or_default();
-        let keys = aligned(self.values(1, self.rows.clone(), width)?, width);
+        let keys = aligned(self.values(1, self.rows.clone(), size_of::<K::Native>())?, align_of::<K::Native>());
+        let keys = ScalarBuffer::<K::Native>::from(keys);
         let Some(dictionary) = self.array.dictionary() else { return Err(self.refused("has no dictionary")) };
         let count = dictionary.length_and_offset().map_or(0, |(length, _)| length);
         let values = Node::new(dictionary, value_type, self.owner, 0..count, None)?.import()?;
-        let hidden = content::check_keys(&keys, key_type, count, nulls.as_ref(), self.visible.as_ref());
+        let hidden = content::check_keys(&keys, count, nulls.as_ref(), self.visible.as_ref());
         let nulls = hidden.map_err(|reason| self.refused(&reason))?.or(nulls);
-        Ok(self.build(vec![keys], vec![values], nulls))
+        let keys = PrimitiveArray::<K>::new(keys, nulls);
+        // SAFETY: each key of a row that is not null is below the number of values.
+        Ok(Arc::new(unsafe { DictionaryArray::new_unchecked(keys, values) }))
     }
 
     /// The elements or members of this number that belong to the rows.
@@ -245,7 +298,7 @@ impl<'a> Node<'a> {
         field: &FieldRef,
         rows: Range<usize>,
         visible: Option<NullBuffer>,
-    ) -> Checked<ArrayData> {
+    ) -> Checked<ArrayRef> {
         let within = |invalid: Invalid| invalid.within(field.name());
         let Some(child) = self.array.child(index) else { return Err(within(Invalid::new("is not there"))) };
         Node::new(child, field.data_type(), self.owner, rows, visible).and_then(Node::import).map_err(within)
@@ -265,17 +318,17 @@ impl<'a> Node<'a> {
         visible.as_ref().map(below)
     }
 
-    /// The array. Its first row is the first of its buffers.
-    fn build(&self, buffers: Vec<Buffer>, children: Vec<ArrayData>, nulls: Option<NullBuffer>) -> ArrayData {
+    /// An array without children. Its first row is the first of its buffers.
+    #[inline(never)]
+    fn build(&self, buffers: Vec<Buffer>, nulls: Option<NullBuffer>) -> ArrayRef {
         let builder = ArrayData::builder(self.data_type.clone())
             .len(self.rows.len())
             .nulls(nulls)
             .buffers(buffers)
-            .child_data(children)
             .align_buffers(true);
-        // SAFETY: the buffers have the sizes and children the rows that the type demands, offsets and keys and views are
-        // within what they point into. Text may not be UTF-8: nothing here reads it as `str`.
-        unsafe { builder.build_unchecked() }
+        // SAFETY: the buffers have the sizes that the type demands; offsets and views are within what they point into. Text
+        // may not be UTF-8: nothing here reads it as `str`.
+        make_array(unsafe { builder.build_unchecked() })
     }
 
     fn refused(&self, reason: &str) -> Invalid {
