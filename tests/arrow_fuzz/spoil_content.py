@@ -19,7 +19,10 @@ def decreasing_offsets(random: _Random, node: ArrayNode) -> bool:
         return False
     at = node.offset + random.randrange(node.length)
     last = _read(node, 1, node.offset + node.length, size)
-    return _write(node, 1, at, size, last + random.choice([1, 2, 100, 1 << 20, (1 << (8 * size - 1)) - 1 - last]))
+    above = [1, 2, 100, 1000]
+    if node.format in LISTS:  # of text a parent may use the rows up to here alone
+        above += [1 << 20, (1 << (8 * size - 1)) - 1 - last]
+    return _write(node, 1, at, size, last + random.choice(above))
 
 
 def negative_offset(random: _Random, node: ArrayNode) -> bool:
