@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from .layout import VIEWS, offset_width, width
+from .layout import LISTS, VIEWS, offset_width, width
 from .model import ArrayNode, SchemaNode
 
 #: Those that a record batch has; one that says more is refused for its columns are shorter.
@@ -36,7 +36,9 @@ def _is_content_broken(field: SchemaNode, array: ArrayNode, start: int, length: 
     data = b"" if array.buffers[1] is None else array.buffers[1].data
     if (size := offset_width(array.format)) is not None:
         offsets = [_number(data, at, size, True) for at in range(rows.start, rows.stop + 1)]
-        return offsets[0] < 0 or offsets != sorted(offsets)
+        elements = array.children[0] if array.format in LISTS and array.children else None
+        beyond = elements is not None and elements.length < offsets[-1]
+        return offsets[0] < 0 or offsets != sorted(offsets) or beyond
     valid = [row for row in rows if not _is_null(array, row)]
     if array.format in VIEWS:
         return any(_is_wrong_view(array, _piece(data, row, 16)) for row in valid)
