@@ -12,6 +12,7 @@ from pyarrow import types
 
 from support.c_arrow import EIO, Batch, Held, Reader, Stream
 
+from .certain import is_broken
 from .model import ArrayNode, SchemaNode
 from .safety import is_safe
 from .spoil import Spoilt, spoil_batch
@@ -43,6 +44,7 @@ class Execution:
         failed: How many rows have no message.
         text: What an error must say.
         twice: Hand it over a second time, which must be refused.
+        certain: What is broken can be seen, so it must be refused.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class Execution:
     failed: int = 0
     text: str = ""
     twice: bool = False
+    certain: bool = False
     structures: list[Held] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -153,8 +156,19 @@ def _spoil(random: _Random, made: Made) -> Spoilt:
 def _broken_array(random: _Random, made: Made) -> Execution:
     spoilt = _spoil(random, made)
     data = Batch(spoilt.schema.build(), spoilt.array.build())
-    lengths = [spoilt.array.length]
-    return Execution("broken array", data, _layout(random, made), lengths, 0, spoilt.spoils, spoilt.columns)
+    lengths, layout = [spoilt.array.length], _layout(random, made)
+    execution = Execution("broken array", data, layout, lengths, 0, spoilt.spoils, spoilt.columns)
+    execution.certain = _is_certain(spoilt, layout)
+    return execution
+
+
+def _is_certain(spoilt: Spoilt, layout: dict[str, Any]) -> bool:
+    """Whether a column is broken that the layout reads."""
+    names = [f"column{number}" for number in range(len(spoilt.array.children))]
+    read = [number for number, name in enumerate(names) if layout.get("payload", name) == name]
+    return len(spoilt.schema.children) == len(names) and any(
+        is_broken(spoilt.schema, spoilt.array, number) for number in read
+    )
 
 
 def _broken_stream(random: _Random, made: Made) -> Execution:
@@ -166,6 +180,7 @@ def _broken_stream(random: _Random, made: Made) -> Execution:
         lengths = lengths[:before]
     execution = _stream("broken stream", spoilt.schema, arrays, _layout(random, made), lengths)
     execution.broken, execution.spoils, execution.columns = before, spoilt.spoils, spoilt.columns
+    execution.certain = _is_certain(spoilt, execution.layout) and not spoilt.array.no_release
     return execution
 
 

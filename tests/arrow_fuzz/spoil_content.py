@@ -19,7 +19,10 @@ def decreasing_offsets(random: _Random, node: ArrayNode) -> bool:
         return False
     at = node.offset + random.randrange(node.length)
     last = _read(node, 1, node.offset + node.length, size)
-    return _write(node, 1, at, size, last + random.choice([1, 2, 100, 1 << 20, (1 << (8 * size - 1)) - 1 - last]))
+    above = [1, 2, 100, 1000]
+    if node.format in LISTS:  # of text a parent may use the rows up to here alone
+        above += [1 << 20, (1 << (8 * size - 1)) - 1 - last]
+    return _write(node, 1, at, size, last + random.choice(above))
 
 
 def negative_offset(random: _Random, node: ArrayNode) -> bool:
@@ -75,9 +78,11 @@ def long_view(random: _Random, node: ArrayNode) -> bool:
     count = len(node.buffers) - 3
     length = random.choice([13, 40, 1000, (1 << 31) - 1])
     offset = random.choice([0, 1, -1, 40, 100, (1 << 31) - 1])
-    return _write_raw(
-        node, 1, at, struct.pack("<i4sii", length, b"abcd", random.choice([0, -1, count, count - 1]), offset)
-    )
+    buffer = random.choice([0, 0, -1, count, count - 1])
+    if count and random.random() < 0.5:  # at the end of the first buffer, or a byte beyond
+        length = random.choice([13, 20])
+        offset = max(_read(node, len(node.buffers) - 1, 0, 8) - length, 0) + random.choice([0, 1])
+    return _write_raw(node, 1, at, struct.pack("<i4sii", length, b"abcd", buffer, offset))
 
 
 def wrong_sizes(random: _Random, node: ArrayNode) -> bool:
