@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn views_point_into_their_buffers_but_those_of_null_rows() {
         let long = |length: u128, index: u128, offset: u128| length | index << 64 | offset << 96;
-        let buffers = [Buffer::from(vec![0; 20]), Buffer::from(vec![0; 100])];
+        let buffers = [Buffer::from(vec![0_u8; 20]), Buffer::from(vec![0_u8; 100])];
         let check = |views: &[u128], nulls: Option<&NullBuffer>| {
             check_views(ScalarBuffer::from(views.to_vec()), &buffers, nulls).map(|views| views.to_vec())
         };
