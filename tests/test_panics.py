@@ -47,9 +47,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
     """What each case did and what its stream holds, by the name of the case."""
-    [*_, program] = [*programs_with(["idmp"])] or [None]
-    assert program, "no server here that can do all modes"
-    with LocalServer(program.path, config={"appendonly": True, "appendfsync": "always"}) as server:
+    programs = programs_with(["idmp"])
+    assert programs, "no server here that can do all modes"
+    with LocalServer(programs[-1].path, config={"appendonly": True, "appendfsync": "always"}) as server:
         folder = os.pathsep.join([str(package), str(PROJECT / "tests")])
         command = [sys.executable, "-W", "ignore", "-m", "support.panic_cases", str(server.unix_socket)]
         done = subprocess.run(
@@ -59,7 +59,7 @@ def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
         # The hook prints nothing, and so no data.
         assert done.stderr == ""
         found = {}
-        client = redis.Redis(unix_socket_path=str(server.unix_socket))
+        client: Any = redis.Redis(unix_socket_path=str(server.unix_socket))
         for line in done.stdout.splitlines():
             result = json.loads(line)
             result["stream"] = {entry_id.decode(): fields for entry_id, fields in client.xrange(result["key"])}
