@@ -33,20 +33,60 @@ struct Node<'a> {
     rows: Range<usize>,
     /// Which of them can be seen; `None`: all. The others are below a null, and mean nothing.
     visible: Option<NullBuffer>,
+    /// The name of the field, and where its parent is in the list of all; `None`: the column itself, or a dictionary.
+    name: Option<&'a str>,
+    parent: usize,
+}
+
+/// What is made of a node.
+struct Part<'a> {
+    children: Vec<Node<'a>>,
+    /// Makes the array of those of its children.
+    put_together: Box<dyn FnOnce(Vec<ArrayRef>) -> Option<ArrayRef> + 'a>,
+}
+
+impl Part<'_> {
+    fn of_leaf(array: ArrayRef) -> Self {
+        Self { children: Vec::new(), put_together: Box::new(move |_| Some(array)) }
+    }
 }
 
 /// The rows `rows` of an array, which must be of this type.
+///
+/// Parents are looked at before their children, and put together after them, in lists: on the stack 64 levels would not fit
+/// a thread of 128 KiB, least of all those of arrow's `make_array`.
 pub(super) fn import(
     array: &CArray,
     data_type: &DataType,
     rows: Range<usize>,
     owner: &Arc<CArray>,
 ) -> Checked<ArrayRef> {
-    Node::new(array, data_type, owner, rows, None)?.import()
+    let mut nodes = vec![Node::new(array, data_type, owner, rows, None)?];
+    let mut parts = Vec::with_capacity(1);
+    while let Some(node) = nodes.get(parts.len()) {
+        let (place, before) = (parts.len(), nodes.len());
+        let Part { children, put_together } = node.open().map_err(|invalid| within(&nodes, place, invalid))?;
+        nodes.extend(children.into_iter().map(|child| Node { parent: place, ..child }));
+        parts.push((put_together, before..nodes.len()));
+    }
+    let mut arrays: Vec<Option<ArrayRef>> = vec![None; parts.len()];
+    for (place, (put_together, below)) in parts.into_iter().enumerate().rev() {
+        arrays[place] = put_together(arrays[below].iter_mut().filter_map(Option::take).collect());
+    }
+    arrays.swap_remove(0).ok_or_else(|| Invalid::new("is not there"))
 }
 
-// What is not inlined is so for the stack: a column may have 64 levels, and a thread 128 KiB. For the same reason nested
-// arrays are put together here: `make_array` follows children with 2 KiB a level.
+/// The same, with the names of the fields that lead to the node.
+fn within(nodes: &[Node<'_>], mut place: usize, mut invalid: Invalid) -> Invalid {
+    while place > 0 {
+        if let Some(name) = nodes[place].name {
+            invalid = invalid.within(name);
+        }
+        place = nodes[place].parent;
+    }
+    invalid
+}
+
 impl<'a> Node<'a> {
     fn new(
         array: &'a CArray,
@@ -63,45 +103,47 @@ impl<'a> Node<'a> {
             return Err(Invalid::of_type(data_type, &reason));
         }
         let rows = offset + rows.start..offset + rows.end;
-        Ok(Self { array, data_type, owner, rows, visible })
+        Ok(Self { array, data_type, owner, rows, visible, name: None, parent: 0 })
     }
 
-    fn import(self) -> Checked<ArrayRef> {
+    fn open(&self) -> Checked<Part<'a>> {
         self.check_counts()?;
         if self.rows.is_empty() {
-            return Ok(new_empty_array(self.data_type));
+            return Ok(Part::of_leaf(new_empty_array(self.data_type)));
         }
-        match self.data_type {
-            DataType::Null => Ok(Arc::new(NullArray::new(self.rows.len()))),
+        let whole = match self.data_type {
+            DataType::List(element) => return self.open_list::<i32>(element),
+            DataType::LargeList(element) => return self.open_list::<i64>(element),
+            DataType::Map(entry, is_sorted) => return self.open_map(entry, *is_sorted),
+            DataType::FixedSizeList(element, size) => return self.open_fixed_list(element, *size),
+            DataType::Struct(fields) => return self.open_struct(fields),
+            DataType::Dictionary(keys, values) => {
+                return match **keys {
+                    DataType::Int8 => self.open_dictionary::<Int8Type>(values),
+                    DataType::Int16 => self.open_dictionary::<Int16Type>(values),
+                    DataType::Int32 => self.open_dictionary::<Int32Type>(values),
+                    DataType::Int64 => self.open_dictionary::<Int64Type>(values),
+                    DataType::UInt8 => self.open_dictionary::<UInt8Type>(values),
+                    DataType::UInt16 => self.open_dictionary::<UInt16Type>(values),
+                    DataType::UInt32 => self.open_dictionary::<UInt32Type>(values),
+                    _ => self.open_dictionary::<UInt64Type>(values),
+                };
+            }
+            DataType::Null => Ok(Arc::new(NullArray::new(self.rows.len())) as ArrayRef),
             DataType::Boolean => self.import_booleans(),
             DataType::Utf8 | DataType::Binary => self.import_bytes::<i32>(),
             DataType::LargeUtf8 | DataType::LargeBinary => self.import_bytes::<i64>(),
             DataType::Utf8View | DataType::BinaryView => self.import_views(),
             DataType::FixedSizeBinary(size) => self.import_fixed(usize::try_from(*size).unwrap_or(0)),
-            DataType::List(element) => self.import_list::<i32>(element),
-            DataType::Map(entry, is_sorted) => self.import_map(entry, *is_sorted),
-            DataType::LargeList(element) => self.import_list::<i64>(element),
-            DataType::FixedSizeList(element, size) => self.import_fixed_list(element, *size),
-            DataType::Struct(fields) => self.import_struct(fields),
-            DataType::Dictionary(keys, values) => match **keys {
-                DataType::Int8 => self.import_dictionary::<Int8Type>(values),
-                DataType::Int16 => self.import_dictionary::<Int16Type>(values),
-                DataType::Int32 => self.import_dictionary::<Int32Type>(values),
-                DataType::Int64 => self.import_dictionary::<Int64Type>(values),
-                DataType::UInt8 => self.import_dictionary::<UInt8Type>(values),
-                DataType::UInt16 => self.import_dictionary::<UInt16Type>(values),
-                DataType::UInt32 => self.import_dictionary::<UInt32Type>(values),
-                _ => self.import_dictionary::<UInt64Type>(values),
-            },
             other => match other.primitive_width() {
                 Some(width) => self.import_fixed(width),
                 None => Err(Invalid::new(format!("has the type {other}, which is not read"))),
             },
-        }
+        };
+        whole.map(Part::of_leaf)
     }
 
     /// Refuses an array that is not built as its type is.
-    #[inline(never)]
     fn check_counts(&self) -> Checked<()> {
         let (buffers, children) = match self.data_type {
             // polars has one, of no bytes (pola-rs/polars#22934).
@@ -164,7 +206,6 @@ impl<'a> Node<'a> {
         Ok(aligned(buffer, align_of::<O>()).into())
     }
 
-    #[inline(never)]
     fn import_booleans(&self) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
         let bits =
@@ -172,13 +213,11 @@ impl<'a> Node<'a> {
         Ok(self.build(vec![bits.sliced()], nulls))
     }
 
-    #[inline(never)]
     fn import_fixed(&self, width: usize) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
         Ok(self.build(vec![self.values(1, self.rows.clone(), width)?], nulls))
     }
 
-    #[inline(never)]
     fn import_bytes<O: Offset>(&self) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
         let offsets = self.offsets::<O>()?;
@@ -187,7 +226,6 @@ impl<'a> Node<'a> {
         Ok(self.build(vec![offsets.into_inner(), values], nulls))
     }
 
-    #[inline(never)]
     fn import_views(&self) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
         let views = aligned(self.values(1, self.rows.clone(), size_of::<u128>())?, align_of::<u128>());
@@ -207,7 +245,7 @@ impl<'a> Node<'a> {
     }
 
     /// The lists of a list or a map: their offsets, which start at zero, their elements, and which of them are null.
-    fn lists<O: Offset>(&self, element: &FieldRef) -> Checked<(OffsetBuffer<O>, ArrayRef, Option<NullBuffer>)> {
+    fn lists<O: Offset>(&self, element: &'a FieldRef) -> Checked<(OffsetBuffer<O>, Node<'a>, Option<NullBuffer>)> {
         let nulls = self.nulls()?;
         let offsets = self.offsets::<O>()?;
         let elements = content::check_offsets(&offsets).map_err(|reason| self.refused(&reason))?;
@@ -221,23 +259,27 @@ impl<'a> Node<'a> {
         Ok((offsets, child, nulls))
     }
 
-    #[inline(never)]
-    fn import_list<O: Offset + OffsetSizeTrait>(&self, element: &FieldRef) -> Checked<ArrayRef> {
+    fn open_list<O: Offset + OffsetSizeTrait>(&self, element: &'a FieldRef) -> Checked<Part<'a>> {
         let (offsets, child, nulls) = self.lists::<O>(element)?;
-        // SAFETY: the offsets end where the child does, which is of the element's type; there is a bit for each row.
-        Ok(Arc::new(unsafe { GenericListArray::new_unchecked(Arc::clone(element), offsets, child, nulls) }))
+        let put_together = move |mut children: Vec<ArrayRef>| {
+            let (field, child) = (Arc::clone(element), children.pop()?);
+            // SAFETY: the offsets end where the child does, which is of the element's type; there is a bit for each row.
+            Some(Arc::new(unsafe { GenericListArray::new_unchecked(field, offsets, child, nulls) }) as ArrayRef)
+        };
+        Ok(Part { children: vec![child], put_together: Box::new(put_together) })
     }
 
-    #[inline(never)]
-    fn import_map(&self, entry: &FieldRef, is_sorted: bool) -> Checked<ArrayRef> {
+    fn open_map(&self, entry: &'a FieldRef, is_sorted: bool) -> Checked<Part<'a>> {
         let (offsets, child, nulls) = self.lists::<i32>(entry)?;
-        let entries = child.as_struct().clone();
-        // SAFETY: as of a list; an entry is a struct of two, as the schema's type has been checked to be.
-        Ok(Arc::new(unsafe { MapArray::new_unchecked(Arc::clone(entry), offsets, entries, nulls, is_sorted) }))
+        let put_together = move |mut children: Vec<ArrayRef>| {
+            let (field, entries) = (Arc::clone(entry), children.pop()?.as_struct_opt()?.clone());
+            // SAFETY: as of a list; an entry is a struct of two, as the schema's type has been checked to be.
+            Some(Arc::new(unsafe { MapArray::new_unchecked(field, offsets, entries, nulls, is_sorted) }) as ArrayRef)
+        };
+        Ok(Part { children: vec![child], put_together: Box::new(put_together) })
     }
 
-    #[inline(never)]
-    fn import_fixed_list(&self, element: &FieldRef, size: i32) -> Checked<ArrayRef> {
+    fn open_fixed_list(&self, element: &'a FieldRef, size: i32) -> Checked<Part<'a>> {
         let width = usize::try_from(size).unwrap_or(0);
         let place =
             |row: usize| row.checked_mul(width).ok_or_else(|| self.refused("has more elements than there can be"));
@@ -246,13 +288,16 @@ impl<'a> Node<'a> {
         let nulls = self.nulls()?;
         let visible = self.visible_below(nulls.as_ref(), element.data_type(), |visible| visible.expand(width));
         let child = self.child(0, element, elements, visible)?;
-        let (element, rows) = (Arc::clone(element), self.rows.len());
-        // SAFETY: the child has as many elements as the rows need, and is of the element's type.
-        Ok(Arc::new(unsafe { FixedSizeListArray::new_unchecked(element, size, child, nulls, rows) }))
+        let rows = self.rows.len();
+        let put_together = move |mut children: Vec<ArrayRef>| {
+            let (field, child) = (Arc::clone(element), children.pop()?);
+            // SAFETY: the child has as many elements as the rows need, and is of the element's type.
+            Some(Arc::new(unsafe { FixedSizeListArray::new_unchecked(field, size, child, nulls, rows) }) as ArrayRef)
+        };
+        Ok(Part { children: vec![child], put_together: Box::new(put_together) })
     }
 
-    #[inline(never)]
-    fn import_struct(&self, fields: &Fields) -> Checked<ArrayRef> {
+    fn open_struct(&self, fields: &'a Fields) -> Checked<Part<'a>> {
         self.check_children(self.rows.end)?;
         let nulls = self.nulls()?;
         let mut children = Vec::with_capacity(fields.len());
@@ -261,8 +306,33 @@ impl<'a> Node<'a> {
             children.push(self.child(index, field, self.rows.clone(), visible)?);
         }
         let rows = self.rows.len();
-        // SAFETY: each child is of its field's type and has as many rows.
-        Ok(Arc::new(unsafe { StructArray::new_unchecked_with_length(fields.clone(), children, nulls, rows) }))
+        let put_together = move |children| {
+            let fields = fields.clone();
+            // SAFETY: each child is of its field's type and has as many rows.
+            Some(Arc::new(unsafe { StructArray::new_unchecked_with_length(fields, children, nulls, rows) }) as ArrayRef)
+        };
+        Ok(Part { children, put_together: Box::new(put_together) })
+    }
+
+    fn open_dictionary<K: ArrowDictionaryKeyType>(&self, value_type: &'a DataType) -> Checked<Part<'a>>
+    where
+        K::Native: Display,
+    {
+        let nulls = self.nulls()?;
+        let keys = aligned(self.values(1, self.rows.clone(), size_of::<K::Native>())?, align_of::<K::Native>());
+        let keys = ScalarBuffer::<K::Native>::from(keys);
+        let Some(dictionary) = self.array.dictionary() else { return Err(self.refused("has no dictionary")) };
+        let count = dictionary.length_and_offset().map_or(0, |(length, _)| length);
+        let values = Node::new(dictionary, value_type, self.owner, 0..count, None)?;
+        let hidden = content::check_keys(&keys, count, nulls.as_ref(), self.visible.as_ref());
+        let nulls = hidden.map_err(|reason| self.refused(&reason))?.or(nulls);
+        let keys = PrimitiveArray::<K>::new(keys, nulls);
+        let put_together = move |mut children: Vec<ArrayRef>| {
+            let values = children.pop()?;
+            // SAFETY: each key of a row that is not null is below the number of values.
+            Some(Arc::new(unsafe { DictionaryArray::new_unchecked(keys, values) }) as ArrayRef)
+        };
+        Ok(Part { children: vec![values], put_together: Box::new(put_together) })
     }
 
     /// Refuses an array whose children have fewer rows than it needs, before anything is read or made for as many.
@@ -273,35 +343,18 @@ impl<'a> Node<'a> {
         }
     }
 
-    #[inline(never)]
-    fn import_dictionary<K: ArrowDictionaryKeyType>(&self, value_type: &DataType) -> Checked<ArrayRef>
-    where
-        K::Native: Display,
-    {
-        let nulls = self.nulls()?;
-        let keys = aligned(self.values(1, self.rows.clone(), size_of::<K::Native>())?, align_of::<K::Native>());
-        let keys = ScalarBuffer::<K::Native>::from(keys);
-        let Some(dictionary) = self.array.dictionary() else { return Err(self.refused("has no dictionary")) };
-        let count = dictionary.length_and_offset().map_or(0, |(length, _)| length);
-        let values = Node::new(dictionary, value_type, self.owner, 0..count, None)?.import()?;
-        let hidden = content::check_keys(&keys, count, nulls.as_ref(), self.visible.as_ref());
-        let nulls = hidden.map_err(|reason| self.refused(&reason))?.or(nulls);
-        let keys = PrimitiveArray::<K>::new(keys, nulls);
-        // SAFETY: each key of a row that is not null is below the number of values.
-        Ok(Arc::new(unsafe { DictionaryArray::new_unchecked(keys, values) }))
-    }
-
     /// The elements or members of this number that belong to the rows.
     fn child(
         &self,
         index: usize,
-        field: &FieldRef,
+        field: &'a FieldRef,
         rows: Range<usize>,
         visible: Option<NullBuffer>,
-    ) -> Checked<ArrayRef> {
+    ) -> Checked<Self> {
         let within = |invalid: Invalid| invalid.within(field.name());
         let Some(child) = self.array.child(index) else { return Err(within(Invalid::new("is not there"))) };
-        Node::new(child, field.data_type(), self.owner, rows, visible).and_then(Node::import).map_err(within)
+        let node = Node::new(child, field.data_type(), self.owner, rows, visible).map_err(within)?;
+        Ok(Self { name: Some(field.name()), ..node })
     }
 
     /// Which rows of a child can be seen, where that matters: only keys of dictionaries mean something below a null.
@@ -319,7 +372,6 @@ impl<'a> Node<'a> {
     }
 
     /// An array without children. Its first row is the first of its buffers.
-    #[inline(never)]
     fn build(&self, buffers: Vec<Buffer>, nulls: Option<NullBuffer>) -> ArrayRef {
         let builder = ArrayData::builder(self.data_type.clone())
             .len(self.rows.len())
