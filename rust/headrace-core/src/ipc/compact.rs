@@ -17,10 +17,21 @@ use arrow_select::dictionary::garbage_collect_any_dictionary;
 
 use crate::error::{Error, Result};
 
+/// The deepest type that is written, in levels. Those who write and read the format follow types on the stack: `arrow-array`
+/// with 2 KiB a level.
+const MAX_DEPTH: usize = 32;
+
 type Arrow<T> = std::result::Result<T, ArrowError>;
 
 /// Refuses the types whose slices cannot be cut out, and what the format has no place for.
 pub(super) fn check_type(field: &Field) -> Result<()> {
+    if depth(field.data_type()) > MAX_DEPTH {
+        return Err(Error::schema(format!(
+            "column {:?} cannot be written as Arrow IPC: it is nested deeper than {MAX_DEPTH} levels, which is the most that \
+             is written",
+            field.name()
+        )));
+    }
     match first(field.data_type(), &|data_type| match data_type {
         DataType::ListView(_) | DataType::LargeListView(_) | DataType::Union(..) | DataType::RunEndEncoded(..) => true,
         DataType::Dictionary(_, values) => matches!(**values, DataType::Dictionary(..)),
@@ -33,6 +44,20 @@ pub(super) fn check_type(field: &Field) -> Result<()> {
             field.name()
         ))),
     }
+}
+
+/// How many levels a type has: one of numbers has one.
+fn depth(data_type: &DataType) -> usize {
+    let below = match data_type {
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => depth(field.data_type()),
+        DataType::Struct(fields) => fields.iter().map(|field| depth(field.data_type())).max().unwrap_or(0),
+        DataType::Dictionary(_, values) => depth(values),
+        _ => 0,
+    };
+    1 + below
 }
 
 /// Whether a slice of this type may hold more than its rows.

@@ -159,15 +159,27 @@ impl<'a> Column<'a> {
     }
 }
 
+// What is not inlined is so for the stack: a type may have 64 levels, and a thread 128 KiB.
 impl<'a> Values<'a> {
     fn new(array: &'a dyn Array, shape: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
+        match shape {
+            Shape::Dictionary(values) => Self::dictionary(array, values, rows),
+            Shape::List(element) => Self::list(array, element, rows),
+            Shape::Map(shapes) => Self::map(array, shapes, rows),
+            Shape::Struct(shapes) => Self::members(array, shapes, rows.as_ref()),
+            _ => Self::scalar(array, shape, rows.as_ref()),
+        }
+    }
+
+    #[inline(never)]
+    fn scalar(array: &'a dyn Array, shape: &'a Shape, rows: Option<&Range<usize>>) -> Option<Self> {
         match shape {
             Shape::Extension(Extension::Uuid) => return array.as_fixed_size_binary_opt().map(Self::Uuid),
             Shape::Extension(Extension::Bool8) => return natives::<Int8Type>(array).map(Self::Bool8),
             _ => {}
         }
         let text = |bytes: Bytes<'a>| match shape {
-            Shape::Text if !rows.clone().is_some_and(|rows| bytes.are_texts(rows)) => Self::Unchecked(bytes),
+            Shape::Text if !rows.cloned().is_some_and(|rows| bytes.are_texts(rows)) => Self::Unchecked(bytes),
             _ => Self::Text(bytes),
         };
         Some(match array.data_type() {
@@ -208,54 +220,59 @@ impl<'a> Values<'a> {
             DataType::BinaryView => Self::Binary(Bytes::BinaryView(array.as_binary_view_opt()?)),
             DataType::FixedSizeBinary(_) => Self::Binary(Bytes::FixedSize(array.as_fixed_size_binary_opt()?)),
             DataType::Duration(_) | DataType::Interval(_) => Self::Interval(Intervals::new(array)?),
-            _ => Self::nested(array, shape, rows)?,
+            _ => return None,
         })
     }
 
-    fn nested(array: &'a dyn Array, shape: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
-        let list = |spans: Spans<'a>, elements: &'a dyn Array, element: &'a Shape| {
-            let elements = Column::new(elements, element, rows.clone().map(|rows| spans.of(rows)))?;
-            Some(Self::List(spans, Box::new(elements)))
-        };
-        match (array.data_type(), shape) {
-            (DataType::Dictionary(..), Shape::Dictionary(values)) => {
-                let array = array.as_any_dictionary_opt()?;
-                let keys = Column::new(array.keys(), &Shape::Scalar, None)?;
-                // A large one may come with each of many small record batches: then its values are not worth a look.
-                let all = 0..array.values().len();
-                let looked_at = rows.filter(|rows| all.len() / 4 <= rows.len()).map(|_| all);
-                let values = Column::new(array.values(), values, looked_at)?;
-                Some(Self::Dictionary(Box::new((keys, values))))
-            }
-            (DataType::List(_), Shape::List(element)) => {
+    #[inline(never)]
+    fn dictionary(array: &'a dyn Array, values: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
+        let array = array.as_any_dictionary_opt()?;
+        let keys = Column::new(array.keys(), &Shape::Scalar, None)?;
+        // A large one may come with each of many small record batches: then its values are not worth a look.
+        let all = 0..array.values().len();
+        let looked_at = rows.filter(|rows| all.len() / 4 <= rows.len()).map(|_| all);
+        let values = Column::new(array.values(), values, looked_at)?;
+        Some(Self::Dictionary(Box::new((keys, values))))
+    }
+
+    #[inline(never)]
+    fn list(array: &'a dyn Array, element: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
+        let (spans, elements): (_, &dyn Array) = match array.data_type() {
+            DataType::List(_) => {
                 let array = array.as_list_opt::<i32>()?;
-                list(Spans::Small(array.value_offsets()), array.values(), element)
+                (Spans::Small(array.value_offsets()), array.values())
             }
-            (DataType::LargeList(_), Shape::List(element)) => {
+            DataType::LargeList(_) => {
                 let array = array.as_list_opt::<i64>()?;
-                list(Spans::Large(array.value_offsets()), array.values(), element)
+                (Spans::Large(array.value_offsets()), array.values())
             }
-            (DataType::FixedSizeList(..), Shape::List(element)) => {
+            _ => {
                 let array = array.as_fixed_size_list_opt()?;
-                list(Spans::Fixed(usize::try_from(array.value_length()).ok()?), array.values(), element)
+                (Spans::Fixed(usize::try_from(array.value_length()).ok()?), array.values())
             }
-            (DataType::Map(..), Shape::Map(shapes)) => {
-                let map = array.as_map_opt()?;
-                let spans = Spans::Small(map.value_offsets());
-                let entries = rows.map(|rows| spans.of(rows));
-                let keys = Column::new(map.keys(), &shapes.0, entries.clone())?;
-                let values = Column::new(map.values(), &shapes.1, entries)?;
-                Some(Self::Map(spans, Box::new((keys, values))))
-            }
-            (DataType::Struct(_), Shape::Struct(shapes)) => {
-                let arrays = array.as_struct_opt()?.columns();
-                let members = arrays.iter().zip(shapes);
-                let members = members
-                    .map(|(array, (key, shape))| Some((Piece::new(key), Column::new(array, shape, rows.clone())?)));
-                members.collect::<Option<_>>().map(Self::Struct)
-            }
-            _ => None,
+        };
+        let rows = rows.map(|rows| spans.of(rows));
+        Some(Self::List(spans, Box::new(Column::new(elements, element, rows)?)))
+    }
+
+    #[inline(never)]
+    fn map(array: &'a dyn Array, shapes: &'a (Shape, Shape), rows: Option<Range<usize>>) -> Option<Self> {
+        let map = array.as_map_opt()?;
+        let spans = Spans::Small(map.value_offsets());
+        let entries = rows.map(|rows| spans.of(rows));
+        let keys = Column::new(map.keys(), &shapes.0, entries.clone())?;
+        let values = Column::new(map.values(), &shapes.1, entries)?;
+        Some(Self::Map(spans, Box::new((keys, values))))
+    }
+
+    #[inline(never)]
+    fn members(array: &'a dyn Array, shapes: &'a [(Vec<u8>, Shape)], rows: Option<&Range<usize>>) -> Option<Self> {
+        let arrays = array.as_struct_opt()?.columns();
+        let mut members = Vec::with_capacity(shapes.len());
+        for (array, (key, shape)) in arrays.iter().zip(shapes) {
+            members.push((Piece::new(key), Column::new(array, shape, rows.cloned())?));
         }
+        Some(Self::Struct(members))
     }
 
     /// A dictionary's key as an index. Arrow has checked that it is one.
