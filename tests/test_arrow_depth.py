@@ -17,6 +17,8 @@ from support.deep_arrow import COLUMN, LAYOUTS, Deep, formats
 STACK = 128 * 1024
 #: Levels of a column, its leaf included: pyarrow reads as many.
 LIMIT = 64
+#: Levels of a column that is written as Arrow IPC.
+IPC_LIMIT = 32
 #: Frames of release callbacks: those of the deepest column that is read, below the record batch.
 FRAMES = LIMIT + 1
 
@@ -104,11 +106,13 @@ def test_data_that_is_deeper_than_its_schema_is_refused(dispatcher: Dispatcher, 
 def test_as_deep_as_the_limit_is_read(
     any_server: LocalServer, connect: Callable[..., Any], layout: str, call: Callable[..., Any]
 ) -> None:
-    levels = formats(layout, LIMIT)
-    deep = Deep(levels, levels), Deep(levels, levels)
+    levels, of_ipc, deeper = formats(layout, LIMIT), formats(layout, IPC_LIMIT), formats(layout, IPC_LIMIT + 1)
+    deep = Deep(levels, levels), Deep(of_ipc, of_ipc), Deep(deeper, deeper)
     with Dispatcher(Endpoint(unix_socket=any_server.unix_socket, stream_key="s")) as dispatcher:
         call(lambda: dispatcher.produce_batch(deep[0], json=True))
         call(lambda: dispatcher.produce_batch(deep[1], arrow_ipc=True))
+        with pytest.raises(SchemaError, match=f"column .*{COLUMN}.* nested deeper than {IPC_LIMIT} levels"):
+            call(lambda: dispatcher.produce_batch(deep[2], arrow_ipc=True))
         assert call(dispatcher.flush).raise_for_failures().delivered == 2
     (_, row), _ = connect(any_server).xrange("s")
     value = json.loads(row[b"payload"])[COLUMN]
