@@ -45,7 +45,7 @@ def has_validity(kind: bytes) -> bool:
 
 
 def sizes(kind: bytes, slots: int, addresses: Sequence[int | None]) -> list[int]:
-    """Bytes of each buffer of an array that has so many slots, from its start to its last one."""
+    """Bytes of each buffer of an array with this many slots, from its start to its last one."""
     bits = (slots + 7) // 8
     if not addresses:
         return []

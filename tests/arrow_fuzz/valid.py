@@ -62,7 +62,7 @@ def lengthen_dictionary(random: _Random, node: ArrayNode) -> bool:
 
 
 def leave_nulls_uncounted(random: _Random, node: ArrayNode) -> bool:
-    """-1 is for nulls that nobody counted."""
+    """-1 is for nulls that were not counted."""
     node.null_count = -1
     return True
 

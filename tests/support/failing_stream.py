@@ -1,4 +1,4 @@
-"""A stream of the C interface that fails as it is told to: what libraries say that are not installed here."""
+"""A stream of the C interface that fails with a given text: what libraries say that are not installed here."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ mod armed {
         static ARMED: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
     }
 
-    /// Lets this thread panic at a place, once, after it has passed it so many times. Returns whether one that was chosen
+    /// Lets this thread panic at a place, once, when it has passed it `after` times. Returns whether one that was chosen
     /// before is still to come.
     #[allow(unreachable_pub)]
     pub fn arm(place: Option<&str>, after: u32) -> bool {

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-/// Lets this thread panic, once, when it has passed `place` so many times; `None`: nowhere. Returns whether a place that was
+/// Lets this thread panic, once, when it has passed `place` `after` times; `None`: nowhere. Returns whether a place that was
 /// chosen before is still to come.
 #[pyfunction]
 #[pyo3(signature = (place, after = 0))]

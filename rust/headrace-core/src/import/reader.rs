@@ -85,22 +85,23 @@ impl Reader {
     pub fn set_extension(&mut self, column: usize, name: &str) {
         let mut fields: Vec<Field> = self.schema.fields().iter().map(|field| field.as_ref().clone()).collect();
         fields[column].metadata_mut().insert(EXTENSION_TYPE_NAME_KEY.to_owned(), name.to_owned());
-        self.schema = Arc::new(Schema::new(fields));
+        self.schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
         self.read_schema = Arc::clone(&self.schema);
     }
 
     /// Reads no other columns than these, by number: in the record batches the others are nulls. What is not read is not
     /// checked either.
     pub fn read_only(&mut self, columns: &[usize]) {
-        for (index, is_read) in self.is_read.iter_mut().enumerate() {
-            *is_read = columns.contains(&index);
+        self.is_read.fill(false);
+        for column in columns {
+            self.is_read[*column] = true;
         }
         let field = |(field, is_read): (&Arc<Field>, &bool)| match is_read {
             true => Arc::clone(field),
             false => Arc::new(Field::new(field.name(), DataType::Null, true)),
         };
-        self.read_schema =
-            Arc::new(Schema::new(self.schema.fields().iter().zip(&self.is_read).map(field).collect::<Vec<_>>()));
+        let fields: Vec<_> = self.schema.fields().iter().zip(&self.is_read).map(field).collect();
+        self.read_schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
     }
 
     fn import(&self, array: CArray) -> std::result::Result<RecordBatch, String> {

@@ -33,7 +33,11 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
         check_type(field.data_type()).map_err(invalid)?;
         fields.push(field);
     }
-    Ok(Arc::new(Schema::new(fields)))
+    // pandas keeps there how its index is made.
+    let itself = contain(|| schema.to_field()).ok().and_then(std::result::Result::ok);
+    let itself =
+        itself.ok_or_else(|| Error::schema("the Arrow schema is invalid: its name or metadata cannot be read"))?;
+    Ok(Arc::new(Schema::new_with_metadata(fields, itself.metadata().clone())))
 }
 
 /// A field below a column, or the column itself.

@@ -200,7 +200,7 @@ impl Round {
         Some(Event::Began { messages, since: self.since?, failure: self.reason()? })
     }
 
-    /// The end of that wait, before the last outcome is told.
+    /// The end of that wait, before the last outcome is reported.
     pub(super) fn ended(&self, now: Instant) -> Option<Event> {
         let took = now.saturating_duration_since(self.since.filter(|_| self.has_paused)?);
         Some(Event::Ended { tries: self.resends.saturating_add(1), took, failure: self.given_up.clone() })

@@ -16,7 +16,7 @@ use crate::transport::Watch;
 /// What a watch is to be told.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The first pause of a round: so many messages wait, since then, because of this.
+    /// The first pause of a round: how many messages wait, since when, and why.
     Began { messages: u64, since: Instant, failure: Arc<Failure> },
     /// A round with pauses is over; with the failure that was not overcome.
     Ended { tries: u32, took: Duration, failure: Option<Arc<Failure>> },
@@ -56,7 +56,7 @@ impl Waits {
 }
 
 impl Pipeline {
-    /// Tells the watch of the waits that began or ended since it was told last.
+    /// Reports to the watch which waits began or ended since the last call.
     pub(crate) fn tell_waits(&mut self, watch: &mut dyn Watch) {
         while let Some(event) = self.ledger.waits.events.pop_front() {
             match event {

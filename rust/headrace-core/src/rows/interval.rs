@@ -25,7 +25,7 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// A column of durations or intervals.
 pub(super) enum Intervals<'a> {
-    /// Of so many of the unit.
+    /// Of this many of the unit.
     Duration(&'a [i64], TimeUnit),
     /// Of months.
     YearMonth(&'a [i32]),
