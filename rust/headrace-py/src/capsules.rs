@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
+use headrace_core::Error;
 use headrace_core::import::Reader;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -24,7 +25,10 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
         return Err(hints::no_arrow(data));
     };
     let capsules = capsules.map_err(|cause| hints::unreadable(data, cause))?;
-    let mut reader = capsules.into_reader().map_err(|error| to_py(&error))?;
+    let mut reader = capsules.into_reader().map_err(|error| match error {
+        Error::Schema { .. } => hints::unreadable(data, to_py(&error)),
+        _ => to_py(&error),
+    })?;
     polars::mark_objects(data, &mut reader);
     Ok(reader)
 }

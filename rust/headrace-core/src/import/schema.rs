@@ -17,8 +17,7 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
     }
     if schema.format() != Some("+s") {
         let format = schema.format().unwrap_or_default();
-        let message = "data must be an Arrow record batch, table or reader: got an array without columns, of format";
-        return Err(Error::schema(format!("{message} {format:?}")));
+        return Err(Error::schema(format!("an Arrow array of format {format:?} has no columns")));
     }
     let Some(columns) = schema.child_count().filter(|count| *count == schema.below().count()) else {
         return Err(Error::schema("the Arrow schema is invalid: it lacks a column that it counts"));
