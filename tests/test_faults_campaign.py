@@ -103,7 +103,7 @@ def test_a_proxy_that_delivers_late_fools_nobody(start_server: StartServer, conn
                 pair.hold("requests", 1.0)
                 held.append(time.monotonic())
 
-            proxy.at("requests", 1_500, hold)
+            proxy.at("requests", 3_000, hold)  # in the first run, behind the handshake and the probe
             for payload in payloads:
                 dispatcher.produce(payload)
             report = dispatcher.flush()
