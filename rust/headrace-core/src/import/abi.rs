@@ -179,7 +179,7 @@ impl CSchema {
         let mut children = vec![&raw mut null; count];
         let alone = ManuallyDrop::new(Self {
             format: self.format,
-            name: self.name,
+            name: c"".as_ptr(), // arrow panics over one that is not UTF-8
             metadata: self.metadata,
             flags: self.flags,
             n_children: self.n_children,
@@ -190,7 +190,8 @@ impl CSchema {
         });
         let same: *const Self = &raw const *alone;
         // SAFETY: both are the interface's `ArrowSchema`. Nothing drops the other one, and what it points to outlives it.
-        Field::try_from(unsafe { &*same.cast::<FFI_ArrowSchema>() })
+        let field = Field::try_from(unsafe { &*same.cast::<FFI_ArrowSchema>() })?;
+        Ok(field.with_name(self.name().to_string_lossy()))
     }
 }
 

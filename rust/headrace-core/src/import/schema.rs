@@ -34,8 +34,7 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
     }
     // pandas keeps there how its index is made.
     let itself = contain(|| schema.to_field()).ok().and_then(std::result::Result::ok);
-    let itself =
-        itself.ok_or_else(|| Error::schema("the Arrow schema is invalid: its name or metadata cannot be read"))?;
+    let itself = itself.ok_or_else(|| Error::schema("the Arrow schema is invalid: its metadata cannot be read"))?;
     Ok(Arc::new(Schema::new_with_metadata(fields, itself.metadata().clone())))
 }
 
