@@ -232,5 +232,5 @@ def _expected(execution: Execution) -> dict[bool, list[int]]:
     if not any(spoil.startswith("schema.") for spoil in execution.spoils):
         return {False: [whole], True: [before]}
     # Keys and offsets of another width are refused at the record batch where they lead nowhere.
-    prefixes = [sum(execution.lengths[:count]) for count in range(execution.broken, len(execution.lengths))]
-    return {False: [whole], True: prefixes}
+    later = [sum(execution.lengths[:count]) for count in range(execution.broken + 1, len(execution.lengths))]
+    return {False: [whole], True: [before, *later]}
