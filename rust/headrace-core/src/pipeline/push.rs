@@ -73,8 +73,9 @@ impl Pipeline {
         let out = self.outbox.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
         let mut encoded = 0;
-        while *row < end && encoded < out {
-            let payload = if has_payload_alone { rows.payload_alone(*row) } else { None };
+        let mut at = *row;
+        while at < end && encoded < out {
+            let payload = if has_payload_alone { rows.payload_alone(at) } else { None };
             let length = match payload {
                 Some(payload) if payload.len() < LENT_FROM => {
                     let out = self.outbox.bytes();
@@ -85,10 +86,11 @@ impl Pipeline {
                     self.ledger.window.push(length, 1, Owner::Report);
                     Some(length)
                 }
-                Some(_) => self.push_large_payload(rows, *row),
-                None => self.push_other_row(rows, *row),
+                Some(_) => self.push_large_payload(rows, at),
+                None => self.push_other_row(rows, at),
             };
-            *row += 1;
+            at += 1;
+            *row = at;
             // Failures take room in the window as well: it is to be measured anew.
             let Some(length) = length else { break };
             encoded += length;
