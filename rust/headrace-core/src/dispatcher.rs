@@ -250,6 +250,7 @@ impl Dispatcher {
             }
             self.pipeline.set_time();
             if contain(|| self.pipeline.push_batch(rows, ids, &mut row, count)).is_err() {
+                row = self.pipeline.first_left(row);
                 let passed = self.passed() - (count - row) as u64;
                 self.pipeline.take_back(passed);
                 self.fail_rest(count - row);

@@ -65,6 +65,8 @@ pub(crate) struct Pipeline {
     is_plain: bool,
     /// Whether there may be no room for other reasons than the window.
     holds_back: bool,
+    /// While rows are pushed together: the first of them, and how many entries had been added before it.
+    pushing: Option<(usize, u64)>,
 }
 
 impl Pipeline {
@@ -105,6 +107,7 @@ impl Pipeline {
             is_quick: false,
             scratch: Vec::new(),
             fields: Vec::new(),
+            pushing: None,
         }
     }
 

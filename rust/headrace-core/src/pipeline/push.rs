@@ -41,8 +41,8 @@ impl Pipeline {
     }
 
     /// Encodes rows as long as there is [room](Self::make_room) for one more entry, or notes why one cannot be sent.
-    /// `row` is the first row that is left: it may come before the room ends, so that the watch can be asked. It is right
-    /// at each moment, also where a panic ends this.
+    /// `row` is the first row that is left: it may come before the room ends, so that the watch can be asked. Where a panic ends
+    /// this, [`first_left`](Self::first_left) says which one it is.
     pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
         let watched = end.min(row.saturating_add(WATCH_ROWS));
         while *row < watched && self.has_room() {
@@ -56,7 +56,12 @@ impl Pipeline {
                     self.push_named_row(rows, *row, ids.and_then(|ids| ids.get(*row)));
                     *row += 1;
                 }
-                Batch::Rows(rows) => self.push_rows(rows, row, watched),
+                Batch::Rows(rows) => {
+                    let added = self.ledger.window.added();
+                    self.pushing = Some((*row, added));
+                    *row = self.push_rows(rows, *row..watched);
+                    self.pushing = None;
+                }
                 Batch::Payloads(rows, names) => *row = self.push_payloads_of_one(rows, names, *row..end),
                 Batch::Arrow { encoder, batch, rows_per_entry } => {
                     *row = self.push_arrow(encoder, batch, *row..end.min(*row + *rows_per_entry));
@@ -66,16 +71,16 @@ impl Pipeline {
     }
 
     /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
-    fn push_rows(&mut self, rows: &Rows<'_>, row: &mut usize, end: usize) {
+    fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
         let room = self.ledger.window.room(self.limits);
         let until_cover = usize::try_from(self.ledger.until_cover()).unwrap_or(usize::MAX);
-        let end = end.min(row.saturating_add(room.entries.min(until_cover)));
+        let end = range.end.min(range.start.saturating_add(room.entries.min(until_cover)));
         let out = self.outbox.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
+        let mut row = range.start;
         let mut encoded = 0;
-        let mut at = *row;
-        while at < end && encoded < out {
-            let payload = if has_payload_alone { rows.payload_alone(at) } else { None };
+        while row < end && encoded < out {
+            let payload = if has_payload_alone { rows.payload_alone(row) } else { None };
             let length = match payload {
                 Some(payload) if payload.len() < LENT_FROM => {
                     let out = self.outbox.bytes();
@@ -86,15 +91,15 @@ impl Pipeline {
                     self.ledger.window.push(length, 1, Owner::Report);
                     Some(length)
                 }
-                Some(_) => self.push_large_payload(rows, at),
-                None => self.push_other_row(rows, at),
+                Some(_) => self.push_large_payload(rows, row),
+                None => self.push_other_row(rows, row),
             };
-            at += 1;
-            *row = at;
+            row += 1;
             // Failures take room in the window as well: it is to be measured anew.
             let Some(length) = length else { break };
             encoded += length;
         }
+        row
     }
 
     /// Encodes a payload that stays where it is until it is sent, if it is in a buffer of Arrow's. Returns the
@@ -190,6 +195,15 @@ impl Pipeline {
             Err(fault) => self.push_settled_fault(&fault, rows as u64),
         }
         end
+    }
+
+    /// The first row that is left after a panic. Rows that were pushed together are counted by their entries: a number that is
+    /// stored for each row would cost each row.
+    pub(crate) fn first_left(&mut self, row: usize) -> usize {
+        match self.pushing.take() {
+            Some((first, added)) => first + (self.ledger.window.added() - added) as usize,
+            None => row,
+        }
     }
 
     /// Takes back the row that a panic left half-encoded: no byte of it has left. `passed`: how many rows of the exactly-once
