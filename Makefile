@@ -56,6 +56,7 @@ test: machine $(VENV)/.test $(VENV)/polars-1/.done
 	    cargo test $(LOCKED) --quiet --package headrace-core --package headrace-bench --lib --bins --tests; \
 	fi
 	@cargo test $(LOCKED) --quiet --package headrace-core --doc
+	$(STEP) "Compiling headrace with places where it can panic" cargo build $(LOCKED) --package headrace-py --features failpoints
 	@$(PY) -m pytest
 
 # The oldest version differs most from the newest, on which `make test` runs. ONLY="datasource and not kills" chooses tests.

@@ -22,6 +22,9 @@ from headrace.server import LocalServer
 from support import programs_with
 from support.panic_cases import ROWS, SECRET, cases
 
+# The first test waits for the build, where `make test` has not made it.
+pytestmark = pytest.mark.timeout(600)
+
 PROJECT = Path(__file__).parent.parent
 CASES = list(cases())
 
@@ -36,7 +39,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with headrace as it is installed, and in it the library that can panic."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target"))
     command = ["cargo", "build", "--quiet", "--package", "headrace-py", "--features", "failpoints"]
-    subprocess.run(command, cwd=PROJECT, check=True, env={**os.environ, "PYO3_PYTHON": sys.executable})
+    environment = {**os.environ, "PYO3_PYTHON": sys.executable}
+    subprocess.run(command, cwd=PROJECT, check=True, env=environment)
     folder = tmp_path_factory.mktemp("failpoints")
     shutil.copytree(Path(headrace.__file__).parent, folder / "headrace")
     [library] = (folder / "headrace").glob("_headrace*.so")
@@ -68,7 +72,6 @@ def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
         yield found
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_each_message_has_a_true_outcome_after_a_panic(case: dict[str, Any], results: dict[str, Any]) -> None:
     result = results[name(case)]
