@@ -189,7 +189,7 @@ class Dispatcher(_headrace.Dispatcher):
     def flush(self, timeout: float | None = None) -> DeliveryReport:  # type: ignore[override]
         """Wait until every message has its outcome, and hand out all that no report held yet.
 
-        Ordinals of messages without an ID start anew at 0. After Ctrl-C, or an `InternalError`, nothing is lost:
+        Ordinals of messages without an ID start again at 0. After Ctrl-C, or an `InternalError`, nothing is lost:
         another flush goes on.
 
         Args:
