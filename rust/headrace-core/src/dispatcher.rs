@@ -382,7 +382,7 @@ impl Dispatcher {
 
     fn abandon(&mut self) {
         let fault = Fault::new(code::INTERNAL, "a defect of headrace ended the call in which this message was sent");
-        let waiting = self.unreported - self.pipeline.recorder().recorded();
+        let waiting = self.unreported.saturating_sub(self.pipeline.recorder().recorded());
         let passed = self.passed();
         if contain(|| self.pipeline.abandon(&fault, waiting, passed)).is_err() {
             // Closing the connection failed, which is gone by now.
