@@ -8,6 +8,7 @@ python -m faults again SEED/SERVER/MODE/…         one episode of a campaign on
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import signal
@@ -27,6 +28,8 @@ from .tables import kinds_table, markdown, pairs_table, record, untruths_table
 
 def main() -> int:
     arguments = _parser().parse_args()
+    # Thousands of faults make thousands of retries, each with its two warnings.
+    logging.getLogger("headrace").setLevel(logging.ERROR)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the servers are ended
     folder = tempfile.mkdtemp(prefix="hr-faults-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder  # the servers' folders go with it
