@@ -15,7 +15,7 @@ from benches.tables import MEANINGFUL_ROWS, Bench, tables
 from benches.turns import ROWS, Turn
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 
 _machine = pytest.StashKey[dict[str, str]]()

@@ -10,7 +10,7 @@ from typing import Self
 
 from benches.servers import bench_program
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 #: PINGs that are sent to see what the round trip really is.
 PINGS = 20

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import pytest
 import redis
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program, find_programs
 
 ROOT = Path(__file__).resolve().parents[1]

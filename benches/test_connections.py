@@ -11,7 +11,7 @@ from benches.servers import ServerWatch, newest_program, title
 from benches.tables import CLIENT_CPU, RATE, SERVER_CPU, Bench
 from benches.turns import Contender, Target
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 
 _IN_THREADS = "benches.contenders.headrace_:in_threads"

@@ -11,7 +11,7 @@ from benches.servers import ServerWatch, programs
 from benches.tables import Bench, Column
 from benches.turns import Contender, Target
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program, make_certs
 
 #: The first 1,000 of them are not looked at.

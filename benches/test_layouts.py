@@ -19,7 +19,7 @@ from benches.tables import CLIENT_CPU, ROW_RATE, Bench, Column
 from benches.turns import Contender, Target
 
 import headrace
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 
 #: An entry's fields, as redis-py reads them.

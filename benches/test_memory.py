@@ -18,7 +18,7 @@ from benches.turns import ROWS, Contender, Target, Turn
 from pyspark.sql import SparkSession
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 
 TIMES = 20

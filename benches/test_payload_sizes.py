@@ -11,7 +11,7 @@ from benches.servers import ServerWatch, newest_program, title
 from benches.tables import CLIENT_CPU, RATE, SERVER_CPU, Bench, Column
 from benches.turns import ROWS, Contender, Target, Turn
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 KIB = 1024
 SIZES = (16, 120, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB)

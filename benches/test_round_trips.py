@@ -16,7 +16,7 @@ from benches.servers import ServerWatch, newest_program, title
 from benches.tables import CLIENT_CPU, RATE, SERVER_CPU, Bench, Column
 from benches.turns import Contender, Target
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 
 ROUND_TRIPS_MS = (0.0, 0.25, 1.0, 5.0)

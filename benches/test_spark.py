@@ -30,7 +30,7 @@ from benches.worker import Worker
 from pyspark.sql import DataFrame
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 
 #: redis-py has this part of the rows.

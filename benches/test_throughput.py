@@ -21,7 +21,7 @@ from benches.servers import ServerWatch, programs, title
 from benches.tables import CLIENT_CPU, RATE, SERVER_CPU, Bench
 from benches.turns import Contender, Target
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 
 BENCH = Bench(

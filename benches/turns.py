@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.server import LocalServer
+    from headrace.testing import LocalServer
 
 #: The length of a turn and how often each contender has one, as `make bench` was told.
 ROWS = int(os.environ.get("HEADRACE_BENCH_ROWS", "1000000"))

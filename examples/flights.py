@@ -27,9 +27,9 @@ from pyspark.sql import functions as sf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headrace import Endpoint, ServerError
-from headrace.server import LocalServer
+from headrace import Endpoint
 from headrace.spark import xadd
+from headrace.testing import LocalServer, LocalServerError
 
 # soft_wrap: what is piped into a file or another program is not cut at 80 characters.
 console = Console(soft_wrap=True, highlight=False)
@@ -56,7 +56,7 @@ def main() -> int:
             password = os.environ.get(arguments.password_env or "")
             client = stack.enter_context(redis.Redis.from_url(arguments.url, password=password, decode_responses=True))
             before = client.xlen(arguments.stream_key)
-        except (ValueError, ServerError, redis.RedisError) as error:
+        except (ValueError, LocalServerError, redis.RedisError) as error:
             console.print(f"Cannot use the server: {error}", markup=False)
             return 1
         if before:

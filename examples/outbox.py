@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS outbox (
@@ -84,7 +84,7 @@ def drain(database: sqlite3.Connection, endpoint: Endpoint, rows: int, retry: Re
             for id_, payload in database.execute(ROWS, (batch,)):
                 dispatcher.produce(payload, message_id=id_)
             report = dispatcher.flush()
-            before = f", {report.recognised:,} of them before" if report.recognised else ""
+            before = f", {report.deduplicated:,} of them before" if report.deduplicated else ""
             print(f"delivered {report.delivered:,}{before}; failed {len(report.failed):,}")
             for failure in report.failed[:10]:
                 advice = "to be retried" if failure.kind == "retryable" else "set aside"

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
 from support.leaks import find_leaks
 from support.processes import wait_until

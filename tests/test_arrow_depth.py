@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from headrace import Dispatcher, Endpoint, ReaderError, SchemaError
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.deep_arrow import COLUMN, LAYOUTS, Deep, formats
 
 #: The stack of a thread in musl.

@@ -9,7 +9,7 @@ import redis
 from arrow_fuzz.campaign import run
 from arrow_fuzz.execution import Execution, draw
 from arrow_fuzz.session import KEY, Session
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.c_arrow import ArrowSchema, Held
 
 EXECUTIONS = 20_000

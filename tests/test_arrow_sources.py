@@ -18,7 +18,7 @@ import pytest
 import headrace
 from conftest import IN_CI
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.arrow_sources import MAPS, SOURCES, differences
 
 #: Where `make test` puts polars 1, beside the newer one.

@@ -15,7 +15,7 @@ import pytest
 
 from conftest import StartServer
 from headrace import ConfigError, DeliveryError, DeliveryReport, Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Monitor, Program
 from support.endpoints import CANARY
 

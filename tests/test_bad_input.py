@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import ClosedError, ConfigError, Dispatcher, Endpoint, HeadraceError, MessageError, SchemaError
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Certs, Monitor
 from support.endpoints import CANARY
 
@@ -147,7 +147,7 @@ OVERRIDES = 'error_overrides must be a mapping from codes such as "OOM" to "perm
         ({"window_max_entries": True}, "window_max_entries must be an integer of at least 1, got the boolean true"),
         ({"window_max_bytes": 65_535}, "window_max_bytes must be an integer of at least 65536, got 65535"),
         ({"window_max_bytes": "2 MiB"}, "window_max_bytes must be an integer of at least 65536, got '2 MiB'"),
-        ({"classify": "lax"}, "classify must be one of 'spec', 'failover', 'strict', got 'lax'"),
+        ({"classify": "lax"}, "classify must be one of 'default', 'failover', 'strict', got 'lax'"),
         ({"error_overrides": {"OOM": "later"}}, OVERRIDES + r"""'{\"OOM\": \"later\"}'"""),
         ({"error_overrides": {"oom": "retryable"}}, OVERRIDES + r"""'{\"oom\": \"retryable\"}'"""),
         ({"error_overrides": ["OOM"]}, f"{OVERRIDES}a value of type list"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace import MessageError
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from test_exactly_once import MARKER, script
 
 Connect = Callable[..., Any]
@@ -55,7 +55,7 @@ def test_every_integer_is_a_version(any_server: LocalServer, connect: Connect) -
         for version in (0, np.int8(1), np.uint64(2), 2**53):
             dispatcher.begin("batch", version)
             dispatcher.produce(b"x")
-            assert dispatcher.flush().recognised == 0
+            assert dispatcher.flush().deduplicated == 0
             assert connect(any_server).get(MARKER) == b"%d 1" % int(version)
 
 

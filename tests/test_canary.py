@@ -33,7 +33,7 @@ import pytest
 from conftest import StartServer
 from headrace import DeliveryError
 from headrace.metrics import PrometheusCollector
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Certs
 from support.canary import WAYS, Secret, Trace, Way, dumped_stacks, record
 

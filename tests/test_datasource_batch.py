@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 import headrace
-from headrace.server import LocalServer
 from headrace.spark import register
+from headrace.testing import LocalServer
 from support.datasource import connections, messages, payloads, save, stored, to, writer
 from support.spark import start_spark
 

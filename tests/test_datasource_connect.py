@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.datasource import payloads
 
 Connect = Callable[..., redis.Redis]

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.server import LocalServer
 from headrace.spark.options import FAILURE, LAYOUT, TRANSACTION, known
+from headrace.testing import LocalServer
 
 MANUAL = (Path(__file__).resolve().parents[1] / "docs" / "spark.md").read_text()
 

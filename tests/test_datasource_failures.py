@@ -20,8 +20,8 @@ import headrace
 from conftest import StartServer
 from headrace import Dispatcher, Endpoint
 from headrace._headrace import OWN_CODES
-from headrace.server import LocalServer
 from headrace.spark.failures import ADVICE
+from headrace.testing import LocalServer
 from support.datasource import MoodyServer, Options, messages, payloads, save, stored, writer
 from support.processes import wait_until
 from support.spark import start_spark

@@ -1,4 +1,4 @@
-"""`exactly_once_key="message_id"`: rows are recognised by their message IDs, in whatever partition they come again."""
+"""`exactly_once_key="message_id"`: rows are deduplicated by message ID, in whatever partition they come again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from headrace import ConfigError, Endpoint
-from headrace.server import LocalServer
 from headrace.spark import write
+from headrace.testing import LocalServer
 from support.datasource import messages, payloads, save, to
 from support.spark import start_spark
 

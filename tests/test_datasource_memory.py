@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 ROWS = 2_000_000
 LIMIT = 64 * 1024 * 1024

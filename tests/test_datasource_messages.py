@@ -13,12 +13,12 @@ import redis
 from pyspark.sql.types import StructType
 
 from headrace import DeliveryError
-from headrace.server import LocalServer
 from headrace.spark import worker
 from headrace.spark import writer as of_spark
 from headrace.spark.datasource import RedisStreams
 from headrace.spark.failures import RowFailure, Written, total
 from headrace.spark.writer import BatchWriter
+from headrace.testing import LocalServer
 from support.datasource import payloads, stored, to
 
 Connect = Callable[..., redis.Redis]
@@ -85,7 +85,7 @@ def test_a_task_tells_what_became_of_its_rows(
     written = run(monkeypatch, writer, ROWS, ROWS, partition=3)
     assert (written.partitions, written.delivered, written.failed, written.rows) == ((3,), 4, 4, 8)
     assert written.failed_by_code == {"NULL_PAYLOAD": 2, "WRONGTYPE": 2}
-    assert (written.recognised, written.possible_duplicates, written.retries, written.dead_letters) == (0, 0, 0, 0)
+    assert (written.deduplicated, written.possible_duplicates, written.retries, written.dead_letters) == (0, 0, 0, 0)
     assert [(f.message_id, f.code, f.partition, f.ordinal) for f in written.first_failures] == [
         ("b", "NULL_PAYLOAD", 3, 1),
         ("c", "WRONGTYPE", 3, 2),
@@ -116,9 +116,9 @@ def test_a_transaction_recognises_rows(
 ) -> None:
     writer = make(any_server, txn_app_id="job", txn_version="1", on_failure="dead_letter", dead_letter_key="dead")
     first = run(monkeypatch, writer, ROWS)
-    assert (first.delivered, first.recognised, first.failed, first.dead_letters) == (2, 0, 2, 2)
+    assert (first.delivered, first.deduplicated, first.failed, first.dead_letters) == (2, 0, 2, 2)
     second = run(monkeypatch, writer, ROWS, attempt=1)
-    assert (second.delivered, second.possible_duplicates) == (second.recognised, 0)
+    assert (second.delivered, second.possible_duplicates) == (second.deduplicated, 0)
     assert payloads(client) == ["body-0", "body-3"]
     assert len(stored(client, "dead")) == 2 + second.failed
 
@@ -142,7 +142,7 @@ def failure(partition: int, ordinal: int, code: str) -> RowFailure:
 
 
 def test_the_commit_sums_and_logs(any_server: LocalServer, log: pytest.LogCaptureFixture) -> None:
-    one = Written(partitions=(0,), delivered=1_000, recognised=10, retries=3, bytes_sent=5_000, possible_duplicates=2)
+    one = Written(partitions=(0,), delivered=1_000, deduplicated=10, retries=3, bytes_sent=5_000, possible_duplicates=2)
     one.retry_wait_seconds = 1.5
     two = Written(partitions=(1,), delivered=500, first_failures=tuple(failure(1, n, "OOM") for n in range(10)))
     two.failed_by_code.update({"OOM": 11})
@@ -160,7 +160,7 @@ def test_the_commit_sums_and_logs(any_server: LocalServer, log: pytest.LogCaptur
     assert [(record.levelno, record.getMessage()) for record in log.records] == [
         (
             logging.INFO,
-            "1,000 rows delivered, 0 failed, 10 recognised, 3 retries, 2 possible duplicates, 1.5 s of retry waits, "
+            "1,000 rows delivered, 0 failed, 10 deduplicated, 3 retries, 2 possible duplicates, 1.5 s of retry waits, "
             f"5,000 bytes sent to unix://{any_server.unix_socket} stream key events",
         )
     ]
@@ -169,7 +169,9 @@ def test_the_commit_sums_and_logs(any_server: LocalServer, log: pytest.LogCaptur
     (record,) = log.records
     assert record.levelno == logging.WARNING
     lines = record.getMessage().splitlines()
-    assert lines[0].startswith("1,500 rows delivered, 32 failed (WRONGTYPE 20, OOM 12), 10 recognised, 11 dead letters")
+    assert lines[0].startswith(
+        "1,500 rows delivered, 32 failed (WRONGTYPE 20, OOM 12), 10 deduplicated, 11 dead letters"
+    )
     assert lines[1] == (
         "  row 0 of partition 1, message ID 'id-0': OOM (permanent, written: no): the words of the server"
     )

@@ -94,7 +94,7 @@ def test_retry_is_on_by_default() -> None:
         ({"port": "70000"}, "port", "port must be an integer from 1 to 65535, got '70000'"),
         ({"tls": "yes"}, "tls", "tls must be a boolean"),
         ({"window_max_entries": "0"}, "window_max_entries", "at least 1, got '0'"),
-        ({"classify": "lax"}, "classify", "'spec', 'failover', 'strict', got 'lax'"),
+        ({"classify": "lax"}, "classify", "'default', 'failover', 'strict', got 'lax'"),
         ({"error_overrides": "OOM"}, "error_overrides", "a mapping from codes"),
         ({"retry": "maybe"}, "retry", "retry must be a boolean"),
         ({"retry": "false", "retry_deadline": "3"}, "retry", "retry"),

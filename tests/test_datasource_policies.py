@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.datasource import MoodyServer, Options, payloads, save, stored, writer
 from support.spark import start_spark
 

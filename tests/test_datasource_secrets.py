@@ -26,8 +26,8 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql import SparkSession
 
 from headrace import Endpoint
-from headrace.server import LocalServer
 from headrace.spark import write, xadd
+from headrace.testing import LocalServer
 
 SECRET = "canary-hunter2"
 

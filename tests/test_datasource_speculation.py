@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.datasource import payloads
 from support.processes import wait_until
 

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.datasource import payloads, stored, to
 from support.spark import start_spark
 
@@ -162,7 +162,7 @@ def test_a_micro_batch_that_runs_again(
 def test_failed_rows_of_a_micro_batch_that_runs_again(
     client: redis.Redis, any_server: LocalServer, lines: Lines
 ) -> None:
-    """Written rows are recognised. Dead letters may be there twice: a row is rather told of twice than lost."""
+    """Written rows are deduplicated. Dead letters may be there twice: a row is rather told of twice than lost."""
     client.set("text", "not a stream")
     lines.add(5)
     frame = lines.read().selectExpr("value AS payload", "if(value = 'line 2', 'text', null) AS stream_key")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from conftest import StartServer
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 from support.datasource import messages, payloads, save
 from support.processes import wait_until

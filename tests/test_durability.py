@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from headrace import DeliveryError, DeliveryReport, Dispatcher, RetryPolicy
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop, stopped, ticking, wait_until
 from test_faults import DELIVERED, batch_of, payloads_of
 
 Connect = Callable[..., Any]
 
-MISSING = ("retryable", "NOTREPLICATED", "unknown")
+MISSING = ("retryable", "NOT_REPLICATED", "unknown")
 
 
 def to(server: LocalServer, endpoint: dict[str, Any] | None = None, **options: Any) -> Dispatcher:
@@ -66,7 +66,7 @@ def test_a_replica_that_stands_still_is_told(replicated: tuple[LocalServer, Loca
         assert dispatcher.flush().ok
         assert connect(replica).xlen(KEY) == 4
         assert dispatcher.stats().connections == 1
-        assert dispatcher.stats().failed_by_code == {"NOTREPLICATED": 3}
+        assert dispatcher.stats().failed_by_code == {"NOT_REPLICATED": 3}
 
 
 def test_more_replicas_than_there_are(any_replicated: tuple[LocalServer, LocalServer]) -> None:
@@ -74,7 +74,7 @@ def test_more_replicas_than_there_are(any_replicated: tuple[LocalServer, LocalSe
         dispatcher.produce(b"x")
         failures = dispatcher.flush().failed
         assert [(failure.code, failure.message.split(" had")[0]) for failure in failures] == [
-            ("NOTREPLICATED", "1 of 2 replicas")
+            ("NOT_REPLICATED", "1 of 2 replicas")
         ]
 
 
@@ -228,7 +228,7 @@ def test_dispatch_waits_as_well(any_replicated: tuple[LocalServer, LocalServer],
             entry_id = dispatcher.dispatch(b"x")
             assert [entry for entry, _ in stored(connect(replica))][1] == entry_id
         else:
-            with stopped(replica), pytest.raises(DeliveryError, match=r"NOTREPLICATED .*0 of 1 replicas") as raised:
+            with stopped(replica), pytest.raises(DeliveryError, match=r"NOT_REPLICATED .*0 of 1 replicas") as raised:
                 dispatcher.dispatch(b"x")
             assert raised.value.failures[0].written == "unknown"
         assert labels(dispatcher.flush()) == [DELIVERED if alive else MISSING]
@@ -325,7 +325,7 @@ def test_a_batch_that_is_begun_again_is_delivered_when_the_replica_has_it(
             dispatcher.produce_batch(batch_of(rows))
             report = dispatcher.flush()
             assert len(labels(report)) == len(rows)
-            return set(labels(report)), report.recognised
+            return set(labels(report)), report.deduplicated
 
     with stopped(replica):
         assert attempt(payloads[:600], timeout=0.1) == ({MISSING}, 0)

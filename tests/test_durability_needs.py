@@ -9,8 +9,8 @@ import pytest
 
 from conftest import Replicate, StartServer
 from headrace import ConfigError, Dispatcher
-from headrace.server import LocalServer
 from headrace.spark.options import read
+from headrace.testing import LocalServer
 from support import Program
 from support.pipelines import KEY, endpoint_to, labels, stored
 from test_durability import MISSING, Connect, to, waits

@@ -32,7 +32,7 @@ def to(fake: FakeServer, **options: Any) -> Endpoint:
 def send(sending: Dispatcher, mode: str, batch: int) -> list[Outcome]:
     """The outcomes of a pipeline; its rows are numbered on from those of the batches before."""
     if mode != "off":
-        sending.settle()  # what failed before blocks nothing
+        sending.skip_failed()  # what failed before blocks nothing
     for row in range(batch * ROWS, (batch + 1) * ROWS):
         sending.produce(payload_of(row), row)
     told = outcomes(sending.flush())
@@ -61,7 +61,7 @@ def test_a_row_is_refused_anywhere(error: ErrorText, mode: str) -> None:
     """First, in the middle, last; in script mode those behind it in their stream are blocked."""
     cases = list(enumerate(itertools.product(error.different, [0, 17, ROWS // 2, ROWS - 1])))
     playing = Playing({batch * ROWS + place: text for batch, (text, place) in cases})
-    refused = (error.kind("spec"), error.code, "no")
+    refused = (error.kind("default"), error.code, "no")
     with FakeServer(playing) as fake, dispatcher(to(fake), mode, **run_rows(mode)) as sending:
         for batch, (text, place) in cases:
             told = send(sending, mode, batch)
@@ -81,7 +81,7 @@ def test_commands_are_refused_here_and_everywhere(error: ErrorText, mode: str) -
     some = [1, 20, 42]
     cases = list(enumerate(itertools.product(error.different, [range(ROWS), some])))
     refusals = {batch * ROWS + row: text for batch, (text, rows) in cases for row in rows}
-    refused = (error.kind("spec"), error.code, "no")
+    refused = (error.kind("default"), error.code, "no")
     with FakeServer(Playing(refusals, whole=True)) as fake, dispatcher(to(fake), mode, **run_rows(mode)) as sending:
         for batch, (text, rows) in cases:
             told = send(sending, mode, batch)
@@ -101,8 +101,8 @@ def test_a_row_that_the_server_cannot_read(error: ErrorText, place: int, mode: s
     """The server closes behind it: it has read nothing of those behind, which are not written and may go out again."""
     (text,) = error.different
     playing = Playing({place: text}, whole=True, ends=True)
-    refused = (error.kind("spec"), error.code, "no")
-    assert refused == ("permanent", "TOOLARGE", "no")
+    refused = (error.kind("default"), error.code, "no")
+    assert refused == ("permanent", "TOO_LARGE", "no")
     with FakeServer(playing, playing) as fake, dispatcher(to(fake), mode, **run_rows(mode, 1)) as sending:
         told = send(sending, mode, 0)
         assert labels_of(told[: place + 1]) == [DELIVERED] * place + [refused]
@@ -138,7 +138,7 @@ def test_overrides_have_the_last_word(error: ErrorText) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("classify", ["spec", "failover"])
+@pytest.mark.parametrize("classify", ["default", "failover"])
 @pytest.mark.parametrize("error", REFUSED, ids=str)
 def test_what_passes_is_sent_again(error: ErrorText, mode: str, classify: Classify) -> None:
     """And nothing else is. In script mode the order stays."""
@@ -182,9 +182,9 @@ HANDSHAKE: dict[bytes, dict[str, Any]] = {
 @pytest.mark.parametrize("error", ERROR_TEXTS, ids=str)
 def test_a_refusal_in_the_handshake_counts_for_every_message(error: ErrorText, command: bytes) -> None:
     """It is told as after an XADD, but for AUTH: what is said to that is permanent, unless it is said to everybody."""
-    kind = "retryable" if error.ends else error.kind("spec")
+    kind = "retryable" if error.ends else error.kind("default")
     if command == b"AUTH":
-        kind = error.kind_in_auth("spec")
+        kind = error.kind_in_auth("default")
     for mode in MODES:
         tries = 2 if mode != "off" and error.passes and kind == "retryable" else 1
         with FakeServer(*[shaken(command, error.different[0])] * tries, handshake=False) as fake:

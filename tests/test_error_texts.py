@@ -15,7 +15,7 @@ from conftest import StartServer
 from faults.error_texts import BY_NAME, CLASSIFY, ERROR_TEXTS, Classify, ErrorText
 from faults.places import SITUATIONS, Lab, Place, said_to
 from faults.situations import COMMANDS
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 from support.modes import MODES, can, dispatcher
 from support.pipelines import Outcome, endpoint_to, outcomes
@@ -37,7 +37,7 @@ class Sender:
 
     def send(self) -> Outcome:
         if self.mode != "off":
-            self._dispatcher.settle()  # what failed before blocks nothing
+            self._dispatcher.skip_failed()  # what failed before blocks nothing
         columns = {"payload": [PAYLOAD.encode()], "id": pa.array([self._entry_id], pa.string())}
         self._dispatcher.produce_batch(pa.record_batch(columns), entry_id="id" if self._entry_id else None)
         (outcome,) = outcomes(self._dispatcher.flush())
@@ -158,7 +158,7 @@ def test_what_a_script_was_refused_fits_into_its_reply(server: LocalServer, conn
         assert [outcome.label for outcome in told] == [DELIVERED, ("permanent", "NOPERM", "no")]
         assert len(told[-1].message or "") < 1_024
         client.execute_command("ACL", "SETUSER", name, "+xadd")
-        sending.settle()
+        sending.skip_failed()
         sending.produce(b"third")
         assert sending.flush().ok
         assert [each["id"] for each in client.client_list() if each["user"] == name] == [mine]

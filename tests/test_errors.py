@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 import headrace.errors
-from headrace import ConnectionFailed, DeliveryError, Dispatcher, Endpoint, Failure, HeadraceError
+from headrace import ConnectionFailedError, DeliveryError, Dispatcher, Endpoint, Failure, HeadraceError
 
 ERRORS = [getattr(headrace.errors, name) for name in headrace.errors.__all__]
 
@@ -51,7 +51,7 @@ def test_errors_that_were_raised_can_be_pickled(closed_port: int) -> None:
         error = pickle.loads(pickle.dumps(caught.value))
         assert error.failures == caught.value.failures == tuple(report.failed)
         assert str(error) == str(caught.value)
-        with pytest.raises(ConnectionFailed) as lost:
+        with pytest.raises(ConnectionFailedError) as lost:
             dispatcher.dispatch(b"x")
         assert pickle.loads(pickle.dumps(lost.value)).failures == lost.value.failures
     with pytest.raises(headrace.ConfigError) as refused:

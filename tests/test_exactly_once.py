@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from conftest import StartServer
-from headrace import ConfigError, Dispatcher, Endpoint, MessageError, RetryPolicy
-from headrace.server import LocalServer
+from headrace import ConfigError, Dispatcher, Endpoint, RetryPolicy, StateError
+from headrace.testing import LocalServer
 from support import Monitor, Program
 from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, in_child, stop
@@ -41,7 +41,7 @@ def test_a_batch_that_is_begun_again_is_written_once(server: LocalServer, connec
             dispatcher.produce_batch(batch_of(payloads))
             report = dispatcher.flush()
             assert (report.ok, report.delivered) == (True, 1_234)
-            assert report.recognised == (1_234 if round_ else 0)
+            assert report.deduplicated == (1_234 if round_ else 0)
             told = outcomes(report)
             if round_:
                 assert {outcome.entry_id for outcome in told} == {None}
@@ -88,7 +88,7 @@ def test_another_process_goes_on_where_the_first_was_killed(
         report = dispatcher.flush()
     assert first.ok
     assert report.ok
-    assert first.recognised + report.recognised >= before
+    assert first.deduplicated + report.deduplicated >= before
     assert bodies(client) == payloads
 
 
@@ -147,7 +147,7 @@ def test_memory_that_runs_out_in_mid_batch(server: LocalServer, connect: Connect
             again.begin("batch")
             again.produce_batch(batch_of(payloads))
             report = again.flush().raise_for_failures()
-            return report.delivered, report.recognised
+            return report.delivered, report.deduplicated
 
     assert in_child(second_try) == (1_000, 305)
     assert bodies(client) == payloads
@@ -164,7 +164,7 @@ def test_memory_that_comes_back_is_waited_for(server: LocalServer, connect: Conn
         with after_ticks(10, lambda: client.config_set("maxmemory", 0)):
             dispatcher.produce_batch(record_batch)
             report = dispatcher.flush()
-        assert (report.ok, report.delivered, report.recognised) == (True, 1_500, 0)
+        assert (report.ok, report.delivered, report.deduplicated) == (True, 1_500, 0)
         assert bodies(client) == payloads
 
 
@@ -199,7 +199,7 @@ def test_a_row_with_an_inner_error_stops_its_stream_and_no_other(server: LocalSe
         assert (bodies(client, "a"), len(bodies(client, "b"))) == ([b"%d" % n for n in range(7)], 10)
         assert client.get("{a}:headrace:batch") == b"0 7"
         # Dealt with: the stream goes on behind it.
-        dispatcher.settle()
+        dispatcher.skip_failed()
         dispatcher.produce_batch(pa.record_batch({"payload": ["on"], "key": ["a"]}), stream_key="key")
         assert dispatcher.flush().ok
         assert bodies(client, "a")[7:] == [b"on"]
@@ -224,7 +224,7 @@ def test_rows_that_cannot_be_written_are_passed(server: LocalServer, connect: Co
             dispatcher.produce_batch(pa.record_batch({"payload": column}))
             report = dispatcher.flush()
             assert Counter(labels(report)) == {DELIVERED: 90, ("permanent", "NULL_PAYLOAD", "no"): 10}
-            assert report.recognised == 90 * round_
+            assert report.deduplicated == 90 * round_
     assert len(bodies(client)) == 90
 
 
@@ -235,13 +235,13 @@ def test_versions_take_a_token_over(server: LocalServer, connect: Connect) -> No
         for version, count in ((3, 50), (4, 20)):
             dispatcher.begin("query", version)
             dispatcher.produce_batch(batch_of(payloads_of(version * 100, count)))
-            assert dispatcher.flush().recognised == 0
+            assert dispatcher.flush().deduplicated == 0
         assert client.get("{events}:headrace:query") == b"4 20"
-        for version, count, recognised in ((3, 50, 50), (4, 30, 20), (2, 5, 5)):
+        for version, count, deduplicated in ((3, 50, 50), (4, 30, 20), (2, 5, 5)):
             dispatcher.begin("query", version)
             dispatcher.produce_batch(batch_of(payloads_of(version * 100, count)))
             report = dispatcher.flush()
-            assert (report.ok, report.recognised) == (True, recognised)
+            assert (report.ok, report.deduplicated) == (True, deduplicated)
     assert bodies(client) == payloads_of(300, 50) + payloads_of(400, 30)
 
 
@@ -253,7 +253,7 @@ def test_a_marker_that_is_gone_is_told(server: LocalServer, connect: Connect) ->
         assert dispatcher.flush().ok
         client.delete(MARKER)
         dispatcher.produce(b"behind")
-        assert labels(dispatcher.flush()) == [("permanent", "MARKERLOST", "unknown")]
+        assert labels(dispatcher.flush()) == [("permanent", "MARKER_LOST", "unknown")]
         client.rpush(MARKER, "something else")
         dispatcher.begin("batch")
         dispatcher.produce(b"again")
@@ -262,7 +262,7 @@ def test_a_marker_that_is_gone_is_told(server: LocalServer, connect: Connect) ->
         client.set(MARKER, "something else")
         dispatcher.begin("batch")
         dispatcher.produce(b"again")
-        assert labels(dispatcher.flush()) == [("permanent", "BADMARKER", "unknown")]
+        assert labels(dispatcher.flush()) == [("permanent", "BAD_MARKER", "unknown")]
     assert len(bodies(client)) == 50
 
 
@@ -283,7 +283,7 @@ def test_an_unreachable_server_loses_no_number(start_server: StartServer, connec
         assert {failure.code for failure in dispatcher.flush().failed} == {"BLOCKED"}
         dispatcher.begin("batch")
         dispatcher.produce_batch(batch_of(payloads))
-        assert dispatcher.flush().raise_for_failures().recognised >= 1_000
+        assert dispatcher.flush().raise_for_failures().deduplicated >= 1_000
     assert bodies(connect(server)) == payloads
 
 
@@ -334,7 +334,7 @@ def test_the_oldest_server_names_rights_with_the_first_row(server: LocalServer, 
     assert client.xlen(KEY) == 0
 
 
-@pytest.mark.parametrize("classify", ["spec", "failover", "strict"])
+@pytest.mark.parametrize("classify", ["default", "failover", "strict"])
 @pytest.mark.parametrize("command", ["EVAL", "EVALSHA", "XADD", "GET", "SET"])
 def test_a_command_that_the_server_does_not_have_is_permanent(
     start_server: StartServer, program: Program, connect: Connect, command: str, classify: Any
@@ -396,7 +396,7 @@ def test_two_rows_of_ten_that_memory_ran_out_for(server: LocalServer, connect: C
             dispatcher.produce_batch(batch_of(payloads))
             report = dispatcher.flush()
             assert report.ok
-            return report.recognised
+            return report.deduplicated
 
     assert in_child(again) == 8
     assert bodies(client) == payloads
@@ -423,10 +423,10 @@ def test_what_it_excludes_is_refused_before_anything_is_sent(any_server: LocalSe
         with pytest.raises(ConfigError, match="dispatch is not for exactly_once"):
             dispatcher.dispatch(b"x")
         dispatcher.produce(b"x")
-        with pytest.raises(MessageError, match="flush before"):
+        with pytest.raises(StateError, match="flush before"):
             dispatcher.begin("t")
-        with pytest.raises(MessageError, match="flush before"):
-            dispatcher.settle()
+        with pytest.raises(StateError, match="flush before"):
+            dispatcher.skip_failed()
 
 
 def test_a_row_that_is_too_large_condemns_no_other(start_server: StartServer, connect: Connect) -> None:
@@ -446,7 +446,7 @@ def test_a_row_that_is_too_large_condemns_no_other(start_server: StartServer, co
         dispatcher.produce_batch(batch_of(payloads))
         report = dispatcher.flush()
         assert report.delivered == 5
-        assert labels(report)[5] == ("permanent", "TOOLARGE", "unknown")
+        assert labels(report)[5] == ("permanent", "TOO_LARGE", "unknown")
     assert bodies(connect(server)) == payloads[:5]
 
 
@@ -461,4 +461,4 @@ def test_trimming_and_layouts_hold_in_a_script_as_well(server: LocalServer, conn
     assert entries[-2:] == [{b"id": b"998", b"name": b"n998"}, {b"id": b"999"}]
     with script(server, {"stream_key": "missing", "nomkstream": True}) as dispatcher:
         dispatcher.produce(b"x")
-        assert labels(dispatcher.flush()) == [("retryable", "NOSTREAM", "no")]
+        assert labels(dispatcher.flush()) == [("retryable", "NO_STREAM", "no")]

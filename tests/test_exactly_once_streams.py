@@ -50,7 +50,7 @@ def test_rows_that_were_gathered_when_connecting_failed(
                 (str(row), "WRONGPASS") for row in range(ROWS)
             ]
         client.execute_command("ACL", "SETUSER", "default", "resetpass", ">wrong")
-        dispatcher.settle()
+        dispatcher.skip_failed()
         dispatcher.produce_batch(rows(size), stream_key="key")
         assert dispatcher.flush().ok
     payloads = [payload for key in KEYS for _, payload in stored(client, key)]
@@ -73,7 +73,7 @@ def test_rows_that_were_gathered_when_the_retries_ended(
         assert {outcome.code for outcome in told} <= {"NOREPLICAS", "BLOCKED"}
         assert told[0].code == "NOREPLICAS"
         client.config_set("min-replicas-to-write", 0)
-        dispatcher.settle()
+        dispatcher.skip_failed()
         dispatcher.produce_batch(rows(), stream_key="key")
         assert dispatcher.flush().ok
     assert sum(len(stored(client, key)) for key in KEYS) == ROWS
@@ -107,7 +107,7 @@ def test_rows_that_were_gathered_when_the_user_went(
         assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
         assert {outcome.code for outcome in told} == {"WRONGPASS"}
         client.execute_command("ACL", "SETUSER", "writer", "on", ">secret", "~*", "&*", "+@all")
-        dispatcher.settle()
+        dispatcher.skip_failed()
         dispatcher.produce_batch(rows(), stream_key="key")
         assert dispatcher.flush().ok
     assert sum(len(stored(client, key)) for key in KEYS) == 2 * ROWS

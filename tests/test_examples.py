@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.processes import resume, stop, stopped, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

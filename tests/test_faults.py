@@ -13,7 +13,7 @@ import pytest
 
 from conftest import StartServer
 from headrace import Dispatcher
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 from support.pipelines import KEY, Outcome, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop, stopped, ticking, wait_until

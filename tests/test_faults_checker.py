@@ -203,9 +203,9 @@ def test_trimming_takes_the_oldest_only() -> None:
     assert account.found() == [LOST]  # 2 is away, and 0 is there
 
 
-def test_what_was_recognised_has_no_id_and_is_there() -> None:
+def test_what_was_deduplicated_has_no_id_and_is_there() -> None:
     account = Account()
-    account.promise = Promise(recognised=True)
+    account.promise = Promise(deduplicated=True)
     tell_no_id(account)
     assert account.found() == []
     account.take(2)

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import StartServer
 from headrace import ConfigError, Dispatcher, RetryPolicy
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Monitor, Program
 from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, in_child, stop, stopped, ticking
@@ -40,7 +40,7 @@ def bodies(client: Any) -> list[bytes]:
 
 
 def duplicates(client: Any) -> int:
-    """How many messages the server recognised."""
+    """How many messages the server deduplicated."""
     return int(client.xinfo_stream(KEY)["iids-duplicates"])
 
 
@@ -241,7 +241,7 @@ def test_nomkstream_makes_no_stream(server: LocalServer, connect: Connect) -> No
     client = connect(server)
     with idmp(server, {"nomkstream": True}) as dispatcher:
         dispatcher.produce(b"1")
-        assert labels(dispatcher.flush()) == [("retryable", "NOSTREAM", "no")]
+        assert labels(dispatcher.flush()) == [("retryable", "NO_STREAM", "no")]
         assert client.exists(KEY) == 0
         client.xadd(KEY, {"payload": "0"})
         dispatcher.produce(b"1")
@@ -343,10 +343,10 @@ def test_ordered_messages_are_not_overtaken(server: LocalServer, connect: Connec
 
 
 @idmp_only
-def test_recognised_messages_are_delivered_when_the_replica_has_them(
+def test_deduplicated_messages_are_delivered_when_the_replica_has_them(
     any_replicated: tuple[LocalServer, LocalServer], connect: Connect
 ) -> None:
-    """Each try on a connection of its own, where WAIT covers only what was written there: a recognised message is."""
+    """Each try on a connection of its own, where WAIT covers only what was written there: a deduplicated message is."""
     master, replica = any_replicated
     payloads = payloads_of(0, 300, 20)
 
@@ -357,7 +357,7 @@ def test_recognised_messages_are_delivered_when_the_replica_has_them(
             return set(labels(dispatcher.flush()))
 
     with stopped(replica):
-        assert attempt(0.1) == {("retryable", "NOTREPLICATED", "unknown")}
-        assert attempt(0.1) == {("retryable", "NOTREPLICATED", "unknown")}
+        assert attempt(0.1) == {("retryable", "NOT_REPLICATED", "unknown")}
+        assert attempt(0.1) == {("retryable", "NOT_REPLICATED", "unknown")}
     assert attempt(10) == {DELIVERED}
     assert bodies(connect(replica)) == payloads

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import ConcurrentUseError, DeliveryReport, Dispatcher
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.pipelines import endpoint_to, labels
 from support.processes import in_child, resume, stopped, wait_until
 

@@ -20,7 +20,7 @@ from pyarrow import ipc
 import headrace
 from conftest import StartServer
 from headrace import ConfigError, DeliveryReport, Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 from support.pipelines import outcomes
 

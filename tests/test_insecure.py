@@ -15,8 +15,8 @@ import pytest
 import headrace
 from conftest import StartServer
 from headrace import ConfigError, Dispatcher, Endpoint, InsecureWarning
-from headrace.server import LocalServer
 from headrace.spark.options import read
+from headrace.testing import LocalServer
 from support import Certs
 from support.endpoints import CANARY, Pem, build, refused
 from support.tls import REFUSED, Start, Tampering, to, without_mark, without_tls_13

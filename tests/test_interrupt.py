@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.fake_server import FakeServer, Peer, answer_all, entry_id
 from support.interrupts import interrupted
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored

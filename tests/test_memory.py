@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.pipelines import KEY
 
 Connect = Callable[..., Any]

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Dispatcher, Endpoint, RetryPolicy
 from headrace.metrics import OpenTelemetryInstruments, PrometheusCollector, Stats
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.endpoints import CANARY
 
 Connect = Callable[..., redis.Redis]
@@ -30,7 +30,7 @@ Connect = Callable[..., redis.Redis]
 COUNTERS = {
     "headrace_messages_total",
     "headrace_delivered_total",
-    "headrace_recognised_total",
+    "headrace_deduplicated_total",
     "headrace_possible_duplicates_total",
     "headrace_retries_total",
     "headrace_retry_waits_total",
@@ -90,7 +90,7 @@ def test_what_a_dispatcher_has_done(client: redis.Redis, endpoint: Endpoint) -> 
         assert dispatcher.flush().failed_ids == [0]
         stats = dispatcher.stats()
         assert (stats.messages, stats.delivered, stats.failed_by_code) == (1_002, 1_001, {"WRONGTYPE": 1})
-        assert (stats.failed, stats.recognised, stats.possible_duplicates, stats.retries) == (1, 0, 0, 0)
+        assert (stats.failed, stats.deduplicated, stats.possible_duplicates, stats.retries) == (1, 0, 0, 0)
         assert (stats.connections, stats.reconnects, stats.flushes) == (1, 0, 2)
         assert 1_002 * len("*7\r\n$4\r\nXADD\r\n") < stats.bytes_sent < 1_002 * 200
         assert 0 < stats.flush_seconds_sum < 30
@@ -284,7 +284,7 @@ def test_opentelemetry_reads_the_counters(client: redis.Redis, any_server: Local
         **{
             f"headrace.{name}": [place]
             for name in (
-                *("messages", "delivered", "recognised", "possible_duplicates", "retries", "connections"),
+                *("messages", "delivered", "deduplicated", "possible_duplicates", "retries", "connections"),
                 *("reconnects", "sent", "flushes", "flush.time", "retry_waits", "retry_wait.time"),
             )
         },

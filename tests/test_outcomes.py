@@ -13,7 +13,7 @@ import pytest
 
 from conftest import StartServer
 from headrace import Dispatcher
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 
@@ -85,7 +85,7 @@ def test_nostream(server: LocalServer, connect: Connect) -> None:
     with Dispatcher(endpoint_to(server, nomkstream=True)) as dispatcher:
         dispatcher.produce(b"early")
         report = dispatcher.flush()
-        assert labels(report) == [retryable("NOSTREAM")]
+        assert labels(report) == [retryable("NO_STREAM")]
         assert report.failed[0].message == "the stream does not exist, and nomkstream forbids to create it"
         assert not client.exists(KEY)
         first = client.xadd(KEY, {"payload": b"made by another"})
@@ -176,7 +176,7 @@ def test_a_message_larger_than_the_server_takes(
             told = outcomes(report)
             before, large, after = told[:100], told[100], told[101:]
             assert {outcome.label for outcome in before} == {DELIVERED}
-            assert large.label == permanent("TOOLARGE"), large
+            assert large.label == permanent("TOO_LARGE"), large
             assert not client.exists("injected")
             lost = sum(outcome.label != DELIVERED for outcome in after)
             assert {outcome.label for outcome in after[lost:]} <= {DELIVERED}

@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace import DeliveryReport, Dispatcher
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Monitor
 from support.pipelines import KEY, Outcome, endpoint_to, outcomes
 from support.processes import stopped
@@ -269,7 +269,7 @@ def test_rows_that_are_too_large_are_not_sent(any_server: LocalServer, connect: 
     told = outcomes(send(any_server, rows, arrow_ipc=True, rows_per_entry=1))
     assert [outcome.label for outcome in told] == [
         (None, None, None),
-        ("permanent", "TOOLARGE", "no"),
+        ("permanent", "TOO_LARGE", "no"),
         (None, None, None),
     ]
     assert told[1].message is not None
@@ -308,7 +308,7 @@ def test_no_stream_no_server_and_trimmed(
 ) -> None:
     elsewhere = headrace.Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)
     for endpoint, label in [
-        (endpoint_to(any_server, nomkstream=True), ("retryable", "NOSTREAM", "no")),
+        (endpoint_to(any_server, nomkstream=True), ("retryable", "NO_STREAM", "no")),
         (endpoint_to(any_server, minid=10**15), ("permanent", "TRIMMED", "unknown")),
         (elsewhere, ("retryable", "CONNECT", "no")),
     ]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import ConfigError, Dispatcher, SchemaError
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Monitor
 from support.pipelines import KEY, endpoint_to
 

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import programs_with
 from support.panic_cases import ROWS, SECRET, cases
 

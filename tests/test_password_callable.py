@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import ConcurrentUseError, ConfigError, Dispatcher, Endpoint, RetryPolicy
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.endpoints import CANARY, build
 from support.processes import in_child
 from support.rotation import Connect, Vault, send, set_password, to

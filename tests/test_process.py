@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Certs
 from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, in_child, resume, stop, stopped, wait_until
@@ -365,7 +365,7 @@ def test_import_brings_in_nothing_large() -> None:
     code = """
         import sys
         before = set(sys.modules)
-        import headrace, headrace.server
+        import headrace, headrace.testing
         print(sorted(name for name in set(sys.modules) - before if "." not in name))
         """
     done = script(code)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.pipelines import stored
 from support.processes import stopped
 

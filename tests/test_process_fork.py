@@ -17,7 +17,7 @@ from typing import Any, Literal
 import pytest
 
 from headrace import ClosedError, Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Certs
 from support.pipelines import endpoint_to, labels, outcomes, stored
 from support.processes import in_child, resume, stop, wait_until
@@ -78,12 +78,12 @@ def test_a_child_goes_on_under_a_name_of_its_own(reached: Reached, connect: Conn
                 dispatcher.produce(b"child-%d" % number)
             report = dispatcher.flush()
             dispatcher.close()
-            return left, outcomes(report), report.recognised
+            return left, outcomes(report), report.deduplicated
 
-        left, its, recognised = in_child(child)
-        assert (left, recognised) == (0, 0)
+        left, its, deduplicated = in_child(child)
+        assert (left, deduplicated) == (0, 0)
         report = dispatcher.flush()
-        assert (report.recognised, report.possible_duplicates, report.retries) == (0, 0, 0)
+        assert (report.deduplicated, report.possible_duplicates, report.retries) == (0, 0, 0)
         told += outcomes(report)
         dispatcher.produce(b"last")
         told += outcomes(dispatcher.flush())

@@ -234,7 +234,7 @@ def early(reply: bytes) -> Script:
 @pytest.mark.parametrize(
     ("reply", "label"),
     [
-        (b"-ERR Protocol error: invalid bulk length\r\n", ("permanent", "TOOLARGE", "no")),
+        (b"-ERR Protocol error: invalid bulk length\r\n", ("permanent", "TOO_LARGE", "no")),
         (entry_id(2), POISONED),
         (b"$-1\r\n", POISONED),
         (b"-OOM command not allowed\r\n", POISONED),
@@ -275,14 +275,14 @@ def test_rows_behind_one_that_is_too_large() -> None:
         for _ in range(50):
             dispatcher.produce(b"x")
         told = labels(dispatcher.flush())
-        assert told == [DELIVERED] * 10 + [("permanent", "TOOLARGE", "no")] + [("retryable", "RESET", "no")] * 39
+        assert told == [DELIVERED] * 10 + [("permanent", "TOO_LARGE", "no")] + [("retryable", "RESET", "no")] * 39
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok
 
 
 def test_codes_of_ours_from_a_server() -> None:
     """They say what happened here, which a server cannot: such a reply is an error like any other."""
-    assert {"TOOLARGE", "PROTOCOL", "TLS"} <= set(OWN_CODES)
+    assert {"TOO_LARGE", "PROTOCOL", "TLS"} <= set(OWN_CODES)
 
     def script(peer: Peer) -> None:
         peer.commands(len(OWN_CODES))

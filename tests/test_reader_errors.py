@@ -13,7 +13,7 @@ import pytest
 from polars.io.plugins import register_io_source
 
 from headrace import Dispatcher, ReaderError
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.failing_stream import FailingStream
 from support.pipelines import KEY, endpoint_to, labels, stored
 from test_faults import DELIVERED

@@ -15,7 +15,7 @@ import pytest
 
 from headrace import Dispatcher, Endpoint
 from headrace._headrace import OWN_CODES
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -111,7 +111,7 @@ def test_the_codes_come_as_they_are_explained(any_server: LocalServer, closed_po
     seen |= failures(here(), rows, stream_key="key", entry_id="id") | failures(here(), empty, fields=["field"])
     told = {(code.strip("`"), kind, written) for code, kind, written, _ in table(OUTCOMES, "## headrace's own codes")}
     assert {code for code, _, _ in seen} == {
-        *("NOSTREAM", "TRIMMED", "CONNECT", "CONFIG"),
+        *("NO_STREAM", "TRIMMED", "CONNECT", "CONFIG"),
         *("NULL_PAYLOAD", "BAD_STREAM_KEY", "BAD_ENTRY_ID", "EMPTY"),
     }
     assert seen <= told

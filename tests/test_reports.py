@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace import ConnectionFailed, DeliveryError, DeliveryReport, Dispatcher, Endpoint, Failure
-from headrace.server import LocalServer
+from headrace import ConnectionFailedError, DeliveryError, DeliveryReport, Dispatcher, Endpoint, Failure
+from headrace.testing import LocalServer
 from support.pipelines import KEY, endpoint_to, outcomes, stored
 from support.processes import wait_until
 
@@ -49,7 +49,7 @@ def some_of_each(dispatcher: Dispatcher) -> DeliveryReport:
 def test_what_a_report_tells(dispatcher: Dispatcher, any_server: LocalServer, connect: Connect) -> None:
     report = some_of_each(dispatcher)
     assert isinstance(report, DeliveryReport)
-    assert (report.delivered, report.recognised, len(report), report.ok) == (3, 0, 6, False)
+    assert (report.delivered, report.deduplicated, len(report), report.ok) == (3, 0, 6, False)
     assert report.failed == [
         Failure(1, "permanent", "NULL_PAYLOAD", "the payload is null", "no"),
         Failure("d", "permanent", "NULL_PAYLOAD", "the payload is null", "no"),
@@ -361,7 +361,7 @@ def test_dispatch_to_a_server_that_refuses(any_server: LocalServer, dispatcher: 
     client.set(KEY, "no stream")
     with pytest.raises(DeliveryError) as caught:
         dispatcher.dispatch(b"canary")
-    assert not isinstance(caught.value, ConnectionFailed)
+    assert not isinstance(caught.value, ConnectionFailedError)
     assert str(caught.value) == (
         "the message was not delivered: WRONGTYPE (permanent, written: no): "
         "WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -376,7 +376,7 @@ def test_dispatch_without_a_server(closed_port: int) -> None:
     """Each call is a try of its own, and what it raises is not raised again at the end."""
     with Dispatcher(Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)) as dispatcher:
         for _ in range(2):
-            with pytest.raises(ConnectionFailed, match=f"cannot connect to 127.0.0.1:{closed_port}: ") as caught:
+            with pytest.raises(ConnectionFailedError, match=f"cannot connect to 127.0.0.1:{closed_port}: ") as caught:
                 dispatcher.dispatch(b"x")
             assert isinstance(caught.value, ConnectionError)
             assert caught.value.failures[0].written == "no"
@@ -386,7 +386,7 @@ def test_dispatch_without_a_server(closed_port: int) -> None:
 def test_dispatch_after_the_server_came_back(any_server: LocalServer) -> None:
     any_server.kill()
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
-        with pytest.raises(ConnectionFailed):
+        with pytest.raises(ConnectionFailedError):
             dispatcher.dispatch(b"x")
         any_server.restart()
         assert dispatcher.dispatch(b"x")

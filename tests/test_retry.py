@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from conftest import StartServer
-from headrace import ConfigError, ConnectionFailed, DeliveryError, Dispatcher, RetryPolicy
-from headrace.server import LocalServer
+from headrace import ConfigError, ConnectionFailedError, DeliveryError, Dispatcher, RetryPolicy
+from headrace.testing import LocalServer
 from support import Program
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop
@@ -155,7 +155,7 @@ def test_rows_that_can_never_be_written_fail_beside_those_that_wait(server: Loca
 
 
 def test_other_failures_are_told_at_once(server: LocalServer, connect: Connect) -> None:
-    """NOSTREAM and an ID that is too small are retryable, but not by waiting."""
+    """NO_STREAM and an ID that is too small are retryable, but not by waiting."""
     import pyarrow as pa
 
     batch = pa.record_batch({"payload": ["a", "b"], "id": ["5-5", "5-4"]})
@@ -166,8 +166,8 @@ def test_other_failures_are_told_at_once(server: LocalServer, connect: Connect) 
         assert report.retries == 0
     with Dispatcher(endpoint_to(server, stream_key="none", nomkstream=True), retry=SOON) as dispatcher:
         dispatcher.produce(b"x")
-        assert labels(dispatcher.flush()) == [("retryable", "NOSTREAM", "no")]
-    overrides: dict[str, Any] = {"error_overrides": {"NOSTREAM": "retryable"}}
+        assert labels(dispatcher.flush()) == [("retryable", "NO_STREAM", "no")]
+    overrides: dict[str, Any] = {"error_overrides": {"NO_STREAM": "retryable"}}
     with Dispatcher(endpoint_to(server, stream_key="none", nomkstream=True), retry=SOON, **overrides) as dispatcher:
         dispatcher.produce(b"x")
         with after_ticks(5, lambda: connect(server).xadd("none", {"payload": b"made"})):
@@ -214,7 +214,7 @@ def test_dispatch_waits_as_well(start_server: StartServer) -> None:
             assert dispatcher.dispatch(b"x")
         server.kill()
     given_up = Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=0))
-    with given_up as dispatcher, pytest.raises(ConnectionFailed):
+    with given_up as dispatcher, pytest.raises(ConnectionFailedError):
         dispatcher.dispatch(b"x")
 
 

@@ -15,7 +15,7 @@ import pytest
 from conftest import StartServer
 from headrace import Dispatcher, RetryPolicy
 from headrace.metrics import Stats
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.endpoints import CANARY
 from support.interrupts import interrupted
 from support.modes import MODES, SOON

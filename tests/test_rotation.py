@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.endpoints import build
 from support.fake_server import FakeServer, Peer, Script, answer_all
 from support.processes import after_ticks, resume, stop

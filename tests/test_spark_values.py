@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace import Endpoint
-from headrace.server import LocalServer
 from headrace.spark import xadd
+from headrace.testing import LocalServer
 from support.spark import start_spark
 
 Connect = Callable[..., redis.Redis]

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from headrace import ClosedError, Dispatcher, Endpoint
-from headrace.server import LocalServer
 from headrace.spark import worker, xadd
+from headrace.testing import LocalServer
 
 Connect = Callable[..., redis.Redis]
 

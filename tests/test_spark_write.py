@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace import ConfigError, DeliveryError, Endpoint, RetryPolicy, SchemaError
-from headrace.server import LocalServer
 from headrace.spark import write
+from headrace.testing import LocalServer
 from support.spark import WORKER_PASSWORD, start_spark, worker_password
 
 Connect = Callable[..., redis.Redis]
@@ -73,7 +73,7 @@ def connections(client: redis.Redis) -> int:
 def test_every_row_is_written_once_and_counted(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     summary = write(messages(spark, 25_000), endpoint)
     assert (summary.rows, summary.delivered, summary.failed, summary.failed_by_code) == (25_000, 25_000, 0, {})
-    assert (summary.recognised, summary.possible_duplicates, summary.retries, summary.partitions) == (0, 0, 0, 2)
+    assert (summary.deduplicated, summary.possible_duplicates, summary.retries, summary.partitions) == (0, 0, 0, 2)
     assert (summary.first_failures, summary.failures) == ((), None)
     assert 25_000 * 50 < summary.bytes_sent < 25_000 * 200
     assert summary.rows_per_second == pytest.approx(25_000 / summary.seconds)
@@ -204,13 +204,13 @@ def test_a_server_that_comes_back(
 
 def test_the_same_write_twice(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     first = write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=3)
-    assert (first.delivered, first.recognised) == (1_000, 0)
+    assert (first.delivered, first.deduplicated) == (1_000, 0)
     again = write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=3)
-    assert (again.delivered, again.recognised, again.possible_duplicates) == (1_000, 1_000, 0)
+    assert (again.delivered, again.deduplicated, again.possible_duplicates) == (1_000, 1_000, 0)
     older = write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=2)
-    assert older.recognised == 1_000
+    assert older.deduplicated == 1_000
     assert client.xlen("events") == 1_000
-    assert write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=4).recognised == 0
+    assert write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=4).deduplicated == 0
     assert client.xlen("events") == 2_000
 
 
@@ -220,7 +220,7 @@ def test_what_failed_is_written_by_the_next_call(spark: SparkSession, client: re
     assert (first.delivered, first.failed_by_code) == (99, {"WRONGTYPE": 1})
     client.delete("text")
     second = write(frame, endpoint, txn_app_id="job", txn_version=0)
-    assert (second.delivered, second.recognised) == (100, 99)
+    assert (second.delivered, second.deduplicated) == (100, 99)
     assert (client.xlen("events"), payloads(client, "text")) == (99, [b"p60"])
 
 
@@ -232,7 +232,7 @@ def test_a_full_server_that_gets_room(spark: SparkSession, client: redis.Redis, 
     assert "OOM" in caught.value.failed_by_code
     client.config_set("maxmemory", 0)
     summary = write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=0)
-    assert (summary.delivered, summary.recognised) == (1_000, 0)
+    assert (summary.delivered, summary.deduplicated) == (1_000, 0)
     assert sorted(payloads(client)) == sorted(b"p%d" % n for n in range(1_000))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from conftest import StartServer
 from headrace import ConcurrentUseError, Dispatcher
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Certs
 from support.pipelines import check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import stopped

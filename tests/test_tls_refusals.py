@@ -14,7 +14,7 @@ import pytest
 
 from conftest import StartServer
 from headrace import Dispatcher, Endpoint, Failure
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Certs, Monitor, Program
 from support.tls import REFUSED, Change, Start, Tampering, to, without_mark, without_tls_13
 

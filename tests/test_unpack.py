@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace import MessageError, SchemaError, unpack, unpack_arrow
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.processes import PeakMemory
 
 Connect = Callable[..., Any]

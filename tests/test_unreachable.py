@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.fake_server import FakeServer, hang_up
 from support.pipelines import endpoint_to, labels
 from support.stalls import full_backlog

@@ -16,7 +16,7 @@ import pytest
 
 from conftest import StartServer
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Certs, Monitor, Program
 from support.specification import EXAMPLES, Example
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import DeliveryReport, Dispatcher, Endpoint, ReaderError
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Monitor, Program
 
 #: The replies of redis-py have types that are of no use here.

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import headrace
 from conftest import StartServer
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 #: One server serves all examples of a test: what it holds is of no interest.
 many = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -133,7 +133,7 @@ def test_messages(tap: Tap, key: bytes, messages: list[bytes], trim: dict[str, A
     with Dispatcher(endpoint) as dispatcher:
         for message in messages:
             dispatcher.produce(message)
-        assert len(dispatcher.flush().failed_ids) <= len(messages)  # NOSTREAM, TRIMMED: sent all the same
+        assert len(dispatcher.flush().failed_ids) <= len(messages)  # NO_STREAM, TRIMMED: sent all the same
     sent = tap.take()
     times = re.findall(rb"\$2\r\nts\r\n\$20\r\n(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\r\n", sent)
     between = options_between(trim)

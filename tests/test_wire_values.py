@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace import DeliveryReport, Dispatcher, Endpoint, SchemaError
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 #: The replies of redis-py have types that are of no use here.
 Connect = Callable[..., Any]

@@ -44,7 +44,7 @@ class Dispatcher:
 
         Args:
             payload: Bytes-like, or a str that is sent as UTF-8. At most what the server takes (`proto-max-bulk-len`,
-                512 MiB by default): a longer one fails alone, permanent, `TOOLARGE`.
+                512 MiB by default): a longer one fails alone, permanent, `TOO_LARGE`.
             message_id: The caller's name for the message, which reports give back: a str of at most 16 KiB, or an int
                 of 64 bits. Without one it is the message's ordinal since the last flush.
 
@@ -120,9 +120,9 @@ class Dispatcher:
 
         Its messages are numbered from 0 in the order in which they are produced, over flushes too. Token and number
         name a message for ever: whoever begins the same token again, after a crash or in another process, and produces
-        the same messages in the same order, writes only those that are not there yet. The others count as delivered,
-        and in `DeliveryReport.recognised`; their entry IDs are not known. Without `begin` the token is random: messages
-        are then safe against lost connections, not against a crash.
+        the same messages in the same order, writes only those that are not there yet. The others count as delivered
+        and as `DeliveryReport.deduplicated`; their entry IDs are not known. Without `begin` the token is random:
+        messages are then safe against lost connections, not against a crash.
 
         What an earlier try wrote only the server knows. Of a message that fails before it was asked (no connection, no
         rights, a refusal of the whole command) `written` is `"unknown"`; the same token once more ends the doubt.
@@ -130,31 +130,31 @@ class Dispatcher:
         With `"script"` how far a batch has come is kept beside each of its streams, in a key
         `{<stream key>}:headrace:<token>` that expires `token_ttl` seconds after the batch's last row. With `"idmp"` the
         server remembers names for `idmp_duration` seconds, answers with the entry IDs of the first time, and does not
-        say which messages it recognised; with `exactly_once_key="message_id"` token and message ID name a message, and
+        say which messages it deduplicated; with `exactly_once_key="message_id"` token and message ID name a message and
         order does not matter.
 
         Args:
             token: 1 to 1,024 bytes of UTF-8.
             version: An integer, 0 to 2**53, and no boolean. A batch with a higher version takes the token over and
-                starts from 0; of one with a lower version every message is recognised. So one key serves all
+                starts from 0; of one with a lower version every message is deduplicated. So one key serves all
                 micro-batches of a stream. With `"idmp"` it is a part of the token.
 
         Raises:
             ConfigError: `exactly_once` is off.
-            MessageError: The token or the version is of another type or out of range, or messages are outstanding:
-                flush before.
+            MessageError: The token or the version is of another type or out of range.
+            StateError: Messages wait for their outcomes: flush before.
         """
 
-    def settle(self) -> None:
+    def skip_failed(self) -> None:
         """Let the batch go on behind messages that failed, for `exactly_once`.
 
         Messages of one stream stay in order: behind one that was not written the others fail too, as `BLOCKED`, until
-        the batch begins again or `settle` says that what was told in reports is dealt with (by a dead letter, say).
+        the batch begins again or `skip_failed` says that the reported failures are handled (as dead letters, say).
         Those messages then count as passed: once a later one of their stream is written, they never will be under this
         token.
 
         Raises:
-            MessageError: Messages are outstanding: flush before.
+            StateError: Messages wait for their outcomes: flush before.
         """
 
     def poll(self) -> Report: ...
@@ -187,7 +187,7 @@ class Report:
     @property
     def failed(self) -> int: ...
     @property
-    def recognised(self) -> int: ...
+    def deduplicated(self) -> int: ...
     @property
     def retries(self) -> int: ...
     @property

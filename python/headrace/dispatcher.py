@@ -12,7 +12,7 @@ from typing import Literal, NoReturn, Self
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
-from headrace.errors import ConfigError, ConnectionFailed, DeliveryError
+from headrace.errors import ConfigError, ConnectionFailedError, DeliveryError
 from headrace.metrics import Stats
 from headrace.report import DeliveryReport, Failure, Unseen, delivery_error
 from headrace.retry import RetryPolicy
@@ -22,7 +22,7 @@ __all__ = ["Dispatcher"]
 #: Seconds that leaving `with` spends on a last flush when an exception is already under way.
 FLUSH_AFTER_EXCEPTION = 5.0
 
-#: Codes of `ConnectionFailed`: the server was not reached, or was lost.
+#: Codes of `ConnectionFailedError`: the server was not reached, or was lost.
 CONNECTION_CODES = frozenset({"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "TLS", "PROTOCOL"})
 
 
@@ -59,8 +59,8 @@ class Dispatcher(_headrace.Dispatcher):
         window_max_entries: Entries in flight at most. Default 8,192, with `ordered` 1; 1 and up.
         window_max_bytes: Bytes in flight at most. Default 4 MiB; 65,536 and up. The message that passes it is still
             sent: one is always in flight.
-        classify: Which error replies are permanent. `"spec"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
-            WRONGPASS, BADMARKER, unknown commands and refused certificates. `"failover"`: the same without OOM and
+        classify: Which error replies are permanent. `"default"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
+            WRONGPASS, BAD_MARKER, unknown commands and refused certificates. `"failover"`: the same without OOM and
             READONLY. `"strict"`: also DENIED, NOPROTO, CROSSSLOT and argument errors.
         error_overrides: Has the last word on single codes: `{"OOM": "retryable"}`.
         payload_field: Name of the field that holds the payload. Default `"payload"`.
@@ -88,7 +88,7 @@ class Dispatcher(_headrace.Dispatcher):
         script_run_rows: With `exactly_once`: messages that one script call appends at most. Default 100; 1 to 1,000.
         wait_replicas: Replicas that must have a message before it counts as delivered, by WAIT
             (<https://redis.io/docs/latest/commands/wait/>). Default 0: none; it is delivered once the server has it. A
-            message that too few had in time fails as `NOTREPLICATED`: it is in the stream of this server.
+            message that too few had in time fails as `NOT_REPLICATED`: it is in the stream of this server.
         wait_aof: Whether a message must also be in the append-only file of the server, and in those of
             `wait_replicas` replicas, by WAITAOF (<https://redis.io/docs/latest/commands/waitaof/>, Redis 7.2 and later,
             Valkey). Default False.
@@ -113,7 +113,7 @@ class Dispatcher(_headrace.Dispatcher):
         *,
         window_max_entries: int | None = None,
         window_max_bytes: int = 4 * 1024 * 1024,
-        classify: Literal["spec", "failover", "strict"] = "spec",
+        classify: Literal["default", "failover", "strict"] = "default",
         error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None = None,
         payload_field: str = "payload",
         ts_field: str | None = "ts",
@@ -205,8 +205,8 @@ class Dispatcher(_headrace.Dispatcher):
             Its entry ID, such as `"1713091234567-0"`.
 
         Raises:
-            ConnectionFailed: The server was not reached or was lost; `failures[0].written` says whether the message may
-                be in the stream.
+            ConnectionFailedError: The server was not reached or was lost; `failures[0].written` says whether the
+                message may be in the stream.
             DeliveryError: The server refused it.
         """
         outcome = super().dispatch(payload)
@@ -214,7 +214,7 @@ class Dispatcher(_headrace.Dispatcher):
             return outcome
         kind, code, message, written = outcome
         failure = Failure(0, kind, code, message, written)
-        error = ConnectionFailed if code in CONNECTION_CODES else DeliveryError
+        error = ConnectionFailedError if code in CONNECTION_CODES else DeliveryError
         text = f"the message was not delivered: {code} ({kind}, written: {written}): {message}"
         raise error(text, failures=(failure,), failed=1, failed_by_code={code: 1})
 

@@ -136,7 +136,7 @@ class Endpoint(_headrace.Endpoint):
         trim_every: The first XADD of a stream key and every n-th after it trim; the others go without, which is cheaper
             for the server. 1 and up, and at most `maxlen`. Default 1.
         nomkstream: Whether to leave a stream that does not exist so (`NOMKSTREAM` of XADD, Redis 6.2 and later);
-            messages then fail with the code `NOSTREAM`. Default False.
+            messages then fail with the code `NO_STREAM`. Default False.
         consumer_group: Consumer group to create at each connect, from new entries on, if there is none of that name:
             [XGROUP CREATE](https://redis.io/docs/latest/commands/xgroup-create/) `key group $ MKSTREAM`. It creates the
             stream whatever `nomkstream` says.

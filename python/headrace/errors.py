@@ -1,7 +1,20 @@
-"""What headrace raises.
+"""The exceptions of headrace.
 
-Every class stands under `HeadraceError` and under the builtin that fits. All can be pickled, so that they cross the
-process borders of Spark and of multiprocessing.
+    HeadraceError
+    ├── ConfigError (ValueError)
+    ├── SchemaError (TypeError)
+    ├── MessageError (ValueError)
+    ├── ReaderError (RuntimeError)
+    ├── StateError (RuntimeError)
+    │   ├── ClosedError
+    │   └── ConcurrentUseError
+    ├── InternalError (RuntimeError)
+    ├── LocalServerError (RuntimeError)
+    └── DeliveryError
+        └── ConnectionFailedError (ConnectionError)
+
+In brackets: the builtin that is a base class too. All can be pickled, so that they cross the process borders of Spark
+and of multiprocessing.
 """
 
 from __future__ import annotations
@@ -16,14 +29,15 @@ __all__ = [
     "ClosedError",
     "ConcurrentUseError",
     "ConfigError",
-    "ConnectionFailed",
+    "ConnectionFailedError",
     "DeliveryError",
     "HeadraceError",
     "InternalError",
+    "LocalServerError",
     "MessageError",
     "ReaderError",
     "SchemaError",
-    "ServerError",
+    "StateError",
 ]
 
 
@@ -74,15 +88,19 @@ class InternalError(HeadraceError, RuntimeError):
     """
 
 
-class ClosedError(HeadraceError, RuntimeError):
-    """The dispatcher was closed before."""
+class StateError(HeadraceError, RuntimeError):
+    """The dispatcher cannot do this now: `begin` and `skip_failed` need a `flush` before."""
 
 
-class ConcurrentUseError(HeadraceError, RuntimeError):
-    """A second call came while the first was under way: a dispatcher takes one caller at a time."""
+class ClosedError(StateError):
+    """The dispatcher is closed."""
 
 
-class ServerError(HeadraceError, RuntimeError):
+class ConcurrentUseError(StateError):
+    """A second call came while the first was running: a dispatcher serves one caller at a time."""
+
+
+class LocalServerError(HeadraceError, RuntimeError):
     """A local server was not found, or did not start."""
 
 
@@ -116,7 +134,7 @@ class DeliveryError(HeadraceError):
         return type(self), self.args, self.__dict__
 
 
-class ConnectionFailed(DeliveryError, ConnectionError):  # noqa: N818, as ConnectionError says what it is already
+class ConnectionFailedError(DeliveryError, ConnectionError):
     """`Dispatcher.dispatch` could not reach the server, or lost it.
 
     `failures[0].written` says whether the message may be in the stream.

@@ -31,7 +31,7 @@ class Stats:
     Attributes:
         messages: Messages that were taken.
         delivered: Messages of which the outcome is that they are in their stream.
-        recognised: How many of `delivered` were there before (exactly once).
+        deduplicated: How many of `delivered` were there before (exactly once).
         failed_by_code: Messages that failed, by code. A try that is followed by another one is no failure.
         possible_duplicates: Messages that were sent again although an earlier try may have been written.
         retries: How often a message was sent again.
@@ -47,7 +47,7 @@ class Stats:
 
     messages: int = 0
     delivered: int = 0
-    recognised: int = 0
+    deduplicated: int = 0
     failed_by_code: dict[str, int]
     possible_duplicates: int = 0
     retries: int = 0
@@ -105,11 +105,11 @@ _COUNTERS: Final = [
         lambda stats: stats.delivered,
     ),
     _Counter(
-        "headrace_recognised",
-        "headrace.recognised",
+        "headrace_deduplicated",
+        "headrace.deduplicated",
         "{message}",
         "Delivered messages that were in their stream before",
-        lambda stats: stats.recognised,
+        lambda stats: stats.deduplicated,
     ),
     _Counter(
         "headrace_possible_duplicates",
@@ -224,7 +224,7 @@ class PrometheusCollector:
     ```
 
     Counters with the labels `server` and `stream_key`: `headrace_messages_total`, `headrace_delivered_total`,
-    `headrace_recognised_total`, `headrace_failed_total` (also with `code`), `headrace_possible_duplicates_total`,
+    `headrace_deduplicated_total`, `headrace_failed_total` (also with `code`), `headrace_possible_duplicates_total`,
     `headrace_retries_total`, `headrace_retry_waits_total`, `headrace_retry_wait_seconds_total`,
     `headrace_connections_total`, `headrace_reconnects_total`, `headrace_sent_bytes_total`; and the histogram
     `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's.
@@ -307,7 +307,7 @@ class OpenTelemetryInstruments:
     instruments = OpenTelemetryInstruments(dispatcher)
     ```
 
-    `headrace.messages`, `headrace.delivered`, `headrace.recognised`, `headrace.failed` (with `error.type`, the code),
+    `headrace.messages`, `headrace.delivered`, `headrace.deduplicated`, `headrace.failed` (with `error.type`, the code),
     `headrace.possible_duplicates`, `headrace.retries`, `headrace.retry_waits`, `headrace.retry_wait.time` (seconds),
     `headrace.connections`, `headrace.reconnects`, `headrace.sent` (bytes), `headrace.flushes` and `headrace.flush.time`
     (seconds; OpenTelemetry has no observable histogram). The attributes follow its conventions: `messaging.system`,

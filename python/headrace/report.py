@@ -56,9 +56,9 @@ class DeliveryReport:
         return self._native.delivered
 
     @property
-    def recognised(self) -> int:
+    def deduplicated(self) -> int:
         """How many of `delivered` were there before, written by an earlier try (`Dispatcher.begin`)."""
-        return self._native.recognised
+        return self._native.deduplicated
 
     @property
     def retries(self) -> int:

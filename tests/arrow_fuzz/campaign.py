@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.servers import find_programs
 
 from .execution import draw

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import make_certs, programs_with
 from support.stalls import STALLS, Surroundings
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.fake_server import FakeServer, Peer, entry_id
 
 #: Turns before the first look: what is made once, and what an allocator keeps for later, is there then.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import Dispatcher, RetryPolicy
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.pipelines import endpoint_to
 from support.processes import resume, stop
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from faults.places import Words, pack
 from headrace import Dispatcher
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.modes import SOON, Pair, dispatcher
 from support.pipelines import KEY, Outcome, check_accounting, endpoint_to, labels, outcomes
 from support.processes import resume, stop
@@ -93,5 +93,5 @@ def bench(
 
 
 def again(pair: Pair) -> dict[str, Any]:
-    """What may be written already is sent again where it is recognised, and else told."""
+    """What may be written already is sent again where it is deduplicated, and else told."""
     return {} if pair.mode == "off" else {"retry": SOON}

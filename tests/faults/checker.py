@@ -35,8 +35,8 @@ class Promise:
     unknown_ordered: bool = False
     #: Whether the oldest entries may have been removed.
     trimmed: bool = False
-    #: Whether a delivered message may lack its entry ID: it was recognised as written before.
-    recognised: bool = False
+    #: Whether a delivered message may lack its entry ID: it was deduplicated as written before.
+    deduplicated: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class _Account:
                 if outcome.kind is not None or outcome.written is not None:
                     labels.append(name)
                 if outcome.entry_id is None:
-                    if not self.promise.recognised:
+                    if not self.promise.deduplicated:
                         nameless.append(name)
                     elif not entries and not self.promise.trimmed:
                         lost.append(name)

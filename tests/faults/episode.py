@@ -186,7 +186,7 @@ class _Episode:
         return [
             f"{outcome.message_id} ({outcome.code})"
             for outcome in failed
-            if outcome.message_id not in large and not (large and outcome.code == "NOTREPLICATED")
+            if outcome.message_id not in large and not (large and outcome.code == "NOT_REPLICATED")
         ]
 
     def _account(self) -> None:

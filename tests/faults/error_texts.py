@@ -12,9 +12,9 @@ from typing import Literal
 from support import Program
 
 Kind = Literal["permanent", "retryable"]
-Classify = Literal["spec", "failover", "strict"]
+Classify = Literal["default", "failover", "strict"]
 
-CLASSIFY: tuple[Classify, ...] = ("spec", "failover", "strict")
+CLASSIFY: tuple[Classify, ...] = ("default", "failover", "strict")
 _SERVERS = ("redis-6.2", "redis-7.0", "redis-8.6", "valkey-9.1")
 _KINDS: Mapping[str, Kind] = {"P": "permanent", "R": "retryable"}
 
@@ -24,7 +24,7 @@ class ErrorText:
     """One error of servers."""
 
     name: str
-    #: Permanent or retryable by `classify="spec"`, `"failover"`, `"strict"`: a letter each.
+    #: Permanent or retryable by `classify="default"`, `"failover"`, `"strict"`: a letter each.
     kinds: str
     #: What each server says, without the leading `-`; one that is missing here never says it.
     texts: Mapping[str, str]
@@ -48,7 +48,7 @@ class ErrorText:
     @property
     def code(self) -> str:
         """The code of a message that got it for a reply."""
-        return "TOOLARGE" if self.ends else self.first_word
+        return "TOO_LARGE" if self.ends else self.first_word
 
     @property
     def first_word(self) -> str:
@@ -262,7 +262,7 @@ _SCRIPT = (
     ErrorText(
         "marker of another kind",
         "PPP",
-        _all("BADMARKER the key of the marker holds something else"),
+        _all("BAD_MARKER the key of the marker holds something else"),
         unverified="by the script of headrace",
     ),
 )

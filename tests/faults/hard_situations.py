@@ -13,7 +13,7 @@ import redis
 
 from faults.error_texts import CLASSIFY
 from faults.places import Lab, Place, Steps, ask, situation
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.processes import wait_until
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import redis
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.certs import Certs, make_certs
 from support.pipelines import stored
 from support.processes import wait_until

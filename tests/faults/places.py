@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from faults.error_texts import CLASSIFY, Classify
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support import Program
 from support.modes import MODES
 from support.pipelines import KEY

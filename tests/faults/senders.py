@@ -123,7 +123,7 @@ class Headrace:
         refused = any(kind.refuses for kind in kinds)
         late = any(kind.late for kind in kinds)
         if self.mode == "script":
-            return Promise(unknown_ordered=True, recognised=True)
+            return Promise(unknown_ordered=True, deduplicated=True)
         if self.mode == "idmp":
             # What failed for good, and is begun again, comes behind what did not.
             failed = again and any(kind.fails for kind in kinds)

@@ -84,7 +84,7 @@ class _Cutting:
             told = outcomes(report)
         proxy.disarm()
         # What came in behind the cut has been executed, or will never be.
-        promise = Promise(recognised=self._mode == "script", unknown_ordered=True)
+        promise = Promise(deduplicated=self._mode == "script", unknown_ordered=True)
         found = violations(self._messages, told, self._lab.stored([KEY]), promise)
         failed = tuple(outcome.message_id for outcome in told if outcome.code)
         if self._mode != "off" and failed:

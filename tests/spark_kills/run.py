@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import redis
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.processes import resume, stop
 from support.servers import Program
 

@@ -23,7 +23,7 @@ import pytest
 import redis
 
 from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.certs import Certs
 from support.fake_server import FakeServer, Peer
 from support.monitor import Monitor

@@ -13,7 +13,7 @@ import redis
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.fake_server import Peer
 
 Options = dict[str, Any]

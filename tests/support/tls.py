@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from headrace import Endpoint
-from headrace.server import LocalServer
+from headrace.testing import LocalServer
 from support.certs import Certs, KeyPair
 from support.servers import Program
 

@@ -44,7 +44,7 @@ ADVICE = {
     "BAD_STREAM_KEY": PASS,
     "BAD_ENTRY_ID": PASS,
     "BAD_VALUE": PASS,
-    "TOOLARGE": PASS,
+    "TOO_LARGE": PASS,
     "WRONGTYPE": "the key holds something that is no stream: choose another stream_key",
     "OOM": 'give the server memory, or bound the stream by maxlen; error_overrides={"OOM": "retryable"} waits for it',
     "READONLY": "connect to the primary; classify=failover waits for a failover",
@@ -54,15 +54,15 @@ ADVICE = {
     "TLS": "see tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate",
     "CONFIG": "what the message names must be on every executor",
     "INTERNAL": "report the place that the logger headrace names; the error says which row it was",
-    "NOSTREAM": "create the stream, or leave nomkstream out",
+    "NO_STREAM": "create the stream, or leave nomkstream out",
     "BLOCKED": "exactly once keeps the order of a stream: see what failed before these rows",
-    "MARKERLOST": "the server lost the marker of how far the write had come: see docs/exactly-once.md",
-    "BADMARKER": "the key of the write's marker holds something else: see docs/exactly-once.md",
+    "MARKER_LOST": "the server lost the marker of how far the write had come: see docs/exactly-once.md",
+    "BAD_MARKER": "the key of the write's marker holds something else: see docs/exactly-once.md",
     "UNSUPPORTED": "the message says what it would take",
     "NULL_MESSAGE_ID": "give each row a message ID, or leave exactly_once_key out",
     "DUPLICATE_ID": "give each row a message ID of its own, or leave exactly_once_key out",
-    "TOOMANY": "write in more partitions",
-    "NOTREPLICATED": "see that enough replicas keep up, and wait_timeout: docs/durability.md",
+    "TOO_MANY": "write in more partitions",
+    "NOT_REPLICATED": "see that enough replicas keep up, and wait_timeout: docs/durability.md",
     "TRIMMED": "see minid: it is above the entry's ID",
     **dict.fromkeys(AWAY, REACH),
 }
@@ -97,7 +97,7 @@ class Written(WriterCommitMessage):
     Attributes:
         partitions: Numbers of the partitions.
         delivered: Rows that are in their stream.
-        recognised: How many of `delivered` were there before (exactly once).
+        deduplicated: How many of `delivered` were there before (exactly once).
         failed_by_code: Rows that failed, by code.
         possible_duplicates: Rows that may be in their stream twice.
         retries: How often a row was sent again.
@@ -109,7 +109,7 @@ class Written(WriterCommitMessage):
 
     partitions: tuple[int, ...] = ()
     delivered: int = 0
-    recognised: int = 0
+    deduplicated: int = 0
     failed_by_code: Counter[str] = field(default_factory=Counter)
     possible_duplicates: int = 0
     retries: int = 0
@@ -131,7 +131,7 @@ class Written(WriterCommitMessage):
     def add(self, report: DeliveryReport) -> None:
         """Count the outcomes of a report."""
         self.delivered += report.delivered
-        self.recognised += report.recognised
+        self.deduplicated += report.deduplicated
         self.possible_duplicates += report.possible_duplicates
         self.retries += report.retries
         self.failed_by_code.update(report.failed_by_code)
@@ -149,7 +149,7 @@ class Written(WriterCommitMessage):
 
     def __str__(self) -> str:
         more = {
-            "recognised": self.recognised,
+            "deduplicated": self.deduplicated,
             "dead letters": self.dead_letters,
             "retries": self.retries,
             "possible duplicates": self.possible_duplicates,
@@ -177,7 +177,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> Written:
             continue
         summed.partitions += message.partitions
         summed.delivered += message.delivered
-        summed.recognised += message.recognised
+        summed.deduplicated += message.deduplicated
         summed.failed_by_code.update(message.failed_by_code)
         summed.possible_duplicates += message.possible_duplicates
         summed.retries += message.retries

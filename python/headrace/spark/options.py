@@ -97,7 +97,7 @@ class Settings:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether a row that was written by an earlier try is recognised."""
+        """Whether a row that was written by an earlier try is deduplicated."""
         return self.dispatcher.get("exactly_once", "off") != "off"
 
     @property

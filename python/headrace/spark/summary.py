@@ -37,7 +37,7 @@ _RESULT_ARROW: Final = pa.schema(
 )
 
 #: The counts of `Written` that a partition gives back, but for those by code.
-_COUNTS: Final = ("delivered", "recognised", "possible_duplicates", "retries", "retry_wait_seconds", "bytes_sent")
+_COUNTS: Final = ("delivered", "deduplicated", "possible_duplicates", "retries", "retry_wait_seconds", "bytes_sent")
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class WriteSummary:
 
     Attributes:
         delivered: Rows that are in their stream.
-        recognised: How many of `delivered` were there before, written by an earlier run under the same `txn_app_id` and
-            `txn_version`.
+        deduplicated: How many of `delivered` an earlier run under the same `txn_app_id` and `txn_version` had
+            written.
         failed_by_code: Rows that failed, by code.
         possible_duplicates: Rows that may be in their stream twice: they were sent again although an earlier try may
             have been written, or Spark ran their task a second time. 0 under `txn_app_id`.
@@ -64,7 +64,7 @@ class WriteSummary:
     """
 
     delivered: int
-    recognised: int
+    deduplicated: int
     failed_by_code: Mapping[str, int]
     possible_duplicates: int
     retries: int
@@ -93,7 +93,7 @@ class WriteSummary:
     def __str__(self) -> str:
         codes = ", ".join(f"{code} {count:,}" for code, count in self.failed_by_code.items())
         more = {
-            "recognised": self.recognised,
+            "deduplicated": self.deduplicated,
             "retries": self.retries,
             "possible duplicates": self.possible_duplicates,
         }

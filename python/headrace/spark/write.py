@@ -144,7 +144,7 @@ def write(
     written, failed = total(result)
     summary = WriteSummary(
         delivered=written.delivered,
-        recognised=written.recognised,
+        deduplicated=written.deduplicated,
         failed_by_code=dict(written.failed_by_code),
         possible_duplicates=written.possible_duplicates,
         retries=written.retries,

@@ -191,7 +191,7 @@ class Partition:
                 letters.write(table, group)
                 self._written.dead_letters += len(table)
         if self._token is not None:
-            dispatcher.settle()
+            dispatcher.skip_failed()
 
 
 def _commit(settings: Settings, messages: list[WriterCommitMessage | None], what: str) -> None:

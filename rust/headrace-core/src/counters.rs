@@ -18,7 +18,7 @@ const MAX_CODES: usize = 256;
 pub struct Counters {
     pub(crate) messages: Counter,
     pub(crate) delivered: Counter,
-    pub(crate) recognised: Counter,
+    pub(crate) deduplicated: Counter,
     pub(crate) possible_duplicates: Counter,
     pub(crate) retries: Counter,
     pub(crate) retry_waits: Counter,
@@ -56,10 +56,10 @@ impl Counter {
 pub struct CounterValues {
     /// Messages taken.
     pub messages: u64,
-    /// Messages delivered, the recognised ones included.
+    /// Messages delivered, the deduplicated ones included.
     pub delivered: u64,
     /// Messages that an earlier try had written.
-    pub recognised: u64,
+    pub deduplicated: u64,
     /// Messages that failed for good, by code.
     pub failed_by_code: BTreeMap<Cow<'static, str>, u64>,
     /// Retries that may have written a message a second time.
@@ -107,7 +107,7 @@ impl Counters {
         CounterValues {
             messages: self.messages.get(),
             delivered: self.delivered.get(),
-            recognised: self.recognised.get(),
+            deduplicated: self.deduplicated.get(),
             failed_by_code: self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             possible_duplicates: self.possible_duplicates.get(),
             retries: self.retries.get(),

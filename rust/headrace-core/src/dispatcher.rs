@@ -311,8 +311,8 @@ impl Dispatcher {
     }
 
     /// Exactly once: names the batch that begins here. Its rows are numbered from 0 in the order in which they are produced,
-    /// and those that an earlier try under the same token wrote are recognised, not written again. `version`: a batch of a
-    /// higher version takes the token over; of one with a lower version every row is recognised. Of a row that fails before
+    /// and those that an earlier try under the same token wrote are deduplicated, not written again. `version`: a batch of a
+    /// higher version takes the token over; of one with a lower version every row is deduplicated. Of a row that fails before
     /// the server was asked about it, it is unknown whether it was written: an earlier try may have.
     pub fn begin(&mut self, token: &str, version: u64) -> Result<()> {
         self.enter()?;
@@ -328,7 +328,7 @@ impl Dispatcher {
             return Err(wrong_version(version));
         }
         if !self.pipeline.is_idle() {
-            return Err(Error::message("a batch begins when no message is outstanding: flush before"));
+            return Err(Error::state("messages wait for their outcomes: flush before begin"));
         }
         self.pipeline.begin(Some(token.to_owned()), version);
         self.begun_at += self.passed();
@@ -337,12 +337,12 @@ impl Dispatcher {
 
     /// Exactly once: what was told in reports counts as passed, whether it was written or not. Without it, rows behind one
     /// that was not written are refused.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn skip_failed(&mut self) -> Result<()> {
         self.enter()?;
         if !self.pipeline.is_idle() {
-            return Err(Error::message("what is outstanding cannot be settled: flush before"));
+            return Err(Error::state("messages wait for their outcomes: flush before skip_failed"));
         }
-        self.pipeline.settle();
+        self.pipeline.skip_failed();
         Ok(())
     }
 

@@ -67,18 +67,18 @@ impl Durability {
                  within {seconds} s"
             )
         };
-        Some(Fault::new(code::NOTREPLICATED, missing))
+        Some(Fault::new(code::NOT_REPLICATED, missing))
     }
 
     /// Why entries are not covered whose command got this error reply.
     pub(crate) fn refused(&self, line: &[u8]) -> Fault {
-        Fault { code: code::NOTREPLICATED.into(), ..Fault::from_reply(line).of_command(self.name()) }
+        Fault { code: code::NOT_REPLICATED.into(), ..Fault::from_reply(line).of_command(self.name()) }
     }
 
     /// Why entries are not covered whose connection ended with `fault` before the reply.
     pub(crate) fn lost(&self, fault: &Fault) -> Fault {
         let message = format!("the connection ended before the reply to {}: {}", self.name(), fault.message);
-        Fault::new(code::NOTREPLICATED, message)
+        Fault::new(code::NOT_REPLICATED, message)
     }
 
     /// Why no entry is to be sent where the probe got this error reply. `None`: a replica, which will say so by itself,
@@ -148,7 +148,7 @@ mod tests {
     fn refusals_name_the_command_and_a_replica_may_speak_for_itself() {
         let (wait, waitaof) = (durability(1, false, 1), durability(0, true, 1));
         let refused = wait.refused(b"NOPERM no rights");
-        assert_eq!((&*refused.code, &*refused.message), ("NOTREPLICATED", "WAIT was refused: NOPERM no rights"));
+        assert_eq!((&*refused.code, &*refused.message), ("NOT_REPLICATED", "WAIT was refused: NOPERM no rights"));
         assert_eq!(wait.unavailable(b"NOPERM no rights").unwrap().code, "NOPERM");
         let unknown = waitaof.unavailable(b"ERR unknown command 'WAITAOF', with args beginning with: '1' ").unwrap();
         assert!(

@@ -29,6 +29,11 @@ pub enum Error {
         /// The whole sentence.
         message: String,
     },
+    /// The dispatcher cannot do this now: messages wait for their outcomes.
+    State {
+        /// The whole sentence; it says what to do before.
+        message: String,
+    },
     /// The record batch reader that the caller handed in failed.
     Reader {
         /// What the reader said.
@@ -60,12 +65,20 @@ impl Error {
     pub fn message(message: impl Into<String>) -> Self {
         Self::Message { message: message.into() }
     }
+
+    /// An [`Error::State`].
+    pub fn state(message: impl Into<String>) -> Self {
+        Self::State { message: message.into() }
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Config { message, .. } | Self::Schema { message } | Self::Message { message } => f.write_str(message),
+            Self::Config { message, .. }
+            | Self::Schema { message }
+            | Self::Message { message }
+            | Self::State { message } => f.write_str(message),
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
             Self::Internal { message } => write!(f, "a defect of headrace ended this call: {message}"),
             Self::Closed => f.write_str("the dispatcher is closed; make a new one"),
@@ -163,11 +176,11 @@ pub mod code {
     /// The caller interrupted the call before this message was handed over.
     pub const INTERRUPTED: &str = "INTERRUPTED";
     /// NOMKSTREAM, and the stream does not exist.
-    pub const NOSTREAM: &str = "NOSTREAM";
+    pub const NO_STREAM: &str = "NO_STREAM";
     /// The entry's ID is below `minid`: it was trimmed in the same command, or will be.
     pub const TRIMMED: &str = "TRIMMED";
     /// The message is larger than the server takes (`proto-max-bulk-len`).
-    pub const TOOLARGE: &str = "TOOLARGE";
+    pub const TOO_LARGE: &str = "TOO_LARGE";
     /// The payload is null.
     pub const NULL_PAYLOAD: &str = "NULL_PAYLOAD";
     /// Every field of the row is null.
@@ -182,7 +195,7 @@ pub mod code {
     /// Exactly once: an earlier row of the same stream was not written, and rows stay in order.
     pub const BLOCKED: &str = "BLOCKED";
     /// Exactly once: the marker is gone or behind rows that were acknowledged.
-    pub const MARKERLOST: &str = "MARKERLOST";
+    pub const MARKER_LOST: &str = "MARKER_LOST";
     /// The server cannot do what an option asks for.
     pub const UNSUPPORTED: &str = "UNSUPPORTED";
     /// `exactly_once_key` is the message ID, and there is none.
@@ -190,9 +203,9 @@ pub mod code {
     /// `exactly_once_key` is the message ID, which another message of the batch has.
     pub const DUPLICATE_ID: &str = "DUPLICATE_ID";
     /// `exactly_once_key` is the message ID, and the batch has more messages than are kept apart.
-    pub const TOOMANY: &str = "TOOMANY";
+    pub const TOO_MANY: &str = "TOO_MANY";
     /// Durability: written, but it is not known that as many replicas or files as were asked for have it.
-    pub const NOTREPLICATED: &str = "NOTREPLICATED";
+    pub const NOT_REPLICATED: &str = "NOT_REPLICATED";
 
     /// The server was not reached, or was lost.
     pub(crate) const OF_CONNECTION: [&str; 5] = [CONNECT, DNS, TIMEOUT, RESET, EOF];
@@ -209,21 +222,21 @@ pub mod code {
         CONFIG,
         INTERNAL,
         INTERRUPTED,
-        NOSTREAM,
+        NO_STREAM,
         TRIMMED,
-        TOOLARGE,
+        TOO_LARGE,
         NULL_PAYLOAD,
         EMPTY,
         BAD_STREAM_KEY,
         BAD_ENTRY_ID,
         BAD_VALUE,
         BLOCKED,
-        MARKERLOST,
+        MARKER_LOST,
         UNSUPPORTED,
         NULL_MESSAGE_ID,
         DUPLICATE_ID,
-        TOOMANY,
-        NOTREPLICATED,
+        TOO_MANY,
+        NOT_REPLICATED,
     ];
 }
 
@@ -326,9 +339,9 @@ fn cut(text: &str) -> String {
 /// Which failures are permanent, beside the ones that are so in every mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Classify {
-    /// As the specification of the dispatcher has it: NOAUTH, NOPERM, WRONGTYPE, OOM and READONLY are permanent.
+    /// NOAUTH, NOPERM, WRONGTYPE, OOM and READONLY are permanent.
     #[default]
-    Spec,
+    Default,
     /// OOM and READONLY are retryable: another server is about to take over, or memory to be freed.
     Failover,
     /// Also permanent: DENIED, NOPROTO, CROSSSLOT, argument errors.
@@ -343,24 +356,24 @@ const PERMANENT: [&str; 20] = [
     "READONLY",
     "WRONGPASS",
     // What our own script replies where the key of its marker holds something else.
-    "BADMARKER",
+    "BAD_MARKER",
     code::TLS,
     code::INTERNAL,
     code::TRIMMED,
-    code::TOOLARGE,
+    code::TOO_LARGE,
     code::NULL_PAYLOAD,
     code::EMPTY,
     code::BAD_STREAM_KEY,
     code::BAD_ENTRY_ID,
     code::BAD_VALUE,
-    code::MARKERLOST,
+    code::MARKER_LOST,
     code::UNSUPPORTED,
     code::NULL_MESSAGE_ID,
     code::DUPLICATE_ID,
 ];
 const RETRYABLE_IN_FAILOVER: [&str; 2] = ["OOM", "READONLY"];
 const PERMANENT_IN_STRICT: [&str; 3] = ["DENIED", "NOPROTO", "CROSSSLOT"];
-/// What passes by itself: a server that is away, starts, fails over, or is busy. Not `NOSTREAM`, `ERR` and the like, which
+/// What passes by itself: a server that is away, starts, fails over, or is busy. Not `NO_STREAM`, `ERR` and the like, which
 /// are retryable for a caller who does something about them.
 const PASSING: [&str; 15] = [
     code::CONNECT,
@@ -410,7 +423,7 @@ impl Classifier {
             (ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand, _) if fault.in_auth => {
                 !RETRYABLE_IN_AUTH.contains(&code)
             }
-            (ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand, Classify::Spec) => {
+            (ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand, Classify::Default) => {
                 PERMANENT.contains(&code)
             }
             (ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand, Classify::Failover) => {

@@ -19,7 +19,7 @@ use crate::resp::{write_array_header, write_bulk};
 pub(crate) use names::{NAME_ARGUMENTS, Names, ROWS_PER_PRODUCER};
 pub(crate) use runs::{OpenRun, Runs};
 
-/// How rows that were sent before are recognised.
+/// How rows that were sent before are deduplicated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExactlyOnce {
     Script {

@@ -79,7 +79,7 @@ impl Pipeline {
         limits: Limits,
         names: &FieldNames,
     ) -> Self {
-        // What was recognised is to be a write as well then, for WAIT to speak of it.
+        // What was deduplicated is to be a write as well then, for WAIT to speak of it.
         let proves = durability.is_some();
         let (mut script, mut row_names) = (None, None);
         match exactly_once {

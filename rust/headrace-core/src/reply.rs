@@ -59,7 +59,7 @@ pub(crate) enum Reply<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RunReply<'a> {
     /// How many of its first rows were there before.
-    pub(crate) recognised: u64,
+    pub(crate) deduplicated: u64,
     /// Why the row behind the last entry ID was not written; empty: all were.
     pub(crate) refused: &'a [u8],
     /// How many rows were appended.
@@ -303,9 +303,9 @@ fn scan_run(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     let Some(first) = header(bytes)? else { return Ok(None) };
     let parts = decimal::parse(&first[1..]).filter(|parts| (2..=MAX_RUN + 2).contains(parts)).ok_or(NO_RUN)?;
     let mut at = first.len() + 2;
-    let Some(recognised) = header(&bytes[at..])? else { return Ok(None) };
-    at += recognised.len() + 2;
-    let recognised = counts::count(recognised).ok_or(NO_RUN)?;
+    let Some(deduplicated) = header(&bytes[at..])? else { return Ok(None) };
+    at += deduplicated.len() + 2;
+    let deduplicated = counts::count(deduplicated).ok_or(NO_RUN)?;
     let Some((refused, length)) = bulk(&bytes[at..])? else { return Ok(None) };
     at += length;
     let ids = at;
@@ -315,7 +315,7 @@ fn scan_run(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
         at += length;
     }
     let (refused, ids) = (refused.ok_or(NO_RUN)?, &bytes[ids..at]);
-    Ok(Some((Reply::Run(RunReply { recognised, refused, appended: parts - 2, ids }), at)))
+    Ok(Some((Reply::Run(RunReply { deduplicated, refused, appended: parts - 2, ids }), at)))
 }
 
 /// The bulk string at the start of `bytes`, `None` for nil, and its length with header and end.

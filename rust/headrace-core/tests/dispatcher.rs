@@ -161,7 +161,7 @@ fn what_is_left_of_a_message_that_is_too_large_is_never_sent_on_the_next_connect
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
     // The last one waited for room, so it goes out on the next connection, unless the break took it along.
     let failures: Vec<_> = report.failures().map(|f| (f.failure.code.to_string(), f.failure.written)).collect();
-    let expected = [("TOOLARGE".to_owned(), Written::No), ("RESET".to_owned(), Written::No)];
+    let expected = [("TOO_LARGE".to_owned(), Written::No), ("RESET".to_owned(), Written::No)];
     assert_eq!(failures, expected[..failures.len()]);
     assert_eq!(report.delivered() + report.failed(), 3);
     produce(&mut dispatcher, "next", GivenId::None);

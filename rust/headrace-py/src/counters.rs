@@ -19,7 +19,7 @@ impl PyCounters {
         for (name, count) in [
             ("messages", values.messages),
             ("delivered", values.delivered),
-            ("recognised", values.recognised),
+            ("deduplicated", values.deduplicated),
             ("possible_duplicates", values.possible_duplicates),
             ("retries", values.retries),
             ("retry_waits", values.retry_waits),

@@ -138,8 +138,8 @@ impl PyDispatcher {
         })
     }
 
-    fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        contained(py, || self.lock()?.settle().map_err(|e| to_py(&e)))
+    fn skip_failed(&self, py: Python<'_>) -> PyResult<()> {
+        contained(py, || self.lock()?.skip_failed().map_err(|e| to_py(&e)))
     }
 
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {

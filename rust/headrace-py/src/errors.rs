@@ -14,6 +14,7 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
         Error::Config { option, .. } => raise_with("ConfigError", message, Some(("option", option))),
         Error::Schema { .. } => raise("SchemaError", message),
         Error::Message { .. } => raise("MessageError", message),
+        Error::State { .. } => raise("StateError", message),
         Error::Reader { message } => crate::reader::to_py(message),
         Error::Internal { .. } => raise("InternalError", message),
         Error::Closed => raise("ClosedError", message),

@@ -26,8 +26,8 @@ impl PyReport {
     }
 
     #[getter]
-    fn recognised(&self) -> u64 {
-        self.0.recognised()
+    fn deduplicated(&self) -> u64 {
+        self.0.deduplicated()
     }
 
     #[getter]

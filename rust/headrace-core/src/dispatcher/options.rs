@@ -12,7 +12,7 @@ use crate::reply::MAX_RUN;
 use crate::retry::RetryPolicy;
 
 const CLASSIFY: [(&str, Classify); 3] =
-    [("spec", Classify::Spec), ("failover", Classify::Failover), ("strict", Classify::Strict)];
+    [("default", Classify::Default), ("failover", Classify::Failover), ("strict", Classify::Strict)];
 const KINDS: [Kind; 2] = [Kind::Permanent, Kind::Retryable];
 
 const fn option(name: &'static str, takes: Takes, default: &'static str) -> OptionSpec {
@@ -30,7 +30,7 @@ const PAUSE: Takes = Takes::Seconds { min: 0.0, max: 3600.0 };
 pub const DISPATCHER_OPTIONS: [OptionSpec; 24] = [
     option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
     option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "4194304"),
-    option("classify", Takes::Choice(&["spec", "failover", "strict"]), "spec"),
+    option("classify", Takes::Choice(&["default", "failover", "strict"]), "default"),
     option("error_overrides", Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""), "none"),
     option("payload_field", Takes::Text, "payload"),
     option("ts_field", Takes::Text, "ts"),
@@ -71,7 +71,7 @@ pub struct DispatcherOptions {
     pub(super) ts_field: Option<String>,
     /// `None`: a message that failed is not sent again.
     pub(super) retry: Option<RetryPolicy>,
-    /// How what was sent before is recognised; `None`: it is not.
+    /// How what was sent before is deduplicated; `None`: it is not.
     pub(super) exactly_once: Option<ExactlyOnce>,
     /// `None`: an entry that has its ID counts as delivered.
     pub(super) durability: Option<Durability>,
@@ -82,7 +82,7 @@ impl Default for DispatcherOptions {
         Self {
             window_max_entries: 8_192,
             window_max_bytes: 4 * 1024 * 1024,
-            classify: Classify::Spec,
+            classify: Classify::Default,
             error_overrides: BTreeMap::new(),
             payload_field: "payload".to_owned(),
             ts_field: Some("ts".to_owned()),
@@ -273,7 +273,11 @@ mod tests {
                 OptionValue::Int(65_535),
                 "window_max_bytes must be an integer of at least 65536, got 65535",
             ),
-            ("classify", OptionValue::text("lax"), "classify must be one of 'spec', 'failover', 'strict', got 'lax'"),
+            (
+                "classify",
+                OptionValue::text("lax"),
+                "classify must be one of 'default', 'failover', 'strict', got 'lax'",
+            ),
             (
                 "window_max",
                 OptionValue::Int(1),

@@ -36,7 +36,7 @@ local function set_marker(row)
 end
 
 -- WAIT covers only what its own connection wrote: without a write it would prove nothing of rows that were there before.
-local function recognise_all(found, count)
+local function all_written(found, count)
     local set = ARGV[6] == '1' and redis.pcall('SET', KEYS[2], found, 'EX', ARGV[5])
     if set and set.err then
         return redis.error_reply('UNCOVERED ' .. plain(set.err))
@@ -51,9 +51,9 @@ if type(found) == 'table' then
 elseif found then
     local its_version, its_row = string.match(found, '^(%d+) (%d+)$')
     if not its_version then
-        return redis.error_reply('BADMARKER the key of the marker holds something else')
+        return redis.error_reply('BAD_MARKER the key of the marker holds something else')
     elseif tonumber(its_version) > version then
-        return recognise_all(found, count)
+        return all_written(found, count)
     elseif tonumber(its_version) == version then
         marker = tonumber(its_row)
     end
@@ -63,7 +63,7 @@ if marker < from then
 end
 local done = math.min(math.max(marker - first, 0), count)
 if done == count then
-    return recognise_all(found, count)
+    return all_written(found, count)
 end
 local reply = {done, ''}
 -- The marker first: once a row is written, nothing may fail.
@@ -80,7 +80,7 @@ for row = 0, count - 1 do
         local id = redis.pcall('XADD', KEYS[1], unpack(ARGV, place + 1, place + arguments))
         if type(id) ~= 'string' then
             set_marker(first + row)
-            reply[2] = id and plain(id.err) or 'NOSTREAM'
+            reply[2] = id and plain(id.err) or 'NO_STREAM'
             break
         end
         reply[#reply + 1] = id

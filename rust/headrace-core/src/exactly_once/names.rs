@@ -100,7 +100,7 @@ impl Names {
         if let Some(seen) = &mut self.seen {
             if seen.len() >= MAX_MESSAGES && !seen.contains(&(hash[0] << 64 | hash[1])) {
                 let message = format!("exactly_once_key 'message_id' takes batches of at most {MAX_MESSAGES} messages");
-                return Err(Fault::new(code::TOOMANY, message));
+                return Err(Fault::new(code::TOO_MANY, message));
             }
             if !seen.insert(hash[0] << 64 | hash[1]) {
                 let message = "this message ID was produced before in the same batch, and names one message";
@@ -172,7 +172,7 @@ mod tests {
         for n in 0..MAX_MESSAGES {
             assert!(names.of_message(&n.to_le_bytes()).is_ok());
         }
-        assert_eq!(names.of_message(b"one more").unwrap_err().code, code::TOOMANY);
+        assert_eq!(names.of_message(b"one more").unwrap_err().code, code::TOO_MANY);
         assert_eq!(names.of_message(&5_usize.to_le_bytes()).unwrap_err().code, code::DUPLICATE_ID);
     }
 }

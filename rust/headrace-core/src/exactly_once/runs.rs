@@ -81,11 +81,11 @@ impl Runs {
     /// Another batch begins.
     pub(crate) fn begin(&mut self, token: Option<String>, version: u64) {
         (self.token, self.version, self.next) = (token, version, 0);
-        self.settle();
+        self.skip_failed();
     }
 
     /// What was told counts as passed, whether it was written or not: markers may be anywhere before the next row.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn skip_failed(&mut self) {
         self.streams.clear();
         self.floor = 0;
     }

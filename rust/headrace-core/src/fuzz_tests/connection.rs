@@ -308,7 +308,7 @@ impl Connection {
             for (message, nth, said) in self.promises.pop_front().unwrap().1 {
                 match said {
                     Said::Covered => server.tries[message][nth].covered = true,
-                    Said::Id(_) | Said::Recognised | Said::Refused => server.tries[message][nth].said = Some(said),
+                    Said::Id(_) | Said::Deduplicated | Said::Refused => server.tries[message][nth].said = Some(said),
                 }
             }
         }

@@ -147,7 +147,7 @@ fn same(reply: reply::Reply<'_>, expected: &[(Reply, usize)]) -> Option<usize> {
         reply::Reply::Run(run) => {
             let ids: Vec<_> = run.ids().map(|id| (id.ms, id.seq)).collect();
             assert_eq!(ids.len() as u64, run.appended);
-            Reply::Run { recognised: run.recognised, refused: run.refused.to_vec(), ids }
+            Reply::Run { deduplicated: run.deduplicated, refused: run.refused.to_vec(), ids }
         }
         reply::Reply::Acknowledged { local, replicas } => Reply::Counts { local, replicas },
     };
@@ -219,8 +219,8 @@ fn write_reply(out: &mut Vec<u8>, kind: usize, id: &mut (u64, u64), chance: &mut
         _ if of_runs => {
             let ids = if chance.one_in(200) { chance.size(1_004) } else { chance.size(6) };
             write_line(out, b'*', ids as u64 + 2, chance);
-            let recognised = chance.next() >> chance.below(64);
-            write_line(out, b':', recognised, chance);
+            let deduplicated = chance.next() >> chance.below(64);
+            write_line(out, b':', deduplicated, chance);
             let longest = if chance.one_in(100) { 1_030 } else { 20 };
             let length = chance.size(longest);
             let refused = chance.bytes(length);

@@ -12,7 +12,7 @@ pub type Id = (u64, u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     Id(Id),
-    Recognised,
+    Deduplicated,
     Refused,
     /// Of a message that is written: replicas have it too.
     Covered,
@@ -170,7 +170,7 @@ impl Server {
         let mut marker = 0;
         match self.markers.get(key) {
             Some((its_version, _)) if *its_version > version => {
-                return (format!("*2\r\n:{count}\r\n$0\r\n\r\n").into(), said(messages, Said::Recognised));
+                return (format!("*2\r\n:{count}\r\n$0\r\n\r\n").into(), said(messages, Said::Deduplicated));
             }
             Some((its_version, row)) if *its_version == version => marker = *row,
             Some(_) | None => {}
@@ -183,11 +183,11 @@ impl Server {
         for (row, message) in (first..).zip(messages) {
             if row < first + done {
                 let its = self.rows.get(&(key.clone(), version, row));
-                assert_eq!(its, Some(message), "another message is recognised");
-                told.push((*message, Said::Recognised));
+                assert_eq!(its, Some(message), "another message is deduplicated");
+                told.push((*message, Said::Deduplicated));
             } else if self.has_no_stream || !refused.is_empty() || (refuse && self.chance.one_in(3)) {
                 if refused.is_empty() {
-                    refused = if self.has_no_stream { "NOSTREAM" } else { "OOM no" };
+                    refused = if self.has_no_stream { "NO_STREAM" } else { "OOM no" };
                     self.markers.insert(key.clone(), (version, row));
                 }
                 told.push((*message, Said::Refused));

@@ -29,7 +29,7 @@ pub struct Seen {
     connections: u64,
     kinds: [u64; KINDS.len()],
     delivered: u64,
-    recognised: u64,
+    deduplicated: u64,
     failed_no: u64,
     failed_unknown: u64,
     retries: u64,
@@ -41,7 +41,7 @@ impl Seen {
     fn summary(&self) -> String {
         let kinds: Vec<_> = KINDS.iter().zip(self.kinds).map(|(kind, times)| format!("{kind} {times}")).collect();
         format!(
-            "{} sessions, {} steps of servers ({}) on {} connections, {} calls, {} messages: {} delivered, {} recognised, \
+            "{} sessions, {} steps of servers ({}) on {} connections, {} calls, {} messages: {} delivered, {} deduplicated, \
              {} failed with written no, {} with written unknown, {} sent again, {} panics",
             self.sessions,
             self.steps,
@@ -50,7 +50,7 @@ impl Seen {
             self.calls,
             self.messages,
             self.delivered,
-            self.recognised,
+            self.deduplicated,
             self.failed_no,
             self.failed_unknown,
             self.retries,
@@ -372,7 +372,7 @@ impl<'a> Session<'a> {
                 if !codes.is_null(row) {
                     self.check_failed(&place, written.value(row), codes.value(row));
                 } else if entries.is_null(row) {
-                    self.check_recognised(&place);
+                    self.check_deduplicated(&place);
                 } else {
                     let (ms, seq) = entries.value(row).split_once('-').unwrap();
                     self.check_delivered(&place, (ms.parse().unwrap(), seq.parse().unwrap()));
@@ -402,25 +402,25 @@ impl<'a> Session<'a> {
         self.seen.delivered += 1;
     }
 
-    fn check_recognised(&mut self, place: &Place) {
+    fn check_deduplicated(&mut self, place: &Place) {
         let tries = self.tries(place);
-        let is_told = |one: &Try| one.said == Some(Said::Recognised) && (one.covered || !self.waits);
+        let is_told = |one: &Try| one.said == Some(Said::Deduplicated) && (one.covered || !self.waits);
         assert!(self.mode == Mode::Script && tries.iter().any(is_told), "{place:?} {tries:?}");
         assert!(self.server().stream.iter().any(|(_, message)| Some(*message) == place.message), "{place:?}");
-        self.seen.recognised += 1;
+        self.seen.deduplicated += 1;
     }
 
     fn check_failed(&mut self, place: &Place, written: &str, code: &str) {
         let tries = self.tries(place);
         let in_doubt = tries.iter().any(|one| one.said.is_none() && !one.passed_over);
-        if code == "NOTREPLICATED" {
+        if code == "NOT_REPLICATED" {
             // A panic may have come with the reply to WAIT.
             let is_covered = !self.panics && tries.iter().any(|one| one.covered);
             assert!(self.waits && written == "unknown" && !is_covered, "{place:?} {tries:?}");
             self.seen.failed_unknown += 1;
             return;
         }
-        let answered = tries.iter().any(|one| matches!(one.said, Some(Said::Id(_) | Said::Recognised)));
+        let answered = tries.iter().any(|one| matches!(one.said, Some(Said::Id(_) | Said::Deduplicated)));
         assert!(!answered || code == "INTERNAL", "{place:?} failed with {code} and was delivered: {tries:?}");
         if code == "INTERNAL" && written == "unknown" {
             self.seen.failed_unknown += 1;
@@ -439,7 +439,7 @@ impl<'a> Session<'a> {
     fn begin(&mut self, chance: &mut Chance) {
         self.flush_all();
         if chance.one_in(3) {
-            self.dispatcher.settle().unwrap();
+            self.dispatcher.skip_failed().unwrap();
             self.batch = None;
             return;
         }

@@ -12,7 +12,7 @@ pub enum Reply {
     Id(u64, u64),
     Nil,
     Error(Vec<u8>),
-    Run { recognised: u64, refused: Vec<u8>, ids: Vec<(u64, u64)> },
+    Run { deduplicated: u64, refused: Vec<u8>, ids: Vec<(u64, u64)> },
     Counts { local: u64, replicas: u64 },
 }
 
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
                     let id = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
                     ids.push(entry_id(&id).ok_or(Stop::Wrong)?);
                 }
-                Ok(Reply::Run { recognised: first, refused, ids })
+                Ok(Reply::Run { deduplicated: first, refused, ids })
             }
             _ => Err(Stop::Wrong),
         }

@@ -141,7 +141,7 @@ impl Encoder {
     /// The stream is the buffers one after the other. Those of the record batch are among them, not copied, where they
     /// hold these rows alone and there is no codec.
     ///
-    /// `TOOLARGE`, and nothing is appended, if it is more than [`MAX_ENTRY_BYTES`], or [`MAX_ROWS_BYTES`] before it is
+    /// `TOO_LARGE`, and nothing is appended, if it is more than [`MAX_ENTRY_BYTES`], or [`MAX_ROWS_BYTES`] before it is
     /// compressed; `BAD_VALUE` if a column has what its type does not allow and readers refuse. Panics if the record batch does not have these rows.
     pub fn encode(
         &mut self,
@@ -156,14 +156,14 @@ impl Encoder {
                     "an entry of {count} rows would have {size} bytes, at most {MAX_ENTRY_BYTES} are allowed: lower \
                      rows_per_entry"
                 );
-                Fault::new(code::TOOLARGE, message)
+                Fault::new(code::TOO_LARGE, message)
             }
             Refused::RowsSize(size) => {
                 let message = format!(
                     "an entry of {count} rows would have {size} bytes before it is compressed, at most {MAX_ROWS_BYTES} \
                      are allowed: lower rows_per_entry"
                 );
-                Fault::new(code::TOOLARGE, message)
+                Fault::new(code::TOO_LARGE, message)
             }
             Refused::Null(column) => {
                 let message = format!(

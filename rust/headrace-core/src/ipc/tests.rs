@@ -220,7 +220,7 @@ fn what_is_too_large_is_not_written() {
         let mut encoder = encoder(&whole, codec);
         let mut out = vec![Buffer::from(b"before")];
         let fault = encoder.encode(&whole, 0..2, &mut out).unwrap_err();
-        assert_eq!((&*fault.code, out.len()), (code::TOOLARGE, 1));
+        assert_eq!((&*fault.code, out.len()), (code::TOO_LARGE, 1));
         assert!(
             fault.message.starts_with("an entry of 2 rows would have ") && fault.message.contains(what),
             "{fault:?}"

@@ -244,7 +244,7 @@ impl Outcome {
     /// Whether it says that the messages are in their stream.
     pub(super) fn is_written(&self) -> bool {
         match self {
-            Self::Delivered { .. } | Self::Recognised { .. } => true,
+            Self::Delivered { .. } | Self::Deduplicated { .. } => true,
             Self::Failed { .. } => false,
         }
     }
@@ -253,7 +253,7 @@ impl Outcome {
     pub(super) fn failed_with(&self, failure: &Arc<Failure>) -> Self {
         let count = match *self {
             Self::Delivered { entries, rows, .. } => entries * rows,
-            Self::Recognised { count } | Self::Failed { count, .. } => count,
+            Self::Deduplicated { count } | Self::Failed { count, .. } => count,
         };
         Self::Failed { failure: Arc::clone(failure), count }
     }
@@ -268,7 +268,7 @@ impl Outcome {
                 *entries += more;
                 true
             }
-            (Self::Recognised { count }, Self::Recognised { count: more }) => {
+            (Self::Deduplicated { count }, Self::Deduplicated { count: more }) => {
                 *count += more;
                 true
             }
@@ -314,8 +314,8 @@ mod tests {
             failed("OOM", 1),
             failed("OOM", 2),
             failed("EMPTY", 1),
-            Outcome::Recognised { count: 1 },
-            Outcome::Recognised { count: 2 },
+            Outcome::Deduplicated { count: 1 },
+            Outcome::Deduplicated { count: 2 },
         ] {
             assert!(cover.takes(&outcome));
             cover.hold(outcome, Owner::Report);
@@ -328,7 +328,7 @@ mod tests {
             (delivered(8, 8, 1), Owner::Report),
             (failed("OOM", 3), Owner::Report),
             (failed("EMPTY", 1), Owner::Report),
-            (Outcome::Recognised { count: 3 }, Owner::Report),
+            (Outcome::Deduplicated { count: 3 }, Owner::Report),
             (delivered(8, 9, 1), Owner::Call),
             (delivered(8, 10, 1), Owner::Report),
         ];

@@ -3,10 +3,10 @@
 use crate::error::{Fault, code};
 use crate::reply::EntryId;
 
-/// Why WAIT will not cover a run that was recognised, if that is what an error reply of the script says.
+/// Why WAIT will not cover a run that was deduplicated, if that is what an error reply of the script says.
 pub(super) fn uncovered(line: &[u8]) -> Option<Fault> {
     let why = Fault::from_reply(line.strip_prefix(b"UNCOVERED ")?);
-    Some(Fault { code: code::NOTREPLICATED.into(), ..why })
+    Some(Fault { code: code::NOT_REPLICATED.into(), ..why })
 }
 
 /// Whether an error reply of the script says that the marker is before the run.
@@ -15,11 +15,11 @@ pub(super) fn is_gap(line: &[u8]) -> bool {
 }
 
 pub(super) fn no_stream() -> Fault {
-    Fault::new(code::NOSTREAM, "the stream does not exist, and nomkstream forbids to create it")
+    Fault::new(code::NO_STREAM, "the stream does not exist, and nomkstream forbids to create it")
 }
 
 pub(super) fn too_large(fault: Fault) -> Fault {
-    Fault { code: code::TOOLARGE.into(), ..fault }
+    Fault { code: code::TOO_LARGE.into(), ..fault }
 }
 
 /// Of a run: the others can be written, so none is called permanent.

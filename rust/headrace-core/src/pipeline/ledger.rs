@@ -241,7 +241,7 @@ impl Ledger {
             return Err(faults::protocol("the reply to a run where none was owed").into());
         }
         fail::point("settle");
-        let done = reply.recognised.saturating_add(reply.appended);
+        let done = reply.deduplicated.saturating_add(reply.appended);
         if !whole || done > rows || (done == rows) != reply.refused.is_empty() {
             // What it says is not believed: the rows are in doubt.
             let broken = Break::from(faults::protocol("a reply that does not fit its run"));
@@ -252,10 +252,10 @@ impl Ledger {
         // The first ones were told of when the run was sent before.
         let told = if self.round.is_resending() { rows.saturating_sub(self.round.open()) } else { 0 };
         let mut outcomes = Vec::new();
-        if reply.recognised > told {
-            outcomes.push(Outcome::Recognised { count: reply.recognised - told });
+        if reply.deduplicated > told {
+            outcomes.push(Outcome::Deduplicated { count: reply.deduplicated - told });
         }
-        for id in reply.ids().skip(told.saturating_sub(reply.recognised) as usize) {
+        for id in reply.ids().skip(told.saturating_sub(reply.deduplicated) as usize) {
             outcomes.push(match self.min_id {
                 Some(min_id) if id < min_id => {
                     let failure = Arc::new(self.failure(&faults::trimmed(id, min_id), Written::Unknown));
@@ -285,7 +285,7 @@ impl Ledger {
         bytes: Range<u64>,
         outbox: &Outbox,
     ) {
-        let fault = if refused == b"NOSTREAM" { faults::no_stream() } else { Fault::from_reply(refused) };
+        let fault = if refused == b"NO_STREAM" { faults::no_stream() } else { Fault::from_reply(refused) };
         let refusal = self.refusal(&fault, Written::No);
         let failure = Arc::new(refusal.failure);
         let behind = (open > 1).then(|| Arc::new(self.failure(&faults::blocked(), Written::No)));
@@ -311,7 +311,7 @@ impl Ledger {
         }
         let message =
             "the marker of the batch is gone, or behind rows that were acknowledged: was the server's data lost?";
-        (Fault::new(code::MARKERLOST, message), self.unasked)
+        (Fault::new(code::MARKER_LOST, message), self.unasked)
     }
 
     fn refusal(&self, fault: &Fault, written: Written) -> Refusal {
@@ -366,7 +366,7 @@ impl Ledger {
             (Owner::Report, Outcome::Delivered { first, entries, rows }) => {
                 self.recorder.delivered(*first, *entries, *rows);
             }
-            (Owner::Report, Outcome::Recognised { count }) => self.recorder.recognised(*count),
+            (Owner::Report, Outcome::Deduplicated { count }) => self.recorder.deduplicated(*count),
             (Owner::Report, Outcome::Failed { failure, count }) => self.recorder.failed(failure, *count),
             (Owner::Call, Outcome::Delivered { first, .. }) => {
                 self.recorder.counters().delivered.add(1);
@@ -377,7 +377,7 @@ impl Ledger {
                 self.call = Some(Err((**failure).clone()));
             }
             // There are no calls in the modes that recognise.
-            (Owner::Call, Outcome::Recognised { .. }) | (Owner::Nobody | Owner::Cover, _) => {}
+            (Owner::Call, Outcome::Deduplicated { .. }) | (Owner::Nobody | Owner::Cover, _) => {}
         }
     }
 

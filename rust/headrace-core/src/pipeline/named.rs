@@ -45,7 +45,7 @@ impl Pipeline {
                 self.ledger.window.push(self.outbox.len() - before, 1, Owner::Report);
             }
             // An earlier try may have sent it, of a smaller batch.
-            Err(fault) if fault.code == code::TOOMANY => self.push_fault(&fault, 1),
+            Err(fault) if fault.code == code::TOO_MANY => self.push_fault(&fault, 1),
             Err(fault) => self.push_settled_fault(&fault, 1),
         }
     }

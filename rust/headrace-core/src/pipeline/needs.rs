@@ -89,7 +89,7 @@ impl Server<'_, '_> {
             Ok(memory) => memory,
             Err(refusal) if refusal.message == "ERR no such key" && nomkstream => {
                 let message = format!("{} does not exist, and nomkstream is set", self.name());
-                return Err(Fault::new(code::NOSTREAM, message).into());
+                return Err(Fault::new(code::NO_STREAM, message).into());
             }
             Err(refusal) if refusal.message == "ERR no such key" => {
                 self.make_stream()?;

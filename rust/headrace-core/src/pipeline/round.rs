@@ -20,7 +20,7 @@ pub(super) enum Outcome {
     /// `entries` of `rows` messages each, the first under `first`, the others under the sequence numbers that follow.
     Delivered { first: EntryId, entries: u64, rows: u64 },
     /// So many had been written before.
-    Recognised { count: u64 },
+    Deduplicated { count: u64 },
     /// So many, all for one reason.
     Failed { failure: Arc<Failure>, count: u64 },
 }

@@ -92,7 +92,7 @@ impl Pipeline {
             Ok(fields) => {
                 let most = MAX_ARGUMENTS / 2;
                 let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
-                return self.refuse_row(&Fault::new(code::TOOLARGE, message));
+                return self.refuse_row(&Fault::new(code::TOO_LARGE, message));
             }
             Err(fault) => return self.refuse_row(&fault),
         };
@@ -131,7 +131,7 @@ impl Pipeline {
         let Some(script) = &mut self.script else { return false };
         if script.runs.is_full() {
             if is_idle && !self.ledger.is_blocked() {
-                script.runs.settle();
+                script.runs.skip_failed();
             } else {
                 let fault = Fault::new(code::BLOCKED, "rows of too many streams wait for one that was not written");
                 self.push_fault(&fault, 1);
@@ -173,9 +173,9 @@ impl Pipeline {
     }
 
     /// All that was told counts as passed.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn skip_failed(&mut self) {
         if let Some(script) = &mut self.script {
-            script.runs.settle();
+            script.runs.skip_failed();
             self.ledger.unblock();
         }
     }

@@ -196,14 +196,14 @@ fn waiting_pipeline() -> (Pipeline, UnixStream) {
 #[test]
 fn what_is_no_reply_to_wait_is_believed_by_nobody() {
     for (replies, codes) in [
-        (&b"$3\r\n7-1\r\n$3\r\n7-2\r\n"[..], vec![code::NOTREPLICATED]),
-        (b"$3\r\n7-1\r\n*0\r\n", vec![code::NOTREPLICATED]),
-        (b"$3\r\n7-1\r\n$-1\r\n", vec![code::NOTREPLICATED]),
+        (&b"$3\r\n7-1\r\n$3\r\n7-2\r\n"[..], vec![code::NOT_REPLICATED]),
+        (b"$3\r\n7-1\r\n*0\r\n", vec![code::NOT_REPLICATED]),
+        (b"$3\r\n7-1\r\n$-1\r\n", vec![code::NOT_REPLICATED]),
         (b":1\r\n", vec![code::PROTOCOL]),
         (b"$3\r\n7-1\r\n:1\r\n:1\r\n", vec![]),
         (b"-OOM no\r\n:0\r\n", vec!["OOM"]),
-        (b"$3\r\n7-1\r\n:0\r\n", vec![code::NOTREPLICATED]),
-        (b"$3\r\n7-1\r\n-ERR no\r\n", vec![code::NOTREPLICATED]),
+        (b"$3\r\n7-1\r\n:0\r\n", vec![code::NOT_REPLICATED]),
+        (b"$3\r\n7-1\r\n-ERR no\r\n", vec![code::NOT_REPLICATED]),
     ] {
         let (mut pipeline, mut peer) = waiting_pipeline();
         peer.write_all(replies).unwrap();
@@ -227,7 +227,7 @@ fn what_failed_behind_a_reply_that_is_not_believed_is_told() {
     peer.write_all(b"$3\r\n7-1\r\n$3\r\n7-2\r\n").unwrap();
     pipeline.poll();
     assert!(pipeline.is_idle(), "nobody would answer any more");
-    assert_eq!(codes(&mut pipeline), [code::NOTREPLICATED, code::EMPTY]);
+    assert_eq!(codes(&mut pipeline), [code::NOT_REPLICATED, code::EMPTY]);
 
     let (mut pipeline, mut peer) = lost_pipeline(None, Some(&ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
     produce(&mut pipeline, 1);
@@ -285,7 +285,7 @@ fn an_idle_connection_that_is_dead_leaves_its_last_messages_in_doubt() {
     pipeline.poll();
     let report = pipeline.recorder().take(true);
     let failure = report.failures().next().unwrap().failure.clone();
-    assert_eq!((&*failure.code, failure.written), (code::NOTREPLICATED, Written::Unknown));
+    assert_eq!((&*failure.code, failure.written), (code::NOT_REPLICATED, Written::Unknown));
     assert!(failure.message.starts_with("the connection ended before the reply to WAIT: "));
     assert!(pipeline.is_idle());
 }

@@ -73,8 +73,8 @@ impl ReportBatches {
             Run::Failed { failure, count } => {
                 (Run::Failed { failure, count: at_most }, Run::Failed { failure, count: count - at_most })
             }
-            Run::Recognised { count } => {
-                (Run::Recognised { count: at_most }, Run::Recognised { count: count - at_most })
+            Run::Deduplicated { count } => {
+                (Run::Deduplicated { count: at_most }, Run::Deduplicated { count: count - at_most })
             }
             Run::Delivered { first, entries, rows } => {
                 let fitting = at_most / rows;
@@ -165,7 +165,7 @@ impl Columns {
                 }
                 self.delivered += count;
             }
-            Run::Recognised { .. } => {
+            Run::Deduplicated { .. } => {
                 self.entry_id.push_nulls(count);
                 self.delivered += count;
             }

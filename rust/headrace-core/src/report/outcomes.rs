@@ -10,7 +10,7 @@ pub(crate) enum Run {
     /// that follow.
     Delivered { first: EntryId, entries: u64, rows: u64 },
     /// There before: written by an earlier try, whose entry IDs are not known.
-    Recognised { count: u64 },
+    Deduplicated { count: u64 },
     /// Failed, all as `failure` of the report's table says.
     Failed { failure: u32, count: u64 },
 }
@@ -20,7 +20,7 @@ impl Run {
     pub(crate) fn count(&self) -> u64 {
         match *self {
             Self::Delivered { entries, rows, .. } => entries * rows,
-            Self::Recognised { count } | Self::Failed { count, .. } => count,
+            Self::Deduplicated { count } | Self::Failed { count, .. } => count,
         }
     }
 }
@@ -64,12 +64,12 @@ impl Outcomes {
         self.start(Run::Delivered { first: id, entries: more, rows });
     }
 
-    pub(crate) fn push_recognised(&mut self, more: u64) {
-        if let Some(Run::Recognised { count }) = &mut self.open {
+    pub(crate) fn push_deduplicated(&mut self, more: u64) {
+        if let Some(Run::Deduplicated { count }) = &mut self.open {
             *count += more;
             return;
         }
-        self.start(Run::Recognised { count: more });
+        self.start(Run::Deduplicated { count: more });
     }
 
     pub(crate) fn push_failed(&mut self, failure: u32, more: u64) {
@@ -98,7 +98,7 @@ impl Outcomes {
                 }
                 self.base = Base { ms: first.ms, seq: first.seq };
             }
-            Some(Run::Recognised { count }) => put(packed, count << 2 | RECOGNISED),
+            Some(Run::Deduplicated { count }) => put(packed, count << 2 | RECOGNISED),
             Some(Run::Failed { failure, count }) => {
                 put(packed, count << 2 | FAILED);
                 put(packed, u64::from(failure));
@@ -136,7 +136,7 @@ impl RunCursor {
         let head = take(packed, &mut self.at);
         let count = head >> 2;
         if head & 3 == RECOGNISED {
-            return Some(Run::Recognised { count });
+            return Some(Run::Deduplicated { count });
         }
         if head & 3 == FAILED {
             let failure = take(packed, &mut self.at) as u32;
@@ -204,7 +204,7 @@ mod tests {
         for run in runs {
             match *run {
                 Run::Delivered { first, entries, rows } => outcomes.push_delivered(first, entries, rows),
-                Run::Recognised { count } => outcomes.push_recognised(count),
+                Run::Deduplicated { count } => outcomes.push_deduplicated(count),
                 Run::Failed { failure, count } => outcomes.push_failed(failure, count),
             }
         }
@@ -214,7 +214,7 @@ mod tests {
         runs.flat_map(|run| {
             (0..run.count()).map(move |n| match run {
                 Run::Delivered { first, rows, .. } => (first.ms, first.seq + n / rows, u32::MAX),
-                Run::Recognised { .. } => (0, 0, u32::MAX),
+                Run::Deduplicated { .. } => (0, 0, u32::MAX),
                 Run::Failed { failure, .. } => (0, 0, failure),
             })
         })
@@ -226,7 +226,7 @@ mod tests {
         fn what_goes_in_comes_out(runs in prop::collection::vec(prop_oneof![
             (prop_oneof![any::<u64>(), 0..4_u64], prop_oneof![0..u64::MAX - 100, 0..4_u64], 1..9_u64, 1..4_u64)
                 .prop_map(|(ms, seq, entries, rows)| Run::Delivered { first: EntryId { ms, seq }, entries, rows }),
-            (1..9_u64).prop_map(|count| Run::Recognised { count }),
+            (1..9_u64).prop_map(|count| Run::Deduplicated { count }),
             (0..3_u32, 1..9_u64).prop_map(|(failure, count)| Run::Failed { failure, count }),
         ], 0..60)) {
             let mut outcomes = Outcomes::default();

@@ -30,7 +30,7 @@ pub(crate) struct Recorder {
     failed: u64,
     retries: u64,
     possible_duplicates: u64,
-    recognised: u64,
+    deduplicated: u64,
     /// What is not told to the counters yet.
     uncounted: u64,
     counters: Arc<Counters>,
@@ -79,12 +79,12 @@ impl Recorder {
     }
 
     /// The next `count` messages in order had been written by an earlier try.
-    pub(crate) fn recognised(&mut self, count: u64) {
+    pub(crate) fn deduplicated(&mut self, count: u64) {
         self.delivered += count;
-        self.recognised += count;
+        self.deduplicated += count;
         self.uncounted += count;
-        self.counters.recognised.add(count);
-        self.outcomes.push_recognised(count);
+        self.counters.deduplicated.add(count);
+        self.outcomes.push_deduplicated(count);
     }
 
     /// The next `count` messages in order failed.
@@ -122,7 +122,7 @@ impl Recorder {
             failed: std::mem::take(&mut self.failed),
             retries: std::mem::take(&mut self.retries),
             possible_duplicates: std::mem::take(&mut self.possible_duplicates),
-            recognised: std::mem::take(&mut self.recognised),
+            deduplicated: std::mem::take(&mut self.deduplicated),
         };
         self.first_ordinal = if restart { 0 } else { self.first_ordinal + recorded };
         DeliveryReport { data: Arc::new(report) }
@@ -169,7 +169,7 @@ pub(super) struct ReportData {
     pub(super) failed: u64,
     pub(super) retries: u64,
     pub(super) possible_duplicates: u64,
-    pub(super) recognised: u64,
+    pub(super) deduplicated: u64,
 }
 
 /// One outcome for each of a run of messages, in the order in which they were produced.
@@ -199,8 +199,8 @@ impl DeliveryReport {
     }
 
     /// How many of [`delivered`](Self::delivered) had been written by an earlier try under the same token.
-    pub fn recognised(&self) -> u64 {
-        self.data.recognised
+    pub fn deduplicated(&self) -> u64 {
+        self.data.deduplicated
     }
 
     /// How many times a message was sent again. Those that are under way count too, whose outcome another report tells.
@@ -219,7 +219,7 @@ impl DeliveryReport {
         let mut ids = IdCursor::new(data.first_ordinal);
         data.outcomes.runs().flat_map(move |run| {
             let (failure, count) = match run {
-                Run::Delivered { .. } | Run::Recognised { .. } => {
+                Run::Delivered { .. } | Run::Deduplicated { .. } => {
                     ids.skip(&data.ids, run.count());
                     (None, 0)
                 }
@@ -254,7 +254,7 @@ impl DeliveryReport {
     pub fn first_entry_id(&self) -> Option<EntryId> {
         self.data.outcomes.runs().find_map(|run| match run {
             Run::Delivered { first, .. } => Some(first),
-            Run::Recognised { .. } | Run::Failed { .. } => None,
+            Run::Deduplicated { .. } | Run::Failed { .. } => None,
         })
     }
 

@@ -1,6 +1,6 @@
 """The process of a local server, its folder, and the care that both are gone when this process is.
 
-`headrace.server` says what to run; this module runs it and ends it.
+`local_server` says what to run; this module runs it and ends it.
 """
 
 from __future__ import annotations

