@@ -132,7 +132,7 @@ memcheck: machine
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --profile $(BUILD) --package headrace-core --lib --no-run
 	@PROPTEST_CASES=4 HEADRACE_FUZZ_EXECUTIONS=$(MEMCHECK_EXECUTIONS) HEADRACE_FUZZ_SEED=$(SEED) \
 	    cargo --config 'target."cfg(all())".runner = "$(VALGRIND)"' test $(LOCKED) --quiet --profile $(BUILD) \
-	    --package headrace-core --lib -- --test-threads 1 fuzz_tests reply:: secret pem password xadd outbox
+	    --package headrace-core --lib -- --test-threads 1 fuzz_tests replies secret pem password xadd send_buffer
 
 # A whole run leaves its tables and pictures in docs/. Shorter ones (HEADRACE_BENCH_ROWS=20000, HEADRACE_BENCH_ROUNDS=1) and
 # parts (BENCH="-k layouts") leave theirs in .bench; with RECORD=1 they too replace what they measured in docs/.

@@ -19,12 +19,12 @@ SOURCES = CRATES / "headrace-core" / "src"
 # From top to bottom. A module may use those of lower rows, not its neighbours.
 ROWS = [
     {"dispatcher"},
-    {"pipeline"},
-    {"batch", "import", "report"},
-    {"durability", "exactly_once", "ipc", "transport", "window", "reply", "xadd", "rows"},
+    {"producer"},
+    {"batch", "connection", "import", "report"},
+    {"command", "durability", "ipc", "net", "rows"},
     {"endpoint"},
-    {"counters", "decimal", "resp", "retry", "secret", "utf8"},
-    {"contain", "error", "fail"},
+    {"counters", "resp", "retry", "secret", "utf8"},
+    {"contain", "decimal", "error", "fail"},
 ]
 # What the crate must not be built with.
 FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
@@ -35,7 +35,7 @@ UNSAFE = {
     "headrace-core/src/import/node.rs": 7,
     "headrace-core/src/import/reader.rs": 4,
     "headrace-core/src/import/tests.rs": 2,
-    "headrace-core/src/transport/socket.rs": 1,
+    "headrace-core/src/net/socket.rs": 1,
     "headrace-py/src/capsules.rs": 1,
     "headrace-py/src/interpreter.rs": 1,
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{FieldRef, SchemaRef};
 
+use crate::command::xadd::FieldNames;
 use crate::error::{Error, Result};
 use crate::ipc::{Codec, Encoder};
 use crate::resp::write_bulk;
 use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column, refuse_objects};
-use crate::xadd::FieldNames;
 
 /// The most rows of one entry. A report keeps the rows of an entry in one record batch, which has no more.
 pub const MAX_ROWS_PER_ENTRY: usize = 65_536;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Panicked;
 
-/// Runs a step. What it was changing is the caller's to restore, or to give up.
+/// ScriptBatch a step. What it was changing is the caller's to restore, or to give up.
 #[inline]
 pub(crate) fn contain<T>(step: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(step)).map_err(|_| Panicked)

@@ -10,20 +10,19 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::batch::{Batch, BatchLayout, BatchPlan};
+use crate::command::EntryId;
+use crate::command::xadd::FieldNames;
+use crate::connection::Limits;
 use crate::contain::contain;
 use crate::counters::Counters;
 use crate::durability::Durability;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
-use crate::exactly_once::ExactlyOnce;
 use crate::fail;
-use crate::pipeline::Pipeline;
-use crate::reply::EntryId;
+use crate::net::Watch;
+use crate::producer::{ExactlyOnce, Producer, ProducerOptions};
 use crate::report::DeliveryReport;
 use crate::rows::{Id, IdColumn, Layout, MAX_MESSAGE_ID};
-use crate::transport::Watch;
-use crate::window::Limits;
-use crate::xadd::FieldNames;
 
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
 
@@ -60,7 +59,7 @@ impl<'a> From<GivenId<'a>> for Option<Id<'a>> {
 /// fork is the parent's.
 #[derive(Debug)]
 pub struct Dispatcher {
-    pipeline: Pipeline,
+    producer: Producer,
     names: FieldNames,
     exactly_once: Option<ExactlyOnce>,
     fork: forkguard::Guard,
@@ -86,14 +85,16 @@ impl Dispatcher {
         let classifier = Classifier::new(options.classify, options.error_overrides);
         let names = FieldNames { payload: options.payload_field, ts: options.ts_field };
         Self {
-            pipeline: Pipeline::new(
+            producer: Producer::new(
                 endpoint,
-                classifier,
-                options.retry,
-                options.exactly_once.as_ref(),
-                durability,
-                limits,
-                &names,
+                ProducerOptions {
+                    classifier,
+                    retry: options.retry,
+                    exactly_once: options.exactly_once.clone(),
+                    durability,
+                    limits,
+                    names: names.clone(),
+                },
             ),
             names,
             exactly_once: options.exactly_once,
@@ -106,7 +107,7 @@ impl Dispatcher {
 
     /// What it has done so far. They outlive it.
     pub fn counters(&mut self) -> Arc<Counters> {
-        Arc::clone(self.pipeline.recorder().counters())
+        Arc::clone(self.producer.recorder().counters())
     }
 
     /// How many messages have no outcome in a report yet.
@@ -118,13 +119,13 @@ impl Dispatcher {
     #[inline]
     pub fn has_room(&mut self) -> Result<bool> {
         self.enter()?;
-        Ok(self.pipeline.has_room())
+        Ok(self.producer.has_room())
     }
 
     /// Waits until there is room for one more message.
     pub fn make_room(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        self.guarded(|dispatcher| dispatcher.pipeline.make_room(watch))
+        self.guarded(|dispatcher| dispatcher.producer.make_room(watch))
     }
 
     /// Takes one message. Waits for nothing, so ask [`has_room`](Self::has_room) before.
@@ -132,29 +133,29 @@ impl Dispatcher {
     pub fn produce(&mut self, payload: &[u8], id: GivenId<'_>) -> Result<()> {
         self.enter()?;
         match id {
-            GivenId::None => self.pipeline.recorder().push_ordinals(1),
-            GivenId::Int(id) => self.pipeline.recorder().push_int(id),
+            GivenId::None => self.producer.recorder().push_ordinals(1),
+            GivenId::Int(id) => self.producer.recorder().push_int(id),
             GivenId::Text(id) if id.len() > MAX_MESSAGE_ID => {
                 let length = id.len();
                 return Err(Error::message(format!("a message ID has at most {MAX_MESSAGE_ID} bytes: got {length}")));
             }
-            GivenId::Text(id) => self.pipeline.recorder().push_text(id),
+            GivenId::Text(id) => self.producer.recorder().push_text(id),
         }
         self.unreported += 1;
-        self.pipeline.recorder().counters().messages.add(1);
-        if let Some(failure) = self.pipeline.down().cloned() {
-            self.pipeline.push_failed(&failure, 1);
+        self.producer.recorder().counters().messages.add(1);
+        if let Some(failure) = self.producer.down().cloned() {
+            self.producer.push_failed(&failure, 1);
         } else {
-            self.pipeline.set_time();
-            if contain(|| self.pipeline.push_payload(payload, id.into())).is_err() {
+            self.producer.refresh_time();
+            if contain(|| self.producer.push_payload(payload, id.into())).is_err() {
                 let passed = self.passed() - 1;
-                self.pipeline.take_back(passed);
+                self.producer.take_back(passed);
                 self.fail_rest(1);
                 return Err(Error::Internal { message: "the message was not encoded".to_owned() });
             }
             if self.exactly_once.is_some() {
                 return self.guarded(|dispatcher| {
-                    dispatcher.pipeline.close_full_run();
+                    dispatcher.producer.close_full_run();
                     Ok(())
                 });
             }
@@ -203,7 +204,7 @@ impl Dispatcher {
         let taken = self.guarded(|dispatcher| {
             dispatcher.add_ids(ids.as_ref(), count);
             let taken = dispatcher.take_rows(&mut rows, ids.as_ref(), count, watch);
-            dispatcher.pipeline.give_back();
+            dispatcher.producer.give_back();
             taken
         });
         match taken? {
@@ -214,18 +215,18 @@ impl Dispatcher {
 
     fn add_ids(&mut self, ids: Option<&IdColumn>, count: usize) {
         match ids {
-            None => self.pipeline.recorder().push_ordinals(count as u64),
-            Some(ids) => self.pipeline.recorder().push_column(ids.clone()),
+            None => self.producer.recorder().push_ordinals(count as u64),
+            Some(ids) => self.producer.recorder().push_column(ids.clone()),
         }
         self.unreported += count as u64;
-        self.pipeline.recorder().counters().messages.add(count as u64);
+        self.producer.recorder().counters().messages.add(count as u64);
     }
 
     /// Rows that were handed over and not taken, because of a panic, fail.
     fn fail_rest(&mut self, count: usize) {
         let message =
             "a defect of headrace: this message, or a row before it in its record batch, could not be encoded";
-        self.pipeline.push_fault(&Fault::new(code::INTERNAL, message), count as u64);
+        self.producer.push_fault(&Fault::new(code::INTERNAL, message), count as u64);
     }
 
     /// Returns the row at which a panic ended it, if one did: this row and those behind it have failed.
@@ -238,27 +239,27 @@ impl Dispatcher {
     ) -> Result<Option<usize>> {
         let mut row = 0;
         while row < count {
-            let room = self.pipeline.check(Instant::now(), watch).and_then(|()| self.pipeline.make_room(watch));
+            let room = self.producer.check(Instant::now(), watch).and_then(|()| self.producer.make_room(watch));
             if let Err(error) = room {
                 let fault = Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent");
-                self.pipeline.push_fault(&fault, (count - row) as u64);
+                self.producer.push_fault(&fault, (count - row) as u64);
                 return Err(error);
             }
-            if let Some(failure) = self.pipeline.down().cloned() {
-                self.pipeline.push_failed(&failure, (count - row) as u64);
+            if let Some(failure) = self.producer.down().cloned() {
+                self.producer.push_failed(&failure, (count - row) as u64);
                 break;
             }
-            self.pipeline.set_time();
-            if contain(|| self.pipeline.push_batch(rows, ids, &mut row, count)).is_err() {
-                row = self.pipeline.first_left(row);
+            self.producer.refresh_time();
+            if contain(|| self.producer.push_batch(rows, ids, &mut row, count)).is_err() {
+                row = self.producer.first_left(row);
                 let passed = self.passed() - (count - row) as u64;
-                self.pipeline.take_back(passed);
+                self.producer.take_back(passed);
                 self.fail_rest(count - row);
                 return Ok(Some(row));
             }
         }
-        self.pipeline.poll();
-        self.pipeline.tell_waits(watch);
+        self.producer.poll();
+        self.producer.report_waits(watch);
         Ok(None)
     }
 
@@ -266,9 +267,9 @@ impl Dispatcher {
     pub fn poll(&mut self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
         self.guarded(|dispatcher| {
-            dispatcher.pipeline.poll();
-            dispatcher.pipeline.cover_answered();
-            dispatcher.pipeline.tell_waits(watch);
+            dispatcher.producer.poll();
+            dispatcher.producer.confirm_answered();
+            dispatcher.producer.report_waits(watch);
             if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
         })?;
         Ok(self.report(false))
@@ -282,13 +283,13 @@ impl Dispatcher {
         self.enter()?;
         self.guarded(|dispatcher| {
             let started = Instant::now();
-            let drained = dispatcher.pipeline.drain(timeout.and_then(|timeout| started.checked_add(timeout)), watch);
-            dispatcher.pipeline.recorder().counters().flushed(started.elapsed());
+            let drained = dispatcher.producer.drain(timeout.and_then(|timeout| started.checked_add(timeout)), watch);
+            dispatcher.producer.recorder().counters().flushed(started.elapsed());
             drained?;
             // An interrupt that comes from now on would take the report with it; until now it stays here.
             if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
         })?;
-        self.pipeline.lift();
+        self.producer.lift();
         Ok(self.report(true))
     }
 
@@ -300,12 +301,12 @@ impl Dispatcher {
             return Err(Error::config("exactly_once", message));
         }
         // It is a batch of its own, so it may connect anew.
-        self.pipeline.lift();
-        self.pipeline.recorder().counters().messages.add(1);
-        self.pipeline.set_time();
-        let outcome = self.guarded(|dispatcher| dispatcher.pipeline.call(payload, watch));
+        self.producer.lift();
+        self.producer.recorder().counters().messages.add(1);
+        self.producer.refresh_time();
+        let outcome = self.guarded(|dispatcher| dispatcher.producer.call(payload, watch));
         if self.unreported == 0 {
-            self.pipeline.lift();
+            self.producer.lift();
         }
         outcome
     }
@@ -327,10 +328,10 @@ impl Dispatcher {
         if version > MAX_VERSION {
             return Err(wrong_version(version));
         }
-        if !self.pipeline.is_idle() {
+        if !self.producer.is_idle() {
             return Err(Error::state("messages wait for their outcomes: flush before begin"));
         }
-        self.pipeline.begin(Some(token.to_owned()), version);
+        self.producer.begin(Some(token.to_owned()), version);
         self.begun_at += self.passed();
         Ok(())
     }
@@ -339,10 +340,10 @@ impl Dispatcher {
     /// that was not written are refused.
     pub fn skip_failed(&mut self) -> Result<()> {
         self.enter()?;
-        if !self.pipeline.is_idle() {
+        if !self.producer.is_idle() {
             return Err(Error::state("messages wait for their outcomes: flush before skip_failed"));
         }
-        self.pipeline.skip_failed();
+        self.producer.skip_failed();
         Ok(())
     }
 
@@ -352,11 +353,11 @@ impl Dispatcher {
         let is_forked = self.is_forked();
         let closed = contain(|| {
             if is_forked {
-                self.pipeline.forget();
-            } else if self.pipeline.is_idle() {
-                self.pipeline.close();
+                self.producer.forget();
+            } else if self.producer.is_idle() {
+                self.producer.close();
             } else {
-                self.pipeline.abort(Fault::new(code::RESET, "the dispatcher was closed"));
+                self.producer.abort(Fault::new(code::RESET, "the dispatcher was closed"));
             }
         });
         if closed.is_err() {
@@ -364,7 +365,7 @@ impl Dispatcher {
         }
     }
 
-    /// Runs the part of a call that changes what waits. If it panics, all messages that wait fail with an outcome that the
+    /// ScriptBatch the part of a call that changes what waits. If it panics, all messages that wait fail with an outcome that the
     /// next report has, and the dispatcher goes on.
     fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let Ok(result) = contain(|| run(self)) else {
@@ -373,7 +374,7 @@ impl Dispatcher {
                 message: "messages without an outcome are reported as failed, and may have been written".to_owned(),
             });
         };
-        if self.pipeline.take_defect() {
+        if self.producer.take_defect() {
             let message = "a reply could not be read; the connection was replaced".to_owned();
             return Err(Error::Internal { message });
         }
@@ -382,17 +383,17 @@ impl Dispatcher {
 
     fn abandon(&mut self) {
         let fault = Fault::new(code::INTERNAL, "a defect of headrace ended the call in which this message was sent");
-        let waiting = self.unreported.saturating_sub(self.pipeline.recorder().recorded());
+        let waiting = self.unreported.saturating_sub(self.producer.recorder().recorded());
         let passed = self.passed();
-        if contain(|| self.pipeline.abandon(&fault, waiting, passed)).is_err() {
+        if contain(|| self.producer.abandon(&fault, waiting, passed)).is_err() {
             // Closing the connection failed, which is gone by now.
-            self.pipeline.abandon(&fault, waiting, passed);
+            self.producer.abandon(&fault, waiting, passed);
         }
     }
 
     /// How many messages the batch has that was begun last.
     fn passed(&mut self) -> u64 {
-        self.pipeline.recorder().counters().read().messages - self.begun_at
+        self.producer.recorder().counters().read().messages - self.begun_at
     }
 
     /// Whether [`close`](Self::close) was called.
@@ -401,8 +402,8 @@ impl Dispatcher {
     }
 
     fn report(&mut self, restart: bool) -> DeliveryReport {
-        self.pipeline.recorder().publish();
-        let report = self.pipeline.recorder().take(restart);
+        self.producer.recorder().publish();
+        let report = self.producer.recorder().take(restart);
         self.unreported -= report.delivered() + report.failed();
         report
     }
@@ -417,7 +418,7 @@ impl Dispatcher {
             return Err(Error::Closed);
         }
         if self.fork.detected_fork() {
-            self.pipeline.forget();
+            self.producer.forget();
             self.unreported = 0;
             self.begun_at += self.passed();
         }

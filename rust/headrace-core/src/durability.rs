@@ -32,23 +32,24 @@ impl Durability {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         // 0 would be for ever.
         let millis = self.timeout.as_nanos().div_ceil(1_000_000).max(1);
-        self.write_with(self.replicas, u64::try_from(millis).unwrap_or(u64::MAX), out);
-    }
-
-    /// Appends a command that asks for nothing that a new connection has to wait for, and is refused if this one will be.
-    pub(crate) fn write_probe(&self, out: &mut Vec<u8>) {
-        self.write_with(0, 1, out);
-    }
-
-    fn write_with(&self, replicas: u64, millis: u64, out: &mut Vec<u8>) {
         write_array_header(out, if self.aof { 4 } else { 3 });
         write_bulk(out, self.name().as_bytes());
         if self.aof {
             write_bulk(out, b"1");
         }
-        for number in [replicas, millis] {
+        for number in [self.replicas, u64::try_from(millis).unwrap_or(u64::MAX)] {
             write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
         }
+    }
+
+    /// A command that asks for nothing that a new connection has to wait for, and is refused if this one will be.
+    pub(crate) fn probe(&self) -> redis::Cmd {
+        let mut command = redis::cmd(self.name());
+        if self.aof {
+            command.arg(1);
+        }
+        command.arg(0).arg(1);
+        command
     }
 
     /// What is missing if so many have the entries: `local` of one, the server itself, and `replicas`.
@@ -81,13 +82,13 @@ impl Durability {
         Fault::new(code::NOT_REPLICATED, message)
     }
 
-    /// Why no entry is to be sent where the probe got this error reply. `None`: a replica, which will say so by itself,
-    /// in words that tell a server that fails over.
-    pub(crate) fn unavailable(&self, line: &[u8]) -> Option<Fault> {
-        if line.starts_with(format!("ERR {} cannot be used with replica instances", self.name()).as_bytes()) {
+    /// Why no entry is to be sent where the probe was refused. `None`: by a replica, which will say so by itself, in words that
+    /// tell a server that fails over.
+    pub(crate) fn unavailable(&self, refusal: Fault) -> Option<Fault> {
+        if refusal.message.starts_with(&format!("ERR {} cannot be used with replica instances", self.name())) {
             return None;
         }
-        let mut fault = Fault::from_reply(line).of_command(self.name());
+        let mut fault = refusal.of_command(self.name());
         if fault.text == ReplyText::UnknownCommand && self.aof {
             fault.message.push_str("; wait_aof needs Redis 7.2 or later, or Valkey");
         }
@@ -115,8 +116,9 @@ mod tests {
         let (wait, waitaof) = (durability(2, false, 1_500), durability(1, true, 0));
         assert_eq!(command(|out| wait.write(out)), "*3 $4 WAIT $1 2 $4 1500 ");
         assert_eq!(command(|out| waitaof.write(out)), "*4 $7 WAITAOF $1 1 $1 1 $1 1 ");
-        assert_eq!(command(|out| wait.write_probe(out)), "*3 $4 WAIT $1 0 $1 1 ");
-        assert_eq!(command(|out| waitaof.write_probe(out)), "*4 $7 WAITAOF $1 1 $1 0 $1 1 ");
+        let probe = |durability: &Durability| command(|out| out.extend(durability.probe().get_packed_command()));
+        assert_eq!(probe(&wait), "*3 $4 WAIT $1 0 $1 1 ");
+        assert_eq!(probe(&waitaof), "*4 $7 WAITAOF $1 1 $1 0 $1 1 ");
         let micros = Durability { timeout: Duration::from_micros(1_001), ..wait };
         assert_eq!(command(|out| micros.write(out)), "*3 $4 WAIT $1 2 $1 2 ");
     }
@@ -149,15 +151,17 @@ mod tests {
         let (wait, waitaof) = (durability(1, false, 1), durability(0, true, 1));
         let refused = wait.refused(b"NOPERM no rights");
         assert_eq!((&*refused.code, &*refused.message), ("NOT_REPLICATED", "WAIT was refused: NOPERM no rights"));
-        assert_eq!(wait.unavailable(b"NOPERM no rights").unwrap().code, "NOPERM");
-        let unknown = waitaof.unavailable(b"ERR unknown command 'WAITAOF', with args beginning with: '1' ").unwrap();
+        assert_eq!(wait.unavailable(Fault::from_reply(b"NOPERM no rights")).unwrap().code, "NOPERM");
+        let unknown = waitaof
+            .unavailable(Fault::from_reply(b"ERR unknown command 'WAITAOF', with args beginning with: '1' "))
+            .unwrap();
         assert!(
             unknown.message.ends_with("'WAITAOF'; wait_aof needs Redis 7.2 or later, or Valkey"),
             "{}",
             unknown.message
         );
         let replica = b"ERR WAIT cannot be used with replica instances. Please also note";
-        assert_eq!(wait.unavailable(replica), None);
-        assert!(waitaof.unavailable(replica).is_some(), "of another command");
+        assert_eq!(wait.unavailable(Fault::from_reply(replica)), None);
+        assert!(waitaof.unavailable(Fault::from_reply(replica)).is_some(), "of another command");
     }
 }

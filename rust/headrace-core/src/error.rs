@@ -92,7 +92,7 @@ impl std::error::Error for Error {}
 /// Whether trying again can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Waiting changes nothing: somebody has to act.
+    /// PendingRetry changes nothing: somebody has to act.
     Permanent,
     /// The same message may be delivered later.
     Retryable,
@@ -310,6 +310,11 @@ impl Fault {
             REPLY_TEXTS.iter().find(|(start, _)| line.starts_with(start)).map_or(ReplyText::Other, |(_, text)| *text);
         let said = line.split_once(", with args beginning with").map_or(&*line, |(before, _)| before);
         Self { code, message: cut(said), in_auth: false, text }
+    }
+
+    /// Whether the server was not reached, or was lost.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        code::OF_CONNECTION.contains(&&*self.code)
     }
 
     /// Whether a server refused the password, and may take another one.

@@ -34,7 +34,7 @@ pub const MAX_DEPTH: usize = 64;
 /// Why a column cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 struct Invalid {
-    /// Names of nested fields, outermost first; empty if it is the column itself.
+    /// IdempotencyIds of nested fields, outermost first; empty if it is the column itself.
     path: Vec<String>,
     /// The end of a sentence that begins with the column.
     reason: String,

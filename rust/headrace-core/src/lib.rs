@@ -23,6 +23,8 @@
 //! ```
 
 mod batch;
+mod command;
+mod connection;
 mod contain;
 mod counters;
 mod decimal;
@@ -30,7 +32,6 @@ mod dispatcher;
 mod durability;
 pub mod endpoint;
 pub mod error;
-mod exactly_once;
 #[cfg(not(feature = "failpoints"))]
 mod fail;
 #[cfg(feature = "failpoints")]
@@ -43,24 +44,22 @@ mod fuzz_tests;
 pub mod fuzz_tests;
 pub mod import;
 pub mod ipc;
-mod pipeline;
-mod reply;
+pub mod net;
+mod producer;
 pub mod report;
 mod resp;
 mod retry;
 pub mod rows;
 pub mod secret;
-pub mod transport;
 mod utf8;
-mod window;
-mod xadd;
 
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
+pub use command::EntryId;
 pub use counters::{CounterValues, Counters};
 pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId, wrong_version};
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};
-pub use reply::EntryId;
+
+pub use net::{NeverInterrupted, Watch};
 pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};
-pub use transport::{NeverInterrupted, Watch};

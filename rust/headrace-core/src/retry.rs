@@ -79,11 +79,6 @@ impl RetryPolicy {
     }
 }
 
-/// A number from 0 to 1. Without a source of chance: 0.
-pub(crate) fn chance() -> f64 {
-    f64::from(getrandom::u32().unwrap_or_default()) / f64::from(u32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,7 +89,6 @@ mod tests {
         let pauses: Vec<_> = [1, 2, 3, 4, 5, 99, u32::MAX].map(|n| policy.backoff(n, 0.0).as_millis()).into();
         assert_eq!(pauses, [50, 100, 200, 400, 500, 500, 500]);
         assert_eq!(policy.backoff(1, 1.0), Duration::from_millis(25));
-        assert!((0..99).all(|_| (0.0..=1.0).contains(&chance())));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::command::MAX_RUN;
 use crate::durability::Durability;
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes};
 use crate::error::{Classify, Error, Kind, Result};
-use crate::exactly_once::ExactlyOnce;
-use crate::reply::MAX_RUN;
+use crate::producer::ExactlyOnce;
 use crate::retry::RetryPolicy;
 
 const CLASSIFY: [(&str, Classify); 3] =
@@ -198,7 +198,7 @@ fn read_exactly_once(given: &mut Given) -> Result<Option<ExactlyOnce>> {
     })
 }
 
-/// Names must be remembered for as long as rows are sent again, and a little longer.
+/// IdempotencyIds must be remembered for as long as rows are sent again, and a little longer.
 fn complete(asked: ExactlyOnce, retry: Option<&RetryPolicy>) -> Result<ExactlyOnce> {
     let ExactlyOnce::Idmp { by_message_id, duration } = asked else { return Ok(asked) };
     let Some(retry) = retry else { return Ok(asked) };

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::server::{Said, Server, messages, said};
 use super::slow::{Reader, Stop};
+use crate::command::script::SOURCE;
 use crate::error::{Fault, code};
-use crate::exactly_once::LUA;
-use crate::transport::{Play, Readiness};
+use crate::net::{Mock, Readiness};
 
 const REFUSALS: [&str; 14] = [
     "OOM command not allowed when used memory > 'maxmemory'.",
@@ -77,7 +77,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn dial(server: &Arc<Mutex<Server>>) -> Result<Box<dyn Play>, Fault> {
+    pub fn dial(server: &Arc<Mutex<Server>>) -> Result<Box<dyn Mock>, Fault> {
         let mut state = server.lock().unwrap_or_else(PoisonError::into_inner);
         if state.goes_wrong() && state.chance.one_in(2) {
             state.take("connect refused");
@@ -148,7 +148,7 @@ impl Connection {
     }
 
     fn answer(&mut self, server: &mut Server, command: &[Vec<u8>]) {
-        let is_run = command[0] == b"EVALSHA" || command.get(1).is_some_and(|script| script == LUA.as_bytes());
+        let is_run = command[0] == b"EVALSHA" || command.get(1).is_some_and(|script| script == SOURCE.as_bytes());
         if command[0] == b"WAIT" && command[1] != b"0" {
             return self.answer_wait(server);
         }
@@ -315,7 +315,7 @@ impl Connection {
     }
 }
 
-impl Play for Connection {
+impl Mock for Connection {
     fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
         assert!(!buf.is_empty(), "no room for more");
         let shared = Arc::clone(&self.server);

@@ -6,7 +6,8 @@ use super::runner::Runner;
 use super::scanner::spoil;
 use super::slow::{self, Stop};
 use crate::error::Fault;
-use crate::transport::{Extent, Lines};
+use crate::resp::framing::Framing;
+use crate::resp::line_reader::LineReader;
 
 /// More than may be waited for before bytes are refused that are no reply.
 static FILLER: [u8; 66 * 1024] = [b'x'; 66 * 1024];
@@ -40,10 +41,10 @@ fn pieces<'a>(bytes: &'a [u8], chance: &mut Chance) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// Lines, of which so many are awaited.
+/// LineReader, of which so many are awaited.
 pub fn check_lines(bytes: &[u8], awaited: usize, chance: &mut Chance) -> Result<(), Stop> {
     let expected = slow::lines(bytes, awaited);
-    let mut lines = Lines::default();
+    let mut lines = LineReader::default();
     let fed = pieces(bytes, chance).into_iter().try_for_each(|piece| lines.feed(piece, awaited));
     match &expected {
         Ok(expected) => {
@@ -60,7 +61,7 @@ pub fn check_lines(bytes: &[u8], awaited: usize, chance: &mut Chance) -> Result<
 /// A reply of any shape.
 pub fn check_extent(bytes: &[u8], chance: &mut Chance) -> Result<(), Stop> {
     let expected = slow::extent(bytes);
-    let (mut extent, mut end, mut found) = (Extent::default(), 0, Ok(None));
+    let (mut extent, mut end, mut found) = (Framing::default(), 0, Ok(None));
     for piece in pieces(bytes, chance) {
         end += piece.len();
         found = extent.find(&bytes[..end]);

@@ -6,10 +6,11 @@ use super::chance::Chance;
 #[cfg(test)]
 use super::runner::Runner;
 use super::slow::Reader;
+use crate::command::script::{SOURCE, with_source};
+use crate::command::xadd::{FieldNames, XaddEncoder};
 use crate::endpoint::{Endpoint, Form, OptionValue};
-use crate::exactly_once::{LUA, NAME_ARGUMENTS, Names, OpenRun, Runs, with_script};
+use crate::producer::{IDMP_ARGUMENTS, IdempotencyIds, PendingRun, ScriptBatch};
 use crate::resp::write_bulk;
-use crate::xadd::{FieldNames, Template};
 
 /// Bytes that could be read as something else, if they were not counted.
 const PARTS: [&[u8]; 14] = [
@@ -33,7 +34,7 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What is asked of an encoder, beside what it is expected to write.
 struct Model {
-    template: Template,
+    template: XaddEncoder,
     key: Vec<u8>,
     options: Vec<Vec<u8>>,
     trim: Vec<Vec<u8>>,
@@ -90,7 +91,7 @@ impl Model {
         let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
         let endpoint = Endpoint::new(given, Form::Typed).unwrap();
         let names = FieldNames { payload: text(chance), ts: chance.one_in(2).then(|| text(chance)) };
-        let template = Template::new(&endpoint, &names);
+        let template = XaddEncoder::new(&endpoint, &names);
         Self { template, key, options, trim, every, messages: HashMap::new(), names, time: 0 }
     }
 
@@ -125,7 +126,13 @@ impl Model {
     }
 
     /// Writes one message in one of the ways; returns what the command must be.
-    fn message(&mut self, out: &mut Vec<u8>, names: &mut Names, row: &mut u64, chance: &mut Chance) -> Vec<Vec<u8>> {
+    fn message(
+        &mut self,
+        out: &mut Vec<u8>,
+        names: &mut IdempotencyIds,
+        row: &mut u64,
+        chance: &mut Chance,
+    ) -> Vec<Vec<u8>> {
         if chance.one_in(4) {
             self.time = chance.below(1 << 36) as u64;
         }
@@ -158,7 +165,7 @@ impl Model {
             _ => {
                 let pairs = pairs(chance);
                 let name = names.of_row();
-                self.template.write_start_with(out, pairs.len(), name, NAME_ARGUMENTS);
+                self.template.write_start_with(out, pairs.len(), name, IDMP_ARGUMENTS);
                 self.write(out, &pairs);
                 let producer = format!("t:7:{}", *row / 100).into_bytes();
                 let name = vec![b"IDMP".to_vec(), producer, (*row % 100).to_string().into()];
@@ -180,7 +187,7 @@ impl Model {
     fn run(
         &mut self,
         out: &mut Vec<u8>,
-        runs: &mut Runs,
+        runs: &mut ScriptBatch,
         passed: &mut HashMap<Vec<u8>, u64>,
         next: &mut u64,
         chance: &mut Chance,
@@ -188,7 +195,7 @@ impl Model {
         let own = self.key.clone();
         let (key, id, _) = route(&own, chance);
         let stream_key = key.clone().unwrap_or(own);
-        let mut open = OpenRun { stream_key: stream_key.clone(), ..OpenRun::default() };
+        let mut open = PendingRun { stream_key: stream_key.clone(), ..PendingRun::default() };
         let rows = 1 + chance.size(4) as u64;
         let from = passed.insert(stream_key.clone(), *next + rows).unwrap_or(0);
         let numbers = [7, from, *next, rows, 60, 1].map(|number| number.to_string().into_bytes());
@@ -263,10 +270,10 @@ fn timestamp(second: u64) -> String {
 /// Some messages through one encoder.
 pub fn check(commands: &mut u64, chance: &mut Chance) {
     let mut model = Model::new(chance);
-    let mut names = Names::new(false, std::time::Duration::ZERO);
-    names.begin(Some("t".to_owned()), 7);
-    let mut runs = Runs::new(60, 100, true);
-    runs.begin(Some("t".to_owned()), 7);
+    let mut names = IdempotencyIds::new(false, std::time::Duration::ZERO);
+    names.begin("t".to_owned(), 7);
+    let mut runs = ScriptBatch::new(60, 100, true);
+    runs.begin("t".to_owned(), 7);
     // Near the end of a hundred.
     let (mut row, mut next, mut passed) = ((100 * chance.size(20) + 98 + chance.below(4)) as u64, 0, HashMap::new());
     names.pass(row);
@@ -276,12 +283,12 @@ pub fn check(commands: &mut u64, chance: &mut Chance) {
             let before = out.len();
             let mut run = model.run(&mut out, &mut runs, &mut passed, &mut next, chance);
             if chance.one_in(2) {
-                let command = with_script(&out[before..]).unwrap();
+                let command = with_source(&out[before..]);
                 out.truncate(before);
                 out.extend_from_slice(&command);
-                run.splice(0..0, [b"EVAL".to_vec(), LUA.into()]);
+                run.splice(0..0, [b"EVAL".to_vec(), SOURCE.into()]);
             } else {
-                let hash = redis::Script::new(LUA).get_hash().to_owned();
+                let hash = redis::Script::new(SOURCE).get_hash().to_owned();
                 run.splice(0..0, [b"EVALSHA".to_vec(), hash.into()]);
             }
             expected.push(run);

@@ -4,7 +4,8 @@ use super::chance::Chance;
 #[cfg(test)]
 use super::runner::Runner;
 use super::slow::{self, Reply, Stop};
-use crate::reply::{self, ReplyBuffer};
+use crate::command::{self, Expect};
+use crate::connection::ReplyBuffer;
 
 /// More than the scanner may wait for before it says that bytes are no reply.
 const FILLER: usize = 66 * 1024;
@@ -35,10 +36,22 @@ const NUMBERS: [&[u8]; 22] = [
     b"000000000000000000003",
 ];
 
-/// The scanners of the four kinds of connections, used again and again, and what they saw.
+const RUN: Expect = Expect::ScriptRun { has_source: false };
+
+/// What the commands in flight expect, one after the other: those behind the last one expect what the last one does.
+#[derive(Debug, Clone)]
+pub struct Expected(Vec<Expect>);
+
+impl Expected {
+    fn at(&self, place: usize) -> Expect {
+        self.0.get(place).or(self.0.last()).copied().unwrap_or(Expect::EntryId)
+    }
+}
+
+/// A buffer that is used again and again, and what it saw.
 #[derive(Debug)]
 pub struct Scanners {
-    buffers: [ReplyBuffer; 4],
+    buffer: ReplyBuffer,
     pub replies: u64,
     pub wrong: u64,
     pub cut_short: u64,
@@ -46,21 +59,14 @@ pub struct Scanners {
 
 impl Default for Scanners {
     fn default() -> Self {
-        let buffers = [0, 1, 2, 3].map(|kind| {
-            let mut buffer = ReplyBuffer::new(kind & 1 > 0);
-            if kind & 2 > 0 {
-                buffer.take_acknowledgements();
-            }
-            buffer
-        });
-        Self { buffers, replies: 0, wrong: 0, cut_short: 0 }
+        Self { buffer: ReplyBuffer::new(), replies: 0, wrong: 0, cut_short: 0 }
     }
 }
 
 impl Scanners {
-    /// Bytes that a server says on a connection of this kind.
-    pub fn check(&mut self, kind: usize, bytes: &[u8], chance: &mut Chance) {
-        let (expected, end) = slow::replies(bytes, kind & 1 > 0, kind & 2 > 0);
+    /// Bytes that a server sends to commands that expect this.
+    pub fn check(&mut self, expects: &Expected, bytes: &[u8], chance: &mut Chance) {
+        let (expected, end) = slow::replies(bytes, |place| expects.at(place));
         self.replies += expected.len() as u64;
         match end {
             Stop::Wrong => self.wrong += 1,
@@ -75,38 +81,45 @@ impl Scanners {
             _ => 1 + chance.size(bytes.len()),
         };
         let fills = bytes.len() > 60_000 || chance.one_in(8);
-        self.feed(kind, bytes, &expected, end, fills, || 1 + least + chance.below(piece));
+        self.feed(expects, bytes, &expected, end, fills, || 1 + least + chance.below(piece));
         if bytes.len() < 40 && chance.one_in(16) {
             for cut in 1..bytes.len() {
                 let mut sizes = [cut, bytes.len()].into_iter();
-                self.feed(kind, bytes, &expected, end, false, || sizes.next().unwrap());
+                self.feed(expects, bytes, &expected, end, false, || sizes.next().unwrap());
             }
         }
     }
 
     fn feed(
         &mut self,
-        kind: usize,
+        expects: &Expected,
         bytes: &[u8],
         expected: &[(Reply, usize)],
         end: Stop,
         fills: bool,
         mut piece: impl FnMut() -> usize,
     ) {
-        let buffer = &mut self.buffers[kind];
-        buffer.start_anew();
+        let buffer = &mut self.buffer;
+        buffer.reset();
         let (mut fed, mut seen) = (0, 0);
         while fed < bytes.len() {
             let until = bytes.len().min(fed + piece());
             fed += give(buffer, &bytes[fed..until]);
-            while let Ok(Some(reply)) = buffer.next() {
+            while let Ok(Some(reply)) = buffer.next(expects.at(seen)) {
+                if let command::Reply::Ids { count, .. } = reply
+                    && let Some(other) = (0..count as usize).find(|more| expects.at(seen + more) != Expect::EntryId)
+                {
+                    // IDs come together. The one to a command that expects none is the caller's to refuse.
+                    assert!(expected.len() == seen + other && end == Stop::Wrong, "{}", shown(bytes));
+                    return;
+                }
                 seen = same(reply, &expected[seen..]).map_or_else(|| panic!("{}", shown(bytes)), |more| seen + more);
             }
             let taken = seen.checked_sub(1).map_or(0, |last| expected[last].1);
             assert_eq!(buffer.unread(), fed - taken, "taken, of {}", shown(bytes));
-            if buffer.next().is_err() {
+            if buffer.next(expects.at(seen)).is_err() {
                 assert!(seen == expected.len() && end == Stop::Wrong, "refused too early: {}", shown(bytes));
-                assert!(buffer.next().is_err(), "it stays refused");
+                assert!(buffer.next(expects.at(seen)).is_err(), "it stays refused");
                 return;
             }
         }
@@ -114,10 +127,10 @@ impl Scanners {
         if fills {
             // It may wait for the end of a line or of a bulk string that can be no reply, but not for long.
             let mut filled = 0;
-            while matches!(buffer.next(), Ok(None)) && filled < FILLER {
+            while matches!(buffer.next(expects.at(seen)), Ok(None)) && filled < FILLER {
                 filled += give(buffer, &[b'x'; 8 * 1024]);
             }
-            assert!(end == Stop::More || buffer.next().is_err(), "waits for ever: {}", shown(bytes));
+            assert!(end == Stop::More || buffer.next(expects.at(seen)).is_err(), "waits for ever: {}", shown(bytes));
         }
     }
 }
@@ -133,23 +146,23 @@ fn give(buffer: &mut ReplyBuffer, bytes: &[u8]) -> usize {
 }
 
 /// How many of the expected replies this is; `None`: it is another one.
-fn same(reply: reply::Reply<'_>, expected: &[(Reply, usize)]) -> Option<usize> {
+fn same(reply: command::Reply<'_>, expected: &[(Reply, usize)]) -> Option<usize> {
     let one = match reply {
-        reply::Reply::Ids { first, count } => {
+        command::Reply::Ids { first, count } => {
             let expected = expected.get(..count as usize)?;
             let is_same = |(more, (reply, _)): (u64, &(Reply, usize))| {
                 first.seq.checked_add(more).is_some_and(|seq| *reply == Reply::Id(first.ms, seq))
             };
             return (count > 0 && (0..).zip(expected).all(is_same)).then_some(count as usize);
         }
-        reply::Reply::Nil => Reply::Nil,
-        reply::Reply::Error(line) => Reply::Error(line.to_vec()),
-        reply::Reply::Run(run) => {
+        command::Reply::Nil => Reply::Nil,
+        command::Reply::Error(line) => Reply::Error(line.to_vec()),
+        command::Reply::Run(run) => {
             let ids: Vec<_> = run.ids().map(|id| (id.ms, id.seq)).collect();
             assert_eq!(ids.len() as u64, run.appended);
             Reply::Run { deduplicated: run.deduplicated, refused: run.refused.to_vec(), ids }
         }
-        reply::Reply::Acknowledged { local, replicas } => Reply::Counts { local, replicas },
+        command::Reply::Acknowledged { local, replicas } => Reply::Counts { local, replicas },
     };
     (expected.first()?.0 == one).then_some(1)
 }
@@ -158,36 +171,42 @@ fn shown(bytes: &[u8]) -> String {
     format!("{} bytes: {}", bytes.len(), bytes[..bytes.len().min(2_000)].escape_ascii())
 }
 
-/// Bytes made up: replies as servers send them, and worse.
-pub fn make(kind: usize, chance: &mut Chance) -> Vec<u8> {
+/// Replies as servers send them to some commands, and worse.
+pub fn make(chance: &mut Chance) -> (Expected, Vec<u8>) {
+    let base = *chance.pick(&[Expect::EntryId, RUN]);
+    let waits = chance.one_in(2);
+    let mut expected = Expected(Vec::new());
     let mut bytes = Vec::new();
     if chance.one_in(16) {
         let length = chance.size(60);
         bytes.extend((0..length).map(|_| chance.pick(ALPHABET)));
-        return bytes;
+        return (Expected(vec![*chance.pick(&[base, Expect::Wait])]), bytes);
     }
     if chance.one_in(256) {
-        return b"*1\r\n".repeat(chance.size(2_000));
+        return (Expected(vec![*chance.pick(&[base, Expect::Wait])]), b"*1\r\n".repeat(chance.size(2_000)));
     }
     if chance.one_in(2_000) {
-        return widest(kind, chance);
+        return (Expected(vec![base]), widest(base, chance));
     }
     let count = if chance.one_in(500) { chance.size(1_200) } else { chance.size(8) };
     let mut id = (chance.next() >> chance.below(64), chance.next() >> chance.below(64));
     for _ in 0..count {
-        write_reply(&mut bytes, kind, &mut id, chance);
+        let expect = if waits && chance.one_in(5) { Expect::Wait } else { base };
+        write_reply(&mut bytes, expect, &mut id, chance);
+        expected.0.push(if chance.one_in(200) { *chance.pick(&[base, Expect::Wait]) } else { expect });
     }
+    expected.0.push(base);
     if chance.one_in(2) {
         for _ in 0..1 + chance.size(4) {
             spoil(&mut bytes, chance);
         }
     }
-    bytes
+    (expected, bytes)
 }
 
 /// A reply that is as long as one can be, up to somewhere.
-fn widest(kind: usize, chance: &mut Chance) -> Vec<u8> {
-    if kind & 1 == 0 {
+fn widest(expect: Expect, chance: &mut Chance) -> Vec<u8> {
+    if expect != RUN {
         return [b"-", "x".repeat(65_530 + chance.below(8)).as_bytes(), b"\r\n"].concat();
     }
     let mut bytes = format!("*{:020}\r\n:{:020}\r\n${:020}\r\n{}\r\n", 1_002, 7, 1_024, "x".repeat(1_024)).into_bytes();
@@ -198,17 +217,18 @@ fn widest(kind: usize, chance: &mut Chance) -> Vec<u8> {
     bytes
 }
 
-fn write_reply(out: &mut Vec<u8>, kind: usize, id: &mut (u64, u64), chance: &mut Chance) {
-    let of_runs = kind & 1 > 0;
-    match chance.below(16) {
-        0 => {
-            let length = if chance.one_in(500) { 65_520 + chance.below(30) } else { chance.size(80) };
-            out.push(b'-');
-            out.extend((0..length).map(|_| chance.pick(b"ERR OOM command not allowed x\0\xff\n-$")));
-            out.extend_from_slice(b"\r\n");
-        }
-        1 if !of_runs => out.extend_from_slice(b"$-1\r\n"),
-        2 | 3 if kind & 2 > 0 => {
+fn write_reply(out: &mut Vec<u8>, expect: Expect, id: &mut (u64, u64), chance: &mut Chance) {
+    if chance.one_in(16) {
+        let length = if chance.one_in(500) { 65_520 + chance.below(30) } else { chance.size(80) };
+        out.push(b'-');
+        out.extend((0..length).map(|_| chance.pick(b"ERR OOM command not allowed x\0\xff\n-$")));
+        out.extend_from_slice(b"\r\n");
+        return;
+    }
+    match expect {
+        Expect::EntryId if chance.one_in(16) => out.extend_from_slice(b"$-1\r\n"),
+        Expect::EntryId => write_id(out, id, chance),
+        Expect::Wait => {
             if chance.one_in(2) {
                 out.extend_from_slice(b"*2\r\n");
                 write_line(out, b':', chance.size(3) as u64, chance);
@@ -216,7 +236,7 @@ fn write_reply(out: &mut Vec<u8>, kind: usize, id: &mut (u64, u64), chance: &mut
             let count = chance.next() >> chance.below(64);
             write_line(out, b':', count, chance);
         }
-        _ if of_runs => {
+        Expect::ScriptRun { .. } => {
             let ids = if chance.one_in(200) { chance.size(1_004) } else { chance.size(6) };
             write_line(out, b'*', ids as u64 + 2, chance);
             let deduplicated = chance.next() >> chance.below(64);
@@ -229,7 +249,6 @@ fn write_reply(out: &mut Vec<u8>, kind: usize, id: &mut (u64, u64), chance: &mut
                 write_id(out, id, chance);
             }
         }
-        _ => write_id(out, id, chance),
     }
 }
 
@@ -289,11 +308,15 @@ pub fn spoil(bytes: &mut Vec<u8>, chance: &mut Chance) {
     }
 }
 
-/// The first byte chooses the kind of connection, the second how the rest is cut.
+/// The bits of the first byte choose what four commands expect, one after the other and again; the second byte how the rest
+/// is cut.
 #[cfg(fuzzing)]
 pub fn from_bytes(scanners: &mut Scanners, bytes: &[u8]) {
-    if let [kind, cuts, bytes @ ..] = bytes {
-        scanners.check(usize::from(kind % 4), bytes, &mut Chance::new(u64::from(*cuts), 0));
+    if let [kinds, cuts, bytes @ ..] = bytes {
+        let of = |place: usize| {
+            [Expect::EntryId, RUN, Expect::Wait, Expect::EntryId][(usize::from(*kinds) >> (2 * (place % 4))) & 3]
+        };
+        scanners.check(&Expected((0..400).map(of).collect()), bytes, &mut Chance::new(u64::from(*cuts), 0));
     }
 }
 
@@ -301,9 +324,8 @@ pub fn from_bytes(scanners: &mut Scanners, bytes: &[u8]) {
 #[test]
 fn scanner() {
     let one = |scanners: &mut Scanners, chance: &mut Chance| {
-        let kind = chance.below(4);
-        let bytes = make(kind, chance);
-        scanners.check(kind, &bytes, chance);
+        let (expected, bytes) = make(chance);
+        scanners.check(&expected, &bytes, chance);
     };
     Runner::new("scanner", 30_000).run(&mut Scanners::default(), one, |seen| {
         format!("{} replies, {} times no reply, {} times cut short", seen.replies, seen.wrong, seen.cut_short)

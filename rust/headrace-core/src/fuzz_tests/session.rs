@@ -15,8 +15,8 @@ use super::runner::Runner;
 use super::server::{KINDS, Said, Server, Try};
 use crate::endpoint::{Form, OptionValue};
 use crate::fail;
+use crate::net::{NeverInterrupted, Watch, set_mock};
 use crate::rows::{Body, Layout};
-use crate::transport::{NeverInterrupted, Watch, set_dial};
 use crate::{BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, GivenId};
 
 /// What all sessions saw.
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
         }
         let server = Arc::new(Mutex::new(server));
         let dialled = Arc::clone(&server);
-        set_dial(Some(Box::new(move || Connection::dial(&dialled))));
+        set_mock(Some(Box::new(move || Connection::dial(&dialled))));
         let dispatcher = Dispatcher::new(
             Endpoint::new(endpoint, Form::Typed).unwrap(),
             DispatcherOptions::new(given, Form::Typed).unwrap(),
@@ -532,7 +532,7 @@ pub fn check(seen: &mut Seen, chance: &mut Chance) {
         session.step(chance);
     }
     session.finish(chance);
-    set_dial(None);
+    set_mock(None);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Reads replies and commands one byte at a time, and says as soon as it can that bytes are none. Nothing clever: it is what
 //! the scanner and the encoder are measured against.
 
-use crate::reply::MAX_RUN;
+use crate::command::{Expect, MAX_RUN};
 
 const MAX_LINE: usize = 64 * 1024;
 const MAX_BULK: usize = 1024;
@@ -94,43 +94,42 @@ impl<'a> Reader<'a> {
         Ok(line)
     }
 
-    /// A reply to XADD, or to a run, or to WAIT and WAITAOF.
-    pub fn reply(&mut self, of_runs: bool, of_waits: bool) -> Result<Reply, Stop> {
-        match self.byte()? {
-            b'-' => Ok(Reply::Error(self.line(MAX_LINE - 1)?)),
-            b':' if of_waits => Ok(Reply::Counts { local: 0, replicas: self.number(u64::MAX)? }),
-            b'$' if !of_runs => match self.bulk(MAX_BULK)? {
+    /// The reply that is expected.
+    pub fn reply(&mut self, expect: Expect) -> Result<Reply, Stop> {
+        match (self.byte()?, expect) {
+            (b'-', _) => Ok(Reply::Error(self.line(MAX_LINE - 1)?)),
+            (b'$', Expect::EntryId) => match self.bulk(MAX_BULK)? {
                 None => Ok(Reply::Nil),
                 Some(id) => entry_id(&id).map(|(ms, seq)| Reply::Id(ms, seq)).ok_or(Stop::Wrong),
             },
-            b'*' if of_runs || of_waits => self.array(of_runs, of_waits),
+            (b'*', Expect::ScriptRun { .. }) => self.run(),
+            (b':', Expect::Wait) => Ok(Reply::Counts { local: 0, replicas: self.number(u64::MAX)? }),
+            (b'*', Expect::Wait) => {
+                self.exactly(b"2\r\n:")?;
+                let local = self.number(u64::MAX)?;
+                self.exactly(b":")?;
+                Ok(Reply::Counts { local, replicas: self.number(u64::MAX)? })
+            }
             _ => Err(Stop::Wrong),
         }
     }
 
-    fn array(&mut self, of_runs: bool, of_waits: bool) -> Result<Reply, Stop> {
-        let header = self.at;
+    fn run(&mut self) -> Result<Reply, Stop> {
         let parts = self.number(MAX_RUN + 2)?;
-        let is_two = &self.bytes[header..self.at] == b"2\r\n";
-        if parts < 2 || !(of_runs || is_two) {
+        if parts < 2 {
             return Err(Stop::Wrong);
         }
         self.exactly(b":")?;
-        let first = self.number(u64::MAX)?;
-        match self.byte()? {
-            b':' if of_waits && is_two => Ok(Reply::Counts { local: first, replicas: self.number(u64::MAX)? }),
-            b'$' if of_runs => {
-                let refused = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
-                let mut ids = Vec::new();
-                for _ in 2..parts {
-                    self.exactly(b"$")?;
-                    let id = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
-                    ids.push(entry_id(&id).ok_or(Stop::Wrong)?);
-                }
-                Ok(Reply::Run { deduplicated: first, refused, ids })
-            }
-            _ => Err(Stop::Wrong),
+        let deduplicated = self.number(u64::MAX)?;
+        self.exactly(b"$")?;
+        let refused = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
+        let mut ids = Vec::new();
+        for _ in 2..parts {
+            self.exactly(b"$")?;
+            let id = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
+            ids.push(entry_id(&id).ok_or(Stop::Wrong)?);
         }
+        Ok(Reply::Run { deduplicated, refused, ids })
     }
 
     /// A command as clients send it: an array of bulk strings.
@@ -156,11 +155,11 @@ fn entry_id(text: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// All replies that `bytes` begin with, each with where it ends, and what comes behind the last.
-pub fn replies(bytes: &[u8], of_runs: bool, of_waits: bool) -> (Vec<(Reply, usize)>, Stop) {
+pub fn replies(bytes: &[u8], expect: impl Fn(usize) -> Expect) -> (Vec<(Reply, usize)>, Stop) {
     let (mut found, mut start) = (Vec::new(), 0);
     loop {
         let mut reader = Reader::new(&bytes[start..]);
-        match reader.reply(of_runs, of_waits) {
+        match reader.reply(expect(found.len())) {
             Ok(reply) => {
                 start += reader.at;
                 found.push((reply, start));

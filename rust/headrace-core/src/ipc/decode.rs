@@ -43,7 +43,7 @@ fn read(bytes: Vec<u8>) -> std::result::Result<Decoded, ArrowError> {
     }
     decoder.finish()?;
     let schema = decoder.schema().ok_or_else(|| ArrowError::IpcError("no schema".to_owned()))?;
-    // Names and time zones with a zero byte have no place in the C interface. There a panic would end the process: it is
+    // IdempotencyIds and time zones with a zero byte have no place in the C interface. There a panic would end the process: it is
     // within a function that C calls.
     FFI_ArrowSchema::try_from(schema.as_ref())?;
     Ok(Decoded { schema, batches })

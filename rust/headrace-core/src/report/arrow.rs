@@ -10,8 +10,8 @@ use super::ids::{IdCursor, MessageId, MessageIds, Span};
 use super::outcomes::{Run, RunCursor};
 use super::recorder::ReportData;
 use super::texts::Texts;
+use crate::command::EntryId;
 use crate::fail;
-use crate::reply::EntryId;
 
 /// Rows of one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
@@ -205,8 +205,8 @@ mod tests {
     use arrow_array::cast::AsArray as _;
     use arrow_array::{Array as _, RecordBatch};
 
+    use crate::command::EntryId;
     use crate::error::{Failure, Kind, Written};
-    use crate::reply::EntryId;
     use crate::report::Recorder;
 
     #[test]

@@ -1,7 +1,7 @@
 //! Outcomes in the order of the messages, packed: a run of entries with consecutive IDs takes a few bytes, and so does a
 //! run of equal failures.
 
-use crate::reply::EntryId;
+use crate::command::EntryId;
 
 /// Consecutive messages with one outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +107,8 @@ impl Outcomes {
     }
 
     /// The runs, in order.
-    pub(crate) fn runs(&self) -> Runs<'_> {
-        Runs { outcomes: self, cursor: RunCursor::default() }
+    pub(crate) fn runs(&self) -> ScriptBatch<'_> {
+        ScriptBatch { outcomes: self, cursor: RunCursor::default() }
     }
 
     /// How many bytes the packed runs take.
@@ -153,12 +153,12 @@ impl RunCursor {
 
 /// Iterates over the runs.
 #[derive(Debug)]
-pub(crate) struct Runs<'a> {
+pub(crate) struct ScriptBatch<'a> {
     outcomes: &'a Outcomes,
     cursor: RunCursor,
 }
 
-impl Iterator for Runs<'_> {
+impl Iterator for ScriptBatch<'_> {
     type Item = Run;
 
     fn next(&mut self) -> Option<Run> {

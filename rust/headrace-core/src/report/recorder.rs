@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::arrow::ReportBatches;
 use super::ids::{IdCursor, MessageId, MessageIds};
 use super::outcomes::{Outcomes, Run};
+use crate::command::EntryId;
 use crate::counters::Counters;
 use crate::error::Failure;
-use crate::reply::EntryId;
 use crate::rows::IdColumn;
 
 /// Different sentences that one report keeps, and half of the different failures: past those, codes become `ERR`. A

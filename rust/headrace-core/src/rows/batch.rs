@@ -33,7 +33,7 @@ enum Body<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Names are bulk strings.
+    /// IdempotencyIds are bulk strings.
     pub(super) fn of_payload(len: usize, name: &'a [u8], payloads: Column<'a>) -> Self {
         Self::of(len, Body::Payload { name, payloads })
     }

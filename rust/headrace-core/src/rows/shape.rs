@@ -68,7 +68,7 @@ impl Role {
 /// Why a type cannot be written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// Names of nested fields, outermost first; empty if it is the column itself.
+    /// IdempotencyIds of nested fields, outermost first; empty if it is the column itself.
     pub(super) path: Vec<String>,
     /// The end of a sentence that begins with the column.
     pub(super) reason: String,

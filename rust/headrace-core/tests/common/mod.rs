@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use headrace_core::Endpoint;
 use headrace_core::endpoint::{Form, OptionValue};
 use headrace_core::error::Fault;
-use headrace_core::transport::{ConnectError, NeverInterrupted, Transport, Watch, connect};
+use headrace_core::net::{ConnectError, NeverInterrupted, Transport, Watch, connect};
 use tempfile::TempDir;
 
 /// How long a server may take to answer its first PING.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::error::code;
-use crate::transport::ConnectError;
+use crate::net::ConnectError;
 
 /// Gives what it was told to, one after the other.
 struct Told {

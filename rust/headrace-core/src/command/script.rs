@@ -1,0 +1,146 @@
+//! The script that appends a run of rows and moves the marker of their batch, in one step. No I/O.
+//!
+//! Redis and Valkey run a script without anything in between
+//! (<https://redis.io/docs/latest/develop/programmability/eval-intro/>, since 2.6). [`append.lua`](SOURCE) writes the rows that
+//! a marker beside the stream has not passed: rows that are sent again, after a lost connection or a crash, are not written
+//! twice.
+
+use std::sync::LazyLock;
+
+use crate::resp::{write_array_header, write_bulk};
+
+/// The script that appends a run.
+pub(crate) const SOURCE: &str = include_str!("script/append.lua");
+
+/// The script that checks whether [`SOURCE`] could do its work.
+const PROBE: &str = include_str!("script/probe.lua");
+
+/// The most arguments of one row: Lua's `unpack` takes 8,000 on every server.
+pub(crate) const MAX_ARGUMENTS: usize = 7_000;
+
+/// The SHA-1 of the script, by which EVALSHA calls it.
+static HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(SOURCE).get_hash().to_owned());
+
+/// The beginning of each run's command, behind the number of its arguments.
+static EVALSHA: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut bytes = Vec::new();
+    write_bulk(&mut bytes, b"EVALSHA");
+    write_bulk(&mut bytes, HASH.as_bytes());
+    bytes
+});
+
+/// A run of rows with one stream key.
+#[derive(Debug)]
+pub(crate) struct ScriptRun<'a> {
+    pub(crate) stream_key: &'a [u8],
+    pub(crate) marker_key: &'a [u8],
+    pub(crate) version: u64,
+    /// Where the marker must be at least.
+    pub(crate) from: u64,
+    /// The number of its first row.
+    pub(crate) first: u64,
+    pub(crate) rows: u64,
+    /// Seconds.
+    pub(crate) ttl: u64,
+    /// Whether it is to be a write even if all of its rows are there: WAIT covers what its own connection wrote.
+    pub(crate) touches: bool,
+    /// All arguments of all rows, and the number of those before each.
+    pub(crate) arguments: &'a [u8],
+    /// How many bulk strings `arguments` are.
+    pub(crate) argument_count: usize,
+}
+
+impl ScriptRun<'_> {
+    /// Appends the command.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        // The command's name, the script's hash, the number of keys, two keys, six arguments.
+        write_array_header(out, 11 + self.argument_count);
+        out.extend_from_slice(&EVALSHA);
+        write_bulk(out, b"2");
+        write_bulk(out, self.stream_key);
+        write_bulk(out, self.marker_key);
+        for number in [self.version, self.from, self.first, self.rows, self.ttl, u64::from(self.touches)] {
+            write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
+        }
+        out.extend_from_slice(self.arguments);
+    }
+}
+
+/// Asks whether the script could append to a stream: the reply is a status, `ready`, `denies <command>` or `evicts <policy>`.
+pub(crate) fn probe(stream_key: &[u8], marker_key: &[u8]) -> redis::Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(PROBE).arg(2).arg(stream_key).arg(marker_key).arg(HASH.as_str());
+    command
+}
+
+/// The `command` of a run with the script itself in place of its hash, for a server that may not know it.
+pub(crate) fn with_source(command: &[u8]) -> Vec<u8> {
+    let header = command.iter().position(|&byte| byte == b'\n').map_or(0, |line_end| line_end + 1);
+    let rest = command.get(header + EVALSHA.len()..).unwrap_or_default();
+    let mut out = Vec::with_capacity(command.len() + SOURCE.len());
+    out.extend_from_slice(&command[..header]);
+    write_bulk(&mut out, b"EVAL");
+    write_bulk(&mut out, SOURCE.as_bytes());
+    out.extend_from_slice(rest);
+    out
+}
+
+/// The marker of a batch for one stream: in the stream's hash slot, as a cluster needs it.
+pub(crate) fn marker_key(stream_key: &[u8], token: &str) -> Vec<u8> {
+    // What is between the first `{` and the next `}`, if anything is, decides the slot
+    // (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
+    let open = stream_key.iter().position(|&byte| byte == b'{').map(|at| at + 1);
+    let has_tag = open.is_some_and(|open| stream_key[open..].iter().position(|&byte| byte == b'}').unwrap_or(0) > 0);
+    let mut key = Vec::new();
+    if has_tag {
+        key.extend_from_slice(stream_key);
+    } else {
+        key.push(b'{');
+        key.extend_from_slice(stream_key);
+        key.push(b'}');
+    }
+    key.extend_from_slice(b":headrace:");
+    key.extend_from_slice(token.as_bytes());
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_are_in_the_slot_of_their_stream() {
+        for (stream_key, marker) in [
+            ("orders", "{orders}:headrace:t"),
+            ("{eu}orders", "{eu}orders:headrace:t"),
+            ("a{b}c{d}", "a{b}c{d}:headrace:t"),
+            ("{}orders", "{{}orders}:headrace:t"),
+            ("{orders", "{{orders}:headrace:t"),
+        ] {
+            assert_eq!(marker_key(stream_key.as_bytes(), "t"), marker.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_run_can_carry_the_script_itself() {
+        let run = ScriptRun {
+            stream_key: b"s",
+            marker_key: b"m",
+            version: 1,
+            from: 2,
+            first: 3,
+            rows: 1,
+            ttl: 9,
+            touches: true,
+            arguments: b"$1\r\n1\r\n$1\r\n*\r\n",
+            argument_count: 2,
+        };
+        let mut command = Vec::new();
+        run.write(&mut command);
+        let with = with_source(&command);
+        assert!(with.starts_with(b"*13\r\n$4\r\nEVAL\r\n$"));
+        assert!(command.starts_with(b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n"));
+        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n*\r\n";
+        assert!(with.ends_with(same) && command.ends_with(same));
+    }
+}

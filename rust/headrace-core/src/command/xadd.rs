@@ -1,0 +1,351 @@
+//! The XADD command: a template made once per dispatcher, and the bytes of each message. No I/O.
+//!
+//! `XADD key [NOMKSTREAM] [MAXLEN|MINID [~] threshold] *|id field value …`
+//! (<https://redis.io/docs/latest/commands/xadd/>; NOMKSTREAM and MINID since 6.2). MINID wins over MAXLEN, as the
+//! specification has it: a server refuses both together.
+
+use std::collections::HashMap;
+
+use chrono::DateTime;
+
+use crate::endpoint::{Endpoint, Trim};
+use crate::resp::{write_array_header, write_bulk, write_bulk_length};
+
+/// How the two fields of an entry are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FieldNames {
+    pub(crate) payload: String,
+    /// `None`: entries carry no time.
+    pub(crate) ts: Option<String>,
+}
+
+/// Everything of an XADD that does not change from message to message, as bytes.
+#[derive(Debug)]
+pub(crate) struct XaddEncoder {
+    own_key: Box<[u8]>,
+    payload_field: Box<[u8]>,
+    /// `XADD` and nothing else: what stands before a row's own stream key.
+    name: Vec<u8>,
+    /// `XADD key`, for the endpoint's stream key.
+    name_and_key: Vec<u8>,
+    /// What stands between key and ID: without and with the trim options.
+    options: [Vec<u8>; 2],
+    /// How many arguments a command has beside its fields: without and with the trim options.
+    arguments: [usize; 2],
+    /// The whole start of a command with one payload and the endpoint's key, up to the payload.
+    payload_start: [PayloadStart; 2],
+    /// The start of a command with the endpoint's key and an ID of the server's choice, up to its fields, and how many those
+    /// are. Kept from the last one: most rows have as many.
+    row_start: [(usize, Vec<u8>); 2],
+    /// The last field, `ts`, and the second that it tells; empty without `ts`.
+    ts: Vec<u8>,
+    ts_second: Option<u64>,
+    /// What follows a payload: its line end and `ts`.
+    payload_tail: Vec<u8>,
+    ts_field: Option<String>,
+    trims: TrimSchedule,
+}
+
+impl XaddEncoder {
+    pub(crate) fn new(endpoint: &Endpoint, names: &FieldNames) -> Self {
+        let mut name = Vec::new();
+        write_bulk(&mut name, b"XADD");
+        let mut name_and_key = name.clone();
+        write_bulk(&mut name_and_key, endpoint.stream_key());
+
+        let mut plain = Vec::new();
+        // Name, key, ID and the pair of `ts`.
+        let mut count = 3 + 2 * usize::from(names.ts.is_some());
+        if endpoint.nomkstream() {
+            write_bulk(&mut plain, b"NOMKSTREAM");
+            count += 1;
+        }
+        let mut trimming = plain.clone();
+        let trim_arguments = endpoint.trim().map_or(0, |trim| write_trim(&mut trimming, trim));
+        let (options, arguments) = ([plain, trimming], [count, count + trim_arguments]);
+
+        let payload_start = [0, 1].map(|trim| {
+            let mut head = Vec::new();
+            write_array_header(&mut head, arguments[trim] + 2);
+            head.extend_from_slice(&name_and_key);
+            head.extend_from_slice(&options[trim]);
+            write_bulk(&mut head, b"*");
+            write_bulk(&mut head, names.payload.as_bytes());
+            PayloadStart::new(head)
+        });
+        let trims = TrimSchedule::new(if trim_arguments == 0 { 0 } else { endpoint.trim_every() });
+        let mut template = Self {
+            own_key: endpoint.stream_key().into(),
+            payload_field: names.payload.as_bytes().into(),
+            name,
+            name_and_key,
+            options,
+            arguments,
+            payload_start,
+            row_start: Default::default(),
+            ts: Vec::new(),
+            ts_second: None,
+            payload_tail: b"\r\n".to_vec(),
+            ts_field: names.ts.clone(),
+            trims,
+        };
+        template.set_time(0);
+        template
+    }
+
+    /// The time that messages carry from now on, in seconds since the epoch: `2026-04-14T12:00:00Z`.
+    #[inline]
+    pub(crate) fn set_time(&mut self, second: u64) {
+        if self.ts_second != Some(second) {
+            self.write_time(second);
+        }
+    }
+
+    #[cold]
+    fn write_time(&mut self, second: u64) {
+        self.ts_second = Some(second);
+        let Some(field) = &self.ts_field else { return };
+        // Past the year 262142 chrono has no name for the second; no clock is set there.
+        let text = DateTime::from_timestamp(i64::try_from(second).unwrap_or_default(), 0)
+            .unwrap_or_default()
+            .format("%Y-%m-%dT%H:%M:%SZ")
+            .to_string();
+        self.ts.clear();
+        write_bulk(&mut self.ts, field.as_bytes());
+        write_bulk(&mut self.ts, text.as_bytes());
+        self.payload_tail.truncate(2);
+        self.payload_tail.extend_from_slice(&self.ts);
+    }
+
+    /// Appends a message of one payload for the endpoint's stream key.
+    #[inline]
+    pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8]) {
+        let trim = usize::from(self.trims.is_due(None));
+        let start = self.payload_start[trim].of(payload.len());
+        out.reserve(start.len() + payload.len() + self.payload_tail.len());
+        out.extend_from_slice(start);
+        out.extend_from_slice(payload);
+        out.extend_from_slice(&self.payload_tail);
+    }
+
+    /// Appends what comes before a payload of `length` bytes; the payload and then
+    /// [`write_payload_end`](Self::write_payload_end) follow.
+    pub(crate) fn write_payload_start(&mut self, out: &mut Vec<u8>, length: usize) {
+        let trim = usize::from(self.trims.is_due(None));
+        out.extend_from_slice(self.payload_start[trim].of(length));
+    }
+
+    /// Appends what comes after a payload.
+    pub(crate) fn write_payload_end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.payload_tail);
+    }
+
+    /// Appends the start of a message with `fields` pairs; the pairs and then [`write_end`](Self::write_end) follow.
+    ///
+    /// `stream_key`: of the row, instead of the endpoint's. `entry_id`: of the row, instead of `*`; checked before, since
+    /// the server would read `MAXLEN` there as an option.
+    pub(crate) fn write_start(
+        &mut self,
+        out: &mut Vec<u8>,
+        fields: usize,
+        stream_key: Option<&[u8]>,
+        entry_id: Option<&[u8]>,
+    ) {
+        // A row that names the endpoint's own key is counted with those that name none.
+        let stream_key = stream_key.filter(|key| *key != &*self.own_key);
+        let trim = usize::from(self.trims.is_due(stream_key));
+        self.write_any_start(out, trim, fields, stream_key, entry_id);
+    }
+
+    /// The same for the endpoint's stream key and an ID of the server's choice.
+    #[inline]
+    pub(crate) fn write_own_start(&mut self, out: &mut Vec<u8>, fields: usize) {
+        let trim = usize::from(self.trims.is_due(None));
+        if self.row_start[trim].0 != fields {
+            let mut start = Vec::new();
+            self.write_any_start(&mut start, trim, fields, None, None);
+            self.row_start[trim] = (fields, start);
+        }
+        out.extend_from_slice(&self.row_start[trim].1);
+    }
+
+    fn write_any_start(
+        &self,
+        out: &mut Vec<u8>,
+        trim: usize,
+        fields: usize,
+        stream_key: Option<&[u8]>,
+        entry_id: Option<&[u8]>,
+    ) {
+        write_array_header(out, self.arguments[trim] + 2 * fields);
+        match stream_key {
+            None => out.extend_from_slice(&self.name_and_key),
+            Some(key) => {
+                out.extend_from_slice(&self.name);
+                write_bulk(out, key);
+            }
+        }
+        out.extend_from_slice(&self.options[trim]);
+        write_bulk(out, entry_id.unwrap_or(b"*"));
+    }
+
+    /// The same with more arguments behind the key: `count` bulk strings.
+    pub(crate) fn write_start_with(&mut self, out: &mut Vec<u8>, fields: usize, arguments: &[u8], count: usize) {
+        let trim = usize::from(self.trims.is_due(None));
+        write_array_header(out, self.arguments[trim] + count + 2 * fields);
+        out.extend_from_slice(&self.name_and_key);
+        out.extend_from_slice(arguments);
+        out.extend_from_slice(&self.options[trim]);
+        write_bulk(out, b"*");
+    }
+
+    /// Appends the field of a message's payload.
+    pub(crate) fn write_payload_field(&self, out: &mut Vec<u8>, payload: &[u8]) {
+        write_bulk(out, &self.payload_field);
+        write_bulk(out, payload);
+    }
+
+    /// Appends what an XADD has behind the key, up to the fields, as arguments of a script: first their number. Returns how
+    /// many arguments that makes, the fields and `ts` included, which follow.
+    pub(crate) fn write_arguments(
+        &mut self,
+        out: &mut Vec<u8>,
+        fields: usize,
+        stream_key: Option<&[u8]>,
+        entry_id: Option<&[u8]>,
+    ) -> usize {
+        let trim = usize::from(self.trims.is_due(stream_key.filter(|key| *key != &*self.own_key)));
+        // The command's name and the key stand elsewhere.
+        let count = self.arguments[trim] - 2 + 2 * fields;
+        write_bulk(out, itoa::Buffer::new().format(count).as_bytes());
+        out.extend_from_slice(&self.options[trim]);
+        write_bulk(out, entry_id.unwrap_or(b"*"));
+        1 + count
+    }
+
+    /// The same for a message of one payload, which is appended too.
+    pub(crate) fn write_payload_arguments(&mut self, out: &mut Vec<u8>, payload: &[u8]) -> usize {
+        let count = self.write_arguments(out, 1, None, None);
+        self.write_payload_field(out, payload);
+        out.extend_from_slice(&self.ts);
+        count
+    }
+
+    /// Appends the `ts` pair, if there is one.
+    pub(crate) fn write_end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.ts);
+    }
+}
+
+/// The start of a command up to its payload. Kept with the length of the last one: many have the same.
+#[derive(Debug)]
+struct PayloadStart {
+    bytes: Vec<u8>,
+    /// How many of `bytes` come before the payload's length.
+    head: usize,
+    length: usize,
+}
+
+impl PayloadStart {
+    fn new(head: Vec<u8>) -> Self {
+        let mut start = Self { head: head.len(), bytes: head, length: 0 };
+        write_bulk_length(&mut start.bytes, start.length);
+        start
+    }
+
+    /// For a payload of `length` bytes.
+    #[inline]
+    fn of(&mut self, length: usize) -> &[u8] {
+        if self.length != length {
+            self.length = length;
+            self.bytes.truncate(self.head);
+            write_bulk_length(&mut self.bytes, length);
+        }
+        &self.bytes
+    }
+}
+
+/// Appends the trim options; returns how many arguments they are.
+fn write_trim(out: &mut Vec<u8>, trim: &Trim) -> usize {
+    write_bulk(out, trim.strategy().as_bytes());
+    if trim.approximate() {
+        write_bulk(out, b"~");
+    }
+    write_bulk(out, trim.threshold().as_bytes());
+    2 + usize::from(trim.approximate())
+}
+
+/// Which XADD carries the trim options: the first of each stream key and every n-th after it.
+#[derive(Debug)]
+struct TrimSchedule {
+    /// 0: none does.
+    every: u64,
+    /// How many more of the endpoint's own key go without.
+    own: u64,
+    /// The same for keys of rows.
+    routed: HashMap<Box<[u8]>, u64>,
+}
+
+impl TrimSchedule {
+    /// Keys that are counted at the same time. Past it the table starts anew, and so does each key: with a trim.
+    const MAX_KEYS: usize = 4096;
+
+    fn new(every: u64) -> Self {
+        Self { every, own: 0, routed: HashMap::new() }
+    }
+
+    #[inline]
+    fn is_due(&mut self, key: Option<&[u8]>) -> bool {
+        if self.every <= 1 {
+            return self.every == 1;
+        }
+        let left = match key {
+            None => &mut self.own,
+            Some(key) => {
+                if !self.routed.contains_key(key) {
+                    if self.routed.len() == Self::MAX_KEYS {
+                        self.routed.clear();
+                    }
+                    self.routed.insert(key.into(), 0);
+                }
+                match self.routed.get_mut(key) {
+                    Some(left) => left,
+                    None => return true,
+                }
+            }
+        };
+        let due = *left == 0;
+        *left = if due { self.every - 1 } else { *left - 1 };
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_each_key_trims_and_every_nth_after_it() {
+        let mut schedule = TrimSchedule::new(100);
+        let mut due = [0, 0];
+        for _ in 0..250 {
+            due[0] += u32::from(schedule.is_due(None));
+            due[1] += u32::from(schedule.is_due(Some(b"other")));
+        }
+        assert_eq!(due, [3, 3]);
+        assert!((0..9).all(|_| TrimSchedule::new(1).is_due(None)));
+        assert!((0..9).all(|_| !TrimSchedule::new(0).is_due(None)));
+    }
+
+    #[test]
+    fn the_table_of_keys_is_bounded_and_a_forgotten_key_trims() {
+        let mut schedule = TrimSchedule::new(10);
+        assert!(schedule.is_due(Some(b"first")));
+        assert!(!schedule.is_due(Some(b"first")));
+        for n in 0..TrimSchedule::MAX_KEYS * 3 {
+            assert!(schedule.is_due(Some(n.to_string().as_bytes())));
+            assert!(schedule.routed.len() <= TrimSchedule::MAX_KEYS);
+        }
+        assert!(schedule.is_due(Some(b"first")));
+    }
+}

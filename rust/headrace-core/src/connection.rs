@@ -1,0 +1,723 @@
+//! One connection, without its socket: what is sent on it, which reply belongs to what, and what its replies and its end mean
+//! for the messages. Bytes and the time come in as arguments: no I/O and no clock.
+//!
+//! The owner of the socket hands over what arrived ([`Connection::received`]), sends what is in [`Connection::send`], and says
+//! when the socket ended ([`Connection::disconnected`]). Outcomes go to [`Outcomes`] by the numbers of the messages, so several
+//! connections can share one.
+
+mod faults;
+mod in_flight;
+mod outcome;
+mod replies;
+mod retry_queue;
+mod send_buffer;
+mod wait_tracker;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::command::{EntryId, Expect, Reply, ScriptReply, script};
+use crate::contain::contain;
+use crate::durability::Durability;
+use crate::error::{Classifier, Failure, Fault, ReplyText, Written, code};
+use crate::fail;
+use crate::retry::RetryPolicy;
+
+pub(crate) use in_flight::{InFlight, Limits, Owner};
+pub(crate) use outcome::Outcome;
+pub(crate) use replies::ReplyBuffer;
+pub(crate) use retry_queue::{RetryEvent, RetryQueue, RetryStep};
+pub(crate) use send_buffer::{MAX_SLICES, SendBuffer};
+pub(crate) use wait_tracker::WaitTracker;
+
+use in_flight::{Command, Sent};
+use retry_queue::PendingRetry;
+
+/// After a longer silence a connection has to answer PING before it gets messages.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// How much later than after a command's timeout a loss may be noticed, for IDMP IDs to be remembered while messages are sent
+/// again: less than what they are remembered longer.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Where outcomes go.
+pub(crate) trait Outcomes {
+    /// The messages from `number` on have this outcome.
+    fn resolve(&mut self, number: u64, outcome: Outcome, owner: Owner);
+
+    /// Whether the outcome of a message is still wanted: an interrupted call no longer waits for its own.
+    fn awaits(&self, number: u64, owner: Owner) -> bool;
+}
+
+/// How replies are read and failures are treated: the same for all messages of a producer.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) classifier: Classifier,
+    /// `None`: nothing is sent again.
+    pub(crate) retry: Option<RetryPolicy>,
+    /// Whether nil is a reply to XADD.
+    pub(crate) nomkstream: bool,
+    /// Entries with lower IDs are trimmed as they are written.
+    pub(crate) min_id: Option<EntryId>,
+    /// Whether messages can be sent again without being written twice.
+    pub(crate) exactly_once: bool,
+}
+
+/// What the fate of earlier messages means for those of the same batch.
+#[derive(Debug)]
+pub(crate) struct BatchState {
+    /// Whether a row was not written: those behind it in its stream are refused.
+    pub(crate) is_blocked: bool,
+    /// What is reported of a message that this try did not write: an earlier try may have, in a batch with a token of the
+    /// caller's.
+    pub(crate) unattempted: Written,
+}
+
+impl Default for BatchState {
+    fn default() -> Self {
+        Self { is_blocked: false, unattempted: Written::No }
+    }
+}
+
+/// What a connection needs of its producer to resolve messages.
+#[derive(Debug)]
+pub(crate) struct Context<'a, O> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) batch: &'a mut BatchState,
+    pub(crate) outcomes: &'a mut O,
+    pub(crate) now: Instant,
+}
+
+impl<O> Context<'_, O> {
+    fn failure(&self, fault: &Fault, written: Written) -> Arc<Failure> {
+        Arc::new(self.rules.classifier.failure(fault, written))
+    }
+}
+
+/// What ended a connection, and what that means for the commands in flight.
+#[derive(Debug, Clone)]
+pub(crate) struct Disconnect {
+    pub(crate) fault: Fault,
+    /// Whether commands that were handed over may have been executed.
+    pub(crate) may_be_written: bool,
+    /// Whether nothing is sent again: the caller waits no longer.
+    pub(crate) is_final: bool,
+}
+
+impl From<Fault> for Disconnect {
+    fn from(fault: Fault) -> Self {
+        Self { fault, may_be_written: true, is_final: false }
+    }
+}
+
+/// Why a command failed, and whether it may be sent again.
+struct Refusal {
+    failure: Arc<Failure>,
+    is_retried: bool,
+}
+
+/// What is known of a server while its socket is open.
+#[derive(Debug)]
+struct Session {
+    replies: ReplyBuffer,
+    command_timeout: Duration,
+    /// When bytes last moved.
+    used: Instant,
+    /// Whether it has answered a message: a server that accepts and hangs up is not tried again and again.
+    is_proven: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) send: SendBuffer,
+    pub(crate) in_flight: InFlight,
+    pub(crate) retry: RetryQueue,
+    /// `None`: an entry that has its ID counts as delivered.
+    pub(crate) wait: Option<WaitTracker>,
+    /// `None`: there is no socket.
+    session: Option<Box<Session>>,
+    /// Whether a command that was encoded for this socket carries the script.
+    knows_script: bool,
+    /// Whether a panic ended the reading of a reply.
+    has_defect: bool,
+}
+
+impl Connection {
+    /// `keeps`: commands stay until they are answered, for they may be sent again.
+    pub(crate) fn new(keeps: bool, durability: Option<Durability>) -> Self {
+        Self {
+            send: SendBuffer::new(keeps),
+            in_flight: InFlight::default(),
+            retry: RetryQueue::default(),
+            wait: durability.map(WaitTracker::new),
+            session: None,
+            knows_script: false,
+            has_defect: false,
+        }
+    }
+
+    /// A socket is open, and its server is ready.
+    pub(crate) fn opened(&mut self, command_timeout: Duration, now: Instant) {
+        let replies = ReplyBuffer::new();
+        let session = Session { replies, command_timeout, used: now, is_proven: false };
+        self.session = Some(Box::new(session));
+    }
+
+    /// The socket is gone. What waits stays: see [`disconnected`](Self::disconnected).
+    pub(crate) fn closed(&mut self) {
+        self.session = None;
+        self.knows_script = false;
+    }
+
+    /// Whether nothing waits for a reply, a confirmation or another try.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && !self.retry.is_active() && !self.is_unconfirmed()
+    }
+
+    /// Whether the server was silent for so long that it must answer PING before it gets the next message.
+    pub(crate) fn needs_ping(&self, now: Instant) -> bool {
+        let silence = self.session.as_ref().map(|session| now.saturating_duration_since(session.used));
+        !self.in_flight.awaits_reply() && silence.is_some_and(|silence| silence >= IDLE)
+    }
+
+    /// As if the server had answered a message.
+    #[cfg(test)]
+    pub(crate) fn prove(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.is_proven = true;
+        }
+    }
+
+    /// The server answered PING.
+    pub(crate) fn answered_ping(&mut self, now: Instant) {
+        if let Some(session) = &mut self.session {
+            session.used = now;
+        }
+    }
+
+    /// For how long the server has been silent since `started`, and for how long it may be. `None`: there is no socket.
+    pub(crate) fn silence(&self, started: Instant, now: Instant) -> Option<(Duration, Duration)> {
+        let session = self.session.as_ref()?;
+        // Time between the caller's calls is not the server's silence.
+        let silent = now.saturating_duration_since(session.used.max(started));
+        let (for_wait, _) = self.wait.as_ref().map_or((Duration::ZERO, 0), WaitTracker::patience);
+        Some((silent, session.command_timeout + for_wait))
+    }
+
+    /// An estimate of the bytes still to come for `replies` replies.
+    pub(crate) fn still_to_come(&self, replies: usize) -> usize {
+        let (_, short) = self.wait.as_ref().map_or((Duration::ZERO, 0), WaitTracker::patience);
+        self.session.as_ref().map_or(1, |session| session.replies.still_to_come(replies.saturating_sub(short)))
+    }
+
+    /// The command timeout of the socket that is open.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.session.as_ref().map_or(Duration::ZERO, |session| session.command_timeout)
+    }
+
+    /// Whether the replies were not looked at for so long that the server may have forgotten the IDMP IDs of what it was sent:
+    /// sent again, that could be written twice.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        let is_late = |session: &Session| now.saturating_duration_since(session.used) > session.command_timeout + LATE;
+        self.session.as_deref().is_some_and(is_late) && self.in_flight.awaits_reply()
+    }
+
+    /// Whether the socket ended between commands, on a server that has answered before: then what waits can go out on another
+    /// one, and none of it is in doubt.
+    pub(crate) fn is_renewable(&self) -> bool {
+        self.in_flight.is_between_commands() && self.session.as_ref().is_some_and(|session| session.is_proven)
+    }
+
+    /// Whether a call is to report that a panic ended the reading of a reply. Asked once.
+    pub(crate) fn take_defect(&mut self) -> bool {
+        std::mem::take(&mut self.has_defect)
+    }
+
+    /// Adds the command in the last `length` bytes of [`send`](Self::send), which carries `rows` messages from `number` on.
+    #[inline]
+    pub(crate) fn push(&mut self, length: usize, number: u64, rows: u32, owner: Owner) {
+        self.in_flight.push(length, number, rows, Expect::EntryId, owner);
+    }
+
+    /// Adds a run of the script: `write` appends its command. The first one on a socket carries the script itself.
+    pub(crate) fn push_script(&mut self, number: u64, rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
+        let has_source = !std::mem::replace(&mut self.knows_script, true);
+        let out = self.send.bytes();
+        let before = out.len();
+        write(out);
+        if has_source {
+            let command = script::with_source(&out[before..]);
+            out.truncate(before);
+            out.extend_from_slice(&command);
+        }
+        let length = out.len() - before;
+        self.in_flight.push(length, number, rows, Expect::ScriptRun { has_source }, Owner::Report);
+    }
+
+    /// Where the next bytes of the server go.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        self.session.as_mut().map_or(&mut [], |session| session.replies.space())
+    }
+
+    /// The transport took the first `count` bytes of [`send`](Self::send).
+    pub(crate) fn sent(&mut self, count: usize, now: Instant) {
+        self.send.advance(count);
+        self.in_flight.hand_over(count);
+        if let Some(session) = &mut self.session {
+            session.used = now;
+        }
+    }
+
+    /// `count` bytes arrived in [`space`](Self::space): resolves the messages whose replies are complete.
+    pub(crate) fn received<O: Outcomes>(&mut self, count: usize, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
+        let Some(mut session) = self.session.take() else { return Ok(()) };
+        session.used = cx.now;
+        session.replies.filled(count);
+        let before = self.in_flight.answered();
+        let matched = self.match_replies(&mut session.replies, cx);
+        session.is_proven |= self.in_flight.answered() > before;
+        let unread = session.replies.unread();
+        self.session = Some(session);
+        matched?;
+        self.send.release(self.in_flight.front());
+        if unread > 0 && !self.in_flight.awaits_reply() {
+            // Its rest would arrive with the next command in flight, and be taken for its reply.
+            return Err(faults::protocol("a reply to nothing that was sent").into());
+        }
+        Ok(())
+    }
+
+    fn match_replies<O: Outcomes>(
+        &mut self,
+        replies: &mut ReplyBuffer,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), Disconnect> {
+        while let Some(expect) = self.in_flight.expects() {
+            let reply = contain(|| {
+                fail::point("scan");
+                replies.next(expect)
+            });
+            let reply = reply.map_err(|_| {
+                self.has_defect = true;
+                Fault::new(code::INTERNAL, "a defect of headrace: a reply could not be read")
+            })?;
+            match reply {
+                Ok(Some(Reply::Ids { first, count })) => self.appended(first, count, cx)?,
+                Ok(Some(Reply::Run(run))) => self.answered_run(&run, cx)?,
+                Ok(Some(reply)) => self.answered(&reply, cx)?,
+                Ok(None) => return Ok(()),
+                Err(violation) => return Err(faults::protocol(violation.0).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// `count` entries got IDs that follow each other.
+    fn appended<O: Outcomes>(
+        &mut self,
+        mut id: EntryId,
+        mut count: u64,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), Disconnect> {
+        while count > 0 {
+            let is_trimmed = cx.rules.min_id.is_some_and(|min_id| id < min_id);
+            let one_by_one = is_trimmed || self.retry.is_resending();
+            let (number, mut entries) = if one_by_one { (0, 0) } else { self.in_flight.answer_plain(count) };
+            if entries > 0 {
+                fail::point("settle");
+                self.deliver(number, Outcome::Delivered { first: id, entries, rows: 1 }, Owner::Report, cx);
+            } else {
+                self.answered(&Reply::Ids { first: id, count: 1 }, cx)?;
+                entries = 1;
+            }
+            count -= entries;
+            id.seq = id.seq.wrapping_add(entries);
+        }
+        Ok(())
+    }
+
+    /// The first command in flight got this reply.
+    fn answered<O: Outcomes>(&mut self, reply: &Reply<'_>, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
+        fail::point("settle");
+        let Some(command) = self.in_flight.answer() else {
+            return Err(faults::protocol("a reply to nothing that was sent").into());
+        };
+        let is_whole = command.sent == Sent::All;
+        if command.expect == Expect::Wait {
+            return self.answered_wait(reply, is_whole, cx);
+        }
+        // The rest of a command that was answered too early must not go out: a server would read it as commands.
+        let mut ends = None;
+        let rules = cx.rules;
+        let outcome = match *reply {
+            Reply::Ids { first: id, .. } if is_whole => match rules.min_id {
+                Some(min_id) if id < min_id => Err((faults::trimmed(id, min_id), Written::Unknown)),
+                Some(_) | None => Ok(id),
+            },
+            Reply::Nil if is_whole && rules.nomkstream => Err((faults::no_stream(), Written::No)),
+            Reply::Error(line) if Fault::from_reply(line).text == ReplyText::ProtocolError => {
+                let message = "the server closed the connection over a message before this one";
+                let fault = Fault::new(code::RESET, message);
+                ends = Some(Disconnect { fault, may_be_written: false, is_final: false });
+                let fault = Fault::from_reply(line);
+                let fault = if rules.exactly_once && command.rows > 1 {
+                    faults::one_too_large(command.rows, &fault)
+                } else {
+                    faults::too_large(fault)
+                };
+                Err((fault, cx.batch.unattempted))
+            }
+            Reply::Error(line) if is_whole && rules.exactly_once && faults::is_gap(line) => Err(self.gap(cx)),
+            Reply::Error(line) if is_whole => match faults::uncovered(line) {
+                Some(fault) if rules.exactly_once => Err((fault, Written::Unknown)),
+                Some(_) | None => Err((Fault::from_reply(line), cx.batch.unattempted)),
+            },
+            Reply::Ids { .. } | Reply::Nil | Reply::Error(_) | Reply::Run(_) | Reply::Acknowledged { .. } => {
+                let fault = faults::protocol(match reply {
+                    _ if !is_whole => "a reply too early",
+                    Reply::Nil => "nil without NOMKSTREAM",
+                    _ => "no entry ID where one was expected",
+                });
+                ends = Some(fault.clone().into());
+                Err((fault, Written::Unknown))
+            }
+        };
+        match outcome {
+            Ok(first) => {
+                let rows = command.rows;
+                self.settle(&command, [Outcome::Delivered { first, entries: 1, rows }], cx);
+            }
+            Err((fault, written)) => {
+                let refusal = self.refusal(&fault, written, cx);
+                self.fail_or_retry(refusal, &command, cx);
+            }
+        }
+        ends.map_or(Ok(()), Err)
+    }
+
+    /// A run of the script got this reply.
+    fn answered_run<O: Outcomes>(
+        &mut self,
+        reply: &ScriptReply<'_>,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), Disconnect> {
+        fail::point("settle");
+        let Some(command) = self.in_flight.answer() else {
+            return Err(faults::protocol("a reply to nothing that was sent").into());
+        };
+        let rows = command.rows;
+        let done = reply.deduplicated.saturating_add(reply.appended);
+        if command.sent != Sent::All || done > rows || (done == rows) != reply.refused.is_empty() {
+            // The reply cannot be true: the rows are in doubt.
+            let broken = Disconnect::from(faults::protocol("a reply that does not fit its run"));
+            let refusal = self.refusal(&broken.fault, Written::Unknown, cx);
+            self.fail_or_retry(refusal, &command, cx);
+            return Err(broken);
+        }
+        // The first ones have their outcomes, from when the run was sent before.
+        let known = self.retry.in_flight(command.number).map_or(0, |pending| pending.rows - pending.open);
+        let mut outcomes = Vec::new();
+        if reply.deduplicated > known {
+            outcomes.push(Outcome::Deduplicated { count: reply.deduplicated - known });
+        }
+        for id in reply.ids().skip(known.saturating_sub(reply.deduplicated) as usize) {
+            outcomes.push(match cx.rules.min_id {
+                Some(min_id) if id < min_id => {
+                    let failure = cx.failure(&faults::trimmed(id, min_id), Written::Unknown);
+                    Outcome::Failed { failure, count: 1 }
+                }
+                Some(_) | None => Outcome::Delivered { first: id, entries: 1, rows: 1 },
+            });
+        }
+        if reply.refused.is_empty() {
+            self.settle(&command, outcomes, cx);
+        } else {
+            self.refuse_rest(reply.refused, outcomes, rows - done.max(known), &command, cx);
+        }
+        Ok(())
+    }
+
+    /// The next row of a run was refused: it and the `open - 1` rows behind it were not written. `outcomes`: of the rows before.
+    fn refuse_rest<O: Outcomes>(
+        &mut self,
+        refused: &[u8],
+        mut outcomes: Vec<Outcome>,
+        open: u64,
+        command: &Command,
+        cx: &mut Context<'_, O>,
+    ) {
+        let fault = if refused == b"NO_STREAM" { faults::no_stream() } else { Fault::from_reply(refused) };
+        let Refusal { failure, is_retried } = self.refusal(&fault, Written::No, cx);
+        let behind = (open > 1).then(|| cx.failure(&faults::blocked(), Written::No));
+        if is_retried && cx.outcomes.awaits(command.number, command.owner) {
+            let number = self.retry.in_flight(command.number).map(|pending| pending.number());
+            self.deliver_all(number.unwrap_or(command.number), outcomes, command.owner, cx);
+            if number.is_some() {
+                self.retry.put_back(open, failure, behind);
+            } else {
+                self.retry_later(command, open, failure, behind, cx.now);
+            }
+            return;
+        }
+        cx.batch.is_blocked = true;
+        outcomes.push(Outcome::Failed { failure, count: 1 });
+        outcomes.extend(behind.map(|failure| Outcome::Failed { failure, count: open - 1 }));
+        self.settle(command, outcomes, cx);
+    }
+
+    /// Why the marker is not where a run begins.
+    fn gap<O>(&self, cx: &Context<'_, O>) -> (Fault, Written) {
+        if cx.batch.is_blocked || self.retry.has_root() {
+            return (faults::blocked(), Written::No);
+        }
+        let message =
+            "the marker of the batch is gone, or behind rows that were acknowledged: was the server's data lost?";
+        (Fault::new(code::MARKER_LOST, message), cx.batch.unattempted)
+    }
+
+    fn refusal<O>(&self, fault: &Fault, written: Written, cx: &Context<'_, O>) -> Refusal {
+        let is_safe = written == Written::No || cx.rules.exactly_once;
+        let retries = cx.rules.retry.as_ref().is_some_and(|retry| is_safe || retry.retry_unknown);
+        let follows = fault.code == code::BLOCKED && self.retry.has_root();
+        let is_retried = retries && (cx.rules.classifier.may_pass(fault) || follows);
+        Refusal { failure: cx.failure(fault, written), is_retried }
+    }
+
+    /// The command failed: it is sent again, or its messages have their outcome.
+    fn fail_or_retry<O: Outcomes>(&mut self, refusal: Refusal, command: &Command, cx: &mut Context<'_, O>) {
+        let Refusal { failure, is_retried } = refusal;
+        let pending = self.retry.in_flight(command.number).map(|pending| pending.open);
+        let open = pending.unwrap_or(command.rows);
+        if !is_retried || !cx.outcomes.awaits(command.number, command.owner) {
+            cx.batch.is_blocked = true;
+            self.settle(command, [Outcome::Failed { failure, count: open }], cx);
+        } else if pending.is_some() {
+            self.retry.put_back(open, failure, None);
+        } else {
+            self.retry_later(command, open, failure, None, cx.now);
+        }
+    }
+
+    fn retry_later(
+        &mut self,
+        command: &Command,
+        open: u64,
+        failure: Arc<Failure>,
+        behind: Option<Arc<Failure>>,
+        now: Instant,
+    ) {
+        let bytes = self.send.kept(command.bytes.clone()).into();
+        self.retry.push(PendingRetry::new(command, bytes, open, failure, behind), now);
+    }
+
+    /// The messages of a command that have no outcome have these.
+    fn settle<O: Outcomes>(
+        &mut self,
+        command: &Command,
+        outcomes: impl IntoIterator<Item = Outcome>,
+        cx: &mut Context<'_, O>,
+    ) {
+        match self.retry.in_flight(command.number).map(|pending| pending.number()) {
+            None => self.deliver_all(command.number, outcomes, command.owner, cx),
+            Some(number) if self.retry.finish() => {
+                self.deliver_all(number, outcomes.into_iter().map(Outcome::after_doubt), command.owner, cx);
+            }
+            Some(number) => self.deliver_all(number, outcomes, command.owner, cx),
+        }
+    }
+
+    fn deliver_all<O: Outcomes>(
+        &mut self,
+        mut number: u64,
+        outcomes: impl IntoIterator<Item = Outcome>,
+        owner: Owner,
+        cx: &mut Context<'_, O>,
+    ) {
+        for outcome in outcomes {
+            let count = outcome.count();
+            self.deliver(number, outcome, owner, cx);
+            number += count;
+        }
+    }
+
+    /// Resolves messages, or holds their outcome until WAIT confirms it.
+    #[inline]
+    fn deliver<O: Outcomes>(&mut self, number: u64, outcome: Outcome, owner: Owner, cx: &mut Context<'_, O>) {
+        match &mut self.wait {
+            Some(wait) if outcome.is_written() => wait.hold(number, outcome, owner),
+            Some(_) | None => cx.outcomes.resolve(number, outcome, owner),
+        }
+    }
+
+    /// Whether outcomes wait for WAIT.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.wait.as_ref().is_some_and(WaitTracker::is_holding)
+    }
+
+    /// Whether there are commands behind the last WAIT.
+    pub(crate) fn has_unrequested(&self) -> bool {
+        self.wait.as_ref().is_some_and(|wait| wait.has_unrequested(&self.in_flight))
+    }
+
+    /// How many more commands may be added before the next WAIT.
+    #[inline]
+    pub(crate) fn until_wait(&self) -> u64 {
+        self.wait.as_ref().map_or(u64::MAX, |wait| wait.until_due(&self.in_flight))
+    }
+
+    /// Appends a WAIT, if there are commands that it would cover.
+    pub(crate) fn request_wait(&mut self) {
+        if let Some(wait) = &mut self.wait
+            && wait.has_unrequested(&self.in_flight)
+        {
+            wait.request(&mut self.in_flight, &mut self.send);
+        }
+    }
+
+    /// The same for what was answered, unless a WAIT is on its way. Returns whether it did.
+    pub(crate) fn request_wait_for_answered(&mut self) -> bool {
+        let waits = self.is_unconfirmed() || self.retry.is_active();
+        let is_due = waits
+            && self.session.is_some()
+            && self.has_unrequested()
+            && !self.wait.as_ref().is_some_and(WaitTracker::is_waiting);
+        if is_due {
+            self.request_wait();
+        }
+        is_due
+    }
+
+    /// A WAIT got this reply.
+    fn answered_wait<O: Outcomes>(
+        &mut self,
+        reply: &Reply<'_>,
+        is_whole: bool,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), Disconnect> {
+        let Some(wait) = &mut self.wait else { return Ok(()) };
+        let missing = match *reply {
+            Reply::Acknowledged { local, replicas } if is_whole => wait.durability.shortfall(local, replicas),
+            Reply::Error(line) if is_whole => Some(wait.durability.refused(line)),
+            Reply::Acknowledged { .. } | Reply::Error(_) | Reply::Ids { .. } | Reply::Nil | Reply::Run(_) => {
+                let message =
+                    format!("the server sent no reply to {}; the connection was replaced", wait.durability.name());
+                return Err(Fault::new(code::PROTOCOL, message).into());
+            }
+        };
+        wait.answered();
+        self.confirm(missing.as_ref(), cx);
+        Ok(())
+    }
+
+    /// The socket is gone: nothing confirms any more what was written on it.
+    pub(crate) fn lose_unconfirmed<O: Outcomes>(&mut self, fault: &Fault, cx: &mut Context<'_, O>) {
+        if let Some(wait) = &self.wait {
+            let lost = wait.durability.lost(fault);
+            self.confirm(Some(&lost), cx);
+        }
+    }
+
+    /// Everything that was answered is confirmed, or fails.
+    fn confirm<O: Outcomes>(&mut self, missing: Option<&Fault>, cx: &mut Context<'_, O>) {
+        let failure = missing.map(|fault| cx.failure(fault, Written::Unknown));
+        while let Some((number, outcome, owner)) = self.wait.as_mut().and_then(|wait| wait.take(failure.as_ref())) {
+            // A server that takes over may not have the rows, nor how far the batch has come.
+            cx.batch.is_blocked |= failure.is_some();
+            cx.outcomes.resolve(number, outcome, owner);
+        }
+    }
+
+    /// The socket is gone for good, and with it all bytes: every command in flight fails, or is sent again.
+    pub(crate) fn disconnected<O: Outcomes>(&mut self, broken: &Disconnect, cx: &mut Context<'_, O>) {
+        self.closed();
+        self.lose_unconfirmed(&broken.fault, cx);
+        if broken.is_final {
+            self.retry.note_given_up();
+        }
+        while let Some(command) = self.in_flight.abandon() {
+            if command.expect == Expect::Wait {
+                continue;
+            }
+            let in_doubt = command.sent != Sent::Nothing && broken.may_be_written;
+            let written = if in_doubt { Written::Unknown } else { cx.batch.unattempted };
+            let mut refusal = self.refusal(&broken.fault, written, cx);
+            refusal.is_retried &= !broken.is_final;
+            self.fail_or_retry(refusal, &command, cx);
+        }
+        self.forget_waits();
+        self.send.clear();
+        if broken.is_final {
+            self.give_up_retries(cx);
+        }
+    }
+
+    /// There will be no socket: what waits, and was handed to none, fails with `failure`.
+    pub(crate) fn fail_all<O: Outcomes>(&mut self, failure: &Arc<Failure>, cx: &mut Context<'_, O>) {
+        self.retry.note_given_up();
+        while let Some(command) = self.in_flight.abandon() {
+            if command.expect == Expect::Wait {
+                continue;
+            }
+            cx.batch.is_blocked = true;
+            let open = self.retry.in_flight(command.number).map_or(command.rows, |pending| pending.open);
+            self.settle(&command, [Outcome::Failed { failure: Arc::clone(failure), count: open }], cx);
+        }
+        self.forget_waits();
+        self.send.clear();
+        self.give_up_retries(cx);
+    }
+
+    fn forget_waits(&mut self) {
+        if let Some(wait) = &mut self.wait {
+            wait.forget_requests(&self.in_flight);
+        }
+    }
+
+    /// Every command that waits to be sent again fails.
+    pub(crate) fn give_up_retries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
+        while let Some((mut number, owner, outcomes)) = self.retry.take() {
+            cx.batch.is_blocked = true;
+            for outcome in outcomes {
+                let count = outcome.count();
+                cx.outcomes.resolve(number, outcome, owner);
+                number += count;
+            }
+        }
+    }
+
+    /// What the retries need next. `None`: there are none, or commands are in flight or wait for WAIT.
+    pub(crate) fn retry_step(&mut self, policy: Option<&RetryPolicy>, now: Instant, jitter: f64) -> Option<RetryStep> {
+        if !self.retry.is_active() || !self.in_flight.is_empty() || self.has_unrequested() {
+            return None;
+        }
+        Some(policy.map_or(RetryStep::GiveUp, |policy| self.retry.step(policy, now, jitter)))
+    }
+
+    /// Sends again what waits for it. Passes to `count` how many messages each command has without an outcome, and whether the
+    /// last try may have written them.
+    pub(crate) fn resend(&mut self, mut count: impl FnMut(u64, bool)) {
+        let Self { retry, send, in_flight, .. } = self;
+        let mut is_first = true;
+        retry.resend(|pending| {
+            // The server may have forgotten the script, or be another one.
+            if std::mem::take(&mut is_first) && pending.expect == (Expect::ScriptRun { has_source: false }) {
+                pending.bytes = script::with_source(&pending.bytes).into();
+                pending.expect = Expect::ScriptRun { has_source: true };
+            }
+            send.bytes().extend_from_slice(&pending.bytes);
+            in_flight.push(pending.bytes.len(), pending.first, pending.rows as u32, pending.expect, pending.owner);
+            count(pending.open, pending.failure.written == Written::Unknown);
+        });
+    }
+
+    /// Forgets everything: a panic came in the middle of a change, or this is a forked child.
+    pub(crate) fn forget(&mut self) {
+        self.closed();
+        self.send.clear();
+        self.in_flight = InFlight::default();
+        self.retry = RetryQueue::default();
+        if let Some(wait) = &mut self.wait {
+            wait.forget();
+        }
+    }
+}

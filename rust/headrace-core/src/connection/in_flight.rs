@@ -1,0 +1,408 @@
+//! The in-flight window of a connection: commands that were encoded and have no reply yet, first in, first out.
+//!
+//! Replies come in the order of the commands, so a reply belongs to the first command that is still here. Offsets count
+//! the bytes of one connection; they tell which commands the transport was given a byte of, and so, when the connection
+//! breaks, whose fate is unknown. No I/O.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::command::Expect;
+
+/// One command that was encoded and has no reply yet.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// The offset just behind its last byte.
+    end: u64,
+    /// How many messages it carries.
+    rows: u32,
+    expect: Expect,
+    owner: Owner,
+}
+
+impl Slot {
+    /// Whether it is what nearly every slot is: one message, whose outcome goes to the next report.
+    fn is_plain(self) -> bool {
+        self.rows == 1 && self.expect == Expect::EntryId && self.owner == Owner::Report
+    }
+}
+
+/// A slot whose messages do not follow those of the slot before it: messages between them went elsewhere.
+#[derive(Debug)]
+struct Gap {
+    /// Counted from the first slot ever [added](InFlight::added).
+    slot: u64,
+    /// The number of its first message.
+    number: u64,
+}
+
+/// Who receives the outcome of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The next report.
+    Report,
+    /// The call of `dispatch` that waits for it, unless it was interrupted.
+    Call,
+}
+
+/// How much may be in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) max_entries: usize,
+    /// In bytes of commands. The message that passes the limit is let through: one is always in flight.
+    pub(crate) max_bytes: u64,
+}
+
+/// How much may be encoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) entries: usize,
+    /// The entry that passes it is let through.
+    pub(crate) bytes: usize,
+}
+
+/// A command that leaves the window: its reply is here, or its connection is gone.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Command {
+    /// Where it is, in offsets of the connection.
+    pub(crate) bytes: Range<u64>,
+    /// The number of its first message.
+    pub(crate) number: u64,
+    /// How many messages it carries.
+    pub(crate) rows: u64,
+    pub(crate) expect: Expect,
+    pub(crate) owner: Owner,
+    /// How much of it the transport has.
+    pub(crate) sent: Sent,
+}
+
+/// How much of a command was handed to the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Nothing,
+    Part,
+    All,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    slots: VecDeque<Slot>,
+    /// Slots that are not [plain](Slot::is_plain).
+    special: usize,
+    gaps: VecDeque<Gap>,
+    /// The number of the first message of the first slot.
+    number: u64,
+    /// The number behind the last message of the last slot.
+    next_number: u64,
+    /// How many slots have [left](Self::answered).
+    first: u64,
+    /// Offset of the first byte of the first slot.
+    front: u64,
+    /// Offset just behind the last byte that was encoded.
+    encoded: u64,
+    /// Offset just behind the last byte that the transport took.
+    handed_over: u64,
+}
+
+impl InFlight {
+    /// Whether no command waits for its reply.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Offset of the first byte that is not answered.
+    #[inline]
+    pub(crate) fn front(&self) -> u64 {
+        self.front
+    }
+
+    /// How many commands have left the window.
+    pub(crate) fn answered(&self) -> u64 {
+        self.first
+    }
+
+    /// How many commands were ever added.
+    pub(crate) fn added(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    /// Whether one more entry may be encoded.
+    #[inline]
+    pub(crate) fn has_room(&self, limits: Limits) -> bool {
+        let room = self.room(limits);
+        room.entries > 0 && room.bytes > 0
+    }
+
+    /// How much may be encoded.
+    #[inline]
+    pub(crate) fn room(&self, limits: Limits) -> Room {
+        let bytes = usize::try_from(limits.max_bytes.saturating_sub(self.encoded - self.front)).unwrap_or(usize::MAX);
+        Room { entries: limits.max_entries.saturating_sub(self.slots.len()), bytes }
+    }
+
+    /// Whether a quarter of the window is free. A caller that waits for room waits for that much: waking up for each reply
+    /// would be a system call for each message.
+    pub(crate) fn has_ample_room(&self, limits: Limits) -> bool {
+        self.slots.is_empty() || self.until_ample_room(limits) == 0
+    }
+
+    /// How many bytes of commands the transport does not have.
+    pub(crate) fn unsent(&self) -> usize {
+        (self.encoded - self.handed_over) as usize
+    }
+
+    /// How many commands wait for their replies.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many of them are to be answered before there is [ample room](Self::has_ample_room).
+    pub(crate) fn until_ample_room(&self, limits: Limits) -> usize {
+        let entries = self.slots.len().saturating_sub(limits.max_entries - limits.max_entries / 4);
+        let bytes = limits.max_bytes - limits.max_bytes / 4;
+        let too_many = |offset| self.encoded - offset > bytes;
+        entries.max(if too_many(self.front) { 1 + self.slots.partition_point(|slot| too_many(slot.end)) } else { 0 })
+    }
+
+    /// Whether the transport has a byte of a command that is not answered.
+    pub(crate) fn awaits_reply(&self) -> bool {
+        self.handed_over > self.front
+    }
+
+    /// Whether the transport was given whole commands only, and all of those are answered: what follows may then go out
+    /// on another connection. Behind a reply that came too early the rest of a command is left.
+    pub(crate) fn is_between_commands(&self) -> bool {
+        self.handed_over == self.front
+    }
+
+    /// The reply that comes next. `None`: no reply can come, so bytes that do are a surplus.
+    #[inline]
+    pub(crate) fn expects(&self) -> Option<Expect> {
+        if self.awaits_reply() { self.slots.front().map(|slot| slot.expect) } else { None }
+    }
+
+    /// Adds a command of `length` encoded bytes that carries `rows` messages, the first of this `number`.
+    #[inline]
+    pub(crate) fn push(&mut self, length: usize, number: u64, rows: u32, expect: Expect, owner: Owner) {
+        if number != self.next_number {
+            self.push_gap(number);
+        }
+        self.next_number = number + u64::from(rows);
+        self.encoded += length as u64;
+        let slot = Slot { end: self.encoded, rows, expect, owner };
+        self.special += usize::from(!slot.is_plain());
+        self.slots.push_back(slot);
+    }
+
+    /// Adds a command that carries no message.
+    pub(crate) fn push_control(&mut self, length: usize, expect: Expect) {
+        self.push(length, self.next_number, 0, expect, Owner::Report);
+    }
+
+    #[cold]
+    fn push_gap(&mut self, number: u64) {
+        if self.slots.is_empty() {
+            self.number = number;
+        } else {
+            self.gaps.push_back(Gap { slot: self.added(), number });
+        }
+    }
+
+    /// Notes that the transport took `count` more bytes.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, count: usize) {
+        self.handed_over += count as u64;
+        debug_assert!(self.handed_over <= self.encoded, "handed over more than was encoded");
+    }
+
+    /// Takes out plain commands at the front whose messages follow each other, at most `at_most`, because their replies are
+    /// here. Returns the number of the first message and how many there are; 0 means that [`answer`](Self::answer) has to
+    /// look at the first command.
+    #[inline]
+    pub(crate) fn answer_plain(&mut self, at_most: u64) -> (u64, u64) {
+        if self.special > 0 {
+            return (self.number, 0);
+        }
+        let until_gap = self.gaps.front().map_or(u64::MAX, |gap| gap.slot - self.first);
+        let count = at_most.min(until_gap).min(self.slots.len() as u64);
+        let Some(last) = (count as usize).checked_sub(1).and_then(|last| self.slots.get(last)) else {
+            return (self.number, 0);
+        };
+        if last.end > self.handed_over {
+            return (self.number, 0);
+        }
+        let number = self.number;
+        self.front = last.end;
+        self.first += count;
+        self.number += count;
+        self.slots.drain(..count as usize);
+        self.pass_gap();
+        (number, count)
+    }
+
+    /// Takes the first command out, because its reply is here. `None`: the transport has no byte of it, so the reply is a
+    /// surplus.
+    pub(crate) fn answer(&mut self) -> Option<Command> {
+        if self.awaits_reply() { self.pop() } else { None }
+    }
+
+    /// Takes the first command out, because its connection is gone. Offsets start at 0 again when all are out.
+    pub(crate) fn abandon(&mut self) -> Option<Command> {
+        let command = self.pop();
+        if command.is_none() {
+            (self.front, self.encoded, self.handed_over) = (0, 0, 0);
+        }
+        command
+    }
+
+    fn pop(&mut self) -> Option<Command> {
+        let (start, number) = (self.front, self.number);
+        let sent = self.handed_over;
+        let slot = self.slots.pop_front()?;
+        self.special -= usize::from(!slot.is_plain());
+        self.front = slot.end;
+        self.first += 1;
+        self.number += u64::from(slot.rows);
+        self.pass_gap();
+        let sent = match () {
+            () if sent <= start => Sent::Nothing,
+            () if sent < slot.end => Sent::Part,
+            () => Sent::All,
+        };
+        let (rows, expect, owner) = (slot.rows.into(), slot.expect, slot.owner);
+        Some(Command { bytes: start..slot.end, number, rows, expect, owner, sent })
+    }
+
+    #[inline]
+    fn pass_gap(&mut self) {
+        if let Some(gap) = self.gaps.front()
+            && gap.slot == self.first
+        {
+            self.number = gap.number;
+            self.gaps.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn push(window: &mut InFlight, length: usize, rows: u32) {
+        window.push(length, window.next_number, rows, Expect::EntryId, Owner::Report);
+    }
+
+    #[test]
+    fn one_message_always_fits_and_then_the_limits_hold() {
+        let limits = Limits { max_entries: 2, max_bytes: 100 };
+        let mut window = InFlight::default();
+        assert!(window.has_room(limits));
+        push(&mut window, 1_000, 1);
+        assert!(!window.has_room(limits), "bytes");
+        window.hand_over(1_000);
+        assert_eq!(window.answer().unwrap().sent, Sent::All);
+        push(&mut window, 1, 1);
+        assert!(window.has_room(limits));
+        push(&mut window, 1, 1);
+        assert!(!window.has_room(limits), "entries");
+    }
+
+    #[test]
+    fn a_reply_to_a_command_that_was_not_sent_is_a_surplus() {
+        let mut window = InFlight::default();
+        assert_eq!((window.answer(), window.expects()), (None, None));
+        push(&mut window, 10, 1);
+        assert_eq!((window.answer(), window.expects()), (None, None));
+        window.hand_over(1);
+        assert_eq!(window.expects(), Some(Expect::EntryId));
+        assert_eq!(window.answer_plain(1).1, 0, "a command that is not out yet needs a closer look");
+        assert_eq!(window.answer().unwrap().sent, Sent::Part, "an error may come before the last byte is out");
+        assert!(!window.is_between_commands(), "the rest of the command is still to come");
+    }
+
+    /// What is in flight, as a plain list has it.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    struct Model {
+        start: u64,
+        end: u64,
+        number: u64,
+        rows: u64,
+        expect: Expect,
+        owner: Owner,
+    }
+
+    proptest! {
+        /// Beside a plain list: which commands leave in which order, with which messages, and how much of each was sent.
+        #[test]
+        fn commands_leave_as_they_do_from_a_list(steps in prop::collection::vec((0..6_u8, 1..50_usize), 1..200)) {
+            let mut window = InFlight::default();
+            let mut model: VecDeque<Model> = VecDeque::new();
+            let (mut encoded, mut handed, mut number) = (0_u64, 0_u64, 0_u64);
+            for (step, size) in steps {
+                match step {
+                    0 | 1 => {
+                        let rows = if size == 7 { 3 } else { 1 };
+                        let owner = if size == 8 { Owner::Call } else { Owner::Report };
+                        let expect = if size == 9 { Expect::ScriptRun { has_source: true } } else { Expect::EntryId };
+                        window.push(size, number, rows, expect, owner);
+                        let (start, rows) = (encoded, u64::from(rows));
+                        encoded += size as u64;
+                        model.push_back(Model { start, end: encoded, number, rows, expect, owner });
+                        number += rows;
+                    }
+                    2 => {
+                        let count = size.min((encoded - handed) as usize);
+                        window.hand_over(count);
+                        handed += count as u64;
+                    }
+                    // Messages that go elsewhere, or a command without any.
+                    3 if size < 25 => number += size as u64,
+                    3 => {
+                        window.push_control(size, Expect::Wait);
+                        let at = model.back().map_or(window.number, |last| last.number + last.rows);
+                        let start = encoded;
+                        encoded += size as u64;
+                        let (expect, owner) = (Expect::Wait, Owner::Report);
+                        model.push_back(Model { start, end: encoded, number: at, rows: 0, expect, owner });
+                    }
+                    5 => {
+                        let (first, count) = window.answer_plain(size as u64);
+                        prop_assert!(count <= size as u64);
+                        for nth in 0..count {
+                            let one = model.pop_front().unwrap();
+                            prop_assert_eq!((one.number, one.rows), (first + nth, 1));
+                            prop_assert_eq!((one.expect, one.owner), (Expect::EntryId, Owner::Report));
+                            prop_assert!(one.end <= handed);
+                        }
+                    }
+                    _ => match model.front().copied() {
+                        Some(first) if first.start < handed => {
+                            prop_assert_eq!(window.expects(), Some(first.expect));
+                            let command = window.answer().unwrap();
+                            prop_assert_eq!((command.rows, command.owner), (first.rows, first.owner));
+                            prop_assert!(command.rows == 0 || command.number == first.number);
+                            prop_assert_eq!(command.bytes, first.start..first.end);
+                            model.pop_front();
+                        }
+                        _ => prop_assert_eq!(window.answer(), None),
+                    },
+                }
+            }
+            while let Some(command) = window.abandon() {
+                let one = model.pop_front().unwrap();
+                prop_assert!(command.rows == 0 || command.number == one.number);
+                let sent = if handed <= one.start {
+                    Sent::Nothing
+                } else if handed < one.end {
+                    Sent::Part
+                } else {
+                    Sent::All
+                };
+                prop_assert_eq!((command.bytes, command.sent), (one.start..one.end, sent));
+            }
+            prop_assert!(model.is_empty() && window.is_empty() && window.gaps.is_empty());
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The commands of a connection that are to be sent again.
+//!
+//! From the first one on, nothing new is encoded for the connection: everything in flight gets its reply, then, after a pause,
+//! what failed is sent again in its old order, and so on until none is left. All commands were in one window once, which
+//! bounds the queue. No I/O, no clock and no random number: `now` and `jitter` are arguments.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::in_flight::{Command, Owner};
+use super::outcome::Outcome;
+use crate::command::Expect;
+use crate::error::{Failure, Written, code};
+use crate::retry::RetryPolicy;
+
+/// A command that is to be sent again, or was.
+#[derive(Debug)]
+pub(crate) struct PendingRetry {
+    pub(crate) bytes: Box<[u8]>,
+    /// The number of its first message, and how many messages it carries.
+    pub(crate) first: u64,
+    pub(crate) rows: u64,
+    pub(crate) expect: Expect,
+    pub(crate) owner: Owner,
+    /// How many of its last messages have no outcome.
+    pub(crate) open: u64,
+    /// What the first of these failed with last.
+    pub(crate) failure: Arc<Failure>,
+    /// What the others failed with, if they failed for another reason.
+    pub(crate) behind: Option<Arc<Failure>>,
+    /// Whether any try may have written it.
+    pub(crate) may_be_written: bool,
+    is_in_flight: bool,
+}
+
+impl PendingRetry {
+    /// Of a `command` that failed with `failure`, and with `behind` from its second open message on.
+    pub(crate) fn new(
+        command: &Command,
+        bytes: Box<[u8]>,
+        open: u64,
+        failure: Arc<Failure>,
+        behind: Option<Arc<Failure>>,
+    ) -> Self {
+        let may_be_written = failure.written == Written::Unknown;
+        let Command { number: first, rows, expect, owner, .. } = *command;
+        Self { bytes, first, rows, expect, owner, open, failure, behind, may_be_written, is_in_flight: false }
+    }
+
+    /// The number of its first message without an outcome.
+    pub(crate) fn number(&self) -> u64 {
+        self.first + self.rows - self.open
+    }
+
+    /// Whether it was refused because of a row before it.
+    fn is_blocked(&self) -> bool {
+        self.failure.code == code::BLOCKED
+    }
+
+    /// What it fails with if it is not sent again.
+    fn outcomes(self) -> impl Iterator<Item = Outcome> {
+        let first = if self.behind.is_some() { self.open.min(1) } else { self.open };
+        let rest = self.behind.filter(|_| self.open > first);
+        let outcomes = [
+            Some(Outcome::Failed { failure: self.failure, count: first }),
+            rest.map(|failure| Outcome::Failed { failure, count: self.open - first }),
+        ];
+        let may_be_written = self.may_be_written;
+        outcomes.into_iter().flatten().map(move |one| if may_be_written { one.after_doubt() } else { one })
+    }
+}
+
+/// What comes next, once nothing is in flight.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RetryStep {
+    /// Nothing before then.
+    Pause(Instant),
+    /// To send what failed.
+    Resend,
+    /// To fail what waits: the policy allows no more tries.
+    GiveUp,
+    /// Nothing: no command is left.
+    Done,
+}
+
+/// A wait for retries as a caller sees it.
+#[derive(Debug)]
+pub(crate) enum RetryEvent {
+    /// The first pause: how many messages wait, since when, and why.
+    Began { messages: u64, since: Instant, failure: Arc<Failure> },
+    /// The end of retries that paused, with the failure that was not overcome.
+    Ended { tries: u32, took: Duration, failure: Option<Arc<Failure>> },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RetryQueue {
+    pending: VecDeque<PendingRetry>,
+    /// Where the next command in flight is.
+    cursor: usize,
+    is_resending: bool,
+    attempts: u32,
+    /// How often commands were sent again.
+    resends: u32,
+    /// Whether it has paused: a caller waits.
+    has_paused: bool,
+    /// What was given up.
+    given_up: Option<Arc<Failure>>,
+    /// When the first command failed; `None`: none did.
+    since: Option<Instant>,
+    next: Option<Instant>,
+    /// What lasted for too long.
+    exhausted: Option<Arc<Failure>>,
+}
+
+impl RetryQueue {
+    /// Whether retries go on.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Whether commands in flight may have been sent before.
+    #[inline]
+    pub(crate) fn is_resending(&self) -> bool {
+        self.is_resending
+    }
+
+    /// The command in flight whose first message has this number, if it was sent before. Commands that were gathered before
+    /// the retries began may come behind those.
+    pub(crate) fn in_flight(&mut self, first: u64) -> Option<&mut PendingRetry> {
+        if !self.is_resending {
+            return None;
+        }
+        while !self.pending.get(self.cursor)?.is_in_flight {
+            self.cursor += 1;
+        }
+        self.pending.get_mut(self.cursor).filter(|pending| pending.first == first)
+    }
+
+    /// Whether a command waits to be sent again, before the one that is in flight.
+    pub(crate) fn has_root(&self) -> bool {
+        let before = if self.is_resending { self.cursor } else { self.pending.len() };
+        self.pending.iter().take(before).any(|pending| !pending.is_blocked())
+    }
+
+    /// Adds a command that failed, behind all others.
+    pub(crate) fn push(&mut self, pending: PendingRetry, now: Instant) {
+        self.since.get_or_insert(now);
+        self.pending.push_back(pending);
+    }
+
+    /// The command [in flight](Self::in_flight) is answered: all of its messages have outcomes. Returns whether an earlier try
+    /// may have written them.
+    pub(crate) fn finish(&mut self) -> bool {
+        self.pending.remove(self.cursor).is_some_and(|pending| pending.may_be_written)
+    }
+
+    /// The command [in flight](Self::in_flight) failed again, and may be sent again.
+    pub(crate) fn put_back(&mut self, open: u64, failure: Arc<Failure>, behind: Option<Arc<Failure>>) {
+        if let Some(pending) = self.pending.get_mut(self.cursor) {
+            pending.may_be_written |= failure.written == Written::Unknown;
+            (pending.open, pending.failure, pending.behind) = (open, failure, behind);
+            pending.is_in_flight = false;
+            self.cursor += 1;
+        }
+    }
+
+    /// What comes next. Nothing is in flight. `jitter`: 0 to 1, another number for each call.
+    pub(crate) fn step(&mut self, policy: &RetryPolicy, now: Instant, jitter: f64) -> RetryStep {
+        if self.is_resending {
+            (self.is_resending, self.next) = (false, None);
+        }
+        if self.pending.is_empty() {
+            return RetryStep::Done;
+        }
+        if self.next.is_none() && !self.has_root() {
+            // What they waited for has failed for good.
+            return RetryStep::GiveUp;
+        }
+        match self.next {
+            Some(next) if next > now => RetryStep::Pause(next),
+            Some(_) => RetryStep::Resend,
+            None => {
+                self.attempts = self.attempts.saturating_add(1);
+                let since = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+                if !policy.allows(self.attempts, since) {
+                    self.exhaust(since, policy);
+                    return RetryStep::GiveUp;
+                }
+                let next = now + policy.backoff(self.attempts, jitter);
+                self.next = Some(next);
+                RetryStep::Pause(next)
+            }
+        }
+    }
+
+    /// The wait that begins with the first pause. Returned once.
+    pub(crate) fn began(&mut self) -> Option<RetryEvent> {
+        if std::mem::replace(&mut self.has_paused, true) {
+            return None;
+        }
+        let messages = self.pending.iter().map(|pending| pending.open).sum();
+        Some(RetryEvent::Began { messages, since: self.since?, failure: self.reason()? })
+    }
+
+    /// Ends the retries: nothing is left. Returns the end of the wait, if the caller waited, and the failure that messages
+    /// which come now would meet as well.
+    pub(crate) fn end(&mut self, now: Instant) -> (Option<RetryEvent>, Option<Arc<Failure>>) {
+        let ended = std::mem::take(self);
+        let since = ended.since.filter(|_| ended.has_paused);
+        let event = since.map(|since| RetryEvent::Ended {
+            tries: ended.resends.saturating_add(1),
+            took: now.saturating_duration_since(since),
+            failure: ended.given_up,
+        });
+        (event, ended.exhausted)
+    }
+
+    /// Notes, before they are [taken](Self::take), what the waiting commands failed with.
+    pub(crate) fn note_given_up(&mut self) {
+        self.given_up = self.given_up.take().or_else(|| self.reason());
+    }
+
+    /// What the first command failed with that waits for no other one.
+    fn reason(&self) -> Option<Arc<Failure>> {
+        let mut pending = self.pending.iter();
+        let root = pending.clone().find(|pending| !pending.is_blocked()).or_else(|| pending.next());
+        root.map(|pending| Arc::clone(&pending.failure))
+    }
+
+    /// Takes out the first command: its messages fail. Returns the number of its first message without an outcome, and the
+    /// outcomes from there.
+    pub(crate) fn take(&mut self) -> Option<(u64, Owner, impl Iterator<Item = Outcome> + use<>)> {
+        self.note_given_up();
+        let pending = self.pending.pop_front()?;
+        Some((pending.number(), pending.owner, pending.outcomes()))
+    }
+
+    /// Says in each failure that the policy allows no more tries.
+    fn exhaust(&mut self, since: Duration, policy: &RetryPolicy) {
+        self.note_given_up();
+        let tries = format!(" (given up after {} tries in {:.1} s)", self.attempts, since.as_secs_f64());
+        let mut known: Option<(Arc<Failure>, Arc<Failure>)> = None;
+        for pending in &mut self.pending {
+            let failure = match &known {
+                Some((before, after)) if *before == pending.failure => Arc::clone(after),
+                _ => Arc::new(pending.failure.with_more(&tries)),
+            };
+            known = Some((std::mem::replace(&mut pending.failure, Arc::clone(&failure)), failure));
+        }
+        let last = known.map(|(_, after)| after);
+        self.exhausted = last.filter(|last| since >= policy.deadline || last.is_of_connection());
+    }
+
+    /// Sends everything again that waits: passes each command to `send`, in order.
+    pub(crate) fn resend(&mut self, mut send: impl FnMut(&mut PendingRetry)) {
+        (self.is_resending, self.cursor) = (true, 0);
+        self.resends = self.resends.saturating_add(1);
+        for pending in &mut self.pending {
+            pending.is_in_flight = true;
+            send(pending);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The socket: one connection from the host name to the last handshake reply under one deadline, then bytes in and out
+//! without ever blocking.
+//!
+//! ```text
+//!  connect: resolve ─▶ socket ─▶ tls ─▶ handshake       request: packed command ─▶ stream ─▶ lines ─▶ redis-rs parser
+//!           └────────── deadline, watch ────────────────────────────────────────────┘
+//! ```
+//!
+//! Nothing here retries, and a connection that failed is never repaired: [`Transport::abort`] it and connect anew.
+
+mod connect;
+mod control;
+mod deadline;
+mod handshake;
+#[cfg(any(test, fuzzing))]
+mod mock;
+mod query;
+mod resolve;
+mod socket;
+mod stream;
+mod tls;
+
+pub use connect::connect;
+pub use control::Control;
+pub use deadline::{ConnectError, Deadline, NeverInterrupted, Watch};
+pub(crate) use handshake::ping;
+#[cfg(any(test, fuzzing))]
+pub(crate) use mock::{Mock, set_mock};
+pub use socket::Readiness;
+pub use stream::Transport;

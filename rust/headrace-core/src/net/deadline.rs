@@ -1,0 +1,167 @@
+//! How long a call may wait, and who may end the wait: one deadline, and a watch that is asked all along.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::endpoint::NoPassword;
+use crate::error::{Fault, code};
+use crate::retry::{RetryEnd, RetryWait};
+
+/// The longest wait without asking the watch: Ctrl-C is to be noticed within a tenth of a second.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Asked while a call waits: at least every 50 ms, and at once after a signal interrupted the wait.
+pub trait Watch {
+    /// Whether the caller wants the wait to end now.
+    fn interrupted(&mut self) -> bool;
+
+    /// The call begins to wait for messages that are sent again: once for all the tries that this takes.
+    fn retry_began(&mut self, _wait: &RetryWait<'_>) {}
+
+    /// Such a wait is over. It may have begun in an earlier call.
+    fn retry_ended(&mut self, _end: &RetryEnd<'_>) {}
+}
+
+/// The [`Watch`] that never ends a wait.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NeverInterrupted;
+
+impl Watch for NeverInterrupted {
+    fn interrupted(&mut self) -> bool {
+        false
+    }
+}
+
+/// Why there is no connection, or no reply on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectError {
+    /// Something went wrong; the fault says what.
+    Fault(Fault),
+    /// The [`Watch`] ended the wait.
+    Interrupted,
+}
+
+impl From<Fault> for ConnectError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<NoPassword> for ConnectError {
+    fn from(reason: NoPassword) -> Self {
+        match reason {
+            NoPassword::Failed(message) => Fault::new(code::CONFIG, message).into(),
+            NoPassword::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+/// What a connection is doing while somebody waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Password,
+    Resolve,
+    Open,
+    Tls,
+    Auth,
+    Select,
+    Client,
+    Group,
+    Request,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Password => "while the password was asked for",
+            Self::Resolve => "while resolving the host name",
+            Self::Open => "while opening the connection",
+            Self::Tls => "in the TLS handshake",
+            Self::Auth => "while waiting for the reply to AUTH",
+            Self::Select => "while waiting for the reply to SELECT",
+            Self::Client => "while waiting for the reply to CLIENT SETINFO",
+            Self::Group => "while waiting for the reply to XGROUP CREATE",
+            Self::Request => "while waiting for a reply",
+        })
+    }
+}
+
+/// A deadline, and the [`Watch`] that may end the wait before it.
+pub struct Deadline<'w> {
+    deadline: Instant,
+    watch: &'w mut dyn Watch,
+    stage: Stage,
+}
+
+impl<'w> Deadline<'w> {
+    /// Waits end at `deadline`, or when `watch` says so.
+    pub fn new(deadline: Instant, watch: &'w mut dyn Watch) -> Self {
+        Self { deadline, watch, stage: Stage::Request }
+    }
+
+    /// The same watch with a nearer deadline, for one try among several.
+    pub(super) fn until(&mut self, deadline: Instant) -> Deadline<'_> {
+        Deadline { deadline: deadline.min(self.deadline), watch: &mut *self.watch, stage: self.stage }
+    }
+
+    pub(crate) fn enter(&mut self, stage: Stage) {
+        self.stage = stage;
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// How long the next wait may be; called before each.
+    pub(crate) fn slice(&mut self) -> Result<Duration, ConnectError> {
+        if self.watch.interrupted() {
+            return Err(ConnectError::Interrupted);
+        }
+        let left = self.left();
+        if left.is_zero() {
+            return Err(Fault::new(code::TIMEOUT, format!("timed out {}", self.stage)).into());
+        }
+        Ok(left.min(SLICE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    struct Counting(u32);
+
+    impl Watch for Counting {
+        fn interrupted(&mut self) -> bool {
+            self.0 += 1;
+            self.0 > 2
+        }
+    }
+
+    #[test]
+    fn the_watch_is_asked_before_each_wait_and_wins_over_the_deadline() {
+        let mut watch = Counting(0);
+        let mut patience = Deadline::new(Instant::now() + Duration::from_secs(60), &mut watch);
+        assert_eq!(patience.slice().unwrap(), SLICE);
+        assert!(
+            patience.until(Instant::now() + Duration::from_millis(20)).slice().unwrap() <= Duration::from_millis(20)
+        );
+        assert_eq!(patience.until(Instant::now()).slice(), Err(ConnectError::Interrupted));
+    }
+
+    #[test]
+    fn a_passed_deadline_names_the_stage() {
+        let mut watch = Counting(0);
+        let mut patience = Deadline::new(Instant::now(), &mut watch);
+        patience.enter(Stage::Auth);
+        let later = Instant::now() + Duration::from_secs(1);
+        let ConnectError::Fault(fault) = patience.until(later).slice().unwrap_err() else { panic!("interrupted") };
+        assert_eq!(fault.code, code::TIMEOUT);
+        assert_eq!(fault.message, "timed out while waiting for the reply to AUTH");
+    }
+}

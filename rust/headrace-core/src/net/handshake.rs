@@ -1,0 +1,225 @@
+//! What is said to a server before the first entry: AUTH, SELECT, CLIENT SETINFO, XGROUP CREATE.
+//!
+//! Every reply is awaited before the next step, and at least one is in each handshake: commands behind an AUTH that fails
+//! would end the connection ("unauthenticated bulk length"), and TLS 1.3 shows a refused client certificate only at the
+//! first read.
+
+use std::time::Instant;
+
+use redis::{ConnectionLike, Value};
+use zeroize::Zeroizing;
+
+use super::control::Control;
+use super::deadline::{ConnectError, Deadline, Stage, Watch};
+use super::stream::Transport;
+use crate::endpoint::{Endpoint, Settings};
+use crate::error::{Fault, ReplyText, code};
+use crate::resp;
+use crate::secret::Secret;
+
+/// The name that `CLIENT LIST` shows for the library and, until somebody gives another, for the connection.
+const NAME: &str = "headrace";
+
+/// Shakes hands. After an error the transport is of no further use.
+pub(super) fn run(
+    transport: &mut Transport,
+    endpoint: &Endpoint,
+    settings: &Settings,
+    password: Option<&Secret>,
+    patience: &mut Deadline<'_>,
+) -> Result<(), ConnectError> {
+    if let Some(password) = password {
+        patience.enter(Stage::Auth);
+        authenticate(transport, endpoint.username(), password, patience)?;
+    }
+    let mut control = Control::new(transport, patience);
+    // SELECT 0 would change nothing, and an ACL without +select refuses it.
+    if settings.db != 0 {
+        control.enter(Stage::Select);
+        if let Some(refusal) = ask(&mut control, redis::cmd("SELECT").arg(settings.db))? {
+            return Err(refusal_of(refusal, "SELECT").into());
+        }
+    }
+    control.enter(Stage::Client);
+    introduce(&mut control)?;
+    if let Some(group) = endpoint.consumer_group() {
+        control.enter(Stage::Group);
+        let mut create = redis::cmd("XGROUP");
+        create.arg("CREATE").arg(endpoint.stream_key()).arg(group).arg("$").arg("MKSTREAM");
+        match ask(&mut control, &create)? {
+            Some(refusal) if refusal.code != "BUSYGROUP" => return Err(refusal_of(refusal, "XGROUP CREATE").into()),
+            Some(_) | None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Asks a connection that was idle whether it lives. Any reply will do: a user without the right to PING, or a server that
+/// is loading, is on a live connection as well.
+pub(crate) fn ping(transport: &mut Transport, deadline: Instant, watch: &mut dyn Watch) -> Result<(), ConnectError> {
+    let mut patience = Deadline::new(deadline, watch);
+    ask(&mut Control::new(transport, &mut patience), &redis::cmd("PING")).map(|_| ())
+}
+
+/// AUTH with one argument, or with two where there is a user name (Redis 6.0 and later).
+///
+/// Not packed by redis-rs, unlike the rest: its buffer would leave the password in memory that is freed. This one is
+/// zeroed, and made large enough beforehand, since growing it would leave a copy behind too.
+fn authenticate(
+    transport: &mut Transport,
+    username: Option<&str>,
+    password: &Secret,
+    patience: &mut Deadline<'_>,
+) -> Result<(), ConnectError> {
+    let packed = packed_auth(username, password);
+    for reply in transport.request(&packed, 1, patience)? {
+        if let Some(line) = reply.strip_prefix(b"-") {
+            return Err(refusal_of(Fault::from_reply(&without(password.expose(), line)), "AUTH").into());
+        }
+        if reply != b"+OK" {
+            return Err(Fault::new(code::PROTOCOL, "the server's reply to AUTH is neither OK nor an error").into());
+        }
+    }
+    Ok(())
+}
+
+/// How known refusals begin, which repeat nothing. A password may be a word of theirs.
+const KNOWN_REFUSALS: [&[u8]; 5] = [
+    b"WRONGPASS invalid username-password pair or user is disabled.",
+    b"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is",
+    b"ERR max number of clients",
+    b"DENIED Redis is running in protected mode because",
+    b"LOADING Redis is loading the dataset in memory",
+];
+
+/// A refusal of AUTH without the password, should a server or a proxy repeat what it was sent.
+fn without(password: &[u8], line: &[u8]) -> Vec<u8> {
+    let known = KNOWN_REFUSALS.iter().find(|known| line.starts_with(known)).map_or(0, |known| known.len());
+    let (known, mut rest) = line.split_at(known);
+    let mut redacted = known.to_vec();
+    while let Some(at) = memchr::memmem::find(rest, password) {
+        redacted.extend_from_slice(&rest[..at]);
+        redacted.extend_from_slice(b"***");
+        rest = &rest[at + password.len()..];
+    }
+    redacted.extend_from_slice(rest);
+    redacted
+}
+
+/// The room that `resp::write_bulk` asks for beside the bytes themselves.
+const ROOM_PER_BULK: usize = 64;
+
+fn packed_auth(username: Option<&str>, password: &Secret) -> Zeroizing<Vec<u8>> {
+    let length = username.map_or(0, str::len) + password.expose().len();
+    let mut packed = Zeroizing::new(Vec::with_capacity(length + 4 * ROOM_PER_BULK));
+    resp::write_array_header(&mut packed, 2 + usize::from(username.is_some()));
+    resp::write_bulk(&mut packed, b"AUTH");
+    if let Some(username) = username {
+        resp::write_bulk(&mut packed, username.as_bytes());
+    }
+    resp::write_bulk(&mut packed, password.expose());
+    packed
+}
+
+/// Tells the server who is there. It matters to whoever reads `CLIENT LIST` only, so a refusal (an ACL without +client,
+/// a server before Redis 7.2 without SETINFO) is no fault, unless it is one that ends the connection.
+fn introduce(control: &mut Control<'_, '_>) -> Result<(), ConnectError> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg(NAME);
+    pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
+    pipeline.cmd("CLIENT").arg("SETNAME").arg(NAME);
+    let answered = control.req_packed_commands(&pipeline.get_packed_pipeline(), 0, pipeline.len());
+    if let Some(failure) = control.take_failure() {
+        return Err(failure);
+    }
+    answered.map_err(|error| unexpected(&error))?;
+    // Behind NOAUTH large messages would be answered by protocol errors ("unauthenticated bulk length").
+    let ends = |refusal: &Fault| is_unsolicited(refusal) || refusal.code == "NOAUTH";
+    match control.take_refusals().into_iter().find(ends) {
+        Some(refusal) => Err(refusal.into()),
+        None => Ok(()),
+    }
+}
+
+/// Sends one command; returns the error reply if it was one.
+fn ask(control: &mut Control<'_, '_>, command: &redis::Cmd) -> Result<Option<Fault>, ConnectError> {
+    match command.query::<Value>(control) {
+        Ok(_) => Ok(None),
+        Err(error) => match (control.take_failure(), control.take_refusals().pop()) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(refusal)) => Ok(Some(refusal)),
+            (None, None) => Err(unexpected(&error).into()),
+        },
+    }
+}
+
+/// Not from the connection and not from the server: redis-rs itself.
+fn unexpected(error: &redis::RedisError) -> Fault {
+    Fault::new(code::PROTOCOL, format!("the server's reply cannot be used: {}", error.category()))
+}
+
+/// An error reply that a server sends to a new connection whatever it is asked, before it closes: too many clients, or
+/// protected mode. It is no refusal of the command that happened to be first, so not one to AUTH either.
+fn is_unsolicited(refusal: &Fault) -> bool {
+    refusal.text == ReplyText::MaxClients || refusal.code == "DENIED"
+}
+
+fn refusal_of(refusal: Fault, command: &str) -> Fault {
+    if is_unsolicited(&refusal) { refusal } else { refusal.of_command(command) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::net::NeverInterrupted;
+
+    #[test]
+    fn any_reply_to_ping_means_alive_and_none_does_not() {
+        let (mut transport, mut peer) = Transport::pair();
+        let mut ping = |timeout| ping(&mut transport, Instant::now() + timeout, &mut NeverInterrupted);
+        for reply in ["+PONG\r\n", "-NOPERM User app has no permissions\r\n", "-LOADING\r\n"] {
+            peer.write_all(reply.as_bytes()).unwrap();
+            assert_eq!(ping(Duration::from_secs(5)), Ok(()), "{reply}");
+        }
+        let silent = ping(Duration::from_millis(20)).unwrap_err();
+        assert_eq!(silent, Fault::new(code::TIMEOUT, "timed out while waiting for a reply").into());
+        drop(peer);
+        assert!(matches!(ping(Duration::from_secs(5)), Err(ConnectError::Fault(fault)) if fault.code == code::RESET));
+    }
+
+    #[test]
+    fn auth_has_one_argument_or_two_and_never_moves_in_memory() {
+        let password = Secret::new(b"pa\r\nss".to_vec());
+        assert_eq!(&**packed_auth(None, &password), b"*2\r\n$4\r\nAUTH\r\n$6\r\npa\r\nss\r\n");
+        assert_eq!(&**packed_auth(Some("u"), &password), b"*3\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$6\r\npa\r\nss\r\n");
+        for length in [1, 100, 4096, 100_000] {
+            let packed = packed_auth(Some(&"u".repeat(length)), &Secret::new(vec![b'p'; length]));
+            assert_eq!(packed.capacity(), 2 * length + 4 * ROOM_PER_BULK, "grown: the old buffer was not zeroed");
+        }
+    }
+
+    #[test]
+    fn a_password_that_a_refusal_repeats_is_left_out() {
+        assert_eq!(without(b"pass", b"ERR no pass like pass"), b"ERR no *** like ***");
+        assert_eq!(without(b"hunter2", b"WRONGPASS hunter2"), b"WRONGPASS ***");
+        for known in KNOWN_REFUSALS {
+            assert_eq!(without(b"e", known), known);
+        }
+    }
+
+    #[test]
+    fn what_a_full_or_protected_server_says_is_no_answer_to_auth() {
+        for line in ["ERR max number of clients reached", "DENIED Redis is running in protected mode"] {
+            let fault = refusal_of(Fault::from_reply(line.as_bytes()), "AUTH");
+            assert!(!fault.in_auth);
+            assert_eq!(fault.message, line);
+        }
+        let fault = refusal_of(Fault::from_reply(b"WRONGPASS invalid username-password pair"), "AUTH");
+        assert!(fault.in_auth);
+        assert_eq!(fault.message, "AUTH was refused: WRONGPASS invalid username-password pair");
+    }
+}

@@ -1,0 +1,130 @@
+//! From the host name to addresses, under the deadline.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+
+use super::deadline::{ConnectError, Deadline, Stage};
+use super::socket::reason;
+use crate::error::{Fault, code};
+
+/// An address written out, with or without the brackets of a URL.
+pub(super) fn literal(host: &str) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    bare.parse().ok()
+}
+
+/// The addresses of `host`, in the resolver's order; never none.
+///
+/// The system's resolver has no deadline of its own, so a name is looked up on a helper thread, which is left to end by
+/// itself when the deadline comes first. Literals need neither.
+pub(super) fn resolve(host: &str, port: u16, patience: &mut Deadline<'_>) -> Result<Vec<SocketAddr>, ConnectError> {
+    if let Some(ip) = literal(host) {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let name = host.to_owned();
+    wait_for(move || (name.as_str(), port).to_socket_addrs().map(Vec::from_iter), patience)
+}
+
+/// What `look_up` finds, as long as there is patience.
+fn wait_for(
+    look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
+    patience: &mut Deadline<'_>,
+) -> Result<Vec<SocketAddr>, ConnectError> {
+    patience.enter(Stage::Resolve);
+    let (sender, answer) = mpsc::sync_channel(1);
+    let run = move || {
+        let _ = sender.send(look_up()); // nobody listens any more after the deadline
+    };
+    let thread = thread::Builder::new().name("headrace-resolve".to_owned()).spawn(run);
+    thread.map_err(|error| dns(&format!("no thread to resolve the host name with: {}", reason(&error))))?;
+    loop {
+        match answer.recv_timeout(patience.slice()?) {
+            Ok(Ok(addresses)) if addresses.is_empty() => return Err(dns("the host name has no address").into()),
+            Ok(Ok(addresses)) => return Ok(addresses),
+            Ok(Err(error)) => return Err(dns(&unresolved(&error)).into()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(dns("the resolver ended without an answer").into()),
+        }
+    }
+}
+
+fn unresolved(error: &io::Error) -> String {
+    let text = reason(error);
+    let why = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+    format!("the host name cannot be resolved: {why}")
+}
+
+fn dns(message: &str) -> Fault {
+    Fault::new(code::DNS, message)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::time::{Duration, Instant};
+
+    use super::super::deadline::{NeverInterrupted, Watch};
+    use super::*;
+
+    #[test]
+    fn literals_need_no_resolver() {
+        for host in ["::1", "[::1]"] {
+            assert_eq!(literal(host), Some("::1".parse().unwrap()));
+        }
+        assert_eq!(literal("127.0.0.1"), Some("127.0.0.1".parse().unwrap()));
+        for host in ["localhost", "[::1", "::1]", "127.1", ""] {
+            assert_eq!(literal(host), None, "{host}");
+        }
+        // With no time left at all, a literal still resolves: nothing was waited for.
+        let addresses = resolve("[::1]", 6379, &mut Deadline::new(Instant::now(), &mut NeverInterrupted)).unwrap();
+        assert_eq!(addresses, ["[::1]:6379".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_a_dns_fault() {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for host in ["no-such-host.invalid", "nul\0in.the.name"] {
+            let error = resolve(host, 6379, &mut Deadline::new(deadline, &mut NeverInterrupted)).unwrap_err();
+            let ConnectError::Fault(fault) = error else { panic!("interrupted") };
+            assert_eq!(fault.code, code::DNS);
+            assert!(fault.message.starts_with("the host name cannot be resolved: "), "{}", fault.message);
+        }
+    }
+
+    /// Waits for a resolver that never answers, until this deadline or interrupt.
+    fn wait_in_vain(deadline: Duration, watch: &mut dyn Watch) -> (ConnectError, Duration) {
+        let (silence, silent) = mpsc::channel::<()>();
+        let started = Instant::now();
+        let look_up = move || {
+            let _ = silent.recv();
+            Ok(Vec::new())
+        };
+        let error = wait_for(look_up, &mut Deadline::new(started + deadline, watch)).unwrap_err();
+        let took = started.elapsed();
+        drop(silence);
+        (error, took)
+    }
+
+    #[test]
+    fn a_resolver_that_never_answers_does_not_outlast_the_deadline() {
+        let (error, took) = wait_in_vain(Duration::from_millis(120), &mut NeverInterrupted);
+        let ConnectError::Fault(fault) = error else { panic!("interrupted") };
+        assert_eq!((&*fault.code, &*fault.message), (code::TIMEOUT, "timed out while resolving the host name"));
+        assert!(took >= Duration::from_millis(120) && took < Duration::from_secs(1), "{took:?}");
+    }
+
+    #[test]
+    fn the_watch_is_asked_while_the_resolver_is_silent() {
+        struct Second(bool);
+        impl Watch for Second {
+            fn interrupted(&mut self) -> bool {
+                std::mem::replace(&mut self.0, true)
+            }
+        }
+        let (error, took) = wait_in_vain(Duration::from_secs(60), &mut Second(false));
+        assert_eq!(error, ConnectError::Interrupted);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+}

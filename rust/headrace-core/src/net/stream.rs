@@ -1,0 +1,317 @@
+//! One connection, whatever carries it: bytes in and out, never blocking, and the three ways to end it.
+
+use std::fmt;
+use std::io::IoSlice;
+use std::time::Duration;
+
+use socket2::Socket;
+
+use super::socket::{self, Readiness, end_of_stream, moved};
+use super::tls::TlsStream;
+use crate::error::Fault;
+
+/// More than this is never waited for: it must fit into the least buffer that a socket has.
+const MAX_LOW_WATER: u16 = 32 * 1024;
+
+/// A connection that stands. Nothing blocks but [`Transport::wait`].
+///
+/// After any fault it is of no further use: [`Transport::abort`] it. Dropping it closes the descriptor and does nothing
+/// else, as [`Transport::forget`] does.
+pub struct Transport(Stream);
+
+enum Stream {
+    Tcp {
+        socket: Socket,
+        /// What [`socket::set_low_water`] was told last.
+        low_water: u16,
+    },
+    Unix(Socket),
+    Tls(Box<TlsStream>),
+    #[cfg(any(test, fuzzing))]
+    Mock(Box<dyn super::mock::Mock>),
+}
+
+impl Transport {
+    pub(super) fn tcp(socket: Socket) -> Self {
+        Self(Stream::Tcp { socket, low_water: 1 })
+    }
+
+    pub(super) fn unix(socket: Socket) -> Self {
+        Self(Stream::Unix(socket))
+    }
+
+    pub(super) fn tls(stream: TlsStream) -> Self {
+        Self(Stream::Tls(Box::new(stream)))
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn mock(server: Box<dyn super::mock::Mock>) -> Self {
+        Self(Stream::Mock(server))
+    }
+
+    /// Reads what is there into `buf` and returns its length; 0 means nothing is there now. The end of the connection is
+    /// a fault: `EOF`, `RESET`, or `TLS` when the server says so in an alert.
+    pub fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        match &mut self.0 {
+            Stream::Tcp { socket, .. } | Stream::Unix(socket) => match socket::receive(socket, buf) {
+                Ok(0) => Err(end_of_stream()),
+                result => moved(result),
+            },
+            Stream::Tls(stream) => stream.receive(buf),
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(server) => server.receive(buf),
+        }
+    }
+
+    /// Hands over as much of `bytes` as is taken now and returns its length; 0 means the socket is full.
+    ///
+    /// Under TLS the bytes count as handed over once rustls has them; it keeps at most 128 KiB that the socket does not
+    /// take. An error means that none of `bytes` was handed over.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        match &mut self.0 {
+            Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send(socket, bytes)),
+            Stream::Tls(stream) => stream.send(bytes),
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(server) => server.send(bytes),
+        }
+    }
+
+    /// The same as [`Transport::send`] for the bytes of several slices, in order.
+    pub fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
+        match &mut self.0 {
+            Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send_vectored(socket, slices)),
+            Stream::Tls(stream) => stream.send_vectored(slices),
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(server) => {
+                server.send(&slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// Whether bytes that were handed over wait for the socket: then [`Transport::wait`] for writing and
+    /// [`Transport::push`].
+    pub fn wants_write(&self) -> bool {
+        match &self.0 {
+            Stream::Tcp { .. } | Stream::Unix(_) => false,
+            Stream::Tls(stream) => stream.wants_write(),
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(_) => false,
+        }
+    }
+
+    /// Writes bytes that were handed over before as far as the socket takes them; returns how many it took.
+    pub fn push(&mut self) -> Result<usize, Fault> {
+        match &mut self.0 {
+            Stream::Tcp { .. } | Stream::Unix(_) => Ok(0),
+            Stream::Tls(stream) => stream.push(),
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(_) => Ok(0),
+        }
+    }
+
+    /// Waits until something can be read, or written if `writable`, for `timeout` at most.
+    pub fn wait(&mut self, writable: bool, timeout: Duration) -> Readiness {
+        self.wait_for(1, writable, timeout)
+    }
+
+    /// The same, but over TCP without TLS fewer bytes than `at_least`, or than 32 KiB, need not end the wait. They can be
+    /// received all the same.
+    pub fn wait_for(&mut self, at_least: usize, writable: bool, timeout: Duration) -> Readiness {
+        match &mut self.0 {
+            Stream::Tcp { socket, low_water } => {
+                let wanted = at_least.clamp(1, MAX_LOW_WATER.into()) as u16;
+                if wanted != *low_water {
+                    socket::set_low_water(socket, wanted);
+                    *low_water = wanted;
+                }
+                socket::poll(socket, writable, timeout)
+            }
+            Stream::Unix(socket) => socket::poll(socket, writable, timeout),
+            // Which records the rest of a reply is in, and how much of those is here, cannot be told from outside.
+            Stream::Tls(stream) => stream.wait(writable, timeout),
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(server) => server.wait(writable, timeout),
+        }
+    }
+
+    /// Ends the connection after a failure: a reset, so that the kernel delivers nothing more of what was written.
+    pub fn abort(self) {
+        #[cfg(any(test, fuzzing))]
+        if matches!(self.0, Stream::Mock(_)) {
+            return;
+        }
+        socket::abort(self.socket());
+    }
+
+    /// Ends the connection in order, with TLS's goodbye if the socket takes it at once.
+    pub fn close(mut self) {
+        #[cfg(any(test, fuzzing))]
+        if matches!(self.0, Stream::Mock(_)) {
+            return;
+        }
+        if let Stream::Tls(stream) = &mut self.0 {
+            stream.goodbye();
+        }
+        socket::close(self.socket());
+    }
+
+    /// Closes this process's copy of the descriptor and nothing else: in a forked child the connection is the parent's,
+    /// and a shutdown, a TLS goodbye or a linger change would reach through to it.
+    pub fn forget(self) {}
+
+    fn socket(&self) -> &Socket {
+        match &self.0 {
+            Stream::Tcp { socket, .. } | Stream::Unix(socket) => socket,
+            Stream::Tls(stream) => stream.socket(),
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(_) => unreachable!("it has none"),
+        }
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Stream::Tcp { .. } => "Transport(tcp)",
+            Stream::Unix(_) => "Transport(unix)",
+            Stream::Tls(_) => "Transport(tls)",
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(_) => "Transport(mock)",
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+impl Transport {
+    /// A transport, and the peer that a test speaks for.
+    pub(crate) fn pair() -> (Self, std::os::unix::net::UnixStream) {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (Self::unix(Socket::from(ours)), theirs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::error::code;
+
+    const LONG: Duration = Duration::from_secs(5);
+
+    fn tcp_pair() -> (Transport, TcpStream, Socket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = Socket::from(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        ours.set_nonblocking(true).unwrap();
+        let copy = ours.try_clone().unwrap();
+        (Transport::tcp(ours), listener.accept().unwrap().0, copy)
+    }
+
+    fn end_of(transport: &mut Transport) -> String {
+        assert!(transport.wait(false, LONG).readable);
+        transport.receive(&mut [0; 8]).unwrap_err().code.into_owned()
+    }
+
+    #[test]
+    fn bytes_come_as_they_are_there_and_the_end_after_them() {
+        let (mut transport, mut peer, _copy) = tcp_pair();
+        let mut buf = [0; 8];
+        assert_eq!(transport.receive(&mut buf), Ok(0));
+        assert_eq!(transport.wait(false, Duration::from_millis(1)), Readiness::default());
+        peer.write_all(b"abc").unwrap();
+        drop(peer);
+        assert!(transport.wait(false, LONG).readable);
+        assert_eq!(transport.receive(&mut buf), Ok(3));
+        assert_eq!(&buf[..3], b"abc");
+        assert_eq!(end_of(&mut transport), code::EOF);
+    }
+
+    #[test]
+    fn who_waits_for_many_bytes_is_not_woken_for_few() {
+        let (mut transport, mut peer, _copy) = tcp_pair();
+        peer.write_all(&[b'x'; 99]).unwrap();
+        assert!(transport.wait(false, LONG).readable);
+        assert_eq!(transport.wait_for(100, false, Duration::from_millis(20)), Readiness::default());
+        peer.write_all(b"x").unwrap();
+        assert!(transport.wait_for(100, false, LONG).readable);
+        assert_eq!(transport.receive(&mut [0; 99]), Ok(99));
+        assert!(transport.wait(false, LONG).readable, "the mark is taken back");
+        peer.shutdown(Shutdown::Write).unwrap();
+        assert!(transport.wait_for(usize::MAX, false, LONG).readable, "the end counts at once");
+    }
+
+    #[test]
+    fn a_reset_is_told_from_an_end() {
+        let (mut transport, peer, _copy) = tcp_pair();
+        Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+        assert_eq!(end_of(&mut transport), code::RESET);
+        // A second write meets a broken pipe: an error, not a signal.
+        assert_eq!(transport.send(b"x").unwrap_err().code, code::RESET);
+
+        let (mut transport, peer) = Transport::pair();
+        assert_eq!(transport.send(b"unread"), Ok(6));
+        drop(peer);
+        assert_eq!(end_of(&mut transport), code::RESET);
+    }
+
+    #[test]
+    fn a_full_socket_takes_nothing_and_does_not_block() {
+        let (mut transport, mut peer) = Transport::pair();
+        let chunk = vec![b'x'; 64 * 1024];
+        let mut sent = 0;
+        loop {
+            match transport.send(&chunk).unwrap() {
+                0 => break,
+                taken => sent += taken,
+            }
+        }
+        let started = Instant::now();
+        assert_eq!(transport.wait(true, Duration::from_millis(20)), Readiness::default());
+        assert!(started.elapsed() >= Duration::from_millis(20));
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        peer.read_exact(&mut vec![0; sent]).unwrap();
+        assert!(transport.wait(true, LONG).writable);
+        assert!(!transport.wait(false, Duration::ZERO).writable, "not asked for");
+    }
+
+    #[test]
+    fn abort_resets_even_when_another_process_holds_a_copy() {
+        let (transport, mut peer, copy) = tcp_pair();
+        transport.abort();
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        assert_eq!(peer.read(&mut [0; 1]).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+        drop(copy);
+    }
+
+    #[test]
+    fn close_ends_in_order_even_when_another_process_holds_a_copy() {
+        let (mut transport, mut peer, copy) = tcp_pair();
+        transport.send(b"last").unwrap();
+        transport.close();
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        let mut rest = Vec::new();
+        peer.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"last");
+        drop(copy);
+    }
+
+    #[test]
+    fn forget_leaves_the_connection_to_the_other_holder() {
+        let (transport, mut peer, copy) = tcp_pair();
+        transport.forget();
+        let mut parent = Transport::tcp(copy);
+        parent.send(b"still here").unwrap();
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        let mut buf = [0; 10];
+        peer.read_exact(&mut buf).unwrap();
+        assert_eq!(&buf, b"still here");
+    }
+}

@@ -1,0 +1,342 @@
+//! Encodes messages for a connection, drives its socket, and collects the outcomes in the order of the messages.
+//!
+//! One thread, no locks: every public call of the dispatcher runs the loop in [`drive`] as far as it needs to. The loop and
+//! [`link`] do all I/O and ask the clock; what replies and losses mean is decided in [`connection`](crate::connection).
+
+mod clock;
+mod dedup;
+mod drive;
+mod encode;
+mod link;
+mod outcome_queue;
+mod preflight;
+mod random;
+mod retry_waits;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::command::EntryId;
+use crate::command::xadd::{FieldNames, XaddEncoder};
+use crate::connection::{BatchState, Connection, Context, Disconnect, Limits, Outcome, Outcomes, Owner, Rules};
+use crate::durability::Durability;
+use crate::endpoint::{Endpoint, Trim};
+use crate::error::{Classifier, Error, Failure, Fault, Result, Written};
+use crate::net::Watch;
+use crate::report::Recorder;
+use crate::retry::RetryPolicy;
+
+pub(crate) use dedup::ExactlyOnce;
+#[cfg(any(test, fuzzing))]
+pub(crate) use dedup::{IDMP_ARGUMENTS, IdempotencyIds, PendingRun, ScriptBatch};
+
+use dedup::Dedup;
+use drive::Goal;
+use link::Link;
+use outcome_queue::OutcomeQueue;
+use retry_waits::RetryWaits;
+
+/// If a quarter of the window drains within this time, the next wait ends with the first byte.
+const QUICK: Duration = Duration::from_micros(500);
+
+/// What a [`Producer`] is made of, beside its endpoint.
+#[derive(Debug)]
+pub(crate) struct ProducerOptions {
+    pub(crate) classifier: Classifier,
+    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) exactly_once: Option<ExactlyOnce>,
+    pub(crate) durability: Option<Durability>,
+    pub(crate) limits: Limits,
+    pub(crate) names: FieldNames,
+}
+
+#[derive(Debug)]
+pub(crate) struct Producer {
+    endpoint: Endpoint,
+    limits: Limits,
+    encoder: XaddEncoder,
+    dedup: Dedup,
+    rules: Rules,
+    batch: BatchState,
+    outcomes: OutcomeQueue,
+    connection: Connection,
+    link: Link,
+    retry_waits: RetryWaits,
+    /// When the watch was asked last.
+    watched: Instant,
+    /// When there was no room in the window last.
+    full: Instant,
+    /// Whether that was a short time after the time before.
+    is_quick: bool,
+    scratch: Vec<u8>,
+    /// The fields of an entry of several rows, before it is known how many those are.
+    fields: Vec<u8>,
+    /// Whether there may be no room for other reasons than the window.
+    holds_back: bool,
+    /// While rows are encoded together: the first of them, and how many commands had been added before it.
+    encoding: Option<(usize, u64)>,
+}
+
+impl Producer {
+    pub(crate) fn new(endpoint: Endpoint, options: ProducerOptions) -> Self {
+        let ProducerOptions { classifier, retry, exactly_once, durability, limits, names } = options;
+        let waits = durability.is_some();
+        let mut dedup = Dedup::new(exactly_once.as_ref(), waits);
+        if !matches!(dedup, Dedup::Off) {
+            dedup.begin(random::token(), 0);
+        }
+        let now = Instant::now();
+        Self {
+            encoder: XaddEncoder::new(&endpoint, &names),
+            connection: Connection::new(retry.is_some(), durability),
+            holds_back: waits || matches!(dedup, Dedup::Script(_)),
+            rules: Rules {
+                classifier,
+                retry,
+                nomkstream: endpoint.nomkstream(),
+                min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
+                exactly_once: exactly_once.is_some(),
+            },
+            batch: BatchState::default(),
+            outcomes: OutcomeQueue::default(),
+            dedup,
+            endpoint,
+            limits,
+            link: Link::Closed,
+            retry_waits: RetryWaits::default(),
+            watched: now,
+            full: now,
+            is_quick: false,
+            scratch: Vec::new(),
+            fields: Vec::new(),
+            encoding: None,
+        }
+    }
+
+    /// The outcomes so far, and the message IDs: those of a message before it is encoded.
+    #[inline]
+    pub(crate) fn recorder(&mut self) -> &mut Recorder {
+        &mut self.outcomes.recorder
+    }
+
+    /// The connection, and what it needs to resolve messages.
+    fn connection(&mut self, now: Instant) -> (&mut Connection, Context<'_, OutcomeQueue>) {
+        let Self { connection, rules, batch, outcomes, .. } = self;
+        (connection, Context { rules, batch, outcomes, now })
+    }
+
+    /// Whether every message has its outcome.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outcomes.is_settled() && self.connection.is_idle()
+    }
+
+    /// Whether the next message can be encoded without waiting.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.connection.send.room() > 0
+            && self.connection.in_flight.has_room(self.limits)
+            && !self.connection.retry.is_active()
+            && !self.is_down()
+            && !self.is_crowded()
+            && !(self.holds_back && (self.waits_for_streams() || self.connection.until_wait() == 0))
+    }
+
+    /// Whether outcomes of as many messages as may be in flight wait for one before them.
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        self.outcomes.early() >= self.limits.max_entries
+    }
+
+    /// Whether too many streams are in use: they can be forgotten once nothing is in flight.
+    fn waits_for_streams(&self) -> bool {
+        match &self.dedup {
+            Dedup::Script(script) => {
+                script.batch.is_full() && !self.connection.in_flight.is_empty() && !self.batch.is_blocked
+            }
+            Dedup::Off | Dedup::Idmp(_) => false,
+        }
+    }
+
+    /// The failure of every message of this batch, if connecting failed.
+    pub(crate) fn down(&self) -> Option<&Arc<Failure>> {
+        match &self.link {
+            Link::Down(failure) => Some(failure),
+            Link::Closed | Link::Open(_) => None,
+        }
+    }
+
+    #[inline]
+    fn is_down(&self) -> bool {
+        self.down().is_some()
+    }
+
+    /// Waits until one more message can be encoded, or the link is down.
+    pub(crate) fn make_room(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        if self.has_room() {
+            return Ok(());
+        }
+        if self.waits_for_streams() {
+            self.close_run();
+        }
+        if self.connection.until_wait() == 0 {
+            self.connection.request_wait();
+        }
+        if self.connection.in_flight.has_room(self.limits) {
+            return self.drive(Goal::Room, None, watch);
+        }
+        let now = Instant::now();
+        self.is_quick = now - std::mem::replace(&mut self.full, now) < QUICK;
+        self.drive(Goal::AmpleRoom, None, watch)
+    }
+
+    /// Waits until each message has its outcome.
+    pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        self.close_run();
+        self.drive(Goal::Empty, deadline, watch)
+    }
+
+    /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
+    pub(crate) fn poll(&mut self) {
+        self.close_run();
+        if !matches!(self.link, Link::Open(_)) || self.connection.needs_ping(Instant::now()) {
+            return;
+        }
+        if let Err(broken) = self.step() {
+            self.disconnect_or_renew(&broken, &mut false);
+        }
+        self.take_retry_step(Instant::now());
+    }
+
+    /// Requests the WAIT that answered entries need, unless it is on its way. Waits for nothing.
+    pub(crate) fn confirm_answered(&mut self) {
+        if self.connection.request_wait_for_answered() {
+            self.poll();
+        }
+    }
+
+    /// Messages carry the present time from now on.
+    #[inline]
+    pub(crate) fn refresh_time(&mut self) {
+        self.encoder.set_time(clock::unix_second());
+    }
+
+    /// Gives `count` messages an outcome that needs no server.
+    pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
+        self.close_run();
+        self.dedup.lose(count);
+        self.batch.is_blocked |= matches!(self.dedup, Dedup::Script(_));
+        self.resolve_next(Outcome::Failed { failure: Arc::clone(failure), count });
+    }
+
+    /// The same for a fault that is not classified yet.
+    pub(crate) fn push_fault(&mut self, fault: &Fault, count: u64) {
+        let failure = self.failure(fault, self.batch.unattempted);
+        self.push_failed(&failure, count);
+    }
+
+    /// The same for rows that could never be sent.
+    fn push_bad_rows(&mut self, fault: &Fault, count: u64) {
+        let failure = self.failure(fault, Written::No);
+        self.resolve_next(Outcome::Failed { failure, count });
+    }
+
+    /// The next messages have this outcome.
+    fn resolve_next(&mut self, outcome: Outcome) {
+        let number = self.outcomes.number(outcome.count());
+        self.outcomes.resolve(number, outcome, Owner::Report);
+    }
+
+    fn failure(&self, fault: &Fault, written: Written) -> Arc<Failure> {
+        Arc::new(self.rules.classifier.failure(fault, written))
+    }
+
+    /// Sends one message behind all others and waits for its outcome.
+    pub(crate) fn call(
+        &mut self,
+        payload: &[u8],
+        watch: &mut dyn Watch,
+    ) -> Result<std::result::Result<EntryId, Failure>> {
+        self.make_room(watch)?;
+        if let Some(failure) = self.down() {
+            return Ok(Err((**failure).clone()));
+        }
+        self.outcomes.begin_call();
+        self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload));
+        let driven = self.drive(Goal::Call, None, watch);
+        self.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
+    }
+
+    /// The next batch begins: it may connect again.
+    pub(crate) fn lift(&mut self) {
+        if self.is_down() {
+            self.link = Link::Closed;
+        }
+    }
+
+    /// Another batch begins; every message has its outcome. `token`: the caller's, if it names the batch.
+    pub(crate) fn begin(&mut self, token: Option<String>, version: u64) {
+        let unattempted = if token.is_some() { Written::Unknown } else { Written::No };
+        self.batch = BatchState { is_blocked: false, unattempted };
+        if !matches!(self.dedup, Dedup::Off) {
+            self.dedup.begin(token.unwrap_or_else(random::token), version);
+        }
+    }
+
+    /// All reported messages count as passed.
+    pub(crate) fn skip_failed(&mut self) {
+        if let Dedup::Script(script) = &mut self.dedup {
+            script.batch.skip_failed();
+            self.batch.is_blocked = false;
+        }
+    }
+
+    /// Ends the connection in good order. Every message has its outcome.
+    pub(crate) fn close(&mut self) {
+        self.connection.closed();
+        if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
+            transport.close();
+        }
+    }
+
+    /// Fails every message that waits, and replaces the connection.
+    pub(crate) fn abort(&mut self, fault: Fault) {
+        self.disconnect(&Disconnect { is_final: true, ..fault.into() });
+    }
+
+    /// Whether a call is to report that a panic ended the reading of replies. Asked once.
+    pub(crate) fn take_defect(&mut self) -> bool {
+        self.connection.take_defect()
+    }
+
+    /// A panic came in the middle of a change. The connection and everything that waits are given up: of `waiting` messages
+    /// without an outcome it is not known whether they were written. `passed`: how many rows of the exactly-once batch were
+    /// handed over.
+    pub(crate) fn abandon(&mut self, fault: &Fault, waiting: u64, passed: u64) {
+        self.drop_socket();
+        self.connection.forget();
+        self.outcomes.clear();
+        self.retry_waits = RetryWaits::default();
+        self.batch.is_blocked = true;
+        let failure = self.failure(fault, Written::Unknown);
+        let recorder = self.recorder();
+        recorder.publish();
+        if waiting > 0 {
+            recorder.failed(&failure, waiting);
+        }
+        self.dedup.abandon(passed);
+    }
+
+    /// In a forked child: everything here is the parent's.
+    pub(crate) fn forget(&mut self) {
+        if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
+            transport.forget();
+        }
+        self.connection.forget();
+        self.outcomes.clear();
+        self.outcomes.recorder.forget();
+        self.retry_waits = RetryWaits::default();
+        self.begin(None, 0);
+    }
+}

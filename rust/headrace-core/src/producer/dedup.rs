@@ -1,0 +1,92 @@
+//! Exactly once: how rows that were sent before are recognized. No I/O.
+//!
+//! A *token* names a batch, and a row's number in it names the row for ever. There are two ways:
+//!
+//! - `script`: rows go out in runs of a script ([`ScriptDedup`]), which moves a marker beside the stream.
+//! - `idmp`: the server itself remembers the IDs of rows for a while ([`IdempotencyIds`]).
+
+mod idempotency_ids;
+mod script;
+mod script_batch;
+
+use std::time::Duration;
+
+pub(crate) use idempotency_ids::{IDMP_ARGUMENTS, IdempotencyIds, ROWS_PER_PRODUCER};
+pub(crate) use script::ScriptDedup;
+pub(crate) use script_batch::{PendingRun, ScriptBatch};
+
+/// The option `exactly_once`, unless it is off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ExactlyOnce {
+    Script {
+        /// Seconds that a marker lives.
+        ttl: u64,
+        /// Rows of a run at most.
+        run_rows: u64,
+    },
+    Idmp {
+        /// Whether a row's message ID names it, not its number.
+        by_message_id: bool,
+        /// How long the server is to remember IDs, at least.
+        duration: Duration,
+    },
+}
+
+/// How the rows of a producer are deduplicated.
+#[derive(Debug)]
+pub(crate) enum Dedup {
+    Off,
+    Script(Box<ScriptDedup>),
+    Idmp(Box<IdempotencyIds>),
+}
+
+impl Dedup {
+    /// `touches`: a run that was written before is to be a write again, so that WAIT covers it.
+    pub(crate) fn new(option: Option<&ExactlyOnce>, touches: bool) -> Self {
+        match option {
+            None => Self::Off,
+            Some(ExactlyOnce::Script { ttl, run_rows }) => {
+                Self::Script(Box::new(ScriptDedup::new(ScriptBatch::new(*ttl, *run_rows, touches))))
+            }
+            Some(ExactlyOnce::Idmp { by_message_id, duration }) => {
+                Self::Idmp(Box::new(IdempotencyIds::new(*by_message_id, *duration)))
+            }
+        }
+    }
+
+    /// Another batch begins.
+    pub(crate) fn begin(&mut self, token: String, version: u64) {
+        match self {
+            Self::Off => {}
+            Self::Script(script) => script.begin(token, version),
+            Self::Idmp(ids) => ids.begin(token, version),
+        }
+    }
+
+    /// `rows` rows were to be written and are not.
+    pub(crate) fn lose(&mut self, rows: u64) {
+        match self {
+            Self::Off => {}
+            Self::Script(script) => script.batch.lose(rows),
+            Self::Idmp(ids) => ids.pass(rows),
+        }
+    }
+
+    /// Removes the row that a panic left half-encoded. `passed`: how many rows of the batch are before it.
+    pub(crate) fn take_back(&mut self, passed: u64) {
+        match self {
+            Self::Off => {}
+            Self::Script(script) => script.take_back(passed),
+            Self::Idmp(ids) => ids.rewind(passed),
+        }
+    }
+
+    /// All `passed` rows of the batch so far are given up.
+    pub(crate) fn abandon(&mut self, passed: u64) {
+        match self {
+            Self::Off => {}
+            Self::Script(script) => script.abandon(passed),
+            Self::Idmp(ids) => ids.rewind(passed),
+        }
+    }
+}

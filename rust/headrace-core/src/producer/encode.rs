@@ -1,0 +1,361 @@
+//! Encodes messages into the send buffer, each command with its slot in the in-flight window.
+//!
+//! Nothing is sent here: once a chunk is full there is no room, and making room runs the loop in [`drive`](super::drive).
+
+use std::ops::Range;
+
+use arrow_array::RecordBatch;
+
+use super::Producer;
+use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds};
+use crate::batch::Batch;
+use crate::command::script::MAX_ARGUMENTS;
+use crate::command::xadd::XaddEncoder;
+use crate::connection::Owner;
+use crate::error::{Fault, code};
+use crate::fail;
+use crate::ipc::Encoder;
+use crate::rows::{Id, IdColumn, Rows};
+
+/// Rows that are encoded before the watch is asked again: bad ones take no room in the window, and so never wait.
+const WATCH_ROWS: usize = 1024;
+/// What the buffer for an entry of several rows keeps: one large entry must not hold its memory for ever.
+const KEPT_FIELDS: usize = 256 * 1024;
+/// Payloads from this size on are not copied, but sent from where they are. A smaller copy costs less than another slice
+/// costs the kernel.
+const LENT_FROM: usize = 8 * 1024;
+
+impl Producer {
+    /// Encodes a message of one payload. There must be [room](Self::make_room), and [a full run](Self::close_full_run) is
+    /// still to be closed.
+    #[inline]
+    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+        match &self.dedup {
+            Dedup::Off => self.push(1, Owner::Report, |encoder, out| encoder.write_payload(out, payload)),
+            Dedup::Script(_) | Dedup::Idmp(_) => self.push_payload_once(payload, id),
+        }
+    }
+
+    #[cold] // for most dispatchers
+    fn push_payload_once(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+        if matches!(self.dedup, Dedup::Script(_)) {
+            self.gather(None, |encoder, out, _| encoder.write_payload_arguments(out, payload));
+        } else {
+            self.push_with_id(1, id, |encoder, out, _| encoder.write_payload_field(out, payload));
+        }
+    }
+
+    /// Encodes rows as long as there is [room](Self::make_room) for one more entry, or notes why one cannot be sent.
+    /// `row` is the first row that is left: it may come before the room ends, so that the watch can be asked. Where a panic ends
+    /// this, [`first_left`](Self::first_left) says which one it is.
+    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
+        let watched = end.min(row.saturating_add(WATCH_ROWS));
+        while *row < watched && self.has_room() {
+            match (&mut *batch, &self.dedup) {
+                (Batch::Rows(rows), Dedup::Off) => {
+                    let added = self.connection.in_flight.added();
+                    self.encoding = Some((*row, added));
+                    *row = self.push_rows(rows, *row..watched);
+                    self.encoding = None;
+                }
+                (Batch::Rows(rows), Dedup::Script(_)) => {
+                    self.gather_row(rows, *row);
+                    *row += 1;
+                    self.close_full_run();
+                }
+                (Batch::Rows(rows), Dedup::Idmp(_)) => {
+                    self.push_row_with_id(rows, *row, ids.and_then(|ids| ids.get(*row)));
+                    *row += 1;
+                }
+                (Batch::Payloads(rows, names), _) => *row = self.push_payloads_of_one(rows, names, *row..end),
+                (Batch::Arrow { encoder, batch, rows_per_entry }, _) => {
+                    *row = self.push_arrow(encoder, batch, *row..end.min(*row + *rows_per_entry));
+                }
+            }
+        }
+    }
+
+    /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
+    fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
+        let room = self.connection.in_flight.room(self.limits);
+        let until_wait = usize::try_from(self.connection.until_wait()).unwrap_or(usize::MAX);
+        let end = range.end.min(range.start.saturating_add(room.entries.min(until_wait)));
+        let out = self.connection.send.room().min(room.bytes);
+        let has_payload_alone = rows.has_payload_alone();
+        let mut row = range.start;
+        let mut encoded = 0;
+        while row < end && encoded < out {
+            let payload = if has_payload_alone { rows.payload_alone(row) } else { None };
+            let length = match payload {
+                Some(payload) if payload.len() < LENT_FROM => {
+                    let out = self.connection.send.bytes();
+                    let before = out.len();
+                    self.encoder.write_payload(out, payload);
+                    let length = out.len() - before;
+                    fail::point("encode");
+                    let number = self.outcomes.number(1);
+                    self.connection.push(length, number, 1, Owner::Report);
+                    Some(length)
+                }
+                Some(_) => self.push_large_payload(rows, row),
+                None => self.push_other_row(rows, row),
+            };
+            row += 1;
+            // Failures may take the last room.
+            let Some(length) = length else { break };
+            encoded += length;
+        }
+        row
+    }
+
+    /// Encodes a payload that stays where it is until it is sent, if it is in a buffer of Arrow's. Returns the
+    /// bytes of its command.
+    fn push_large_payload(&mut self, rows: &Rows<'_>, row: usize) -> Option<usize> {
+        let Some(payload) = rows.payload_buffer(row) else { return self.push_other_row(rows, row) };
+        let before = self.connection.send.len();
+        self.encoder.write_payload_start(self.connection.send.bytes(), payload.len());
+        self.connection.send.lend(payload);
+        fail::point("encode");
+        self.encoder.write_payload_end(self.connection.send.bytes());
+        let length = self.connection.send.len() - before;
+        self.finish_command(length, 1, Owner::Report);
+        Some(length)
+    }
+
+    /// Encodes a row of whatever kind and returns the bytes of its command, or notes why it cannot be sent.
+    #[inline]
+    fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) -> Option<usize> {
+        let fields = match rows.field_count(row) {
+            Ok(fields) => fields,
+            Err(fault) => {
+                self.push_bad_rows(&fault, 1);
+                return None;
+            }
+        };
+        let out = self.connection.send.bytes();
+        let before = out.len();
+        if rows.is_routed() {
+            self.encoder.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
+        } else {
+            self.encoder.write_own_start(out, fields);
+        }
+        rows.write_fields(row, out, &mut self.scratch);
+        fail::point("encode");
+        self.encoder.write_end(out);
+        let length = out.len() - before;
+        self.finish_command(length, 1, Owner::Report);
+        Some(length)
+    }
+
+    /// Encodes one entry of as many rows as there are names, or of fewer: it ends before a row that cannot be sent, so that
+    /// outcomes stay in the order of the rows, and with the row that fills the window by itself.
+    fn push_payloads_of_one(&mut self, rows: &Rows<'_>, names: &[Vec<u8>], range: Range<usize>) -> usize {
+        let max_bytes = usize::try_from(self.limits.max_bytes).unwrap_or(usize::MAX);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut fields = std::mem::take(&mut self.fields);
+        let mut count = 0;
+        for (row, name) in range.clone().zip(names) {
+            if fields.len() >= max_bytes || rows.field_count(row).is_err() {
+                break;
+            }
+            rows.write_payload(row, name, &mut fields, &mut scratch);
+            fail::point("encode");
+            count += 1;
+        }
+        self.scratch = scratch;
+        if count == 0 {
+            self.push_other_row(rows, range.start);
+            count = 1;
+        } else {
+            self.push(count as u32, Owner::Report, |encoder, out| {
+                encoder.write_own_start(out, count);
+                out.extend_from_slice(&fields);
+                encoder.write_end(out);
+            });
+        }
+        fields.clear();
+        fields.shrink_to(KEPT_FIELDS);
+        self.fields = fields;
+        range.start + count
+    }
+
+    /// Encodes all rows of the range as one entry.
+    fn push_arrow(&mut self, encoder: &mut Encoder, batch: &RecordBatch, range: Range<usize>) -> usize {
+        let (end, rows) = (range.end, range.len());
+        let mut stream = Vec::new();
+        match encoder.encode(batch, range, &mut stream) {
+            Ok(length) => {
+                let before = self.connection.send.len();
+                self.encoder.write_payload_start(self.connection.send.bytes(), length);
+                fail::point("encode");
+                for part in stream {
+                    if part.len() < LENT_FROM {
+                        self.connection.send.bytes().extend_from_slice(&part);
+                    } else {
+                        self.connection.send.lend(part);
+                    }
+                }
+                self.encoder.write_payload_end(self.connection.send.bytes());
+                self.finish_command(self.connection.send.len() - before, rows as u32, Owner::Report);
+            }
+            Err(fault) => self.push_bad_rows(&fault, rows as u64),
+        }
+        end
+    }
+
+    /// The first row that is left after a panic. Rows that were encoded together are counted by their commands: storing a
+    /// number for each row would cost each row.
+    pub(crate) fn first_left(&mut self, row: usize) -> usize {
+        match self.encoding.take() {
+            Some((first, added)) => first + (self.connection.in_flight.added() - added) as usize,
+            None => row,
+        }
+    }
+
+    /// Removes the row that a panic left half-encoded: no byte of it was sent. `passed`: how many rows of the exactly-once
+    /// batch are before it.
+    pub(crate) fn take_back(&mut self, passed: u64) {
+        self.connection.send.truncate(self.connection.in_flight.unsent());
+        self.dedup.take_back(passed);
+    }
+
+    /// The caller's record batch is given back: what was not sent of it is copied.
+    pub(crate) fn give_back(&mut self) {
+        self.connection.send.own();
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, rows: u32, owner: Owner, write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>)) {
+        let before = self.connection.send.len();
+        write(&mut self.encoder, self.connection.send.bytes());
+        fail::point("encode");
+        self.finish_command(self.connection.send.len() - before, rows, owner);
+    }
+
+    /// The last `length` bytes of the send buffer are a command of the next `rows` messages.
+    #[inline]
+    fn finish_command(&mut self, length: usize, rows: u32, owner: Owner) {
+        let number = self.outcomes.number(rows.into());
+        self.connection.push(length, number, rows, owner);
+    }
+
+    /// Encodes a row with its IDMP ID, or notes why it cannot be sent.
+    #[inline(never)]
+    fn push_row_with_id(&mut self, rows: &Rows<'_>, row: usize, id: Option<Id<'_>>) {
+        match rows.field_count(row) {
+            Ok(fields) => self.push_with_id(fields, id, |_, out, scratch| rows.write_fields(row, out, scratch)),
+            Err(fault) => {
+                self.dedup.lose(1);
+                self.push_bad_rows(&fault, 1);
+            }
+        }
+    }
+
+    /// `write` appends the fields of the command that is begun.
+    fn push_with_id(
+        &mut self,
+        fields: usize,
+        id: Option<Id<'_>>,
+        write: impl FnOnce(&XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
+    ) {
+        let Dedup::Idmp(ids) = &mut self.dedup else { unreachable!("another mode") };
+        let before = self.connection.send.len();
+        match idmp_id(ids, id) {
+            Ok(id) => {
+                let out = self.connection.send.bytes();
+                self.encoder.write_start_with(out, fields, id, IDMP_ARGUMENTS);
+                write(&self.encoder, out, &mut self.scratch);
+                fail::point("encode");
+                self.encoder.write_end(out);
+                self.finish_command(self.connection.send.len() - before, 1, Owner::Report);
+            }
+            // An earlier try may have sent it, of a smaller batch.
+            Err(fault) if fault.code == code::TOO_MANY => self.push_fault(&fault, 1),
+            Err(fault) => self.push_bad_rows(&fault, 1),
+        }
+    }
+
+    /// Adds a row to the pending run, or notes why it cannot be sent.
+    #[inline(never)]
+    fn gather_row(&mut self, rows: &Rows<'_>, row: usize) {
+        let fields = match rows.field_count(row) {
+            Ok(fields) if 2 * fields <= MAX_ARGUMENTS => fields,
+            Ok(fields) => {
+                let most = MAX_ARGUMENTS / 2;
+                let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
+                return self.pass_row(&Fault::new(code::TOO_LARGE, message));
+            }
+            Err(fault) => return self.pass_row(&fault),
+        };
+        let (stream_key, entry_id) = (rows.stream_key(row), rows.entry_id(row));
+        self.gather(stream_key, |encoder, out, scratch| {
+            let count = encoder.write_arguments(out, fields, stream_key, entry_id);
+            rows.write_fields(row, out, scratch);
+            encoder.write_end(out);
+            count
+        });
+    }
+
+    /// Adds a row of this stream key (`None`: the endpoint's) to the pending run. `write` appends its arguments and returns
+    /// their number. Without room for another stream the row fails.
+    fn gather(
+        &mut self,
+        stream_key: Option<&[u8]>,
+        write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>, &mut Vec<u8>) -> usize,
+    ) {
+        let Dedup::Script(script) = &mut self.dedup else { unreachable!("another mode") };
+        let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
+        if !script.takes(stream_key) {
+            script.close_run(&mut self.connection);
+            if script.batch.is_full() && self.connection.in_flight.is_empty() && !self.batch.is_blocked {
+                script.batch.skip_failed();
+            }
+            if script.batch.is_full() {
+                let fault = Fault::new(code::BLOCKED, "rows of too many streams wait for one that was not written");
+                return self.push_fault(&fault, 1);
+            }
+            script.pending.stream_key = stream_key.to_vec();
+        }
+        script.pending.argument_count += write(&mut self.encoder, &mut script.pending.arguments, &mut self.scratch);
+        fail::point("encode");
+        script.pending.add_row(self.outcomes.number(1));
+    }
+
+    /// A row that cannot be sent: it counts as passed.
+    fn pass_row(&mut self, fault: &Fault) {
+        self.close_run();
+        if let Dedup::Script(script) = &mut self.dedup {
+            script.batch.pass(1);
+        }
+        self.push_bad_rows(fault, 1);
+    }
+
+    /// Encodes the pending run, if rows are gathered into one.
+    pub(super) fn close_run(&mut self) {
+        if let Dedup::Script(script) = &mut self.dedup {
+            script.close_run(&mut self.connection);
+        }
+    }
+
+    /// The same, if the run has as many rows or bytes as a run may have.
+    pub(crate) fn close_full_run(&mut self) {
+        if let Dedup::Script(script) = &mut self.dedup {
+            script.close_full_run(&mut self.connection);
+        }
+    }
+}
+
+fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<Id<'_>>) -> Result<&'a [u8], Fault> {
+    if !ids.is_by_message_id() {
+        return Ok(ids.of_row());
+    }
+    match id {
+        Some(Id::Int(id)) => ids.of_message(itoa::Buffer::new().format(id).as_bytes()),
+        Some(Id::UInt(id)) => ids.of_message(itoa::Buffer::new().format(id).as_bytes()),
+        Some(Id::Text(id)) => ids.of_message(id.as_bytes()),
+        None => {
+            let message = "exactly_once_key 'message_id' needs a message ID, and this message has none";
+            Err(Fault::new(code::NULL_MESSAGE_ID, message))
+        }
+    }
+}

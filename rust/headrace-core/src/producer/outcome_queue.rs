@@ -1,0 +1,230 @@
+//! The outcomes of all messages, in the order in which they were produced.
+//!
+//! Messages are numbered as they are produced. Connections resolve them in any order; an outcome is recorded for the next
+//! report once all messages before it have theirs. With one connection and nothing held back an outcome goes straight to the
+//! recorder: only those that come early are kept here, as runs.
+
+use std::collections::BTreeMap;
+
+use crate::command::EntryId;
+use crate::connection::{Outcome, Outcomes, Owner};
+use crate::error::Failure;
+use crate::report::Recorder;
+
+#[derive(Debug, Default)]
+pub(crate) struct OutcomeQueue {
+    pub(super) recorder: Recorder,
+    /// The number of the first message without a recorded outcome.
+    front: u64,
+    /// The number of the next message.
+    next: u64,
+    /// Outcomes of messages behind the first one, by the number of their first message.
+    early: BTreeMap<u64, (Outcome, Owner)>,
+    call: Option<Call>,
+}
+
+/// A call of `dispatch` that waits for the outcome of its message.
+#[derive(Debug)]
+struct Call {
+    number: u64,
+    outcome: Option<Result<EntryId, Failure>>,
+}
+
+impl OutcomeQueue {
+    /// The number of the next message, which is produced now, as are the `count - 1` behind it.
+    #[inline]
+    pub(crate) fn number(&mut self, count: u64) -> u64 {
+        let number = self.next;
+        self.next += count;
+        number
+    }
+
+    /// Whether every message has its outcome.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.front == self.next
+    }
+
+    /// How many runs of outcomes came early.
+    #[inline]
+    pub(crate) fn early(&self) -> usize {
+        self.early.len()
+    }
+
+    /// The next message is one of `dispatch`.
+    pub(crate) fn begin_call(&mut self) {
+        self.call = Some(Call { number: self.next, outcome: None });
+    }
+
+    /// Whether the message of `dispatch` has its outcome.
+    pub(crate) fn is_call_settled(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.outcome.is_some())
+    }
+
+    /// The outcome of the message of `dispatch`. Without one, the call no longer waits for it: the outcome will be dropped.
+    pub(crate) fn end_call(&mut self) -> Option<Result<EntryId, Failure>> {
+        self.call.take().and_then(|call| call.outcome)
+    }
+
+    /// Forgets all messages. Those without an outcome get none here.
+    pub(crate) fn clear(&mut self) {
+        self.front = self.next;
+        self.early.clear();
+        self.call = None;
+    }
+
+    #[inline]
+    fn record(&mut self, number: u64, outcome: &Outcome, owner: Owner) {
+        self.front += outcome.count();
+        match (owner, outcome) {
+            (Owner::Report, Outcome::Delivered { first, entries, rows }) => {
+                self.recorder.delivered(*first, *entries, *rows);
+            }
+            (Owner::Report, Outcome::Deduplicated { count }) => self.recorder.deduplicated(*count),
+            (Owner::Report, Outcome::Failed { failure, count }) => self.recorder.failed(failure, *count),
+            (Owner::Call, outcome) => self.record_call(number, outcome),
+        }
+    }
+
+    fn record_call(&mut self, number: u64, outcome: &Outcome) {
+        let Some(call) = self.call.as_mut().filter(|call| call.number == number) else { return };
+        let counters = self.recorder.counters();
+        call.outcome = match outcome {
+            Outcome::Delivered { first, .. } => {
+                counters.delivered.add(1);
+                Some(Ok(*first))
+            }
+            Outcome::Failed { failure, .. } => {
+                counters.failed(&failure.code, 1);
+                Some(Err((**failure).clone()))
+            }
+            // `dispatch` is not for the modes that deduplicate.
+            Outcome::Deduplicated { .. } => None,
+        };
+    }
+
+    /// Keeps an outcome until those before it are known.
+    #[cold]
+    fn keep(&mut self, number: u64, outcome: Outcome, owner: Owner) {
+        debug_assert!(number > self.front && number + outcome.count() <= self.next, "{number} of {self:?}");
+        if owner == Owner::Report
+            && let Some((first, (last, Owner::Report))) = self.early.range_mut(..number).next_back()
+            && *first + last.count() == number
+            && last.absorb(&outcome)
+        {
+            return;
+        }
+        self.early.insert(number, (outcome, owner));
+    }
+
+    fn release(&mut self) {
+        while let Some(first) = self.early.first_entry()
+            && *first.key() == self.front
+        {
+            let (number, (outcome, owner)) = first.remove_entry();
+            self.record(number, &outcome, owner);
+        }
+    }
+}
+
+impl Outcomes for OutcomeQueue {
+    #[inline]
+    fn resolve(&mut self, number: u64, outcome: Outcome, owner: Owner) {
+        if number == self.front {
+            self.record(number, &outcome, owner);
+            if !self.early.is_empty() {
+                self.release();
+            }
+        } else {
+            self.keep(number, outcome, owner);
+        }
+    }
+
+    fn awaits(&self, number: u64, owner: Owner) -> bool {
+        owner == Owner::Report || self.call.as_ref().is_some_and(|call| call.number == number)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::{Kind, Written};
+
+    fn failed(code: String) -> Outcome {
+        let failure =
+            Failure { kind: Kind::Permanent, code: code.into(), message: String::new(), written: Written::No };
+        Outcome::Failed { failure: Arc::new(failure), count: 1 }
+    }
+
+    fn codes(queue: &mut OutcomeQueue) -> Vec<String> {
+        let report = queue.recorder.take(false);
+        report.failures().map(|failure| failure.failure.code.to_string()).collect()
+    }
+
+    proptest! {
+        /// Whatever the order in which the outcomes become known.
+        #[test]
+        fn outcomes_are_recorded_in_the_order_of_their_messages(
+            order in Just((0..60_u64).collect::<Vec<_>>()).prop_shuffle(), taken in 1..20_usize
+        ) {
+            let mut queue = OutcomeQueue::default();
+            queue.recorder.push_ordinals(60);
+            prop_assert_eq!(queue.number(60), 0);
+            let mut seen = Vec::new();
+            for (done, number) in order.iter().enumerate() {
+                queue.resolve(*number, failed(format!("C{}", number / 3)), Owner::Report);
+                if done % taken == 0 { seen.extend(codes(&mut queue)) }
+                prop_assert_eq!(queue.is_settled(), done == 59);
+            }
+            seen.extend(codes(&mut queue));
+            let expected: Vec<_> = (0..60).map(|number| format!("C{}", number / 3)).collect();
+            prop_assert_eq!(seen, expected);
+            prop_assert_eq!(queue.early(), 0);
+        }
+    }
+
+    #[test]
+    fn equal_outcomes_that_come_early_are_one_run() {
+        let mut queue = OutcomeQueue::default();
+        queue.recorder.push_ordinals(100);
+        queue.number(100);
+        for number in 1..100 {
+            queue.resolve(number, failed("X".to_owned()), Owner::Report);
+        }
+        assert_eq!(queue.early(), 1);
+        queue.resolve(0, failed("Y".to_owned()), Owner::Report);
+        assert!(queue.is_settled());
+        assert_eq!(codes(&mut queue)[..2], ["Y", "X"]);
+    }
+
+    #[test]
+    fn the_outcome_of_a_call_is_in_no_report() {
+        let mut queue = OutcomeQueue::default();
+        queue.recorder.push_ordinals(2);
+        queue.number(1);
+        queue.begin_call();
+        let call = queue.number(1);
+        queue.number(1);
+        queue.resolve(2, failed("C".to_owned()), Owner::Report);
+        queue.resolve(call, failed("B".to_owned()), Owner::Call);
+        assert!(!queue.is_call_settled(), "the message before it has no outcome");
+        queue.resolve(0, failed("A".to_owned()), Owner::Report);
+        assert_eq!(queue.end_call().unwrap().unwrap_err().code, "B");
+        assert_eq!(codes(&mut queue), ["A", "C"]);
+    }
+
+    #[test]
+    fn the_outcome_of_an_interrupted_call_is_dropped() {
+        let mut queue = OutcomeQueue::default();
+        queue.begin_call();
+        let call = queue.number(1);
+        assert!(queue.awaits(call, Owner::Call) && queue.end_call().is_none());
+        assert!(!queue.awaits(call, Owner::Call));
+        queue.resolve(call, failed("B".to_owned()), Owner::Call);
+        assert!(queue.is_settled() && codes(&mut queue).is_empty());
+    }
+}

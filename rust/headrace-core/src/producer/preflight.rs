@@ -1,0 +1,218 @@
+//! Whether a server can do what the options ask for: checked on each new socket, before the first message.
+
+use std::time::{Duration, Instant};
+
+use redis::{FromRedisValue, Value};
+
+use super::dedup::ROWS_PER_PRODUCER;
+use crate::command::script::probe;
+use crate::durability::Durability;
+use crate::endpoint::Endpoint;
+use crate::error::{Fault, code};
+use crate::net::{ConnectError, Deadline, Transport, Watch};
+
+/// The first server whose names outlive a restart: <https://redis.io/docs/latest/commands/xadd/>, 8.6.2.
+const IDMP_SINCE: [u64; 3] = [8, 6, 2];
+/// What a server remembers names for at most, in seconds (XCFGSET, 8.6).
+const LONGEST: u64 = 86_400;
+/// A consumer group that makes the stream, and is gone at once.
+const MAKER: &str = "headrace-setup";
+
+/// What a server must be able to do.
+pub(super) enum Requirement {
+    /// To run the script with all rights that it needs, and to keep its marker.
+    Script { marker_key: Vec<u8> },
+    /// To remember the IDMP IDs of rows for so long.
+    Idmp { duration: Duration },
+    /// To run WAIT or WAITAOF.
+    Wait(Durability),
+}
+
+/// Checks all of them. A fault says what is missing.
+pub(super) fn check(
+    requirements: &[Requirement],
+    transport: &mut Transport,
+    endpoint: &Endpoint,
+    deadline: Instant,
+    watch: &mut dyn Watch,
+) -> Result<(), ConnectError> {
+    let patience = &mut Deadline::new(deadline, watch);
+    let mut server = Server { transport, patience, key: endpoint.stream_key() };
+    for requirement in requirements {
+        match requirement {
+            Requirement::Script { marker_key } => server.check_script(marker_key)?,
+            Requirement::Idmp { duration } => server.check_idmp(*duration, endpoint.nomkstream())?,
+            Requirement::Wait(durability) => server.check_wait(durability)?,
+        }
+    }
+    Ok(())
+}
+
+struct Server<'a, 'w> {
+    transport: &'a mut Transport,
+    patience: &'a mut Deadline<'w>,
+    key: &'a [u8],
+}
+
+/// How a stream remembers IDMP IDs, from XINFO STREAM.
+struct Memory {
+    duration: u64,
+    max_size: u64,
+    remembered: u64,
+}
+
+impl Server<'_, '_> {
+    fn ask(&mut self, command: &redis::Cmd) -> Result<Result<Value, Fault>, ConnectError> {
+        self.transport.query(command, self.patience)
+    }
+
+    /// Whether WAIT will be refused is known before the first message.
+    fn check_wait(&mut self, durability: &Durability) -> Result<(), ConnectError> {
+        match self.ask(&durability.probe())? {
+            Ok(Value::Int(_)) => Ok(()),
+            Ok(Value::Array(counts)) if matches!(counts[..], [Value::Int(_), Value::Int(_)]) => Ok(()),
+            Ok(_) => {
+                let message = format!("the server sent no reply to {}", durability.name());
+                Err(Fault::new(code::PROTOCOL, message).into())
+            }
+            Err(refusal) => durability.unavailable(refusal).map_or(Ok(()), |fault| Err(fault.into())),
+        }
+    }
+
+    fn check_script(&mut self, marker_key: &[u8]) -> Result<(), ConnectError> {
+        let marker = String::from_utf8_lossy(marker_key);
+        let said = match self.ask(&probe(self.key, marker_key))? {
+            Ok(said) => text(&said),
+            Err(refusal) => return Err(needs(refusal, "EVAL").into()),
+        };
+        let fault = match said.split_once(' ') {
+            Some(("denies", command)) => {
+                let key = if command == "XADD" { self.name() } else { format!("the marker {marker:?}") };
+                Fault::new("NOPERM", format!("exactly_once 'script' needs the right to {command} on {key}"))
+            }
+            Some(("lacks", command)) => unsupported(format!(
+                "exactly_once 'script' needs the command {command}, which the server does not have"
+            )),
+            Some(("evicts", policy)) => unsupported(format!(
+                "exactly_once 'script' needs maxmemory-policy noeviction: the server's is {policy}, which may evict the \
+                 marker"
+            )),
+            _ if said == "ready" => return Ok(()),
+            _ => Fault::new(code::PROTOCOL, "the server's reply to EVAL is none of the script's"),
+        };
+        Err(fault.into())
+    }
+
+    fn check_idmp(&mut self, duration: Duration, nomkstream: bool) -> Result<(), ConnectError> {
+        self.check_version()?;
+        let needed = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0)).min(LONGEST);
+        let memory = match self.memory()? {
+            Ok(memory) => memory,
+            Err(refusal) if refusal.message == "ERR no such key" && nomkstream => {
+                let message = format!("{} does not exist, and nomkstream is set", self.name());
+                return Err(Fault::new(code::NO_STREAM, message).into());
+            }
+            Err(refusal) if refusal.message == "ERR no such key" => {
+                self.make_stream()?;
+                self.memory()?.map_err(|refusal| needs(refusal, "XINFO STREAM"))?
+            }
+            Err(refusal) => return Err(needs(refusal, "XINFO STREAM").into()),
+        };
+        if memory.max_size >= ROWS_PER_PRODUCER && memory.duration >= needed {
+            return Ok(());
+        }
+        let (needed, rows) = (needed.max(memory.duration), ROWS_PER_PRODUCER.max(memory.max_size));
+        if memory.remembered > 0 {
+            // A changed setting forgets every name, also those of other producers.
+            let key = String::from_utf8_lossy(self.key);
+            return Err(unsupported(format!(
+                "{} remembers names for {} s, {} of a producer, and it must be {needed} s and {rows}. To change it forgets \
+                 names: once no other producer sends, run XCFGSET {key} IDMP-DURATION {needed} IDMP-MAXSIZE {rows}",
+                self.name(),
+                memory.duration,
+                memory.max_size,
+            ))
+            .into());
+        }
+        let mut set = redis::cmd("XCFGSET");
+        set.arg(self.key).arg("IDMP-DURATION").arg(needed).arg("IDMP-MAXSIZE").arg(rows);
+        self.ask(&set)?.map_err(|refusal| needs(refusal, "XCFGSET"))?;
+        Ok(())
+    }
+
+    fn check_version(&mut self) -> Result<(), ConnectError> {
+        // Every user may: it is how a connection begins.
+        let hello = self.ask(redis::cmd("HELLO").arg(2))?.map_err(|refusal| needs(refusal, "HELLO"))?;
+        let (server, version) = (field::<String>(&hello, "server"), field::<String>(&hello, "version"));
+        let (server, version) = (server.unwrap_or_default(), version.unwrap_or_default());
+        let numbers: Vec<u64> = version.split('.').map_while(|number| number.parse().ok()).collect();
+        if server == "redis" && numbers.as_slice() >= &IDMP_SINCE[..] {
+            return Ok(());
+        }
+        let message =
+            format!("exactly_once 'idmp' needs Redis 8.6.2 or later, and this is {server} {version}: take 'script'");
+        Err(unsupported(message).into())
+    }
+
+    fn memory(&mut self) -> Result<Result<Memory, Fault>, ConnectError> {
+        let info = match self.ask(redis::cmd("XINFO").arg("STREAM").arg(self.key))? {
+            Ok(info) => info,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let number = |name| {
+            let missing = || Fault::new(code::PROTOCOL, format!("the server's reply to XINFO STREAM has no {name}"));
+            field::<u64>(&info, name).ok_or_else(missing)
+        };
+        Ok(Ok(Memory {
+            duration: number("idmp-duration")?,
+            max_size: number("idmp-maxsize")?,
+            remembered: number("iids-tracked")?,
+        }))
+    }
+
+    /// An empty stream, so that its settings are made before its first entry.
+    fn make_stream(&mut self) -> Result<(), ConnectError> {
+        let mut create = redis::cmd("XGROUP");
+        create.arg("CREATE").arg(self.key).arg(MAKER).arg("$").arg("MKSTREAM");
+        match self.ask(&create)? {
+            // Another producer is at the same point.
+            Err(refusal) if refusal.code == "BUSYGROUP" => {}
+            made => {
+                made.map_err(|refusal| needs(refusal, "XGROUP CREATE"))?;
+            }
+        }
+        let destroyed = self.ask(redis::cmd("XGROUP").arg("DESTROY").arg(self.key).arg(MAKER))?;
+        destroyed.map_err(|refusal| needs(refusal, "XGROUP DESTROY"))?;
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        format!("the stream {:?}", String::from_utf8_lossy(self.key))
+    }
+}
+
+fn needs(refusal: Fault, command: &str) -> Fault {
+    if refusal.code == "NOPERM" {
+        let message = format!("exactly_once needs {command}: {}", refusal.message);
+        return Fault { message: Fault::new(code::CONFIG, message).message, ..refusal };
+    }
+    refusal.of_command(command)
+}
+
+fn unsupported(message: String) -> Fault {
+    Fault::new(code::UNSUPPORTED, message)
+}
+
+/// What stands behind a name in a list of names and values.
+fn field<T: FromRedisValue>(reply: &Value, name: &str) -> Option<T> {
+    let Value::Array(list) = reply else { return None };
+    let value = list.chunks_exact(2).find_map(|pair| match pair {
+        [Value::BulkString(known), value] if known == name.as_bytes() => Some(value.clone()),
+        _ => None,
+    });
+    value.and_then(|value| T::from_redis_value(value).ok())
+}
+
+fn text(reply: &Value) -> String {
+    String::from_redis_value(reply.clone()).unwrap_or_default()
+}

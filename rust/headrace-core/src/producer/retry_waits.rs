@@ -1,0 +1,69 @@
+//! Waits for a retry as the caller sees them: when one begins and how it ends, and how long it has lasted.
+//!
+//! They also come up where no [`Watch`] is at hand. So they are noted here, and the next call that has one reports them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::Producer;
+use crate::connection::RetryEvent;
+use crate::counters::Counters;
+use crate::net::Watch;
+use crate::retry::{RetryEnd, RetryWait};
+
+#[derive(Debug, Default)]
+pub(super) struct RetryWaits {
+    events: VecDeque<RetryEvent>,
+    /// Until when the present wait was counted.
+    counted: Option<Instant>,
+}
+
+impl RetryWaits {
+    /// Notes the beginning of a wait, or its end.
+    pub(super) fn note(&mut self, event: RetryEvent, now: Instant, counters: &Counters) {
+        match &event {
+            RetryEvent::Began { since, .. } => {
+                counters.retry_waits.add(1);
+                self.counted = Some(*since);
+                self.count(now, counters);
+            }
+            RetryEvent::Ended { .. } => {
+                self.count(now, counters);
+                self.counted = None;
+            }
+        }
+        self.events.push_back(event);
+    }
+
+    /// Counts the time up to now, if there is a wait now.
+    pub(super) fn count(&mut self, now: Instant, counters: &Counters) {
+        if let Some(counted) = &mut self.counted {
+            counters.waited(now.saturating_duration_since(*counted));
+            *counted = now;
+        }
+    }
+}
+
+impl Producer {
+    /// Reports to the watch which waits began or ended since the last call.
+    pub(crate) fn report_waits(&mut self, watch: &mut dyn Watch) {
+        while let Some(event) = self.retry_waits.events.pop_front() {
+            match event {
+                RetryEvent::Began { messages, since, failure } => watch.retry_began(&RetryWait {
+                    endpoint: &self.endpoint,
+                    messages,
+                    left: self.deadline().saturating_sub(since.elapsed()),
+                    failure: &failure,
+                }),
+                RetryEvent::Ended { tries, took, failure } => {
+                    let (endpoint, failure) = (&self.endpoint, failure.as_deref());
+                    watch.retry_ended(&RetryEnd { endpoint, tries, took, failure });
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Duration {
+        self.rules.retry.as_ref().map_or(Duration::ZERO, |retry| retry.deadline)
+    }
+}

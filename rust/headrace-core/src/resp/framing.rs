@@ -1,0 +1,180 @@
+//! Finds where a reply of any shape ends. Bytes in, a length out: no I/O, and nothing is kept or allocated for what a header
+//! merely declares.
+//!
+//! RESP2 only (<https://redis.io/docs/latest/develop/reference/protocol-spec/>): a connection that never asked for RESP3 gets
+//! none of it.
+
+use memchr::memchr;
+
+use crate::decimal;
+
+/// The largest reply that is taken, and so the most that is buffered: XINFO STREAM shows an entry as a whole.
+pub(crate) const MAX_REPLY: usize = 64 * 1024 * 1024;
+/// The most parts of a reply, however deep: each takes more memory than bytes. XINFO STREAM shows two entries, and those of
+/// `rows_per_entry` have 131,074 parts.
+const MAX_PARTS: u64 = 1 << 20;
+/// How deep arrays may be in one another. Servers' own replies to what is asked here have three.
+const MAX_DEPTH: usize = 8;
+/// The longest line: an error.
+const MAX_LINE: usize = 64 * 1024;
+/// The longest line that holds a number: 20 digits are 64 bits.
+const MAX_HEADER: usize = 32;
+
+/// How far a reply was looked at, as its bytes come in.
+#[derive(Debug, Default)]
+pub(crate) struct Framing {
+    /// Where the next part begins.
+    at: usize,
+    /// Of each array that is open how many parts are to come.
+    open: Vec<u64>,
+    parts: u64,
+}
+
+/// What is wrong with bytes that are no reply.
+pub(crate) type Wrong = &'static str;
+
+impl Framing {
+    /// The length of the reply, if the whole of it is there. `bytes`: all that came in so far.
+    pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Wrong> {
+        loop {
+            let Some(more) = self.part(bytes.get(self.at..).unwrap_or_default())? else { return Ok(None) };
+            self.count(more)?;
+            if self.open.is_empty() {
+                return Ok(Some(self.at));
+            }
+        }
+    }
+
+    /// Passes one part, or the header of an array: then returns how many parts that has.
+    fn part(&mut self, bytes: &[u8]) -> Result<Option<u64>, Wrong> {
+        let longest = match bytes.first() {
+            None => return Ok(None),
+            Some(b'+' | b'-') => MAX_LINE,
+            Some(b':' | b'$' | b'*') => MAX_HEADER,
+            Some(_) => return Err("a reply that is none of RESP2"),
+        };
+        let line = match memchr(b'\r', &bytes[..bytes.len().min(longest)]) {
+            None if bytes.len() >= longest => return Err("a line that is too long"),
+            None => return Ok(None),
+            Some(end) => &bytes[..end],
+        };
+        match bytes.get(line.len() + 1) {
+            None => return Ok(None),
+            Some(b'\n') => {}
+            Some(_) => return Err("a line end without a line feed"),
+        }
+        let mut length = line.len() + 2;
+        let mut parts = 0;
+        if bytes[0] == b'$' || bytes[0] == b'*' {
+            let declared = declared(&line[1..])?;
+            if bytes[0] == b'*' {
+                parts = declared.unwrap_or(0);
+            } else if let Some(body) = declared {
+                let body =
+                    usize::try_from(body).ok().filter(|body| *body <= MAX_REPLY).ok_or("a reply that is too large")?;
+                match bytes.get(length + body..length + body + 2) {
+                    None => return Ok(None),
+                    Some(b"\r\n") => length += body + 2,
+                    Some(_) => return Err("a bulk string without an end"),
+                }
+            }
+        }
+        self.at += length;
+        Ok(Some(parts))
+    }
+
+    /// A part was passed that has so many parts itself.
+    fn count(&mut self, parts: u64) -> Result<(), Wrong> {
+        self.parts = self.parts.saturating_add(parts);
+        if self.parts > MAX_PARTS {
+            return Err("a reply of too many parts");
+        }
+        if parts > 0 {
+            if self.open.len() == MAX_DEPTH {
+                return Err("arrays that are too deep in one another");
+            }
+            self.open.push(parts);
+            return Ok(());
+        }
+        while let Some(left) = self.open.last_mut() {
+            *left -= 1;
+            if *left > 0 {
+                break;
+            }
+            self.open.pop();
+        }
+        Ok(())
+    }
+}
+
+/// What a header declares; `None`: nil.
+fn declared(digits: &[u8]) -> Result<Option<u64>, Wrong> {
+    match (digits, decimal::parse(digits)) {
+        (b"-1", _) => Ok(None),
+        (_, Some(declared)) => Ok(Some(declared)),
+        (_, None) => Err("a length that is no number"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All bytes at once, and then one after the other.
+    fn find(bytes: &[u8]) -> Result<Option<usize>, Wrong> {
+        let mut by_and_by = Framing::default();
+        let found = (0..=bytes.len()).map(|end| by_and_by.find(&bytes[..end])).find(|found| *found != Ok(None));
+        let at_once = Framing::default().find(bytes);
+        assert_eq!(found.unwrap_or(Ok(None)), at_once, "{}", bytes.escape_ascii());
+        at_once
+    }
+
+    #[test]
+    fn a_reply_ends_where_its_last_part_does() {
+        for reply in [
+            &b"+OK\r\n"[..],
+            b"-ERR no\r\n",
+            b":-12\r\n",
+            b"$-1\r\n",
+            b"$0\r\n\r\n",
+            b"$3\r\na\r\n\r\n",
+            b"*-1\r\n",
+            b"*0\r\n",
+            b"*2\r\n:1\r\n*2\r\n$1\r\na\r\n*0\r\n",
+            b"*3\r\n*1\r\n*1\r\n+a\r\n:1\r\n-ERR in it\r\n",
+        ] {
+            assert_eq!(find(reply), Ok(Some(reply.len())), "{}", reply.escape_ascii());
+            assert_eq!(find(&[reply, b"*"].concat()), Ok(Some(reply.len())), "what follows is not looked at");
+            assert_eq!(find(&reply[..reply.len() - 1]), Ok(None), "{}", reply.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_is_no_reply_or_too_much_is_refused_before_it_is_here() {
+        let deep = |depth| b"*1\r\n".repeat(depth);
+        for bytes in [
+            &b"\r\n"[..],
+            b"HTTP/1.1",
+            b"_\r\n",
+            b"%1\r\n",
+            b">1\r\n",
+            b"$-2\r\n",
+            b"$\r\n",
+            b"*x\r\n",
+            b"$1\r\nab\r\n",
+            b"+OK\rx",
+            b"$67108865\r\n",
+            b"*1048577\r\n",
+            b"*2\r\n*1048575\r\n",
+            b"*18446744073709551615\r\n",
+            b"*18446744073709551616\r\n",
+            &[&b"$"[..], &[b'0'; 40]].concat(),
+            &b"+".repeat(MAX_LINE),
+            &deep(MAX_DEPTH + 1),
+        ] {
+            assert!(find(bytes).is_err(), "{}", bytes.escape_ascii());
+        }
+        assert_eq!(find(&[deep(MAX_DEPTH), b":1\r\n".to_vec()].concat()), Ok(Some(4 * MAX_DEPTH + 4)));
+        assert_eq!(find(b"*1048576\r\n:1\r\n"), Ok(None));
+    }
+}
