@@ -1,4 +1,4 @@
-//! Carries messages and Arrow record batches into Redis Streams, and says of every message what became of it.
+//! Bulk loading of messages and Arrow record batches into Redis Streams, with a delivery outcome for every message.
 //!
 //! ```text
 //!  RecordBatch ─▶ rows ─▶ xadd ─▶ window ─▶ transport ─▶ server

@@ -108,7 +108,7 @@ fn cleaned<O: OffsetSizeTrait>(array: &GenericStringArray<O>) -> GenericStringAr
     let offsets = array.value_offsets();
     for row in 0..array.len() {
         let bytes = &array.values()[offsets[row].as_usize()..offsets[row + 1].as_usize()];
-        texts.append_option(array.is_valid(row).then(|| utf8::cleaned(bytes)));
+        texts.append_option(array.is_valid(row).then(|| utf8::to_valid(bytes)));
     }
     texts.finish()
 }
@@ -118,7 +118,7 @@ fn cleaned_views(array: &StringViewArray) -> StringViewArray {
     // What is not known to be text must not be read as such.
     let bytes = array.clone().to_binary_view();
     for row in 0..array.len() {
-        texts.append_option(array.is_valid(row).then(|| utf8::cleaned(bytes.value(row))));
+        texts.append_option(array.is_valid(row).then(|| utf8::to_valid(bytes.value(row))));
     }
     texts.finish()
 }
