@@ -143,7 +143,7 @@ fn ids_of(message_id: Option<&(usize, FieldRef)>, batch: &RecordBatch) -> Result
             IdColumn::new(batch.column(*at).clone(), field)
         }
         _ => Err(Error::schema(format!(
-            "the record batch has another schema than the first one: column {} was {:?} of type {}",
+            "the record batch has a different schema than the first one: column {} was {:?} of type {}",
             at + 1,
             field.name(),
             field.data_type()

@@ -97,14 +97,17 @@ pub(super) fn has_dictionary(data_type: &DataType) -> bool {
     }
 }
 
-/// Refuses keys of rows that can be seen and are not below `count`. Of rows that cannot be seen pyarrow writes such keys:
-/// where there are any, these are the rows that are to be null instead.
+/// Refuses keys of visible rows that are not below `count`, the number of the dictionary's values.
+///
+/// pyarrow writes such keys below a null struct or list: 0 where there are no values. If there are any, this returns the
+/// keys with zeros in their place, and the validity that makes them null: some readers of Arrow IPC demand even of the
+/// keys of null rows that they are within the values.
 pub(super) fn check_keys<K: ArrowNativeType + Display>(
     keys: &[K],
     count: usize,
     nulls: Option<&NullBuffer>,
     visible: Option<&NullBuffer>,
-) -> Check<Option<NullBuffer>> {
+) -> Check<Option<(ScalarBuffer<K>, NullBuffer)>> {
     // A negative key becomes an index that is beyond any dictionary.
     let is_beyond = |key: &K| key.as_usize() >= count;
     if !keys.iter().fold(false, |any, key| any | is_beyond(key)) {
@@ -117,7 +120,8 @@ pub(super) fn check_keys<K: ArrowNativeType + Display>(
         return Err(format!("has a key at row {row} that is not one of its {count} values: {}", keys[row]));
     }
     let valid = BooleanBuffer::collect_bool(keys.len(), |row| is_valid(row) && !is_beyond(&keys[row]));
-    Ok(Some(NullBuffer::new(valid)))
+    let keys: Vec<K> = keys.iter().map(|key| if is_beyond(key) { K::default() } else { *key }).collect();
+    Ok(Some((keys.into(), NullBuffer::new(valid))))
 }
 
 /// The most bytes that a view holds inline:
@@ -185,8 +189,9 @@ mod tests {
         assert_eq!(keys(&[-1], 2, None, None).unwrap_err(), "has a key at row 0 that is not one of its 2 values: -1");
         // Keys of null rows, and of rows below a null, have no meaning.
         let rest = NullBuffer::from(vec![true, false]);
-        assert_eq!(keys(&[1, 9], 2, Some(&[true, false]), None), Ok(Some(rest.clone())));
-        assert_eq!(keys(&[1, 9], 2, None, Some(&[true, false])), Ok(Some(rest)));
+        let repaired = Ok(Some((vec![1, 0].into(), rest)));
+        assert_eq!(keys(&[1, 9], 2, Some(&[true, false]), None), repaired);
+        assert_eq!(keys(&[1, 9], 2, None, Some(&[true, false])), repaired);
         assert!(keys(&[9, 9], 2, None, Some(&[true, false])).is_err());
     }
 

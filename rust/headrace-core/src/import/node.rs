@@ -325,9 +325,11 @@ impl<'a> Node<'a> {
         let Some(dictionary) = self.array.dictionary() else { return Err(self.refused("has no dictionary")) };
         let count = dictionary.length_and_offset().map_or(0, |(length, _)| length);
         let values = Node::new(dictionary, value_type, self.owner, 0..count, None)?;
-        let hidden = content::check_keys(&keys, count, nulls.as_ref(), self.visible.as_ref());
-        let nulls = hidden.map_err(|reason| self.refused(&reason))?.or(nulls);
-        let keys = PrimitiveArray::<K>::new(keys, nulls);
+        let repaired = content::check_keys(&keys, count, nulls.as_ref(), self.visible.as_ref());
+        let keys = match repaired.map_err(|reason| self.refused(&reason))? {
+            None => PrimitiveArray::<K>::new(keys, nulls),
+            Some((keys, valid)) => PrimitiveArray::<K>::new(keys, Some(valid)),
+        };
         let assemble = move |mut children: Vec<ArrayRef>| {
             let values = children.pop()?;
             // SAFETY: the key of each row that is not null is below the number of values.
