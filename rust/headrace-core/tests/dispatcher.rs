@@ -34,7 +34,7 @@ fn payloads(server: &Server, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn messages_of_all_kinds_of_ids_are_stored_in_order_and_reported_once() {
+fn messages_with_every_kind_of_id_are_stored_in_order_and_reported_once() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     produce(&mut dispatcher, "a", GivenId::None);
@@ -49,7 +49,7 @@ fn messages_of_all_kinds_of_ids_are_stored_in_order_and_reported_once() {
 }
 
 #[test]
-fn a_row_that_the_server_refuses_fails_alone_and_by_its_own_name() {
+fn a_row_that_the_server_refuses_fails_alone_with_its_message_id() {
     let Some(server) = Server::start(&[]) else { return };
     let _: () = redis::cmd("SET").arg("no-stream").arg("1").query(&mut server.client().unwrap()).unwrap();
     let schema = Schema::new(vec![
@@ -86,7 +86,7 @@ fn a_row_that_the_server_refuses_fails_alone_and_by_its_own_name() {
 }
 
 #[test]
-fn after_an_interrupt_nothing_is_lost_and_another_flush_goes_on() {
+fn a_flush_after_an_interrupt_continues_without_loss() {
     let Some(mut server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(400).query(&mut server.client().unwrap()).unwrap();
@@ -101,7 +101,7 @@ fn after_an_interrupt_nothing_is_lost_and_another_flush_goes_on() {
 }
 
 #[test]
-fn a_killed_server_leaves_the_message_in_doubt_and_the_next_batch_is_refused_once() {
+fn a_killed_server_leaves_the_message_unknown_and_fails_the_next_batch() {
     let Some(mut server) = Server::start(&[]) else { return };
     let options = [("command_timeout", "20")];
     let mut dispatcher = dispatcher(server.endpoint(&options));
@@ -125,7 +125,7 @@ fn a_killed_server_leaves_the_message_in_doubt_and_the_next_batch_is_refused_onc
 }
 
 #[test]
-fn a_message_of_many_megabytes_goes_through_a_small_window() {
+fn a_message_larger_than_the_window_is_delivered() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
     let window = [("window_max_entries", 1), ("window_max_bytes", 64 * 1024)];
     let options = window.map(|(name, value)| (name.to_owned(), OptionValue::Int(value)));
@@ -140,7 +140,7 @@ fn a_message_of_many_megabytes_goes_through_a_small_window() {
 }
 
 #[test]
-fn a_message_of_its_own_waits_behind_the_others_and_is_in_no_report() {
+fn a_dispatched_message_follows_the_others_and_is_in_no_report() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     produce(&mut dispatcher, "a", GivenId::None);
@@ -152,14 +152,14 @@ fn a_message_of_its_own_waits_behind_the_others_and_is_in_no_report() {
 }
 
 #[test]
-fn what_is_left_of_a_message_that_is_too_large_is_never_sent_on_the_next_connection() {
+fn the_rest_of_a_message_that_is_too_large_is_not_sent_on_the_next_connection() {
     let Some(server) = Server::start(&["--proto-max-bulk-len", "1mb"]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     produce(&mut dispatcher, "first", GivenId::None);
     produce(&mut dispatcher, &"\r\nSET pwned 1\r\n".repeat(1_000_000), GivenId::None);
     produce(&mut dispatcher, "last", GivenId::None);
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
-    // The last one waited for room, so it goes out on the next connection, unless the break took it along.
+    // The last message waited for room, so it is sent on the next connection, unless it failed with the first one.
     let failures: Vec<_> = report.failures().map(|f| (f.failure.code.to_string(), f.failure.written)).collect();
     let expected = [("TOO_LARGE".to_owned(), Written::No), ("RESET".to_owned(), Written::No)];
     assert_eq!(failures, expected[..failures.len()]);
@@ -173,13 +173,13 @@ fn what_is_left_of_a_message_that_is_too_large_is_never_sent_on_the_next_connect
 }
 
 #[test]
-fn replies_that_are_here_count_although_the_time_is_over() {
+fn replies_that_have_arrived_count_after_the_timeout() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     produce(&mut dispatcher, "a", GivenId::None);
     dispatcher.flush(None, &mut NeverInterrupted).unwrap();
     produce(&mut dispatcher, "b", GivenId::None);
-    // Sends without receiving: the reply is in the socket by the time the server tells of the second entry.
+    // Sends without receiving: the reply is in the socket once the server shows the second entry.
     assert_eq!(dispatcher.poll(&mut NeverInterrupted).unwrap().delivered(), 0);
     let started = Instant::now();
     while payloads(&server, "s").len() < 2 {
