@@ -10,6 +10,6 @@ mod texts;
 
 pub use arrow::{ReportBatches, outcome_schema};
 pub use delivery::{DeliveryReport, FailedMessage};
-pub use ids::MessageId;
+pub use ids::ReportedId;
 
 pub(crate) use recorder::Recorder;

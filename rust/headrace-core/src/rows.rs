@@ -61,6 +61,6 @@ mod zone;
 pub use batch::Rows;
 pub use extension::OBJECTS;
 pub(crate) use extension::refuse_objects;
-pub use ids::{Id, IdColumn, MAX_MESSAGE_ID};
+pub use ids::{CallerId, IdColumn, MAX_MESSAGE_ID};
 pub use plan::{Body, Layout, RowPlan};
 pub(crate) use plan::{columns_of, message_id_column};

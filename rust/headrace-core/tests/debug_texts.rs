@@ -15,7 +15,7 @@ use common::{Server, endpoint, try_connect};
 use headrace_core::endpoint::{Form, NoPassword, OPTIONS, OptionValue, PasswordProvider, Provider};
 use headrace_core::error::{Classifier, Failure, Fault, Written};
 use headrace_core::secret::Secret;
-use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, Error, GivenId, NeverInterrupted};
+use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, NeverInterrupted};
 
 const CANARY: &str = "canary-hunter2";
 
@@ -134,7 +134,7 @@ fn no_type_shows_a_secret() {
     // Each public type of these modules was checked, or cannot hold a secret.
     let seen: BTreeSet<_> = shown.0.iter().map(|(name, _)| *name).collect();
     let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "transport.rs", "transport"]);
-    let other = ["Control", "GivenId", "NeverInterrupted", "Patience", "Readiness", "Trim", "ConnectError"];
+    let other = ["Control", "IdArgument", "NeverInterrupted", "Patience", "Readiness", "Trim", "ConnectError"];
     let missed: Vec<_> = near.iter().filter(|name| !seen.contains(&***name) && !other.contains(&&***name)).collect();
     assert_eq!(missed, [""; 0], "types that were not checked with a secret");
     assert!(near.len() > 15 && shown.0.len() > 100, "{} types, {} texts", near.len(), shown.0.len());
@@ -155,7 +155,7 @@ fn through_a_server(shown: &mut Shown) {
     for username in [&[][..], &[("username", "nobody")]] {
         let mut dispatcher = Dispatcher::new(with(username), DispatcherOptions::default());
         dispatcher.make_room(&mut NeverInterrupted).unwrap();
-        dispatcher.produce(b"x", GivenId::None).unwrap();
+        dispatcher.produce(b"x", IdArgument::None).unwrap();
         let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
         shown.debug("DeliveryReport", &report);
         shown.debug("FailedMessage", &report.failures().map(|failed| failed.failure).collect::<Vec<&Failure>>());

@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::data::ReportData;
-use super::ids::{IdCursor, MessageId, MessageIds, Span};
+use super::ids::{IdCursor, MessageIds, ReportedId, Span};
 use super::outcomes::{Run, RunCursor};
 use super::texts::Texts;
 use crate::fail;
@@ -145,9 +145,9 @@ impl Columns {
                     None => run.iter().for_each(|id| column.push(digits.format(*id))),
                 }
             }),
-            Span::One(MessageId::Text(id)) => column.push(id),
-            Span::One(MessageId::Int(id)) => column.push(digits.format(id)),
-            Span::One(MessageId::UInt(id) | MessageId::Ordinal(id)) => column.push(digits.format(id)),
+            Span::One(ReportedId::Text(id)) => column.push(id),
+            Span::One(ReportedId::Int(id)) => column.push(digits.format(id)),
+            Span::One(ReportedId::UInt(id) | ReportedId::Ordinal(id)) => column.push(digits.format(id)),
         });
     }
 

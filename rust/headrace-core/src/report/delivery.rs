@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::arrow::ReportBatches;
 use super::data::ReportData;
-use super::ids::{IdCursor, MessageId};
+use super::ids::{IdCursor, ReportedId};
 use super::outcomes::Run;
 use crate::error::Failure;
 use crate::reply::EntryId;
@@ -21,7 +21,7 @@ pub struct DeliveryReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedMessage<'a> {
     /// Its message ID.
-    pub message_id: MessageId<'a>,
+    pub message_id: ReportedId<'a>,
     /// Why it failed.
     pub failure: &'a Failure,
 }

@@ -1,10 +1,10 @@
 //! Message IDs in produce order: an ordinal takes no memory, an integer eight bytes.
 
-use crate::rows::{Id, IdColumn};
+use crate::rows::{CallerId, IdColumn};
 
 /// The message ID in a report: the caller's ID, or the message's ordinal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MessageId<'a> {
+pub enum ReportedId<'a> {
     /// The message's ordinal since the last flush, for a message without an ID.
     Ordinal(u64),
     /// A signed integer.
@@ -20,7 +20,7 @@ pub enum MessageId<'a> {
 pub(crate) enum Span<'a> {
     Ordinals { first: u64, count: u64 },
     Ints(&'a [i64]),
-    One(MessageId<'a>),
+    One(ReportedId<'a>),
 }
 
 /// IDs of consecutive messages, all stored in one way.
@@ -55,20 +55,20 @@ impl Segment {
     }
 
     /// The ID at `at`; `None` if it is the ordinal.
-    fn get(&self, at: u64) -> Option<MessageId<'_>> {
+    fn get(&self, at: u64) -> Option<ReportedId<'_>> {
         let at = at as usize;
         match self {
             Self::Ordinals(_) => None,
-            Self::Ints(ids) => ids.get(at).copied().map(MessageId::Int),
+            Self::Ints(ids) => ids.get(at).copied().map(ReportedId::Int),
             Self::Texts { ends, text } => {
                 let start = at.checked_sub(1).and_then(|before| ends.get(before)).map_or(0, |end| *end as usize);
                 let end = *ends.get(at)? as usize;
-                text.get(start..end).map(MessageId::Text)
+                text.get(start..end).map(ReportedId::Text)
             }
             Self::Column(column) => column.get(at).map(|id| match id {
-                Id::Int(id) => MessageId::Int(id),
-                Id::UInt(id) => MessageId::UInt(id),
-                Id::Text(id) => MessageId::Text(id),
+                CallerId::Int(id) => ReportedId::Int(id),
+                CallerId::UInt(id) => ReportedId::UInt(id),
+                CallerId::Text(id) => ReportedId::Text(id),
             }),
         }
     }
@@ -183,10 +183,10 @@ impl IdCursor {
     }
 
     /// Returns the ID at this position and advances.
-    pub(crate) fn next<'a>(&mut self, ids: &'a MessageIds) -> MessageId<'a> {
+    pub(crate) fn next<'a>(&mut self, ids: &'a MessageIds) -> ReportedId<'a> {
         self.enter_segment(ids);
         let id = ids.segments.get(self.segment).and_then(|segment| segment.get(self.at));
-        let id = id.unwrap_or(MessageId::Ordinal(self.ordinal));
+        let id = id.unwrap_or(ReportedId::Ordinal(self.ordinal));
         self.at += 1;
         self.ordinal += 1;
         id
@@ -204,7 +204,7 @@ impl IdCursor {
                 (Segment::Ordinals(_), _) => visit(Span::Ordinals { first: ordinal, count: more }),
                 (_, Some(ids)) => visit(Span::Ints(&ids[at as usize..(at + more) as usize])),
                 (_, None) => (0..more).for_each(|step| {
-                    visit(Span::One(segment.get(at + step).unwrap_or(MessageId::Ordinal(ordinal + step))));
+                    visit(Span::One(segment.get(at + step).unwrap_or(ReportedId::Ordinal(ordinal + step))));
                 }),
             }
             self.at += more;
@@ -260,9 +260,9 @@ mod tests {
                 for at in 0..part.len() {
                     let expected = &given[(seen + at) as usize];
                     match (cursor.next(&part), expected) {
-                        (MessageId::Ordinal(n), Given::Ordinal) => prop_assert_eq!(n, seen + at),
-                        (MessageId::Int(id), Given::Int(expected)) => prop_assert_eq!(id, *expected),
-                        (MessageId::Text(id), Given::Text(expected)) => prop_assert_eq!(id, expected),
+                        (ReportedId::Ordinal(n), Given::Ordinal) => prop_assert_eq!(n, seen + at),
+                        (ReportedId::Int(id), Given::Int(expected)) => prop_assert_eq!(id, *expected),
+                        (ReportedId::Text(id), Given::Text(expected)) => prop_assert_eq!(id, expected),
                         (id, expected) => prop_assert!(false, "{:?} is not {:?}", id, expected),
                     }
                 }

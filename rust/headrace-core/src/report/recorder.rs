@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
     use crate::error::{Kind, Written};
-    use crate::report::MessageId;
+    use crate::report::ReportedId;
 
     fn failure(code: &str, message: &str) -> Failure {
         Failure {
@@ -188,18 +188,18 @@ mod tests {
         recorder.failed(&failure("OOM", "no memory"), 1);
         let first = recorder.take(false);
         assert_eq!((first.delivered(), first.failed()), (1, 1));
-        assert_eq!(first.failures().map(|f| f.message_id).collect::<Vec<_>>(), [MessageId::Int(11)]);
+        assert_eq!(first.failures().map(|f| f.message_id).collect::<Vec<_>>(), [ReportedId::Int(11)]);
 
         recorder.push_ordinals(2);
         recorder.failed(&failure("OOM", "no memory"), 4);
         let second = recorder.take(true);
         let ids: Vec<_> = second.failures().map(|f| f.message_id).collect();
-        assert_eq!(ids, [MessageId::Int(12), MessageId::Int(13), MessageId::Ordinal(4), MessageId::Ordinal(5)]);
+        assert_eq!(ids, [ReportedId::Int(12), ReportedId::Int(13), ReportedId::Ordinal(4), ReportedId::Ordinal(5)]);
         assert_eq!(second.failed_by_code(), BTreeMap::from([("OOM".into(), 4)]));
 
         recorder.push_ordinals(1);
         recorder.failed(&failure("OOM", "no memory"), 1);
-        assert_eq!(recorder.take(true).failures().next().unwrap().message_id, MessageId::Ordinal(0));
+        assert_eq!(recorder.take(true).failures().next().unwrap().message_id, ReportedId::Ordinal(0));
     }
 
     #[test]

@@ -21,14 +21,14 @@ pub const MAX_MESSAGE_ID: usize = 16 * 1024;
 /// The types of a column of message IDs, for errors.
 const SUPPORTED: &str = "int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid";
 
-/// A message ID from an Arrow column.
+/// A message ID that the caller chose, in an Arrow column or for one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Id<'a> {
-    /// From a signed column.
+pub enum CallerId<'a> {
+    /// A signed integer.
     Int(i64),
-    /// From an unsigned column.
+    /// An unsigned integer.
     UInt(u64),
-    /// From a text column.
+    /// A string.
     Text(&'a str),
 }
 
@@ -116,12 +116,12 @@ impl IdColumn {
     }
 
     /// The message ID of a row; `None` if it is null or the row does not exist.
-    pub fn get(&self, row: usize) -> Option<Id<'_>> {
+    pub fn get(&self, row: usize) -> Option<CallerId<'_>> {
         let is_valid = |nulls: Option<&NullBuffer>| nulls.is_none_or(|nulls| row < nulls.len() && nulls.is_valid(row));
         match &self.0 {
-            Ids::Int(array) if is_valid(array.nulls()) => array.values().get(row).copied().map(Id::Int),
-            Ids::UInt(array) if is_valid(array.nulls()) => array.values().get(row).copied().map(Id::UInt),
-            Ids::Text(array) if row < array.len() && is_valid(array.nulls()) => Some(Id::Text(array.value(row))),
+            Ids::Int(array) if is_valid(array.nulls()) => array.values().get(row).copied().map(CallerId::Int),
+            Ids::UInt(array) if is_valid(array.nulls()) => array.values().get(row).copied().map(CallerId::UInt),
+            Ids::Text(array) if row < array.len() && is_valid(array.nulls()) => Some(CallerId::Text(array.value(row))),
             Ids::Null(_) | Ids::Int(_) | Ids::UInt(_) | Ids::Text(_) => None,
         }
     }
@@ -239,13 +239,13 @@ mod tests {
             column(LargeStringArray::from(vec![None, Some("a")])),
             column(StringViewArray::from(vec![None, Some("a")])),
         ];
-        let expected = [(&ints[..], Id::Int(-7)), (&uints, Id::UInt(7)), (&texts, Id::Text("a"))];
+        let expected = [(&ints[..], CallerId::Int(-7)), (&uints, CallerId::UInt(7)), (&texts, CallerId::Text("a"))];
         for (columns, id) in expected {
             for column in columns {
                 assert_eq!((column.len(), column.get(0), column.get(1), column.get(2)), (2, None, Some(id), None));
             }
         }
-        assert_eq!(column(UInt64Array::from(vec![u64::MAX])).get(0), Some(Id::UInt(u64::MAX)));
+        assert_eq!(column(UInt64Array::from(vec![u64::MAX])).get(0), Some(CallerId::UInt(u64::MAX)));
         assert_eq!(column(NullArray::new(3)).get(1), None);
     }
 
@@ -267,9 +267,9 @@ mod tests {
         ];
         for ids in columns.map(|ids| ids.slice(1, 5).slice(1, 100)) {
             let text = |id| match id {
-                Id::Int(id) => id.to_string(),
-                Id::UInt(id) => id.to_string(),
-                Id::Text(id) => id.to_owned(),
+                CallerId::Int(id) => id.to_string(),
+                CallerId::UInt(id) => id.to_string(),
+                CallerId::Text(id) => id.to_owned(),
             };
             let texts: Vec<String> = (0..5).filter_map(|row| ids.get(row)).map(text).collect();
             assert_eq!(texts, ["4", "5", "6", "7"], "{ids:?}");

@@ -20,7 +20,7 @@ use std::process::Command;
 use common::Server;
 use headrace_core::endpoint::{Form, NoPassword, OptionValue, PasswordProvider, Provider};
 use headrace_core::secret::Secret;
-use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, GivenId, NeverInterrupted};
+use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, IdArgument, NeverInterrupted};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use scan::{Scanner, masked, unmasked};
 use zeroize::Zeroizing;
@@ -140,7 +140,7 @@ fn run(case: &str) {
     let scanner = Scanner::new(&secrets());
     let mut dispatcher = Dispatcher::new(endpoint(case), DispatcherOptions::default());
     dispatcher.make_room(&mut NeverInterrupted).unwrap();
-    dispatcher.produce(b"payload", GivenId::None).unwrap();
+    dispatcher.produce(b"payload", IdArgument::None).unwrap();
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
     let expected = if case == "file, refused" { (0, 1) } else { (1, 0) };
     assert_eq!((report.delivered(), report.failed()), expected, "{:?}", report.failed_by_code());
