@@ -22,7 +22,7 @@ use crate::fail;
 use crate::net::Watch;
 use crate::producer::{ExactlyOnce, Producer, ProducerOptions};
 use crate::report::DeliveryReport;
-use crate::rows::{Id, IdColumn, Layout, MAX_MESSAGE_ID};
+use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID};
 
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
 
@@ -33,7 +33,7 @@ const MAX_VERSION: u64 = 1 << 53;
 
 /// The caller's name for one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GivenId<'a> {
+pub enum IdArgument<'a> {
     /// None: reports name the message by its ordinal since the last flush.
     None,
     /// An integer.
@@ -42,12 +42,12 @@ pub enum GivenId<'a> {
     Text(&'a str),
 }
 
-impl<'a> From<GivenId<'a>> for Option<Id<'a>> {
-    fn from(id: GivenId<'a>) -> Self {
+impl<'a> From<IdArgument<'a>> for Option<CallerId<'a>> {
+    fn from(id: IdArgument<'a>) -> Self {
         match id {
-            GivenId::None => None,
-            GivenId::Int(id) => Some(Id::Int(id)),
-            GivenId::Text(id) => Some(Id::Text(id)),
+            IdArgument::None => None,
+            IdArgument::Int(id) => Some(CallerId::Int(id)),
+            IdArgument::Text(id) => Some(CallerId::Text(id)),
         }
     }
 }
@@ -130,16 +130,16 @@ impl Dispatcher {
 
     /// Takes one message. Waits for nothing, so ask [`has_room`](Self::has_room) before.
     #[inline]
-    pub fn produce(&mut self, payload: &[u8], id: GivenId<'_>) -> Result<()> {
+    pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         self.enter()?;
         match id {
-            GivenId::None => self.producer.recorder().push_ordinals(1),
-            GivenId::Int(id) => self.producer.recorder().push_int(id),
-            GivenId::Text(id) if id.len() > MAX_MESSAGE_ID => {
+            IdArgument::None => self.producer.recorder().push_ordinals(1),
+            IdArgument::Int(id) => self.producer.recorder().push_int(id),
+            IdArgument::Text(id) if id.len() > MAX_MESSAGE_ID => {
                 let length = id.len();
                 return Err(Error::message(format!("a message ID has at most {MAX_MESSAGE_ID} bytes: got {length}")));
             }
-            GivenId::Text(id) => self.producer.recorder().push_text(id),
+            IdArgument::Text(id) => self.producer.recorder().push_text(id),
         }
         self.unreported += 1;
         self.producer.recorder().counters().messages.add(1);
@@ -365,7 +365,7 @@ impl Dispatcher {
         }
     }
 
-    /// ScriptBatch the part of a call that changes what waits. If it panics, all messages that wait fail with an outcome that the
+    /// Runs the part of a call that changes what waits. If it panics, all messages that wait fail with an outcome that the
     /// next report has, and the dispatcher goes on.
     fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let Ok(result) = contain(|| run(self)) else {

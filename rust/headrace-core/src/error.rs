@@ -92,7 +92,7 @@ impl std::error::Error for Error {}
 /// Whether trying again can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// PendingRetry changes nothing: somebody has to act.
+    /// Waiting changes nothing: somebody has to act.
     Permanent,
     /// The same message may be delivered later.
     Retryable,

@@ -198,7 +198,7 @@ fn read_exactly_once(given: &mut Given) -> Result<Option<ExactlyOnce>> {
     })
 }
 
-/// IdempotencyIds must be remembered for as long as rows are sent again, and a little longer.
+/// IDMP IDs must be remembered for as long as rows are sent again, and a little longer.
 fn complete(asked: ExactlyOnce, retry: Option<&RetryPolicy>) -> Result<ExactlyOnce> {
     let ExactlyOnce::Idmp { by_message_id, duration } = asked else { return Ok(asked) };
     let Some(retry) = retry else { return Ok(asked) };

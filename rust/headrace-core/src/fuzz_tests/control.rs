@@ -41,7 +41,7 @@ fn pieces<'a>(bytes: &'a [u8], chance: &mut Chance) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// LineReader, of which so many are awaited.
+/// Lines, of which so many are awaited.
 pub fn check_lines(bytes: &[u8], awaited: usize, chance: &mut Chance) -> Result<(), Stop> {
     let expected = slow::lines(bytes, awaited);
     let mut lines = LineReader::default();

@@ -1,4 +1,4 @@
-//! ScriptBatch a target so many times, says how far it is, and how to repeat what failed.
+//! Runs a target so many times, says how far it is, and how to repeat what failed.
 
 use std::env;
 use std::fs;
@@ -31,7 +31,7 @@ impl Runner {
         Self { target, seed: number("SEED", 1), first: number("FIRST", 0), executions: number("EXECUTIONS", usual) }
     }
 
-    /// ScriptBatch `one` for each execution. `summary`: what it saw, for the last line.
+    /// Runs `one` for each execution. `summary`: what it saw, for the last line.
     pub fn run<S>(self, state: &mut S, mut one: impl FnMut(&mut S, &mut Chance), summary: impl Fn(&S) -> String) {
         let started = Instant::now();
         let at = Arc::new(AtomicU64::new(self.first));
@@ -112,7 +112,7 @@ impl<F: Fn() -> String> Drop for Again<F> {
     }
 }
 
-/// ScriptBatch the test of this name in a process of its own, where nothing else takes memory. True: this is it.
+/// Runs the test of this name in a process of its own, where nothing else takes memory. True: this is it.
 pub fn is_alone(test: &str) -> bool {
     if env::var_os("HEADRACE_TEST_ALONE").is_some() {
         return true;

@@ -15,7 +15,7 @@ use crate::connection::Owner;
 use crate::error::{Fault, code};
 use crate::fail;
 use crate::ipc::Encoder;
-use crate::rows::{Id, IdColumn, Rows};
+use crate::rows::{CallerId, IdColumn, Rows};
 
 /// Rows that are encoded before the watch is asked again: bad ones take no room in the window, and so never wait.
 const WATCH_ROWS: usize = 1024;
@@ -29,7 +29,7 @@ impl Producer {
     /// Encodes a message of one payload. There must be [room](Self::make_room), and [a full run](Self::close_full_run) is
     /// still to be closed.
     #[inline]
-    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         match &self.dedup {
             Dedup::Off => self.push(1, Owner::Report, |encoder, out| encoder.write_payload(out, payload)),
             Dedup::Script(_) | Dedup::Idmp(_) => self.push_payload_once(payload, id),
@@ -37,7 +37,7 @@ impl Producer {
     }
 
     #[cold] // for most dispatchers
-    fn push_payload_once(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+    fn push_payload_once(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         if matches!(self.dedup, Dedup::Script(_)) {
             self.gather(None, |encoder, out, _| encoder.write_payload_arguments(out, payload));
         } else {
@@ -241,7 +241,7 @@ impl Producer {
 
     /// Encodes a row with its IDMP ID, or notes why it cannot be sent.
     #[inline(never)]
-    fn push_row_with_id(&mut self, rows: &Rows<'_>, row: usize, id: Option<Id<'_>>) {
+    fn push_row_with_id(&mut self, rows: &Rows<'_>, row: usize, id: Option<CallerId<'_>>) {
         match rows.field_count(row) {
             Ok(fields) => self.push_with_id(fields, id, |_, out, scratch| rows.write_fields(row, out, scratch)),
             Err(fault) => {
@@ -255,7 +255,7 @@ impl Producer {
     fn push_with_id(
         &mut self,
         fields: usize,
-        id: Option<Id<'_>>,
+        id: Option<CallerId<'_>>,
         write: impl FnOnce(&XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
     ) {
         let Dedup::Idmp(ids) = &mut self.dedup else { unreachable!("another mode") };
@@ -345,14 +345,14 @@ impl Producer {
     }
 }
 
-fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<Id<'_>>) -> Result<&'a [u8], Fault> {
+fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<CallerId<'_>>) -> Result<&'a [u8], Fault> {
     if !ids.is_by_message_id() {
         return Ok(ids.of_row());
     }
     match id {
-        Some(Id::Int(id)) => ids.of_message(itoa::Buffer::new().format(id).as_bytes()),
-        Some(Id::UInt(id)) => ids.of_message(itoa::Buffer::new().format(id).as_bytes()),
-        Some(Id::Text(id)) => ids.of_message(id.as_bytes()),
+        Some(CallerId::Int(id)) => ids.of_message(itoa::Buffer::new().format(id).as_bytes()),
+        Some(CallerId::UInt(id)) => ids.of_message(itoa::Buffer::new().format(id).as_bytes()),
+        Some(CallerId::Text(id)) => ids.of_message(id.as_bytes()),
         None => {
             let message = "exactly_once_key 'message_id' needs a message ID, and this message has none";
             Err(Fault::new(code::NULL_MESSAGE_ID, message))
