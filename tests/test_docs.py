@@ -70,3 +70,35 @@ def test_the_architecture_maps_every_module_of_the_core() -> None:
     modules = {path.stem for path in CORE.iterdir()} - {"lib"}
     assert len(modules) > 20
     assert sorted(name for name in modules if not re.search(rf"`{name}(\.rs|/)`", map_of_the_core)) == []
+
+
+def rows_of(page: str, mark: str, label: str) -> list[list[str]]:
+    """The rows of a generated table with a label in the first two cells, each cell up to its brackets."""
+    block = (ROOT / "docs" / page).read_text().split(f"<!-- {mark} -->", 1)[1].split(f"<!-- /{mark} -->", 1)[0]
+    rows = [[cell.split("(")[0].strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()]
+    return [row for row in rows if label in row[:2]]
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def test_the_figures_of_the_readme_are_those_of_their_pages() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    _, entries, cpu, *_ = rows_of("benchmarks.md", "throughput", "headrace produce_batch")[0]
+    _, theirs, their_cpu, *_ = rows_of("benchmarks.md", "throughput", "redis-py with hiredis")[0]
+    assert f"{entries} entries/s" in readme
+    assert f"{number(entries) / number(theirs):.1f} times redis-py" in readme
+    assert 45 < number(their_cpu) / number(cpu) < 55, "a fiftieth of its client CPU"
+    for layout in ("rows_per_entry=10", "arrow_ipc"):
+        rows = number(rows_of("benchmarks.md", "layouts", f"headrace {layout}")[0][1])
+        assert f"{rows / 1e6:.1f} million" in readme
+    for contender in ("headrace.spark.xadd", "redis-py with hiredis in mapInArrow"):
+        assert f"{number(rows_of('benchmarks.md', 'spark', contender)[0][1]):.1f} s" in readme
+    _, _, faults, messages, *_, untrue = rows_of("guarantees.md", "campaign", "**all**")[0]
+    assert untrue == "0"
+    assert f"{faults} random" in readme
+    assert f"{number(messages) / 1e6:.1f} million messages" in readme
+    theirs_all = rows_of("guarantees.md", "campaign", "redis-py")
+    wrong, of = (int(sum(number(row[column]) for row in theirs_all)) for column in (-1, 3))
+    assert f"{wrong:,} wrong ones of {of:,}" in readme
