@@ -1,4 +1,4 @@
-"""docs/spark.md: its examples run as they are printed. docs/options.md lists every option of the data source."""
+"""docs/spark.md: its examples run as printed. docs/options.md lists every option of the data source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) ->
     assert len(programs) == len(prints) >= 5
     program = tmp_path / "examples.py"
     program.write_text("\n\n".join(programs))
-    # A small Spark: the program takes whatever there is.
+    # The examples use the default session: keep it small.
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.master local[2]\nspark.ui.enabled false\nspark.sql.shuffle.partitions 2\n"
         f"spark.local.dir {tmp_path}\nspark.sql.warehouse.dir {tmp_path}/warehouse\n"
