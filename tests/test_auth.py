@@ -230,7 +230,7 @@ def refused_by(server: LocalServer) -> Endpoint:
     return to(server, username="app", password=CANARY, consumer_group="g")
 
 
-def told(error: BaseException) -> str:
+def reported(error: BaseException) -> str:
     """All that an exception can be made to say, as the tools do it that print local variables."""
     lines = traceback.TracebackException.from_exception(error, capture_locals=True).format()
     return "".join([*lines, str(error), repr(error), repr(error.__dict__), repr(error.args)])
@@ -274,7 +274,7 @@ def test_no_password_in_reports_exceptions_logs_and_warnings(
         gc.collect()
     assert [one.category for one in warned] == [ResourceWarning]
     texts = [
-        *(told(error) for error in (by_dispatch, by_report, by_close, by_body)),
+        *(reported(error) for error in (by_dispatch, by_report, by_close, by_body)),
         *map(repr, (endpoint, dispatcher, report, report.failed, report.failed_by_code, vars(dispatcher))),
         *map(str, (endpoint, dispatcher, report, *(one.message for one in warned))),
         caplog.text,
@@ -303,7 +303,7 @@ def test_no_password_in_the_frames_of_a_refused_endpoint(build: Callable[[], End
     assert isinstance(error, ConfigError)
     assert CANARY not in str(error)
     # The line of source that is shown holds the name of the constant.
-    assert CANARY not in told(error)
+    assert CANARY not in reported(error)
 
 
 # --- passwords that change

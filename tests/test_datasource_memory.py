@@ -50,7 +50,7 @@ def test_millions_of_rows(any_server: LocalServer, options: dict[str, str]) -> N
     program = [sys.executable, "-c", PROGRAM, any_server.unix_socket, str(ROWS), json.dumps(options)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    growth = told.pop("growth")
-    assert told == {"delivered": ROWS, "failed": 0}
+    reported: dict[str, Any] = json.loads(done.stdout)
+    growth = reported.pop("growth")
+    assert reported == {"delivered": ROWS, "failed": 0}
     assert 0 < growth < LIMIT

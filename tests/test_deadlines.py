@@ -31,9 +31,9 @@ def stall(request: pytest.FixtureRequest) -> Stall:
 def test_flush_ends_with_its_timeout(around: Surroundings, stall: Stall, timeout: float) -> None:
     seconds, report = waits.flush(around, stall, timeout)
     assert timeout <= seconds < timeout + BUSY
-    told = labels(report)
-    assert len(told) in (1, WAITING)
-    assert {(kind, written) for kind, _, written in told} <= {("retryable", "no"), ("retryable", stall.written)}
+    reported = labels(report)
+    assert len(reported) in (1, WAITING)
+    assert {(kind, written) for kind, _, written in reported} <= {("retryable", "no"), ("retryable", stall.written)}
 
 
 @pytest.mark.parametrize("name", waits.named("connect_timeout"))
@@ -62,12 +62,12 @@ def test_progress_is_what_puts_the_end_off(progress: waits.Progress) -> None:
 
 def test_a_resolver_that_never_answers() -> None:
     """Where the system has namespaces for it; what waits for the resolver has its own test in Rust."""
-    told = dns.measure(1)
-    if told is None:
+    reported = dns.measure(1)
+    if reported is None:
         pytest.skip("this system gives nobody namespaces of his own")
-    assert 1 <= told["connect_timeout 1"][0] < 1 + BUSY
-    assert 0.3 <= told["flush(timeout=0.3)"][0] < 0.3 + BUSY
-    assert told["Ctrl-C"][0] < BOUND
+    assert 1 <= reported["connect_timeout 1"][0] < 1 + BUSY
+    assert 0.3 <= reported["flush(timeout=0.3)"][0] < 0.3 + BUSY
+    assert reported["Ctrl-C"][0] < BOUND
 
 
 def test_ctrl_c(around: Surroundings, stall: Stall) -> None:

@@ -211,12 +211,12 @@ def test_connections_that_are_cut_again_and_again(
                 dispatcher.produce_batch(batch_of(payloads[start : start + 1_000]))
                 reports.append(dispatcher.poll())
             reports.append(dispatcher.flush())
-        told = outcomes(*reports)
+        reported = outcomes(*reports)
     lost = {("retryable", code, "unknown") for code in ("RESET", "EOF")}
-    assert {outcome.label for outcome in told} <= {DELIVERED, MISSING, *lost}
+    assert {outcome.label for outcome in reported} <= {DELIVERED, MISSING, *lost}
     sent = [(KEY, payload) for payload in payloads]
-    check_accounting(client, sent, told)
-    check_accounting(connect(replica), sent, told)
+    check_accounting(client, sent, reported)
+    check_accounting(connect(replica), sent, reported)
 
 
 @pytest.mark.parametrize("alive", [True, False])

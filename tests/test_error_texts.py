@@ -10,11 +10,11 @@ from typing import Any, Self
 import pyarrow as pa
 import pytest
 
-import faults.hard_situations  # noqa: F401 - adds to SITUATIONS
+import faults.disruptive_scenarios  # noqa: F401 - adds to SCENARIOS
 from conftest import StartServer
+from faults.error_scenarios import COMMANDS
 from faults.error_texts import BY_NAME, CLASSIFY, ERROR_TEXTS, Classify, ErrorText
-from faults.places import SITUATIONS, Lab, Place, said_to
-from faults.situations import COMMANDS
+from faults.scenario import SCENARIOS, ErrorSource, ScenarioTools, read_error_from
 from headrace.testing import LocalServer
 from support import Program
 from support.modes import MODES, can, dispatcher
@@ -30,10 +30,10 @@ PAYLOAD = "canary"
 class Sender:
     """A dispatcher at a place, and its messages one by one."""
 
-    def __init__(self, place: Place, mode: str, classify: Classify) -> None:
+    def __init__(self, source: ErrorSource, mode: str, classify: Classify) -> None:
         self.mode, self.classify = mode, classify
-        self._entry_id = place.entry_id
-        self._dispatcher = dispatcher(endpoint_to(place.server, **place.options), mode, classify=classify)
+        self._entry_id = source.entry_id
+        self._dispatcher = dispatcher(endpoint_to(source.server, **source.options), mode, classify=classify)
 
     def send(self) -> Outcome:
         if self.mode != "off":
@@ -54,15 +54,19 @@ def check_refused(error: ErrorText, program: Program, sender: Sender) -> None:
     text = error.of(program)
     assert text
     for _ in range(2):
-        told = sender.send()
-        assert told.label == (error.kind(sender.classify), error.code, "no"), (sender.mode, sender.classify, told)
-        assert told.message
-        assert PAYLOAD not in told.message
+        reported = sender.send()
+        assert reported.label == (error.kind(sender.classify), error.code, "no"), (
+            sender.mode,
+            sender.classify,
+            reported,
+        )
+        assert reported.message
+        assert PAYLOAD not in reported.message
         if sender.mode == "off":
-            assert text.partition(", with args")[0][:150] in told.message
+            assert text.partition(", with args")[0][:150] in reported.message
 
 
-@pytest.mark.parametrize("names", SITUATIONS, ids="+".join)
+@pytest.mark.parametrize("names", SCENARIOS, ids="+".join)
 def test_what_a_real_server_says(
     names: tuple[str, ...], program: Program, start_server: StartServer, connect: Connect
 ) -> None:
@@ -73,27 +77,27 @@ def test_what_a_real_server_says(
     said: list[str] = []
     with ExitStack() as stack:
 
-        def senders(place: Place) -> list[Sender]:
+        def senders(source: ErrorSource) -> list[Sender]:
             """One of each mode, and of each way to classify."""
-            modes = [mode for mode in place.modes if can(program, mode)]
-            ways = [(mode, way) for mode in modes for way in (place.classify if mode == "off" else CLASSIFY[:1])]
-            return [stack.enter_context(Sender(place, *way)) for way in ways]
+            modes = [mode for mode in source.modes if can(program, mode)]
+            ways = [(mode, way) for mode in modes for way in (source.classify if mode == "off" else CLASSIFY[:1])]
+            return [stack.enter_context(Sender(source, *way)) for way in ways]
 
-        steps = stack.enter_context(closing(SITUATIONS[names](Lab(program, start_server, connect))))
-        place = next(steps)
-        assert isinstance(place, Place)
+        steps = stack.enter_context(closing(SCENARIOS[names](ScenarioTools(program, start_server, connect))))
+        source = next(steps)
+        assert isinstance(source, ErrorSource)
         live: list[Sender] = []
-        for step in itertools.chain([place], steps):
-            if isinstance(step, Place):
-                place = step
-                live = senders(place) if place.live else []
+        for step in itertools.chain([source], steps):
+            if isinstance(step, ErrorSource):
+                source = step
+                live = senders(source) if source.live else []
             elif step is not None:
                 said.append(step)
-                assert place.said() == BY_NAME[step].of(program)
-                live += senders(place)
+                assert source.read_error() == BY_NAME[step].of(program)
+                live += senders(source)
                 for sender in live:
                     check_refused(BY_NAME[step], program, sender)
-            if step is None or isinstance(step, Place):
+            if step is None or isinstance(step, ErrorSource):
                 for sender in live:
                     assert sender.send().label == DELIVERED, (sender.mode, sender.classify)
     assert said == expected
@@ -102,12 +106,12 @@ def test_what_a_real_server_says(
 def test_what_a_real_server_says_to_other_commands(program: Program, start_server: StartServer) -> None:
     server = start_server(program)
     expected = {name: text for name in COMMANDS if (text := BY_NAME[name].of(program))}
-    assert {name: said_to(server, COMMANDS[name]) for name in expected} == expected
+    assert {name: read_error_from(server, COMMANDS[name]) for name in expected} == expected
 
 
 def test_every_text_is_said_by_a_real_server() -> None:
     """Or the table says who else says it."""
-    said = {*COMMANDS, *(name for names in SITUATIONS for name in names)}
+    said = {*COMMANDS, *(name for names in SCENARIOS for name in names)}
     assert len(said) > 50
     assert {error.name for error in ERROR_TEXTS if not error.unverified} == said
     assert len(BY_NAME) == len(ERROR_TEXTS)
@@ -132,14 +136,14 @@ def test_names_that_are_codes_elsewhere(
         keys = [None, "READONLY" if mode != "idmp" else None, None]
         rows = pa.record_batch({"payload": payloads, "key": pa.array(keys, pa.string())})
         sending.produce_batch(rows, stream_key="key" if any(keys) else None)
-        told = outcomes(sending.flush())
+        reported = outcomes(sending.flush())
         refused = ("permanent", "WRONGTYPE", "no")
-        assert [outcome.label for outcome in told] == [refused if key else DELIVERED for key in keys]
+        assert [outcome.label for outcome in reported] == [refused if key else DELIVERED for key in keys]
         client.execute_command("ACL", "SETUSER", name, "-xadd")
         sending.produce(payloads[0])
-        told += outcomes(sending.flush())
-        assert told[-1].label == ("permanent", "NOPERM", "no")
-    assert not [outcome for outcome in told if PAYLOAD in (outcome.message or "")]
+        reported += outcomes(sending.flush())
+        assert reported[-1].label == ("permanent", "NOPERM", "no")
+    assert not [outcome for outcome in reported if PAYLOAD in (outcome.message or "")]
 
 
 def test_what_a_script_was_refused_fits_into_its_reply(server: LocalServer, connect: Connect) -> None:
@@ -150,13 +154,13 @@ def test_what_a_script_was_refused_fits_into_its_reply(server: LocalServer, conn
     user = {"username": name, "password": "secret"}
     with dispatcher(endpoint_to(server, **user), "script") as sending:
         sending.produce(b"first")
-        told = outcomes(sending.flush())
+        reported = outcomes(sending.flush())
         (mine,) = [each["id"] for each in client.client_list() if each["user"] == name]
         client.execute_command("ACL", "SETUSER", name, "-xadd")
         sending.produce(b"second")
-        told += outcomes(sending.flush())
-        assert [outcome.label for outcome in told] == [DELIVERED, ("permanent", "NOPERM", "no")]
-        assert len(told[-1].message or "") < 1_024
+        reported += outcomes(sending.flush())
+        assert [outcome.label for outcome in reported] == [DELIVERED, ("permanent", "NOPERM", "no")]
+        assert len(reported[-1].message or "") < 1_024
         client.execute_command("ACL", "SETUSER", name, "+xadd")
         sending.skip_failed()
         sending.produce(b"third")

@@ -42,14 +42,14 @@ def test_a_batch_that_is_begun_again_is_written_once(server: LocalServer, connec
             report = dispatcher.flush()
             assert (report.ok, report.delivered) == (True, 1_234)
             assert report.deduplicated == (1_234 if round_ else 0)
-            told = outcomes(report)
+            reported = outcomes(report)
             if round_:
-                assert {outcome.entry_id for outcome in told} == {None}
-                assert {outcome.label for outcome in told} == {DELIVERED}
+                assert {outcome.entry_id for outcome in reported} == {None}
+                assert {outcome.label for outcome in reported} == {DELIVERED}
             else:
-                assert [(outcome.entry_id, payload) for outcome, payload in zip(told, payloads, strict=True)] == stored(
-                    client
-                )
+                assert [
+                    (outcome.entry_id, payload) for outcome, payload in zip(reported, payloads, strict=True)
+                ] == stored(client)
     assert bodies(client) == payloads
     assert client.get(MARKER) == b"0 1234"
     assert 0 < client.ttl(MARKER) <= 86_400
@@ -133,9 +133,9 @@ def test_memory_that_runs_out_in_mid_batch(server: LocalServer, connect: Connect
         dispatcher.produce_batch(batch_of(payloads[305:]))
         report = dispatcher.flush()
         assert report.delivered == 0
-        told = labels(report)
-        assert told[0] == ("permanent", "OOM", "no")
-        assert set(told[10:]) == {("retryable", "BLOCKED", "no")}
+        reported = labels(report)
+        assert reported[0] == ("permanent", "OOM", "no")
+        assert set(reported[10:]) == {("retryable", "BLOCKED", "no")}
         client.config_set("maxmemory", 0)
         # Those behind it stay blocked, or order would be lost.
         dispatcher.produce(b"behind")

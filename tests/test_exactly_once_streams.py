@@ -46,7 +46,7 @@ def test_rows_that_were_gathered_when_connecting_failed(
             dispatcher.produce_batch(rows(size), stream_key="key")
             report = dispatcher.flush()
             assert dispatcher.unreported == 0
-            assert [(told.message_id, told.code) for told in outcomes(report)] == [
+            assert [(reported.message_id, reported.code) for reported in outcomes(report)] == [
                 (str(row), "WRONGPASS") for row in range(ROWS)
             ]
         client.execute_command("ACL", "SETUSER", "default", "resetpass", ">wrong")
@@ -68,10 +68,10 @@ def test_rows_that_were_gathered_when_the_retries_ended(
         dispatcher.produce_batch(rows(), stream_key="key")
         report = dispatcher.flush()
         assert dispatcher.unreported == 0
-        told = outcomes(report)
-        assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
-        assert {outcome.code for outcome in told} <= {"NOREPLICAS", "BLOCKED"}
-        assert told[0].code == "NOREPLICAS"
+        reported = outcomes(report)
+        assert [outcome.message_id for outcome in reported] == [str(row) for row in range(ROWS)]
+        assert {outcome.code for outcome in reported} <= {"NOREPLICAS", "BLOCKED"}
+        assert reported[0].code == "NOREPLICAS"
         client.config_set("min-replicas-to-write", 0)
         dispatcher.skip_failed()
         dispatcher.produce_batch(rows(), stream_key="key")
@@ -103,9 +103,9 @@ def test_rows_that_were_gathered_when_the_user_went(
             dispatcher.produce_batch(record_batch, stream_key="key")
             report = dispatcher.flush()
         assert dispatcher.unreported == 0
-        told = outcomes(report)
-        assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
-        assert {outcome.code for outcome in told} == {"WRONGPASS"}
+        reported = outcomes(report)
+        assert [outcome.message_id for outcome in reported] == [str(row) for row in range(ROWS)]
+        assert {outcome.code for outcome in reported} == {"WRONGPASS"}
         client.execute_command("ACL", "SETUSER", "writer", "on", ">secret", "~*", "&*", "+@all")
         dispatcher.skip_failed()
         dispatcher.produce_batch(rows(), stream_key="key")
@@ -130,10 +130,10 @@ def test_rows_that_were_gathered_when_somebody_left(
         with pytest.raises(StuckError), after_ticks(10, leave):
             dispatcher.produce_batch(record_batch, stream_key="key")
         server.restart()
-        told = outcomes(dispatcher.flush())
+        reported = outcomes(dispatcher.flush())
         assert dispatcher.unreported == 0
-        assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
+        assert [outcome.message_id for outcome in reported] == [str(row) for row in range(ROWS)]
         # The first one was in flight, the second one was gathered, the others had not been taken.
-        assert [outcome.code for outcome in told] == [None, None, *["INTERRUPTED"] * (ROWS - 2)]
+        assert [outcome.code for outcome in reported] == [None, None, *["INTERRUPTED"] * (ROWS - 2)]
     sent = [(KEYS[row % ROWS % 3], b"%d" % row) for row in range(2 * ROWS)]
-    check_accounting(connect(server), sent, [*outcomes(before), *told])
+    check_accounting(connect(server), sent, [*outcomes(before), *reported])

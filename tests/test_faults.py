@@ -42,13 +42,13 @@ def produce_all(dispatcher: Dispatcher, payloads: list[bytes]) -> None:
         dispatcher.produce(payload)
 
 
-def check_lost(told: list[Outcome], codes: tuple[str, ...] = LOST) -> None:
+def check_lost(reported: list[Outcome], codes: tuple[str, ...] = LOST) -> None:
     """Lost with their connection: first those of which a byte was handed over, then those of which none was."""
-    assert {(outcome.kind, outcome.code) for outcome in told} <= {("retryable", code) for code in codes}
-    written = [outcome.written for outcome in told]
+    assert {(outcome.kind, outcome.code) for outcome in reported} <= {("retryable", code) for code in codes}
+    written = [outcome.written for outcome in reported]
     unknown = written.count("unknown")
-    assert 0 < unknown < len(told), "both must occur"
-    assert written == ["unknown"] * unknown + ["no"] * (len(told) - unknown)
+    assert 0 < unknown < len(reported), "both must occur"
+    assert written == ["unknown"] * unknown + ["no"] * (len(reported) - unknown)
 
 
 def test_kill_while_a_record_batch_waits_for_room(
@@ -66,11 +66,11 @@ def test_kill_while_a_record_batch_waits_for_room(
         with after_ticks(10, server.kill):
             dispatcher.produce_batch(record_batch)
         report = dispatcher.flush()
-        told = outcomes(report)
+        reported = outcomes(report)
         # In the window at the kill; the rest met a server that was not there.
-        waited = [outcome for outcome in told if outcome.code != "CONNECT"]
+        waited = [outcome for outcome in reported if outcome.code != "CONNECT"]
         check_lost(waited)
-        rest = told[len(waited) :]
+        rest = reported[len(waited) :]
         assert {outcome.label for outcome in rest} == {("retryable", "CONNECT", "no")}
         assert len(rest) > 8_192 > len(waited)
         server.restart()
@@ -99,11 +99,11 @@ def test_kill_in_flush(start_server: StartServer, program: Program, connect: Con
         assert 0 < taken < 4_900
         with after_ticks(5, server.kill):
             report = dispatcher.flush()
-        told = outcomes(report)
-        assert len(told) == taken
-        check_lost(told)
+        reported = outcomes(report)
+        assert len(reported) == taken
+        check_lost(reported)
         server.restart()
-        check_accounting(connect(server), [(KEY, payload) for payload in payloads[: 100 + taken]], first + told)
+        check_accounting(connect(server), [(KEY, payload) for payload in payloads[: 100 + taken]], first + reported)
         dispatcher.produce(b"after")
         assert labels(dispatcher.flush()) == [DELIVERED]
 
@@ -115,7 +115,7 @@ def test_kill_at_full_speed(
     """The server dies while it writes: what it wrote without a reply is unknown, and stored once at most."""
     server = start_server(program, transport=transport, config=DURABLE)
     sent: list[bytes] = []
-    told: list[Outcome] = []
+    reported: list[Outcome] = []
     with Dispatcher(endpoint_to(server), window_max_entries=1_000) as dispatcher:
         for turn in range(3):
             for start in range(0, 40_000, 2_000):
@@ -124,13 +124,13 @@ def test_kill_at_full_speed(
                 if start == 20_000:
                     server.kill()
                 dispatcher.produce_batch(batch_of(payloads))
-                told += outcomes(dispatcher.poll())
-            told += outcomes(dispatcher.flush())
+                reported += outcomes(dispatcher.poll())
+            reported += outcomes(dispatcher.flush())
             server.restart()
-        codes = Counter(outcome.code for outcome in told)
+        codes = Counter(outcome.code for outcome in reported)
         assert codes["CONNECT"] > 3 * 10_000
         assert codes[None] > 3 * 10_000
-        check_accounting(connect(server), [(KEY, payload) for payload in sent], told)
+        check_accounting(connect(server), [(KEY, payload) for payload in sent], reported)
         dispatcher.produce(b"after")
         assert labels(dispatcher.flush()) == [DELIVERED]
 
@@ -244,19 +244,19 @@ def test_client_kill_in_mid_pipeline(server: LocalServer, connect: Connect) -> N
     payloads = payloads_of(0, 102)
     with Dispatcher(endpoint_to(server)) as dispatcher:
         dispatcher.produce(payloads[0])
-        told = outcomes(dispatcher.flush())
+        reported = outcomes(dispatcher.flush())
         mine = next(line["id"] for line in client.client_list() if line["name"] == "headrace")
         client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
         produce_all(dispatcher, payloads[1:101])
         assert len(dispatcher.poll()) == 0  # sent, not answered
         client.execute_command("CLIENT", "KILL", "ID", mine)
-        told += outcomes(dispatcher.flush())
+        reported += outcomes(dispatcher.flush())
         client.execute_command("CLIENT", "UNPAUSE")
         dispatcher.produce(payloads[101])
-        told += outcomes(dispatcher.flush())
-    assert told[0].label == told[-1].label == DELIVERED
-    assert {outcome.label for outcome in told[1:-1]} <= {("retryable", code, "unknown") for code in LOST}
-    check_accounting(client, [(KEY, payload) for payload in payloads], told)
+        reported += outcomes(dispatcher.flush())
+    assert reported[0].label == reported[-1].label == DELIVERED
+    assert {outcome.label for outcome in reported[1:-1]} <= {("retryable", code, "unknown") for code in LOST}
+    check_accounting(client, [(KEY, payload) for payload in payloads], reported)
 
 
 @pytest.mark.parametrize(

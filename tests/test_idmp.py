@@ -57,8 +57,10 @@ def test_a_batch_that_is_begun_again_is_written_once_and_has_its_first_ids(
                 dispatcher.produce(payload)
             report = dispatcher.flush()
             assert report.ok
-            told = [(outcome.entry_id, payload) for outcome, payload in zip(outcomes(report), payloads, strict=True)]
-            assert told == stored(client)
+            reported = [
+                (outcome.entry_id, payload) for outcome, payload in zip(outcomes(report), payloads, strict=True)
+            ]
+            assert reported == stored(client)
             assert duplicates(client) == 1_234 * round_
         dispatcher.begin("batch", version=1)
         dispatcher.produce(b"another")

@@ -52,7 +52,7 @@ def outcome(endpoint: Endpoint) -> tuple[str, str, str] | str:
         return next(((one.kind, one.code, one.written) for one in report.failed), f"{report.delivered} delivered")
 
 
-def told(call: Callable[..., object], *arguments: Any, **options: Any) -> list[str]:
+def reported(call: Callable[..., object], *arguments: Any, **options: Any) -> list[str]:
     """What is warned of meanwhile."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -164,7 +164,7 @@ def test_one_warning_where_the_endpoint_is_built(pem: Pem) -> None:
         with pytest.warns(InsecureWarning, match=SKIPPED) as caught:
             endpoint = make()
         assert [one.filename for one in caught] == [__file__]
-        assert told(pickle.loads, pickle.dumps(endpoint)) == []
+        assert reported(pickle.loads, pickle.dumps(endpoint)) == []
         assert pickle.loads(pickle.dumps(endpoint)) == endpoint
 
 
@@ -175,7 +175,7 @@ def test_in_spark_where_the_options_are_read() -> None:
             settings = read(options, streaming=streaming)
         assert len(caught) == 1
         assert settings.endpoint.tls_insecure_skip_verify
-        assert told(pickle.loads, pickle.dumps(settings)) == []
+        assert reported(pickle.loads, pickle.dumps(settings)) == []
 
 
 def test_warnings_can_be_silenced_and_be_made_errors() -> None:
@@ -200,7 +200,7 @@ def test_a_file_that_others_may_read(pem: Pem, tmp_path: Path, option: str, mode
     password.chmod(0o600)
     options: dict[str, Any] = {"tls": True, "tls_cert": pem.cert, "tls_key": pem.key, "password_file": password}
     options[option].chmod(mode)
-    texts = told(build, **options)
+    texts = reported(build, **options)
     readable = f"{option}: '{options[option]}' can be read by others than its owner (mode {mode:04o}); "
     assert texts == ([f"{readable}chmod 600 makes it private"] if mode & 0o044 else [])
 
@@ -212,7 +212,7 @@ def test_all_that_is_weak_is_told(pem: Pem, tmp_path: Path) -> None:
     link.symlink_to(password)
     pem.key.chmod(0o644)
     options: dict[str, Any] = {"tls": True, "tls_cert": pem.cert, "tls_key": pem.key}
-    texts = told(build, **options, password_file=link, tls_insecure_skip_verify=True)
+    texts = reported(build, **options, password_file=link, tls_insecure_skip_verify=True)
     assert [text.split(":")[0] for text in texts] == ["tls_insecure_skip_verify", "tls_key", "password_file"]
     assert f"'{link}'" in texts[2]
     secret = [CANARY, *pem.key.read_text().splitlines()]
@@ -222,6 +222,6 @@ def test_all_that_is_weak_is_told(pem: Pem, tmp_path: Path) -> None:
 def test_what_is_no_file_is_not_told(pem: Pem, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o644)
     for name in ("not there", "pipe", "."):
-        assert told(build, password_file=tmp_path / name) == []
+        assert reported(build, password_file=tmp_path / name) == []
     pem.key.chmod(0o644)
-    assert told(build, tls=True, tls_cert=pem.cert, tls_key=pem.key.read_bytes()) == []
+    assert reported(build, tls=True, tls_cert=pem.cert, tls_key=pem.key.read_bytes()) == []

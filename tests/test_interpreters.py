@@ -60,8 +60,8 @@ def test_a_subinterpreter_is_refused(order: str, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "dev", "-c", SUBINTERPRETERS, order, str(said)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
-    told = "headrace works in the main interpreter only, and this is a subinterpreter: import it there, "
-    assert said.read_text() == f"{told}or in another process\n" * 2
+    reported = "headrace works in the main interpreter only, and this is a subinterpreter: import it there, "
+    assert said.read_text() == f"{reported}or in another process\n" * 2
 
 
 def test_a_build_without_the_gil_is_refused() -> None:

@@ -81,8 +81,8 @@ def test_right_before_a_report_is_handed_out() -> None:
         with pytest.raises(KeyboardInterrupt):
             dispatcher.flush()
         assert dispatcher.unreported == 1
-        (told,) = outcomes(dispatcher.flush())
-    assert (told.message_id, told.entry_id) == ("mine", "7-1")
+        (reported,) = outcomes(dispatcher.flush())
+    assert (reported.message_id, reported.entry_id) == ("mine", "7-1")
 
 
 def test_in_produce_batch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
@@ -94,12 +94,12 @@ def test_in_produce_batch(any_server: LocalServer, connect: Connect, waiting: Di
         waiting.produce_batch(rows)
     assert waiting.unreported == 10_000
     resume(any_server)
-    told = outcomes(waiting.flush())
-    taken = sum(outcome.entry_id is not None for outcome in told)
+    reported = outcomes(waiting.flush())
+    taken = sum(outcome.entry_id is not None for outcome in reported)
     assert 0 < taken < 9_000
-    assert [outcome.label for outcome in told[taken:]] == [("retryable", "INTERRUPTED", "no")] * (10_000 - taken)
+    assert [outcome.label for outcome in reported[taken:]] == [("retryable", "INTERRUPTED", "no")] * (10_000 - taken)
     client.xtrim(KEY, maxlen=taken, approximate=False)  # without `first`
-    check_accounting(client, [(KEY, payload) for payload in payloads], told)
+    check_accounting(client, [(KEY, payload) for payload in payloads], reported)
 
 
 def test_in_the_second_record_batch_of_a_table(any_server: LocalServer, waiting: Dispatcher) -> None:
@@ -108,9 +108,9 @@ def test_in_the_second_record_batch_of_a_table(any_server: LocalServer, waiting:
     with interrupted():
         waiting.produce_batch(pa.Table.from_batches([small, large, small]))
     resume(any_server)
-    told = labels(waiting.flush())
-    assert len(told) == 5_010
-    assert told[-1] == ("retryable", "INTERRUPTED", "no")
+    reported = labels(waiting.flush())
+    assert len(reported) == 5_010
+    assert reported[-1] == ("retryable", "INTERRUPTED", "no")
 
 
 def test_in_rows_that_are_all_bad(any_server: LocalServer) -> None:
@@ -164,11 +164,11 @@ def test_in_dispatch(any_server: LocalServer, connect: Connect, waiting: Dispatc
         waiting.dispatch(b"interrupted")
     waiting.produce(b"after", "after")
     resume(any_server)
-    told = outcomes(waiting.flush())
-    assert [outcome.message_id for outcome in told] == ["before", "after"]
+    reported = outcomes(waiting.flush())
+    assert [outcome.message_id for outcome in reported] == ["before", "after"]
     kept = stored(connect(any_server))
     assert [payload for _, payload in kept] == [b"first", b"before", b"interrupted", b"after"]
-    assert [outcome.entry_id for outcome in told] == [kept[1][0], kept[3][0]]
+    assert [outcome.entry_id for outcome in reported] == [kept[1][0], kept[3][0]]
 
 
 @pytest.mark.parametrize("call", ["flush", "produce_batch", "dispatch"])
@@ -188,10 +188,10 @@ def test_in_connect(any_server: LocalServer, connect: Connect, call: str) -> Non
             else:
                 dispatcher.produce_batch(rows)
         resume(any_server)
-        told = labels(dispatcher.flush())
-    taken = [label for label in told if label == DELIVERED]
-    assert told == taken + [("retryable", "INTERRUPTED", "no")] * (len(told) - len(taken))
-    assert len(told) == (202 if call == "produce_batch" else 2)
+        reported = labels(dispatcher.flush())
+    taken = [label for label in reported if label == DELIVERED]
+    assert reported == taken + [("retryable", "INTERRUPTED", "no")] * (len(reported) - len(taken))
+    assert len(reported) == (202 if call == "produce_batch" else 2)
     assert len(taken) >= 2
     kept = [payload for _, payload in stored(client)]
     assert kept[:2] == [b"a", b"b"]

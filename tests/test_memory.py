@@ -55,7 +55,7 @@ def batches(kind, count):
         yield pa.record_batch({"payload": pa.array([b"x" * 400] * ROWS, pa.binary()), "id": ids})
 
 endpoint = Endpoint(unix_socket=sys.argv[1], stream_key=sys.argv[2], maxlen=1_000, trim_every=100)
-growth, told = {}, {}
+growth, last = {}, {}
 with Dispatcher(endpoint) as dispatcher:
     for kind in (pa.int64(), pa.utf8()):
         def produce(count):
@@ -67,9 +67,9 @@ with Dispatcher(endpoint) as dispatcher:
         memory = PeakMemory()
         report = produce(BATCHES)
         growth[str(kind)] = memory.growth
-        told[str(kind)] = pa.table(report.to_arrow())["message_id"][-1].as_py()
+        last[str(kind)] = pa.table(report.to_arrow())["message_id"][-1].as_py()
         del report
-print(json.dumps({"growth": growth, "last": told}))
+print(json.dumps({"growth": growth, "last": last}))
 """
 
 LARGE = """

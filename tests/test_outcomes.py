@@ -60,19 +60,19 @@ def test_wrongtype_oom_and_good_messages_in_one_pipeline(server: LocalServer, co
             finally:
                 done.set()
                 thread.join()
-            told = outcomes(report)
-            assert [outcome.message_id for outcome in told] == ids
-            assert report.failed_ids == [outcome.message_id for outcome in told if outcome.entry_id is None]
-            for outcome, route in zip(told, routes, strict=True):
+            reported = outcomes(report)
+            assert [outcome.message_id for outcome in reported] == ids
+            assert report.failed_ids == [outcome.message_id for outcome in reported if outcome.entry_id is None]
+            for outcome, route in zip(reported, routes, strict=True):
                 allowed = {permanent("OOM"), permanent("WRONGTYPE") if route == "text" else DELIVERED}
                 assert outcome.label in allowed
             check_accounting(
-                client, [(route or KEY, payload) for route, payload in zip(routes, payloads, strict=True)], told
+                client, [(route or KEY, payload) for route, payload in zip(routes, payloads, strict=True)], reported
             )
             assert len(stored(client)) + len(stored(client, "second")) == report.delivered
             client.delete(KEY, "second")
             # Memory came and went in mid-pipeline: it is not one run of each.
-            good = [outcome.code for outcome, route in zip(told, routes, strict=True) if route != "text"]
+            good = [outcome.code for outcome, route in zip(reported, routes, strict=True) if route != "text"]
             flapped |= len(list(itertools.groupby(good))) >= 4
             text_refused |= permanent("WRONGTYPE") in labels(report)
             if flapped and text_refused:
@@ -125,11 +125,11 @@ def test_bad_rows_between_good_ones(server: LocalServer, connect: Connect) -> No
     with Dispatcher(endpoint_to(server)) as dispatcher:
         dispatcher.produce_batch(rows, stream_key="key", entry_id="entry")
         report = dispatcher.flush()
-        told = labels(report)
+        reported = labels(report)
     null, key, entry = permanent("NULL_PAYLOAD"), permanent("BAD_STREAM_KEY"), permanent("BAD_ENTRY_ID")
-    assert told[:6] == [DELIVERED, null, key, entry, DELIVERED, entry]
-    assert told[6] in (null, key)  # both are true of it
-    assert told[7] == DELIVERED
+    assert reported[:6] == [DELIVERED, null, key, entry, DELIVERED, entry]
+    assert reported[6] in (null, key)  # both are true of it
+    assert reported[7] == DELIVERED
     assert report.failed_ids == [1, 2, 3, 5, 6]
     assert [payload for _, payload in stored(client)] == [b"a"]
     assert [payload for _, payload in stored(client, "second")] == [b"d", b"f"]
@@ -150,12 +150,12 @@ def test_an_entry_id_at_or_below_the_top_item(server: LocalServer, connect: Conn
     rows = pa.record_batch({"payload": [b"a", b"b", b"c", b"d", b"e"], "id": ["5-1", "4-9", "5-1", "0-0", "5-2"]})
     with Dispatcher(endpoint_to(server)) as dispatcher:
         dispatcher.produce_batch(rows, entry_id="id")
-        told = outcomes(dispatcher.flush())
-    assert [outcome.entry_id for outcome in told] == ["5-1", None, None, None, "5-2"]
-    assert [outcome.label for outcome in told[1:3]] == [retryable("ERR")] * 2
+        reported = outcomes(dispatcher.flush())
+    assert [outcome.entry_id for outcome in reported] == ["5-1", None, None, None, "5-2"]
+    assert [outcome.label for outcome in reported[1:3]] == [retryable("ERR")] * 2
     # A client may know by itself that 0-0 is no ID.
-    assert told[3].label in (retryable("ERR"), permanent("BAD_ENTRY_ID"))
-    assert "equal or smaller" in (told[1].message or "")
+    assert reported[3].label in (retryable("ERR"), permanent("BAD_ENTRY_ID"))
+    assert "equal or smaller" in (reported[1].message or "")
     assert stored(client) == [("5-1", b"a"), ("5-2", b"e")]
 
 
@@ -173,15 +173,15 @@ def test_a_message_larger_than_the_server_takes(
         with Dispatcher(endpoint_to(server)) as dispatcher:
             dispatcher.produce_batch(pa.record_batch({"payload": payloads}))
             report = dispatcher.flush()
-            told = outcomes(report)
-            before, large, after = told[:100], told[100], told[101:]
+            reported = outcomes(report)
+            before, large, after = reported[:100], reported[100], reported[101:]
             assert {outcome.label for outcome in before} == {DELIVERED}
             assert large.label == permanent("TOO_LARGE"), large
             assert not client.exists("injected")
             lost = sum(outcome.label != DELIVERED for outcome in after)
             assert {outcome.label for outcome in after[lost:]} <= {DELIVERED}
             assert {outcome.label for outcome in after[:lost]} <= {retryable("RESET")}, after[0]
-            check_accounting(client, [(KEY, payload) for payload in payloads], told)
+            check_accounting(client, [(KEY, payload) for payload in payloads], reported)
             dispatcher.produce(b"next")
             assert labels(dispatcher.flush()) == [DELIVERED]
         client.delete(KEY)

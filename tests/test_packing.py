@@ -57,10 +57,10 @@ def tables(client: Any) -> list[Any]:
 
 def check_ids(report: DeliveryReport, client: Any, sizes: list[int]) -> None:
     """Each row has the ID of its entry, which holds so many rows."""
-    told = [outcome.entry_id for outcome in outcomes(report) if outcome.entry_id is not None]
+    reported = [outcome.entry_id for outcome in outcomes(report) if outcome.entry_id is not None]
     ids = [entry_id for entry_id, _ in entries(client)]
     assert len(ids) == len(set(ids)) == len(sizes)
-    assert told == [entry_id for entry_id, size in zip(ids, sizes, strict=True) for _ in range(size)]
+    assert reported == [entry_id for entry_id, size in zip(ids, sizes, strict=True) for _ in range(size)]
 
 
 def sizes_of(rows: int, per_entry: int) -> list[int]:
@@ -155,9 +155,9 @@ def test_a_row_that_cannot_be_sent_ends_the_entry(
     client = connect(server)
     assert [[row.decode() for row in rows] for rows in unpacked(client)] == written
     assert report.failed_ids == [row for row, value in enumerate(values) if value is None]
-    told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == [str(row) for row in range(len(values))]
-    assert {outcome.label for outcome in told if outcome.entry_id is None} <= {("permanent", "NULL_PAYLOAD", "no")}
+    reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == [str(row) for row in range(len(values))]
+    assert {outcome.label for outcome in reported if outcome.entry_id is None} <= {("permanent", "NULL_PAYLOAD", "no")}
     check_ids(report, client, [len(rows) for rows in written])
 
 
@@ -176,10 +176,10 @@ def test_an_entry_never_spans_two_record_batches(
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
 def test_each_row_has_its_own_message_id(any_server: LocalServer, kind: Any, layout: dict[str, Any]) -> None:
     ids = pa.array([10, 11, None, 13, 14, 15, 16], pa.int64()).cast(kind)
-    told = outcomes(send(any_server, ROWS.append_column("name", ids), message_id="name", **layout))
-    assert [outcome.message_id for outcome in told] == ["10", "11", "2", "13", "14", "15", "16"]
-    assert [outcome.label for outcome in told] == [(None, None, None)] * 7
-    assert [a.entry_id == b.entry_id for a, b in itertools.pairwise(told)] == [
+    reported = outcomes(send(any_server, ROWS.append_column("name", ids), message_id="name", **layout))
+    assert [outcome.message_id for outcome in reported] == ["10", "11", "2", "13", "14", "15", "16"]
+    assert [outcome.label for outcome in reported] == [(None, None, None)] * 7
+    assert [a.entry_id == b.entry_id for a, b in itertools.pairwise(reported)] == [
         True,
         True,
         False,
@@ -266,15 +266,15 @@ def test_rows_that_are_too_large_are_not_sent(any_server: LocalServer, connect: 
     large = pa.py_buffer(bytes(513 << 20))
     offsets = pa.py_buffer(b"".join(at.to_bytes(8, "little") for at in (0, 1, (513 << 20) - 1, 513 << 20)))
     rows = pa.record_batch({"a": pa.Array.from_buffers(pa.large_binary(), 3, [None, offsets, large])})
-    told = outcomes(send(any_server, rows, arrow_ipc=True, rows_per_entry=1))
-    assert [outcome.label for outcome in told] == [
+    reported = outcomes(send(any_server, rows, arrow_ipc=True, rows_per_entry=1))
+    assert [outcome.label for outcome in reported] == [
         (None, None, None),
         ("permanent", "TOO_LARGE", "no"),
         (None, None, None),
     ]
-    assert told[1].message is not None
-    assert told[1].message.startswith("an entry of 1 rows would have 53")
-    assert "at most 536870912 are allowed" in told[1].message
+    assert reported[1].message is not None
+    assert reported[1].message.startswith("an entry of 1 rows would have 53")
+    assert "at most 536870912 are allowed" in reported[1].message
     assert [table.num_rows for table in tables(connect(any_server))] == [1, 1]
 
 
@@ -291,9 +291,9 @@ def test_each_row_of_a_refused_entry_fails(server: LocalServer, connect: Connect
     def refused() -> list[Outcome]:
         return outcomes(send(server, ROWS, message_id="id", **layout))
 
-    told = refused()
-    assert [outcome.message_id for outcome in told] == [str(row) for row in range(7)]
-    assert {outcome.label for outcome in told} == {("permanent", "WRONGTYPE", "no")}
+    reported = refused()
+    assert [outcome.message_id for outcome in reported] == [str(row) for row in range(7)]
+    assert {outcome.label for outcome in reported} == {("permanent", "WRONGTYPE", "no")}
     client.delete(KEY)
     client.config_set("maxmemory", 1)
     assert [outcome.label for outcome in refused()] == [("permanent", "OOM", "no")] * 7
@@ -324,8 +324,8 @@ def test_rows_of_an_entry_share_its_fate(server: LocalServer, connect: Connect, 
         first = dispatcher.dispatch(b"the connection is there")
         with stopped(server):
             dispatcher.produce_batch(ROWS, message_id="id", **layout)
-            told = outcomes(dispatcher.flush(timeout=0.2))
-    assert [outcome.label for outcome in told] == [("retryable", "TIMEOUT", "unknown")] * 7
+            reported = outcomes(dispatcher.flush(timeout=0.2))
+    assert [outcome.label for outcome in reported] == [("retryable", "TIMEOUT", "unknown")] * 7
     client = connect(server)
     client.xdel(KEY, first)
     rows = [row for rows in unpacked(client) for row in rows] if "payload" in layout else tables(client)

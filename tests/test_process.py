@@ -62,7 +62,7 @@ def test_fork_in_mid_pipeline(reached: tuple[LocalServer, Endpoint], connect: Co
     mine, its = payloads_of("parent", 400), payloads_of("child", 500)
     with Dispatcher(endpoint) as dispatcher:
         produce_all(dispatcher, before)
-        told = outcomes(dispatcher.flush())
+        reported = outcomes(dispatcher.flush())
         stop(server)
         produce_all(dispatcher, during)
         dispatcher.poll()
@@ -87,12 +87,12 @@ def test_fork_in_mid_pipeline(reached: tuple[LocalServer, Endpoint], connect: Co
         produce_all(dispatcher, mine)
         later = outcomes(dispatcher.flush())
         assert [outcome.message_id for outcome in later] == [str(number) for number in range(900)]
-    told += later + first + second
-    assert {outcome.label for outcome in told} == {DELIVERED}
+    reported += later + first + second
+    assert {outcome.label for outcome in reported} == {DELIVERED}
     kept = dict(stored(client))
     sent = before + during + after + mine + its
     assert sorted(kept.values()) == sorted(sent)
-    assert [kept[outcome.entry_id or ""] for outcome in told] == sent
+    assert [kept[outcome.entry_id or ""] for outcome in reported] == sent
 
 
 @pytest.mark.parametrize("end", ["close", "with", "drop", "exit", "use and exit"])
@@ -162,9 +162,9 @@ def test_failures_of_the_parent_are_not_the_child_s(closed_port: int, report: st
     def child() -> tuple[int, list[Any]]:
         left = dispatcher.unreported
         dispatcher.produce(b"mine")
-        told = labels(dispatcher.flush())
+        reported = labels(dispatcher.flush())
         dispatcher.close()
-        return left, told
+        return left, reported
 
     assert in_child(child) == (0, [("retryable", "CONNECT", "no")])
     with pytest.raises(DeliveryError, match=r"^10 messages were not delivered"):

@@ -62,7 +62,7 @@ def test_a_child_goes_on_under_a_name_of_its_own(reached: Reached, connect: Conn
             dispatcher.begin("batch-1")
         for number in range(100):
             dispatcher.produce(b"before-%d" % number)
-        told = outcomes(dispatcher.flush())
+        reported = outcomes(dispatcher.flush())
         (connection,) = connections(client)
         stop(server)
         for number in range(200):
@@ -84,17 +84,17 @@ def test_a_child_goes_on_under_a_name_of_its_own(reached: Reached, connect: Conn
         assert (left, deduplicated) == (0, 0)
         report = dispatcher.flush()
         assert (report.deduplicated, report.possible_duplicates, report.retries) == (0, 0, 0)
-        told += outcomes(report)
+        reported += outcomes(report)
         dispatcher.produce(b"last")
-        told += outcomes(dispatcher.flush())
+        reported += outcomes(dispatcher.flush())
         assert connections(client) == {connection}, "the parent lost its connection"
-    assert {outcome.label for outcome in told + its} == {DELIVERED}
+    assert {outcome.label for outcome in reported + its} == {DELIVERED}
     mine = [b"before-%d" % n for n in range(100)] + [b"owed-%d" % n for n in range(200)]
     mine += [b"kept-%d" % n for n in range(50)] + [b"last"]
     kept = dict(stored(client))
-    assert [kept[outcome.entry_id or ""] for outcome in told] == mine
+    assert [kept[outcome.entry_id or ""] for outcome in reported] == mine
     assert [kept[outcome.entry_id or ""] for outcome in its] == [b"child-%d" % n for n in range(400)]
-    assert len(kept) == len(told) + len(its)
+    assert len(kept) == len(reported) + len(its)
 
 
 @pytest.mark.parametrize("mode", ["off", "script", IDMP])
@@ -195,14 +195,14 @@ if __name__ == "__main__":
     context = multiprocessing.get_context(method)
     if executor == "pool":
         with context.Pool(2) as pool:
-            told = pool.starmap(produce, [(endpoint, task) for task in range(8)], chunksize=1)
+            counts = pool.starmap(produce, [(endpoint, task) for task in range(8)], chunksize=1)
             pool.close()
             pool.join()
     else:
         with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
-            told = [future.result(60) for future in [pool.submit(produce, endpoint, task) for task in range(8)]]
-    assert [count for _, count in told] == [100] * 8, told
-    assert os.getpid() not in {pid for pid, _ in told}, told
+            counts = [future.result(60) for future in [pool.submit(produce, endpoint, task) for task in range(8)]]
+    assert [count for _, count in counts] == [100] * 8, counts
+    assert os.getpid() not in {pid for pid, _ in counts}, counts
     if dispatcher is not None:
         assert dispatcher.unreported == 1
         with dispatcher:

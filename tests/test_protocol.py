@@ -55,10 +55,10 @@ def run_and_recover(script: Script, **options: Any) -> list[Outcome]:
             dispatcher.produce(b"x", number)
         assert labels(dispatcher.flush()) == [DELIVERED] * 5
         assert fake.accepted == 2
-        told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == list("01234")
-    assert [outcome.entry_id for outcome in told[:2]] == ["7-1", "7-2"]
-    return told
+        reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == list("01234")
+    assert [outcome.entry_id for outcome in reported[:2]] == ["7-1", "7-2"]
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def run_and_recover(script: Script, **options: Any) -> list[Outcome]:
     ids=lambda reply: repr(reply[:24]),
 )
 def test_no_reply_to_xadd(reply: bytes) -> None:
-    told = run_and_recover(says(reply))
-    assert [outcome.label for outcome in told[2:]] == [POISONED] * 3
-    assert "the connection was replaced" in (told[2].message or "")
+    reported = run_and_recover(says(reply))
+    assert [outcome.label for outcome in reported[2:]] == [POISONED] * 3
+    assert "the connection was replaced" in (reported[2].message or "")
 
 
 def test_a_flood_takes_no_memory() -> None:
@@ -117,8 +117,8 @@ def test_a_flood_takes_no_memory() -> None:
             peer.send(b"x" * 65_536)
 
     memory = PeakMemory()
-    told = run_and_recover(flood)
-    assert [outcome.label for outcome in told[2:]] == [POISONED] * 3
+    reported = run_and_recover(flood)
+    assert [outcome.label for outcome in reported[2:]] == [POISONED] * 3
     assert memory.growth < 8 * 2**20
 
 
@@ -130,8 +130,8 @@ def test_a_surplus_reply() -> None:
         peer.send(b"".join(map(entry_id, range(1, 7))))
         peer.wait_for_end()
 
-    told = run_and_recover(script)
-    assert [outcome.entry_id for outcome in told] == [f"7-{number}" for number in range(1, 6)]
+    reported = run_and_recover(script)
+    assert [outcome.entry_id for outcome in reported] == [f"7-{number}" for number in range(1, 6)]
 
 
 def test_a_surplus_reply_is_not_the_next_message_s() -> None:
@@ -157,14 +157,14 @@ def test_nil_without_nomkstream() -> None:
     "reply", [b"", b"$", b"$3", b"$3\r", b"$3\r\n", b"$3\r\n7-", b"$3\r\n7-3\r", b"-", b"-ERR x\r"]
 )
 def test_a_reply_cut_short(reply: bytes) -> None:
-    told = run_and_recover(cut(reply))
-    assert [outcome.label for outcome in told[2:]] == [("retryable", "EOF", "unknown")] * 3
+    reported = run_and_recover(cut(reply))
+    assert [outcome.label for outcome in reported[2:]] == [("retryable", "EOF", "unknown")] * 3
 
 
 @pytest.mark.parametrize("reply", [b"", b"$3\r\n7-"])
 def test_a_reply_that_never_ends(reply: bytes) -> None:
-    told = run_and_recover(says(reply), command_timeout=0.3)
-    assert [outcome.label for outcome in told[2:]] == [("retryable", "TIMEOUT", "unknown")] * 3
+    reported = run_and_recover(says(reply), command_timeout=0.3)
+    assert [outcome.label for outcome in reported[2:]] == [("retryable", "TIMEOUT", "unknown")] * 3
 
 
 def test_a_reset() -> None:
@@ -200,8 +200,8 @@ def test_accept_and_hang_up() -> None:
         for turn in (1, 2):
             for _ in range(5):
                 dispatcher.produce(b"x")
-            told = labels(dispatcher.flush())
-            assert set(told) <= {("retryable", "EOF", "no"), ("retryable", "RESET", "no")}
+            reported = labels(dispatcher.flush())
+            assert set(reported) <= {("retryable", "EOF", "no"), ("retryable", "RESET", "no")}
             assert fake.accepted == turn
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok
@@ -255,9 +255,9 @@ def test_a_reply_to_a_message_that_was_not_sent_whole(reply: bytes, label: tuple
         dispatcher.produce(b"\r\nFLUSHALL\r\n" * (1 << 20))  # 12 MiB: more than sockets hold
         dispatcher.produce(b"third")
         report = dispatcher.flush()
-        told = labels(report)
-        assert told[:2] == [DELIVERED, label]
-        assert told[2] in [DELIVERED, ("retryable", "RESET", "no"), ("retryable", "PROTOCOL", "no")]
+        reported = labels(report)
+        assert reported[:2] == [DELIVERED, label]
+        assert reported[2] in [DELIVERED, ("retryable", "RESET", "no"), ("retryable", "PROTOCOL", "no")]
         dispatcher.produce(b"fourth")
         assert labels(dispatcher.flush()) == [DELIVERED]
     assert [command[0] for command in seen] == [b"XADD"] * len(seen)
@@ -274,8 +274,8 @@ def test_rows_behind_one_that_is_too_large() -> None:
     with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
         for _ in range(50):
             dispatcher.produce(b"x")
-        told = labels(dispatcher.flush())
-        assert told == [DELIVERED] * 10 + [("permanent", "TOO_LARGE", "no")] + [("retryable", "RESET", "no")] * 39
+        reported = labels(dispatcher.flush())
+        assert reported == [DELIVERED] * 10 + [("permanent", "TOO_LARGE", "no")] + [("retryable", "RESET", "no")] * 39
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok
 
@@ -292,10 +292,10 @@ def test_codes_of_ours_from_a_server() -> None:
     with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
         for code in OWN_CODES:
             dispatcher.produce(b"x", code)
-        told = outcomes(dispatcher.flush())
-        assert [outcome.message_id for outcome in told] == OWN_CODES
-        assert [outcome.label for outcome in told] == [("retryable", "ERR", "no")] * len(OWN_CODES)
-        assert [outcome.message for outcome in told] == [f"{code} upstream" for code in OWN_CODES]
+        reported = outcomes(dispatcher.flush())
+        assert [outcome.message_id for outcome in reported] == OWN_CODES
+        assert [outcome.label for outcome in reported] == [("retryable", "ERR", "no")] * len(OWN_CODES)
+        assert [outcome.message for outcome in reported] == [f"{code} upstream" for code in OWN_CODES]
         assert dispatcher.dispatch(b"x") == "7-1"
         assert fake.accepted == 1
 
@@ -313,16 +313,16 @@ def test_a_server_that_makes_up_codes() -> None:
         for number in range(count):
             dispatcher.produce(b"x", number)
         report = dispatcher.flush()
-        told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == [str(number) for number in range(count)]
-    assert {(outcome.kind, outcome.written) for outcome in told} == {("retryable", "no")}
-    assert [outcome.code for outcome in told[:1_000]] == [f"MADEUP{number}" for number in range(1_000)]
-    assert told[999].message == "MADEUP999 as number 999"
-    assert told[-1].code == "ERR"
+        reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == [str(number) for number in range(count)]
+    assert {(outcome.kind, outcome.written) for outcome in reported} == {("retryable", "no")}
+    assert [outcome.code for outcome in reported[:1_000]] == [f"MADEUP{number}" for number in range(1_000)]
+    assert reported[999].message == "MADEUP999 as number 999"
+    assert reported[-1].code == "ERR"
     codes = report.failed_by_code
     assert sum(codes.values()) == len(report.failed) == count
     assert len(codes) < 2_100
-    assert len({outcome.message for outcome in told}) < 1_100
+    assert len({outcome.message for outcome in reported}) < 1_100
 
 
 @pytest.mark.parametrize(

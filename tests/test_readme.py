@@ -109,9 +109,11 @@ def test_the_codes_come_as_they_are_explained(any_server: LocalServer, closed_po
     seen = failures(here(nomkstream=True)) | failures(here(minid=10**15, stream_key="there")) | failures(elsewhere)
     seen |= failures(here(password_env="HEADRACE_TEST_NO_SUCH_VARIABLE"))
     seen |= failures(here(), rows, stream_key="key", entry_id="id") | failures(here(), empty, fields=["field"])
-    told = {(code.strip("`"), kind, written) for code, kind, written, _ in table(OUTCOMES, "## headrace's own codes")}
+    documented = {
+        (code.strip("`"), kind, written) for code, kind, written, _ in table(OUTCOMES, "## headrace's own codes")
+    }
     assert {code for code, _, _ in seen} == {
         *("NO_STREAM", "TRIMMED", "CONNECT", "CONFIG"),
         *("NULL_PAYLOAD", "BAD_STREAM_KEY", "BAD_ENTRY_ID", "EMPTY"),
     }
-    assert seen <= told
+    assert seen <= documented

@@ -58,10 +58,10 @@ def test_what_a_report_tells(dispatcher: Dispatcher, any_server: LocalServer, co
     assert report.failed_ids == [1, "d", -7]
     assert report.failed_by_code == {"NULL_PAYLOAD": 2, "BAD_STREAM_KEY": 1}
     assert repr(report) == "<DeliveryReport: 3 delivered, 3 failed (BAD_STREAM_KEY 1, NULL_PAYLOAD 2)>"
-    told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == ["0", "1", "b", "3", "d", "-7"]
+    reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == ["0", "1", "b", "3", "d", "-7"]
     entries = [entry for entry, _ in stored(connect(any_server))]
-    assert [outcome.entry_id for outcome in told] == [entries[0], None, entries[1], entries[2], None, None]
+    assert [outcome.entry_id for outcome in reported] == [entries[0], None, entries[1], entries[2], None, None]
     assert report.failed is report.failed  # made once
 
 
@@ -135,16 +135,16 @@ def test_without_pyarrow(any_server: LocalServer) -> None:
 def test_poll_hands_out_each_outcome_once(dispatcher: Dispatcher) -> None:
     """Ordinals go on over polls, and start anew at flush."""
     for turn in range(2):
-        told: list[str] = []
+        reported: list[str] = []
         for number in range(20):
             dispatcher.produce(b"x")
             if number % 3 == 1:
                 dispatcher.produce(b"x", f"text-{number}")
             if number % 3 == 2:
                 dispatcher.produce(b"x", number * 1_000)
-            told += [outcome.message_id for outcome in outcomes(dispatcher.poll())]
-        polled = len(told)
-        told += [outcome.message_id for outcome in outcomes(dispatcher.flush())]
+            reported += [outcome.message_id for outcome in outcomes(dispatcher.poll())]
+        polled = len(reported)
+        reported += [outcome.message_id for outcome in outcomes(dispatcher.flush())]
         expected: list[str] = []
         for number in range(20):
             expected.append(str(len(expected)))
@@ -152,9 +152,9 @@ def test_poll_hands_out_each_outcome_once(dispatcher: Dispatcher) -> None:
                 expected.append(f"text-{number}")
             if number % 3 == 2:
                 expected.append(str(number * 1_000))
-        assert told == expected, turn
+        assert reported == expected, turn
         assert dispatcher.unreported == 0
-        assert polled <= len(told)
+        assert polled <= len(reported)
 
 
 def test_poll_gets_what_was_answered(dispatcher: Dispatcher) -> None:
@@ -351,9 +351,13 @@ def test_dispatch_between_messages(any_server: LocalServer, dispatcher: Dispatch
     dispatcher.produce(b"b")
     report = dispatcher.flush()
     assert report.delivered == 2
-    told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == list("01234")
-    assert stored(connect(any_server)) == [(told[0].entry_id, b"a"), (entry, b"between"), (told[4].entry_id, b"b")]
+    reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == list("01234")
+    assert stored(connect(any_server)) == [
+        (reported[0].entry_id, b"a"),
+        (entry, b"between"),
+        (reported[4].entry_id, b"b"),
+    ]
 
 
 def test_dispatch_to_a_server_that_refuses(any_server: LocalServer, dispatcher: Dispatcher, connect: Connect) -> None:

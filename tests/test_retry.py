@@ -47,7 +47,7 @@ def test_the_call_waits_for_a_server_that_is_not_there_yet(
         check_accounting(connect(server), [(KEY, payload) for payload in payloads], outcomes(report))
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["unknown-told", "unknown-again"])
+@pytest.mark.parametrize("again", [False, True], ids=["unknown-reported", "unknown-again"])
 def test_what_a_killed_server_left_open_goes_out_again_in_order(
     start_server: StartServer, program: Program, connect: Connect, again: bool
 ) -> None:
@@ -70,8 +70,8 @@ def test_what_a_killed_server_left_open_goes_out_again_in_order(
         report = dispatcher.flush()
         entries = [payload for _, payload in stored(connect(server))]
         if not again:
-            told = Counter(labels(first, report))
-            assert set(told) == {DELIVERED, ("retryable", "RESET", "unknown")} or set(told) == {
+            reported = Counter(labels(first, report))
+            assert set(reported) == {DELIVERED, ("retryable", "RESET", "unknown")} or set(reported) == {
                 DELIVERED,
                 ("retryable", "EOF", "unknown"),
             }

@@ -291,9 +291,9 @@ def test_ctrl_c_while_a_line_is_logged_ends_the_call(
             calls[call]()
         free(client)
         report = sending.flush()
-        told = set(labels(report))
+        reported = set(labels(report))
         if call == "produce_batch":
-            assert told <= {(None, None, None), ("retryable", "INTERRUPTED", "no")}
+            assert reported <= {(None, None, None), ("retryable", "INTERRUPTED", "no")}
             assert len(report) == 100
         elif call == "flush":
             assert report.delivered == 1

@@ -67,4 +67,4 @@ def test_duplicates_are_told_of_without_exactly_once(pool: Pool, tmp_path: Path)
     outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 220), pool, tmp_path / "run")
     assert (outcome.faults, outcome.restarts) == ({"task": 2}, 0), summary(outcome)
     assert outcome.verdict.duplicated == 2_000 + 5_000, summary(outcome)
-    assert outcome.told["possible_duplicates"] >= 7_000
+    assert outcome.reported["possible_duplicates"] >= 7_000

@@ -144,7 +144,7 @@ def test_plans_use_all_that_can_go_wrong_within_the_stream() -> None:
 
 def result(seed: int = 1, server: str = "redis-7.0", mode: str = "auto", **numbers: Any) -> Result:
     names = {"seed": seed, "server": server, "exactly_once": mode}
-    known: dict[str, Any] = {"faults": {"driver": 2}, "restarts": 0, "entries": 300, "told": {}, "seconds": 1.0}
+    known: dict[str, Any] = {"faults": {"driver": 2}, "restarts": 0, "entries": 300, "reported": {}, "seconds": 1.0}
     counts = {"lost": 0, "duplicated": 0, "foreign": 0, "out_of_order": 0}
     return Result(names, **{**known, **counts, **numbers})
 
@@ -168,10 +168,14 @@ def test_results_are_kept(tmp_path: Path) -> None:
         ("auto", {"foreign": 1}, False),
         ("off", {"duplicated": 1, "out_of_order": 1}, True),
         ("off", {"lost": 1}, False),
-        ("off", {"duplicated": 5, "told": {"possible_duplicates": 5}, "faults": {"task": 1}}, True),
-        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"task": 1}}, False),
-        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"driver": 1}}, True),
-        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"commit": 1}, "restarts": 1}, True),
+        ("off", {"duplicated": 5, "reported": {"possible_duplicates": 5}, "faults": {"task": 1}}, True),
+        ("off", {"duplicated": 5, "reported": {"possible_duplicates": 4}, "faults": {"task": 1}}, False),
+        ("off", {"duplicated": 5, "reported": {"possible_duplicates": 4}, "faults": {"driver": 1}}, True),
+        (
+            "off",
+            {"duplicated": 5, "reported": {"possible_duplicates": 4}, "faults": {"commit": 1}, "restarts": 1},
+            True,
+        ),
     ],
 )
 def test_what_a_mode_promises(mode: str, numbers: dict[str, Any], well: bool) -> None:

@@ -43,7 +43,7 @@ def test_each_thread_has_its_own(
 
     def work(number: int) -> list[Any]:
         endpoint = endpoint_to(server, stream_key=f"events-{number}", **options)
-        told = []
+        reported = []
         with Dispatcher(endpoint, exactly_once=mode) as dispatcher:
             start.wait(30)
             for turn in range(3):
@@ -51,13 +51,13 @@ def test_each_thread_has_its_own(
                 dispatcher.produce_batch(pa.record_batch({"payload": pa.array(payloads[:1_000], pa.binary())}))
                 for payload in payloads[1_000:]:
                     dispatcher.produce(payload)
-                told += outcomes(dispatcher.flush())
-        return told
+                reported += outcomes(dispatcher.flush())
+        return reported
 
     with ThreadPoolExecutor(THREADS) as pool:
-        told = list(pool.map(work, range(THREADS)))
+        reported = list(pool.map(work, range(THREADS)))
     client = connect(server)
-    for number, its in enumerate(told):
+    for number, its in enumerate(reported):
         key = f"events-{number}"
         assert [outcome.label for outcome in its] == [DELIVERED] * 6_000
         sent = [(key, b"%d-%d-%d" % (number, turn, row)) for turn in range(3) for row in range(2_000)]

@@ -86,12 +86,12 @@ def _interrupts(around: Surroundings, arguments: argparse.Namespace) -> Iterator
 
 
 def _names(around: Surroundings, arguments: argparse.Namespace) -> Iterator[Figure]:
-    told = dns.measure(arguments.rounds)
-    if told is None:
+    measured = dns.measure(arguments.rounds)
+    if measured is None:
         print("a resolver that never answers: not measured, since this system gives nobody namespaces of his own")
         return
     for name, at_most in (("connect_timeout 1", 1 + OVER), ("flush(timeout=0.3)", 0.3 + OVER), ("Ctrl-C", 0.1)):
-        yield Figure(name, "a resolver that never answers", "s", at_most, told[name])
+        yield Figure(name, "a resolver that never answers", "s", at_most, measured[name])
 
 
 def _recoveries(around: Surroundings, arguments: argparse.Namespace) -> Iterator[Figure]:
@@ -116,11 +116,11 @@ def _reconnects(around: Surroundings, arguments: argparse.Namespace) -> Iterator
         tls = {"ca": around.certs.ca, "cert": pair.cert, "key": pair.key} if transport == "tls" else {}
         options: dict[str, Any] = {"tls_cert": pair.cert, "tls_key": pair.key} if tls else {}
         server = around.start_server(needs=("tls",) if tls else (), transport=transport, **options)
-        told = reconnects.measure(server, tls, arguments.reconnects)
+        measured = reconnects.measure(server, tls, arguments.reconnects)
         what = f"{transport}: {arguments.reconnects:,} kills, resets and refusals"
-        yield Figure("memory more", what, "MiB", 1, [told["memory"] / 2**20])
-        yield Figure("descriptors more", what, "files", 0, [told["files"]])
-        yield Figure("threads more", what, "threads", 0, [told["threads"]])
+        yield Figure("memory more", what, "MiB", 1, [measured["memory"] / 2**20])
+        yield Figure("descriptors more", what, "files", 0, [measured["files"]])
+        yield Figure("threads more", what, "threads", 0, [measured["threads"]])
 
 
 PARTS: dict[str, Callable[[Surroundings, argparse.Namespace], Iterator[Figure]]] = {

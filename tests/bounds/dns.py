@@ -52,7 +52,7 @@ def _isolate(silent: socket.socket) -> None:
 
 def main() -> None:
     rounds = int(sys.argv[1])
-    told: dict[str, list[float]] = {}
+    measured: dict[str, list[float]] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         _isolate(silent)
 
@@ -63,7 +63,7 @@ def main() -> None:
             return made
 
         def keep(name: str, seconds: float) -> None:
-            told.setdefault(name, []).append(seconds)
+            measured.setdefault(name, []).append(seconds)
 
         for _ in range(rounds):
             with dispatcher(1) as waiting:
@@ -82,7 +82,7 @@ def main() -> None:
                 assert failure.code == "TIMEOUT", failure
         silent.setblocking(False)
         assert silent.recv(512), "nobody asked"
-    print(json.dumps(told))
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

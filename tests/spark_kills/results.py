@@ -25,7 +25,7 @@ class Result:
     duplicated: int
     foreign: int
     out_of_order: int
-    told: dict[str, int]
+    reported: dict[str, int]
     seconds: float
     #: Empty, or why there is no telling: it hung.
     error: str = ""
@@ -42,7 +42,7 @@ class Result:
             duplicated=verdict.duplicated,
             foreign=verdict.foreign,
             out_of_order=verdict.out_of_order,
-            told=outcome.told,
+            reported=outcome.reported,
             seconds=round(outcome.seconds, 1),
         )
 
@@ -62,12 +62,14 @@ class Result:
         if self.run["exactly_once"] != "off":
             return not (self.duplicated or self.out_of_order)
         replayed = self.restarts or self.faults.get("driver")
-        return bool(replayed or "possible_duplicates" not in self.told or self.duplicated <= self.possible_duplicates)
+        return bool(
+            replayed or "possible_duplicates" not in self.reported or self.duplicated <= self.possible_duplicates
+        )
 
     @property
     def possible_duplicates(self) -> int:
         """How many duplicates the commit messages told of, at most."""
-        return self.told.get("possible_duplicates", 0)
+        return self.reported.get("possible_duplicates", 0)
 
     def __str__(self) -> str:
         if self.error:
@@ -75,7 +77,7 @@ class Result:
         faults = ", ".join(f"{kind} {self.faults[kind]}" for kind in KINDS if kind in self.faults)
         return (
             f"{faults or 'no faults'}; lost {self.lost}, duplicated {self.duplicated}"
-            f"{f' (told of {self.possible_duplicates})' * bool(self.told)}, out of order {self.out_of_order}"
+            f"{f' (reported {self.possible_duplicates})' * bool(self.reported)}, out of order {self.out_of_order}"
             f"{f', foreign {self.foreign}' * bool(self.foreign)}; {self.seconds} s"
         )
 
@@ -91,7 +93,7 @@ def append(path: Path, result: Result) -> None:
 
 COLUMNS = (
     "server", "mode", "runs", *(f"{kind}s" for kind in KINDS),
-    "restarts", "lost", "duplicated", "told", "out of order", "hung",
+    "restarts", "lost", "duplicated", "reported", "out of order", "hung",
 )  # fmt: skip
 
 

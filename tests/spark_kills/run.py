@@ -53,7 +53,7 @@ class Outcome:
     #: How often the query failed and was started again in the driver that it had.
     restarts: int = 0
     #: Sums of what the commit messages told.
-    told: dict[str, int] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
 
@@ -92,7 +92,7 @@ def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path
         outcome.verdict = check(plan.rows, _payloads(server), _batches(folder / "checkpoint"))
     for trap in sprung(folder):
         outcome.faults[trap.kind] += 1
-    outcome.told = committed(folder)
+    outcome.reported = committed(folder)
     return outcome
 
 

@@ -60,7 +60,7 @@ def stored(client: redis.Redis, key: str | bytes = KEY) -> list[tuple[str, bytes
 
 
 def check_accounting(
-    client: redis.Redis, sent: Sequence[tuple[str, bytes]], told: Iterable[Outcome], *, overtaking: bool = False
+    client: redis.Redis, sent: Sequence[tuple[str, bytes]], reported: Iterable[Outcome], *, overtaking: bool = False
 ) -> None:
     """Hold the outcomes against what is stored.
 
@@ -69,11 +69,11 @@ def check_accounting(
     order (`overtaking`: in any, as an error reply refused some for a while); a deduplicated one is there; one that
     was not written is not; one whose fate is unknown is there once at most; nothing else is.
     """
-    told = list(told)
-    assert len(told) == len(sent)
+    reported = list(reported)
+    assert len(reported) == len(sent)
     assert len({payload for _, payload in sent}) == len(sent)
     for key in {key for key, _ in sent}:
-        mine = [(outcome, payload) for outcome, (at, payload) in zip(told, sent, strict=True) if at == key]
+        mine = [(outcome, payload) for outcome, (at, payload) in zip(reported, sent, strict=True) if at == key]
         present = stored(client, key)
         assert len({payload for _, payload in present}) == len(present), "an entry is there twice"
         delivered = [(outcome.entry_id, payload) for outcome, payload in mine if outcome.entry_id is not None]
