@@ -20,7 +20,7 @@ def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) ->
     assert len(programs) == len(prints) >= 5
     program = tmp_path / "examples.py"
     program.write_text("\n\n".join(programs))
-    # A small Spark: the program takes whatever there is.
+    # The examples use the default session: keep it small.
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.master local[2]\nspark.ui.enabled false\nspark.sql.shuffle.partitions 2\n"
         f"spark.local.dir {tmp_path}\nspark.sql.warehouse.dir {tmp_path}/warehouse\n"
@@ -41,7 +41,7 @@ def test_every_option_is_in_the_manual() -> None:
     assert listed | set(in_table) == set(known())
 
 
-def test_links_of_the_manual_lead_somewhere() -> None:
+def test_links_of_the_manual_are_valid() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", MANUAL)
     assert len(links) > 3
     for link in links:

@@ -15,7 +15,7 @@ from support.modes import MODES, SOON, dispatcher
 from support.pipelines import Outcome, labels, outcomes
 
 ROWS = 50
-#: Rows of a run in mode script: more than one run, and a run that is not full.
+#: Rows per script call: the batch needs several calls, the last of them incomplete.
 RUN = 8
 DELIVERED = (None, None, None)
 BLOCKED = ("retryable", "BLOCKED", "no")
@@ -30,9 +30,9 @@ def to(fake: FakeServer, **options: Any) -> Endpoint:
 
 
 def send(sending: Dispatcher, mode: str, batch: int) -> list[Outcome]:
-    """The outcomes of a pipeline; its rows are numbered on from those of the batches before."""
+    """Send a batch, whose row numbers continue those of earlier batches; returns its outcomes."""
     if mode != "off":
-        sending.skip_failed()  # what failed before blocks nothing
+        sending.skip_failed()  # earlier failures block nothing
     for row in range(batch * ROWS, (batch + 1) * ROWS):
         sending.produce(payload_of(row), row)
     reported = outcomes(sending.flush())
@@ -47,7 +47,7 @@ def labels_of(reported: list[Outcome]) -> list[object]:
 
 
 def starts_alike(text: str, message: str | None) -> bool:
-    """Whether a message says the text, as far as messages are kept, but not the arguments that it repeats."""
+    """Whether a message holds the error text, up to the length limit, without the arguments that it repeats."""
     return (message or "").startswith(text.partition(", with args")[0][:200])
 
 
@@ -57,7 +57,7 @@ def run_rows(mode: str, rows: int = RUN) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("error", REFUSED, ids=str)
-def test_a_row_is_refused_anywhere(error: ErrorText, mode: str) -> None:
+def test_a_refused_row_has_its_own_outcome_anywhere(error: ErrorText, mode: str) -> None:
     """First, in the middle, last; in script mode those behind it in their stream are blocked."""
     cases = list(enumerate(itertools.product(error.different, [0, 17, ROWS // 2, ROWS - 1])))
     server = RefusingServer({batch * ROWS + place: text for batch, (text, place) in cases})
@@ -76,8 +76,8 @@ def test_a_row_is_refused_anywhere(error: ErrorText, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("error", REFUSED, ids=str)
-def test_commands_are_refused_here_and_everywhere(error: ErrorText, mode: str) -> None:
-    """Every row, then three of them: in script mode the runs that have one, as a server says it that runs no script."""
+def test_several_refused_commands_have_their_own_outcomes(error: ErrorText, mode: str) -> None:
+    """All rows are refused, then three; in script mode whole calls, as by a server that does not run the script."""
     some = [1, 20, 42]
     cases = list(enumerate(itertools.product(error.different, [range(ROWS), some])))
     refusals = {batch * ROWS + row: text for batch, (text, rows) in cases for row in rows}
@@ -100,8 +100,8 @@ def test_commands_are_refused_here_and_everywhere(error: ErrorText, mode: str) -
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("place", [0, ROWS // 2, ROWS - 1])
 @pytest.mark.parametrize("error", UNREADABLE, ids=str)
-def test_a_row_that_the_server_cannot_read(error: ErrorText, place: int, mode: str) -> None:
-    """The server closes behind it: it has read nothing of those behind, which are not written and may go out again."""
+def test_a_row_that_the_server_cannot_parse_ends_the_connection(error: ErrorText, place: int, mode: str) -> None:
+    """The server closes and has read no later row: these are not written and may be sent again."""
     (text,) = error.different
     server = RefusingServer({place: text}, whole=True, ends=True)
     refused = (error.kind("default"), error.code, "no")
@@ -120,7 +120,7 @@ def test_a_row_that_the_server_cannot_read(error: ErrorText, place: int, mode: s
 
 @pytest.mark.parametrize("classify", CLASSIFY)
 @pytest.mark.parametrize("error", ERROR_TEXTS, ids=str)
-def test_classify(error: ErrorText, classify: Classify) -> None:
+def test_classify_decides_the_kind(error: ErrorText, classify: Classify) -> None:
     texts = dict(enumerate(error.different))
     server = RefusingServer(texts, ends=error.ends)
     with FakeServer(*[server] * len(texts)) as fake, Dispatcher(to(fake), classify=classify) as sending:
@@ -130,7 +130,7 @@ def test_classify(error: ErrorText, classify: Classify) -> None:
 
 
 @pytest.mark.parametrize("error", ERROR_TEXTS, ids=str)
-def test_overrides_have_the_last_word(error: ErrorText) -> None:
+def test_error_overrides_take_precedence(error: ErrorText) -> None:
     text = error.different[0]
     for classify, kind in itertools.product(CLASSIFY, KINDS):
         server = RefusingServer({0: text}, ends=error.ends)
@@ -143,8 +143,8 @@ def test_overrides_have_the_last_word(error: ErrorText) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("classify", ["default", "failover"])
 @pytest.mark.parametrize("error", REFUSED, ids=str)
-def test_what_passes_is_sent_again(error: ErrorText, mode: str, classify: Classify) -> None:
-    """And nothing else is. In script mode the order stays."""
+def test_temporary_errors_are_retried(error: ErrorText, mode: str, classify: Classify) -> None:
+    """Other errors are not. In script mode the order is kept."""
     place = 20
     server = RefusingServer({place: error.different[0]}, once=True)
     passes = error.passes and error.kind(classify) == "retryable"
@@ -161,11 +161,11 @@ def test_what_passes_is_sent_again(error: ErrorText, mode: str, classify: Classi
         assert fake.accepted == 1
 
 
-# --- in answer to something else
+# --- errors in the handshake
 
 
 def shaken(command: bytes, text: str) -> Script:
-    """A script that refuses one command of the handshake."""
+    """A script of the fake server that refuses one command of the handshake."""
 
     def script(peer: Peer) -> None:
         while commands := peer.commands(1):
@@ -183,8 +183,8 @@ HANDSHAKE: dict[bytes, dict[str, Any]] = {
 
 @pytest.mark.parametrize("command", HANDSHAKE, ids=bytes.decode)
 @pytest.mark.parametrize("error", ERROR_TEXTS, ids=str)
-def test_a_refusal_in_the_handshake_counts_for_every_message(error: ErrorText, command: bytes) -> None:
-    """It is told as after an XADD, but for AUTH: what is said to that is permanent, unless it is said to everybody."""
+def test_an_error_in_the_handshake_fails_every_message(error: ErrorText, command: bytes) -> None:
+    """The kind is as for XADD; an error of AUTH is permanent, unless the server returns it to every command."""
     kind = "retryable" if error.ends else error.kind("default")
     if command == b"AUTH":
         kind = error.kind_in_auth("default")
@@ -197,7 +197,7 @@ def test_a_refusal_in_the_handshake_counts_for_every_message(error: ErrorText, c
             assert fake.accepted == tries
 
 
-# --- the first word alone
+# --- only the first word counts
 
 
 MISLEADING = [

@@ -1,4 +1,4 @@
-"""Every error that servers say: what becomes of the message that it answers, and of no other."""
+"""Every error text of the servers, and the outcome of the message that it answers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from support.pipelines import Outcome, endpoint_to, outcomes
 Connect = Callable[..., Any]
 
 DELIVERED = (None, None, None)
-#: What is never in a message: it stands in every payload.
+#: A part of every payload, which no error message may repeat.
 PAYLOAD = "canary"
 
 
 class Sender:
-    """A dispatcher at a place, and its messages one by one."""
+    """A dispatcher for an error source, which sends messages one by one."""
 
     def __init__(self, source: ErrorSource, mode: str, classify: Classify) -> None:
         self.mode, self.classify = mode, classify
@@ -37,7 +37,7 @@ class Sender:
 
     def send(self) -> Outcome:
         if self.mode != "off":
-            self._dispatcher.skip_failed()  # what failed before blocks nothing
+            self._dispatcher.skip_failed()  # earlier failures block nothing
         columns = {"payload": [PAYLOAD.encode()], "id": pa.array([self._entry_id], pa.string())}
         self._dispatcher.produce_batch(pa.record_batch(columns), entry_id="id" if self._entry_id else None)
         (outcome,) = outcomes(self._dispatcher.flush())
@@ -67,10 +67,10 @@ def check_refused(error: ErrorText, program: Program, sender: Sender) -> None:
 
 
 @pytest.mark.parametrize("names", SCENARIOS, ids="+".join)
-def test_what_a_real_server_says(
+def test_a_real_server_returns_each_error_text(
     names: tuple[str, ...], program: Program, start_server: StartServer, connect: Connect
 ) -> None:
-    """Word for word what the table has; a message is told so on a connection old and new; later ones are delivered."""
+    """The text is that of the table; messages fail with it on old and new connections; later ones are delivered."""
     expected = [name for name in names if BY_NAME[name].of(program)]
     if not expected:
         return
@@ -78,7 +78,7 @@ def test_what_a_real_server_says(
     with ExitStack() as stack:
 
         def senders(source: ErrorSource) -> list[Sender]:
-            """One of each mode, and of each way to classify."""
+            """A sender for each mode and each value of `classify`."""
             modes = [mode for mode in source.modes if can(program, mode)]
             ways = [(mode, way) for mode in modes for way in (source.classify if mode == "off" else CLASSIFY[:1])]
             return [stack.enter_context(Sender(source, *way)) for way in ways]
@@ -103,14 +103,14 @@ def test_what_a_real_server_says(
     assert said == expected
 
 
-def test_what_a_real_server_says_to_other_commands(program: Program, start_server: StartServer) -> None:
+def test_a_real_server_returns_the_error_texts_of_other_commands(program: Program, start_server: StartServer) -> None:
     server = start_server(program)
     expected = {name: text for name in COMMANDS if (text := BY_NAME[name].of(program))}
     assert {name: read_error_from(server, COMMANDS[name]) for name in expected} == expected
 
 
-def test_every_text_is_said_by_a_real_server() -> None:
-    """Or the table says who else says it."""
+def test_every_error_text_is_verified_or_explained() -> None:
+    """A real server returns it, or the table names its origin."""
     said = {*COMMANDS, *(name for names in SCENARIOS for name in names)}
     assert len(said) > 50
     assert {error.name for error in ERROR_TEXTS if not error.unverified} == said
@@ -118,10 +118,10 @@ def test_every_text_is_said_by_a_real_server() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_names_that_are_codes_elsewhere(
+def test_names_that_look_like_codes_are_ignored(
     program: Program, start_server: StartServer, connect: Connect, mode: str
 ) -> None:
-    """Only the first word of a reply is looked at: users, keys and payloads may be called anything."""
+    """Only the first word of a reply counts: users, keys and payloads may have any name."""
     if not can(program, mode):
         return
     server = start_server(program)
@@ -132,7 +132,7 @@ def test_names_that_are_codes_elsewhere(
     payloads = [f"WRONGTYPE {PAYLOAD} {number}".encode() for number in range(3)]
     user = {"username": name, "password": "secret"}
     with dispatcher(endpoint_to(server, stream_key="NOAUTH", **user), mode) as sending:
-        # By names messages go to one stream only.
+        # With idmp all messages go to one stream.
         keys = [None, "READONLY" if mode != "idmp" else None, None]
         rows = pa.record_batch({"payload": payloads, "key": pa.array(keys, pa.string())})
         sending.produce_batch(rows, stream_key="key" if any(keys) else None)
@@ -146,8 +146,8 @@ def test_names_that_are_codes_elsewhere(
     assert not [outcome for outcome in reported if PAYLOAD in (outcome.message or "")]
 
 
-def test_what_a_script_was_refused_fits_into_its_reply(server: LocalServer, connect: Connect) -> None:
-    """An ACL's refusal says the user's name; there is no room for a long one, and the connection stays."""
+def test_a_long_refusal_in_a_script_fits_into_its_reply(server: LocalServer, connect: Connect) -> None:
+    """An ACL refusal contains the user's name: a long one is cut, and the connection stays."""
     client = connect(server)
     name = "writer-" + "x" * 3_000
     client.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "+@all")

@@ -1,4 +1,4 @@
-"""Servers that change their mind in mid-pipeline, in every mode: each message is told what became of it."""
+"""Servers whose state changes in mid-pipeline, in every mode: each message has the right outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ newer_pairs = pytest.mark.parametrize("pair", pairs_with("redis-7.0", "valkey"),
 
 
 def check_refused(reported: Sequence[Label], refused: Label, mode: str) -> None:
-    """The first were delivered, the others refused; in script mode one of them, and the others blocked."""
+    """Check that the first were delivered and the others refused; in script mode one refused, the others blocked."""
     taken = reported.index(refused)
     assert 0 < taken < ROWS
     behind = [refused] * (ROWS - taken)
@@ -47,13 +47,13 @@ def check_refused(reported: Sequence[Label], refused: Label, mode: str) -> None:
 
 
 def go_on(tracked: TrackedDispatcher, mode: str) -> None:
-    """What comes next is delivered."""
+    """Check that later messages are delivered."""
     if mode == "script":
         tracked.dispatcher.skip_failed()
     assert tracked.send(ROWS) == [DELIVERED] * ROWS
 
 
-# --- row 10: a server that is a replica now
+# --- row 10: a server becomes a replica
 
 
 @every_pair
@@ -82,7 +82,7 @@ def test_a_server_is_a_replica_for_a_while(pair: Pair, start_server: StartServer
 
 
 def check_complete(tracked: TrackedDispatcher, client: Any, mode: str) -> None:
-    """Everything is there, once; in script mode in its order."""
+    """Check that every message is stored once; in script mode in order."""
     kept = [payload for _, payload in stored(client)]
     assert sorted(kept) == sorted(tracked.sent)
     assert mode != "script" or kept == tracked.sent
@@ -90,8 +90,8 @@ def check_complete(tracked: TrackedDispatcher, client: Any, mode: str) -> None:
 
 
 @every_pair
-def test_failover(pair: Pair, replicate: Replicate, connect: Connect) -> None:
-    """What was delivered is on the new master, and nothing else is."""
+def test_a_failover_keeps_what_was_delivered(pair: Pair, replicate: Replicate, connect: Connect) -> None:
+    """The new master has the delivered messages and no others."""
     server, replica = replicate(pair.program)
     client = connect(replica)
     with tracked_dispatcher(pair, server) as tracked:
@@ -101,11 +101,11 @@ def test_failover(pair: Pair, replicate: Replicate, connect: Connect) -> None:
         tracked.check(client)
 
 
-# --- rows 6 and 8: rights and users
+# --- rows 6 and 8: permissions and users
 
 
 @every_pair
-def test_a_right_is_taken_away(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_a_permission_is_revoked(pair: Pair, start_server: StartServer, connect: Connect) -> None:
     server = start_server(pair.program, config={"user": "app on >secret ~* &* +@all"})
     client = connect(server)
     with tracked_dispatcher(pair, server, {"username": "app", "password": "secret"}) as tracked:
@@ -119,7 +119,7 @@ def test_a_right_is_taken_away(pair: Pair, start_server: StartServer, connect: C
 
 @every_pair
 def test_a_user_is_deleted(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """Nothing is tried again without a user; with a new one the batch is begun again, and written once."""
+    """Without the user nothing is retried; with a new one the batch is begun again, and written once."""
     server = start_server(pair.program, config={"user": "app on >secret ~* &* +@all"})
     client = connect(server)
     exactly_once: dict[str, Any] = {"token": "batch", "retry": SOON} if pair.mode != "off" else {}
@@ -146,10 +146,10 @@ def test_a_user_is_deleted(pair: Pair, start_server: StartServer, connect: Conne
 
 
 @every_pair
-def test_credentials_that_change_under_way(
+def test_credentials_change_in_mid_pipeline(
     pair: Pair, start_server: StartServer, connect: Connect, tmp_path: Path
 ) -> None:
-    """Row 21: the file of the password is read anew by the connection that takes over."""
+    """Row 21: the next connection reads the password file again."""
     server = start_server(pair.program, config={"user": "app on >first ~* &* +@all"})
     client = connect(server)
     file = tmp_path / "password"
@@ -232,13 +232,13 @@ def trimming(client: Any) -> Iterator[None]:
 
 
 @newer_pairs
-def test_a_server_that_has_no_memory_for_its_clients(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """It ends connections: ours, and each new one that brings as much, until the limit is lifted."""
+def test_a_server_evicts_its_clients(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+    """It closes our connection, and each new one with as many bytes, until the limit is lifted."""
     server = start_server(pair.program)
     client = connect(server)
     client.execute_command("CLIENT", "NO-EVICT", "ON")
     with tracked_dispatcher(pair, server, **retry_options(pair)) as tracked:
-        client.config_set("maxmemory-clients", 1 << 17)  # the least that there is
+        client.config_set("maxmemory-clients", 1 << 17)  # the lowest limit
 
         def send() -> list[Label]:
             for count, size in ((20, 1_000), (1, 1_000_000), (20, 1_000)):
@@ -265,7 +265,7 @@ def test_a_server_that_has_no_memory_for_its_clients(pair: Pair, start_server: S
 
 @every_pair
 def test_a_message_is_too_large(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """That one alone is refused; in script mode those behind it wait for the caller's word."""
+    """Only that message is refused; in script mode later ones are blocked until `skip_failed`."""
     server = start_server(pair.program, config={"proto-max-bulk-len": "1mb"})
     client = connect(server)
     runs: dict[str, Any] = {"script_run_rows": 1} if pair.mode == "script" else {}
@@ -281,11 +281,11 @@ def test_a_message_is_too_large(pair: Pair, start_server: StartServer, connect: 
         tracked.check(client)
 
 
-# --- rows 18 and 19: connections that servers end
+# --- rows 18 and 19: connections that the server closes
 
 
-def test_idle_connections_that_are_ended(program: Program, start_server: StartServer, connect: Connect) -> None:
-    """It is noticed before the first byte goes out: nothing is unknown, and nothing counts as tried again."""
+def test_idle_connections_are_closed(program: Program, start_server: StartServer, connect: Connect) -> None:
+    """The dispatcher notices it before it sends a byte: nothing is unknown, and nothing counts as a retry."""
     server = start_server(program, transport="tcp", config={"timeout": 1})
     client = connect(server)
     client.client_setname("watching")
@@ -308,15 +308,15 @@ def test_idle_connections_that_are_ended(program: Program, start_server: StartSe
             assert report.retries == 0
 
 
-#: What a server keeps of replies that nobody reads.
+#: The limit of a server for unread replies.
 LIMIT = "normal 32768 0 0"
-#: Twice as many messages as have room for their replies there and in a socket.
+#: Twice as many messages as have replies that fit into that limit and a socket buffer.
 MANY = 20_000
 
 
 @every_pair
 def test_replies_are_read_while_messages_are_written(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """A server ends whoever leaves its replies there. The window here would let a million messages out before."""
+    """A server closes clients that do not read its replies; the window alone would allow a million messages."""
     server = start_server(pair.program, config={"client-output-buffer-limit": LIMIT})
     endless: dict[str, Any] = {"window_max_entries": 1_000_000, "window_max_bytes": 1 << 28}
     runs: dict[str, Any] = {"script_run_rows": 100} if pair.mode == "script" else {}
@@ -328,8 +328,8 @@ def test_replies_are_read_while_messages_are_written(pair: Pair, start_server: S
     assert connect(server).xlen(KEY) == MANY
 
 
-def test_replies_that_nobody_reads(program: Program, start_server: StartServer) -> None:
-    """That the limit is one: a client that only writes is ended."""
+def test_a_server_closes_a_client_that_only_writes(program: Program, start_server: StartServer) -> None:
+    """The proof that the limit of the test above works."""
     server = start_server(program, config={"client-output-buffer-limit": LIMIT})
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)

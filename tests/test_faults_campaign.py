@@ -14,7 +14,7 @@ from conftest import StartServer
 from faults.campaign import Share, pairs, program_of, run_share
 from faults.episode import REDIS_PY, kinds_for, run_episode
 from faults.proxy import Pair, Proxy
-from faults.testbed import Testbed
+from faults.testbed import FaultTestbed
 from headrace import Dispatcher, Endpoint
 from support.pipelines import KEY, labels, stored
 from support.processes import wait_until
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.mark.parametrize(("label", "mode"), pairs(), ids=str)
 def test_every_outcome_is_right_under_each_kind_of_fault(label: str, mode: str) -> None:
-    with Testbed(program_of(label)) as testbed:
+    with FaultTestbed(program_of(label)) as testbed:
         for name in dict.fromkeys(kinds_for(mode)):
             seed = f"{label}/{mode}/{name}"
             result = run_episode(testbed, mode, [name], random.Random(seed))
@@ -35,7 +35,7 @@ def test_every_outcome_is_right_under_each_kind_of_fault(label: str, mode: str) 
 
 def test_the_checker_finds_the_duplicates_of_redis_py() -> None:
     """Its default retries send a whole pipeline again, and report the last attempt only."""
-    with Testbed(max(find_programs())) as testbed:
+    with FaultTestbed(max(find_programs())) as testbed:
         result = run_episode(testbed, REDIS_PY, ["reset in replies"] * 6, random.Random(1))
     assert "more duplicates than reported" in {violation.what for violation in result.violations}
 

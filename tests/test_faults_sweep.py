@@ -6,7 +6,7 @@ import pytest
 
 from faults.campaign import pairs, program_of
 from faults.sweep import MESSAGES, sweep
-from faults.testbed import Testbed
+from faults.testbed import FaultTestbed
 from support.servers import find_programs
 
 #: Bytes between cuts, but for every byte in mode off on the newest server. `make sweep` cuts after every byte.
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.mark.parametrize(("label", "mode"), pairs(), ids=str)
 def test_every_outcome_is_right_after_a_cut(label: str, mode: str) -> None:
     program = program_of(label)
-    with Testbed(program, durable=False) as testbed:
+    with FaultTestbed(program, durable=False) as testbed:
         swept = sweep(testbed, mode, 1 if mode == "off" and program == max(find_programs()) else STEP)
     assert not swept.violations, swept.violations[:5]
     assert swept.cuts >= sum(swept.bytes.values()) // STEP

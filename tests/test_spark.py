@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -19,26 +19,12 @@ import headrace
 from headrace import ConfigError, Endpoint
 from headrace.spark import xadd
 from headrace.testing import LocalServer
-from support.spark import WORKER_PASSWORD, WORKER_VARIABLE, start_spark
+from support.spark import WORKER_PASSWORD, WORKER_VARIABLE
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 SECRET = "canary-hunter2"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
 
 
 def messages(spark: SparkSession, rows: int, partitions: int = 2) -> DataFrame:

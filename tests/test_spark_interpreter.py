@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import headrace
 from headrace import ConfigError, Endpoint
 from headrace.spark import register, write, xadd, xadd_udf
 from headrace.testing import LocalServer
-from support.spark import start_spark
+
+pytest_plugins = ["support.spark_fixtures"]
 
 #: This interpreter outside of its virtual environment.
 BASE = Path(sys.executable).resolve()
@@ -40,12 +41,6 @@ CALLS: dict[str, Callable[[SparkSession], Any]] = {
 
 #: Makes Spark start a shell script in place of the workers' Python: `use(*lines)` returns its path.
 Use = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
 
 
 @pytest.fixture

@@ -17,24 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace import ConfigError, Endpoint
 from headrace.spark import write
-from headrace.testing import LocalServer
-from support.spark import start_spark
+from support.datasource import messages
 
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
-
-
-def messages(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
-    """Rows with a `message_id` that counts from 0, and the payload `p<message_id>`."""
-    return spark.range(0, rows, 1, partitions).selectExpr("id AS message_id", "concat('p', id) AS payload")
+pytest_plugins = ["support.spark_fixtures"]
 
 
 @contextmanager

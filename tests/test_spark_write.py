@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,13 @@ from pyspark.sql import functions as sf
 from headrace import ConfigError, DeliveryError, Endpoint, RetryPolicy, SchemaError
 from headrace.spark import write
 from headrace.testing import LocalServer
-from support.spark import WORKER_PASSWORD, start_spark, worker_password
+from support.datasource import messages
+from support.spark import WORKER_PASSWORD, worker_password
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 SECRET = "canary-hunter2"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
-
-
-def messages(spark: SparkSession, rows: int, partitions: int = 2) -> DataFrame:
-    """Rows with a `message_id` that counts from 0, and the payload `p<message_id>`."""
-    return spark.range(0, rows, 1, partitions).selectExpr("id AS message_id", "concat('p', id) AS payload")
 
 
 def mixed(spark: SparkSession, client: redis.Redis) -> DataFrame:

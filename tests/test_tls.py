@@ -15,7 +15,7 @@ from headrace import Dispatcher, Endpoint
 from support import Certs, KeyPair, Program
 from support.tls import REFUSED, Start, to
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 both_versions = pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])

@@ -18,7 +18,7 @@ from headrace.testing import LocalServer
 from support import Certs, Monitor, Program
 from support.tls import REFUSED, Change, Start, Tampering, to, without_mark, without_tls_13
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 VERSIONS = ("TLSv1.2", "TLSv1.3")

@@ -18,12 +18,12 @@ from conftest import StartServer
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Monitor, Program
-from support.specification import EXAMPLES, Example
+from support.endpoint_examples import EXAMPLES, Example
 
 PAYLOADS = [b'{"order_id": 123}', b'{"order_id": 124}', b'{"order_id": 125}']
 TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 
@@ -60,7 +60,7 @@ def second(moment: datetime) -> datetime:
     return moment.replace(microsecond=0)
 
 
-# --- the specification
+# --- examples of endpoints
 
 
 def check_example(example: Example, server: LocalServer, connect: Connect, files: dict[str, str]) -> None:
@@ -69,7 +69,7 @@ def check_example(example: Example, server: LocalServer, connect: Connect, files
     endpoint = Endpoint.from_mapping(options)
     if endpoint.nomkstream:
         connect(server).xadd(options["stream_key"], {"first": "one"})
-    # The user of the example is another one than MONITOR's, unless there is but one password for all.
+    # MONITOR runs as the default user, which has the example's password if that has no username.
     password = None if endpoint.username else options.get("password")
     started = second(datetime.now(UTC) - TICK)
     with Monitor(server, password=password) as seen, Dispatcher(endpoint) as dispatcher:
@@ -88,13 +88,13 @@ def check_example(example: Example, server: LocalServer, connect: Connect, files
     assert {command.db for command in seen.seen("XADD")} == {options.get("db", 0)}
 
 
-def test_the_specification_has_eleven_examples_three_of_them_with_tls() -> None:
+def test_there_are_eleven_examples_three_of_them_with_tls() -> None:
     assert len({example.json for example in EXAMPLES}) == 11
     assert sum(example.tls for example in EXAMPLES) == 3
 
 
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if not one.tls], ids=lambda one: one.name)
-def test_examples_of_the_specification(
+def test_an_endpoint_sends_the_expected_commands(
     example: Example, program: Program, start_server: StartServer, connect: Connect
 ) -> None:
     server = start_server(program, transport="tcp", config=example.server_config())
@@ -103,7 +103,7 @@ def test_examples_of_the_specification(
 
 @pytest.mark.needs("tls")
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if one.tls], ids=lambda one: one.name)
-def test_examples_of_the_specification_with_tls(
+def test_an_endpoint_sends_the_expected_commands_over_tls(
     example: Example, program: Program, start_server: StartServer, connect: Connect, certs: Certs
 ) -> None:
     server = start_server(

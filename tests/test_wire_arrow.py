@@ -17,7 +17,7 @@ from headrace import DeliveryReport, Dispatcher, Endpoint, ReaderError
 from headrace.testing import LocalServer
 from support import Monitor, Program
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 TEXTS = ["a", "", "äöü", "longer than the twelve bytes of a view", "\x00\r\n"]

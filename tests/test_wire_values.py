@@ -16,7 +16,7 @@ import headrace
 from headrace import DeliveryReport, Dispatcher, Endpoint, SchemaError
 from headrace.testing import LocalServer
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 #: The first is the text of a Spark `cast(X'FFFE41' as string)`; the others are cut, too long, or a surrogate.

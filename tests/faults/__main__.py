@@ -23,7 +23,7 @@ from .campaign import Share, ShareResult, pairs, program_of, redis_py_pairs, run
 from .episode import REDIS_PY
 from .sweep import sweep
 from .tables import kinds_table, markdown, pairs_table, record, violations_table
-from .testbed import Testbed
+from .testbed import FaultTestbed
 
 
 def main() -> int:
@@ -108,7 +108,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     rows, wrong, cuts = [], 0, 0
     for label, mode in tqdm(_chosen(pairs(), arguments.pairs), unit="pair", disable=None):
         started = time.monotonic()
-        with Testbed(program_of(label), durable=False) as testbed:
+        with FaultTestbed(program_of(label), durable=False) as testbed:
             swept = sweep(testbed, mode, arguments.step)
         for where, violation in swept.violations:
             tqdm.write(f"{label}/{mode}, cut in {where}: {violation}", file=sys.stderr)

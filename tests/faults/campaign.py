@@ -12,7 +12,7 @@ from support import modes
 from support.servers import Program, find_programs
 
 from .episode import REDIS_PY, EpisodeResult, kinds_for, run_episode
-from .testbed import Testbed
+from .testbed import FaultTestbed
 
 #: Maximum faults per episode.
 LONGEST = 6
@@ -60,7 +60,7 @@ def run_share(share: Share, only: int | None = None) -> ShareResult:
     result, failures = EpisodeResult(), []
     program = program_of(share.server)
     # Every second share uses TLS, where the server supports it.
-    with Testbed(program, tls=share.number % 2 == 0 and program.can("tls")) as testbed:
+    with FaultTestbed(program, tls=share.number % 2 == 0 and program.can("tls")) as testbed:
         for number, names, rng in share.episodes():
             if only in (None, number):
                 try:

@@ -12,7 +12,7 @@ from .checker import Message, Violation, violations
 from .fault_kinds import KINDS, FaultKind
 from .proxy import Direction
 from .senders import Headrace, RedisPy, Sender
-from .testbed import TOO_LARGE, Testbed
+from .testbed import TOO_LARGE, FaultTestbed
 
 #: Faults beside those of `KINDS`, which strike connections.
 CRASH = "the sender crashes"
@@ -58,13 +58,13 @@ def kinds_for(mode: str) -> list[str]:
     return names
 
 
-def run_episode(testbed: Testbed, mode: str, names: Sequence[str], rng: random.Random) -> EpisodeResult:
+def run_episode(testbed: FaultTestbed, mode: str, names: Sequence[str], rng: random.Random) -> EpisodeResult:
     """Send messages under these faults, one after the other, and check the outcomes against the streams."""
     return _Episode(testbed, mode, rng).run(names)
 
 
 class _Episode:
-    def __init__(self, testbed: Testbed, mode: str, rng: random.Random) -> None:
+    def __init__(self, testbed: FaultTestbed, mode: str, rng: random.Random) -> None:
         self.testbed = testbed
         self.mode = mode
         self.rng = rng

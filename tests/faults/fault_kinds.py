@@ -14,12 +14,12 @@ from typing import Literal
 from support.processes import wait_until
 
 from .proxy import Direction, Pair
-from .testbed import USER, Testbed
+from .testbed import USER, FaultTestbed
 
 #: Seconds after which the senders consider a server silent.
 TIMEOUT = 0.25
 
-Strike = Callable[[Testbed, Pair, random.Random], object]
+Strike = Callable[[FaultTestbed, Pair, random.Random], object]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class FaultKind:
     #: The direction whose byte triggers it; None: either.
     direction: Direction | None = None
     #: Setup before the traffic.
-    prepare: Callable[[Testbed], object] | None = None
+    prepare: Callable[[FaultTestbed], object] | None = None
     #: Whether messages that the sender gave up on may be written after later ones.
     late: bool = False
     #: Whether messages may get an error reply.
@@ -50,23 +50,23 @@ def _duration(rng: random.Random, shortest: float, longest: float) -> float:
 # Faults of the network.
 
 
-def _reset(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _reset(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     pair.reset()
 
 
-def _finish(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _finish(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     pair.finish()
 
 
 def _half_close(direction: Direction) -> Strike:
-    def strike(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+    def strike(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
         pair.end(direction)
 
     return strike
 
 
 def _stall(direction: Direction) -> Strike:
-    def strike(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+    def strike(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
         pair.stall(direction)
         # Shorter or longer than the sender's timeout.
         testbed.proxy.after(_duration(rng, 0.02, 2 * TIMEOUT), lambda: pair.resume(direction))
@@ -74,17 +74,17 @@ def _stall(direction: Direction) -> Strike:
     return strike
 
 
-def _late(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _late(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     pair.hold("requests", _duration(rng, 0.05, 2 * TIMEOUT))
     testbed.proxy.after(2.1 * TIMEOUT, lambda: None)  # nothing else starts before it is delivered
 
 
-def _byte_by_byte(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _byte_by_byte(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     pair.slow(1, 0.0)
     testbed.proxy.after(0.05, lambda: pair.slow(0, 0.0))
 
 
-def _narrow(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _narrow(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     pair.slow(rng.choice([16, 100, 1000]), 0.001)
     testbed.proxy.after(_duration(rng, 0.01, 0.1), lambda: pair.slow(0, 0.0))
 
@@ -101,19 +101,19 @@ GARBAGE = (
 )
 
 
-def _garbage(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _garbage(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     pair.inject("replies", rng.choice(GARBAGE))
     # Later bytes could otherwise be parsed as replies.
     pair.end("replies")
 
 
-def _refused(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _refused(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.proxy.refuses = True
     testbed.proxy.after(_duration(rng, 0.0, 0.1), lambda: setattr(testbed.proxy, "refuses", False))
     pair.reset()
 
 
-def _not_accepted(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _not_accepted(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.proxy.accepts = False
     testbed.proxy.after(_duration(rng, 0.0, 2 * TIMEOUT), lambda: setattr(testbed.proxy, "accepts", True))
     pair.reset()
@@ -123,14 +123,14 @@ def _not_accepted(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
 
 
 def _suspend(shortest: float, longest: float) -> Strike:
-    def strike(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+    def strike(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
         testbed.suspend()
         testbed.proxy.after(_duration(rng, shortest, longest), testbed.resume)
 
     return strike
 
 
-def _kill(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _kill(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.server.kill()
     testbed.proxy.after(_duration(rng, 0.0, 0.1), testbed.server.restart)
 
@@ -138,19 +138,19 @@ def _kill(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
 # Faults that the server causes by itself.
 
 
-def _client_kill(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _client_kill(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.kill_clients()
 
 
 def _pause(shortest: float, longest: float) -> Strike:
-    def strike(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+    def strike(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
         testbed.command("CLIENT", "PAUSE", 60_000, "WRITE")
         testbed.proxy.after(_duration(rng, shortest, longest), lambda: testbed.command("CLIENT", "UNPAUSE"))
 
     return strike
 
 
-def _out_of_memory(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _out_of_memory(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.config(maxmemory=1)
     for turn in range(1, rng.randint(1, 4)):  # memory runs out and is freed repeatedly
         testbed.proxy.after(0.005 * (2 * turn - 1), lambda: testbed.config(maxmemory=0))
@@ -158,39 +158,39 @@ def _out_of_memory(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
     testbed.proxy.after(_duration(rng, 0.05, 0.1), lambda: testbed.config(maxmemory=0))
 
 
-def _no_permission(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _no_permission(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.allow("-xadd")
     testbed.proxy.after(_duration(rng, 0.0, 0.05), testbed.allow_all)
 
 
-def _no_user(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _no_user(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.command("ACL", "DELUSER", USER)
     testbed.proxy.after(_duration(rng, 0.0, 0.05), testbed.allow_all)
 
 
-def _read_only(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _read_only(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.control.replicaof("127.0.0.1", 1)  # nothing listens there: it keeps its data
     testbed.proxy.after(_duration(rng, 0.0, 0.1), lambda: testbed.control.replicaof("NO", "ONE"))
 
 
-def _fail_over(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _fail_over(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.fail_over()
     testbed.proxy.after(_duration(rng, 0.0, 0.3), testbed.fail_back)
 
 
-def _too_few_replicas(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _too_few_replicas(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.config(min_replicas_to_write=1)
     testbed.proxy.after(_duration(rng, 0.0, 0.05), lambda: testbed.config(min_replicas_to_write=0))
 
 
-def _too_many_clients(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _too_many_clients(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     # The testbed's own connection counts.
     testbed.config(maxclients=1)
     testbed.kill_clients()
     testbed.proxy.after(_duration(rng, 0.01, 0.1), lambda: testbed.config(maxclients=1000))
 
 
-def _idle(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _idle(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     """The server closes idle connections after a second; the traffic stalls for longer."""
     pair.stall("requests")
     testbed.config(timeout=1)
@@ -202,7 +202,7 @@ def _idle(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
     testbed.proxy.after(1.3, resume)
 
 
-def _busy(testbed: Testbed, pair: Pair, rng: random.Random) -> None:
+def _busy(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     """An endless script runs; the server answers every other command with BUSY."""
     runner = socket.socket(socket.AF_UNIX)
     runner.connect(testbed.server.unix_socket)
@@ -244,7 +244,7 @@ KINDS: dict[str, FaultKind] = {
         FaultKind("ACL -xadd", "server", _no_permission, refuses=True),
         FaultKind("ACL DELUSER", "server", _no_user, refuses=True),
         FaultKind("REPLICAOF", "server", _read_only, refuses=True),
-        FaultKind("FAILOVER", "server", _fail_over, prepare=Testbed.replicate, refuses=True, late=True, weight=1),
+        FaultKind("FAILOVER", "server", _fail_over, prepare=FaultTestbed.replicate, refuses=True, late=True, weight=1),
         FaultKind("min-replicas-to-write", "server", _too_few_replicas, refuses=True),
         FaultKind("maxclients", "server", _too_many_clients, refuses=True),
         FaultKind("idle timeout", "server", _idle, "requests", late=True, weight=1),

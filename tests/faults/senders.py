@@ -16,7 +16,7 @@ from support.pipelines import Outcome, outcomes
 
 from .checker import Message, Promise
 from .fault_kinds import TIMEOUT, FaultKind
-from .testbed import PASSWORD, USER, Testbed
+from .testbed import PASSWORD, USER, FaultTestbed
 
 #: A deadline that outlasts any fault, and backoffs short enough to notice its end quickly.
 PATIENT = {"initial_backoff": 0.002, "max_backoff": 0.05, "deadline": 60.0}
@@ -56,7 +56,7 @@ class Sender(Protocol):
 class Headrace:
     """A dispatcher of mode `off`, `script` or `idmp`, with other options at random."""
 
-    def __init__(self, testbed: Testbed, mode: str, key: str, rng: random.Random, token: str) -> None:
+    def __init__(self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random, token: str) -> None:
         self.reported = Reported()
         self.mode = mode
         self.replays = mode != "off"
@@ -145,7 +145,7 @@ class Headrace:
 class RedisPy:
     """redis-py's pipeline, with its default retries."""
 
-    def __init__(self, testbed: Testbed, rng: random.Random) -> None:
+    def __init__(self, testbed: FaultTestbed, rng: random.Random) -> None:
         self.reported = Reported()
         self.replays = False
         self.in_flight = rng.choice([10, 100, 1000])

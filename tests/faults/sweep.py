@@ -13,7 +13,7 @@ from support.pipelines import outcomes
 
 from .checker import Message, Promise, Violation, violations
 from .proxy import Direction, Pair
-from .testbed import PASSWORD, USER, Testbed
+from .testbed import PASSWORD, USER, FaultTestbed
 
 KEY = "events"
 MESSAGES = 50
@@ -32,7 +32,7 @@ class SweepResult:
     violations: list[tuple[str, Violation]] = field(default_factory=list)
 
 
-def sweep(testbed: Testbed, mode: str, step: int = 1) -> SweepResult:
+def sweep(testbed: FaultTestbed, mode: str, step: int = 1) -> SweepResult:
     """Cut after every `step`-th byte, including the handshake, by RST and FIN in turn.
 
     Without `exactly_once` no message is sent again: those lost with the connection fail. In the other modes all
@@ -53,7 +53,7 @@ def sweep(testbed: Testbed, mode: str, step: int = 1) -> SweepResult:
 
 
 class _Cutting:
-    def __init__(self, testbed: Testbed, mode: str) -> None:
+    def __init__(self, testbed: FaultTestbed, mode: str) -> None:
         self._lab = testbed
         self._mode = mode
         self._endpoint = Endpoint(

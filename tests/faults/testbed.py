@@ -40,7 +40,7 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-class Testbed:
+class FaultTestbed:
     """One server, its proxy, and an undisturbed control connection."""
 
     def __init__(self, program: Program, *, durable: bool = True, tls: bool = False) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 
