@@ -41,7 +41,7 @@ def reached(request: pytest.FixtureRequest, certs: Certs) -> Reached:
 
 @contextlib.contextmanager
 def quiet_forks() -> Iterator[None]:
-    """Python 3.12 warns of a fork beside threads; other tests of this process may have left some."""
+    """Python 3.12 warns of a fork with threads; other tests of this process may have left some."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
@@ -53,8 +53,8 @@ def connections(client: Any) -> set[str]:
 
 @pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("mode", ["script", IDMP])
-def test_a_child_goes_on_under_a_name_of_its_own(reached: Reached, connect: Connect, mode: Mode, begun: bool) -> None:
-    """Under the parent's token and row numbers the child's rows would be taken for rows that were written before."""
+def test_a_child_gets_its_own_token(reached: Reached, connect: Connect, mode: Mode, begun: bool) -> None:
+    """With the parent's token and row numbers, the server would take the child's rows for duplicates."""
     server, endpoint = reached
     client, server_pid = connect(server), server.pid
     with Dispatcher(endpoint, exactly_once=mode) as dispatcher:
@@ -99,8 +99,10 @@ def test_a_child_goes_on_under_a_name_of_its_own(reached: Reached, connect: Conn
 
 @pytest.mark.parametrize("mode", ["off", "script", IDMP])
 @pytest.mark.parametrize("end", ["dropped", "os._exit", "killed", "exec"])
-def test_the_end_of_a_child_is_not_the_parent_s(reached: Reached, connect: Connect, mode: Mode, end: str) -> None:
-    """However a child ends that never touched the dispatcher: nothing is sent, nothing is hung up."""
+def test_the_end_of_a_child_does_not_affect_the_parent(
+    reached: Reached, connect: Connect, mode: Mode, end: str
+) -> None:
+    """However a child ends that did not use the dispatcher, nothing is sent and no connection is closed."""
     server, endpoint = reached
     client = connect(server)
     dispatcher = Dispatcher(endpoint, exactly_once=mode)
@@ -147,8 +149,8 @@ def test_a_closed_dispatcher_stays_closed_in_a_child(any_server: LocalServer) ->
     assert in_child(child).startswith("the dispatcher is closed")
 
 
-def test_programs_that_are_started_inherit_no_connection(reached: Reached) -> None:
-    """Also not where they are to inherit everything: whoever holds a copy could keep a dead connection open."""
+def test_started_programs_inherit_no_connection(reached: Reached) -> None:
+    """Even with `close_fds=False`: a copy of the socket could keep a dead connection open."""
     _, endpoint = reached
     list_sockets = (
         "import os; print([fd for fd in os.listdir('/proc/self/fd') if int(fd) > 2 and 'socket' in fd_of(fd)])"
@@ -170,7 +172,7 @@ def fd_of(fd):
 
 # --- pools
 
-#: Two workers, eight tasks of 100 messages: by the endpoint, or by the parent's dispatcher where workers are forked.
+#: Two workers, eight tasks of 100 messages: with the endpoint, or with the parent's dispatcher in forked workers.
 POOL = """
 import concurrent.futures, multiprocessing, os, sys
 from headrace import Dispatcher, Endpoint
@@ -218,10 +220,10 @@ if __name__ == "__main__":
 def test_a_pool_of_processes(
     any_server: LocalServer, connect: Connect, tmp_path: Path, method: str, executor: str, inherited: str
 ) -> None:
-    """Workers that are not forked get nothing but the endpoint, whatever the parent has."""
+    """Workers that are not forked get only the endpoint, whatever the parent has."""
     program = tmp_path / "pool.py"
     program.write_text(POOL)
-    options = ["-X", "dev", "-W", "ignore::DeprecationWarning"]  # of a fork beside threads, from Python 3.12 on
+    options = ["-X", "dev", "-W", "ignore::DeprecationWarning"]  # Python 3.12 and newer warn of a fork with threads
     command = [sys.executable, *options, str(program), method, executor, any_server.unix_socket, inherited]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -230,8 +232,8 @@ def test_a_pool_of_processes(
     assert sorted(kept) == sorted(expected + [b"first", b"the parent's"] * (inherited == "inherited"))
 
 
-def test_forks_beside_a_thread_that_flushes(any_server: LocalServer, connect: Connect) -> None:
-    """A fork copies the dispatcher of another thread at any point; the child leaves that one alone."""
+def test_forks_during_a_flush_of_another_thread(any_server: LocalServer, connect: Connect) -> None:
+    """A fork copies the dispatcher of another thread at any point; the child does not use that copy."""
     over = threading.Event()
     delivered: list[int] = []
 

@@ -25,7 +25,7 @@ DOCS = "".join(
     for name in ("layouts", "exactly-once", "durability", "spark-functions", "observability", "credentials")
 )
 
-#: Every Python block, and the text block after it: what it prints.
+#: Every Python block, and the text block after it: its output.
 EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", README + DOCS, re.DOTALL)
 
 
@@ -50,17 +50,17 @@ def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, exampl
     command = [sys.executable, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    # Not stderr, where Spark has words of its own.
+    # Not stderr, where Spark prints messages.
     assert done.stdout.strip() == prints.strip()
 
 
-def test_the_table_of_the_endpoint() -> None:
+def test_the_table_of_the_endpoint_is_complete() -> None:
     rows = [[name.strip("`"), value, default] for name, value, default, _ in table(README, "### Of an endpoint")]
     assert len(rows) > 20
     assert rows == [[name, value, default] for name, value, default, _ in Endpoint._options_table()]
 
 
-def test_the_table_of_the_dispatcher() -> None:
+def test_the_table_of_the_dispatcher_is_complete() -> None:
     def printed(default: object) -> str:
         return "none" if default is None else f'"{default}"' if isinstance(default, str) else str(default)
 
@@ -70,20 +70,20 @@ def test_the_table_of_the_dispatcher() -> None:
     assert [(name.strip("`"), default) for name, default, _ in table(README, "### Of a dispatcher")] == options
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
+def test_links_of_the_readme_are_valid() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     assert links
     for link in links:
         assert (ROOT / link).is_file(), link
 
 
-def test_what_security_md_names_is_there() -> None:
+def test_the_files_named_in_security_md_exist() -> None:
     named = re.findall(r"`((?:tests|tools|rust|\.github)/[^`]+|deny\.toml)`", (ROOT / "SECURITY.md").read_text())
     assert len(set(named)) >= 10
     assert [name for name in sorted(set(named)) if not (ROOT / name).exists()] == []
 
 
-def test_every_code_of_ours_is_explained() -> None:
+def test_every_own_code_is_documented() -> None:
     codes = [row[0].strip("`") for row in table(OUTCOMES, "## headrace's own codes")]
     assert codes
     assert codes == OWN_CODES
@@ -98,7 +98,7 @@ def failures(endpoint: Endpoint, data: Any = None, **layout: Any) -> set[tuple[s
         return {(failure.code, failure.kind, failure.written) for failure in dispatcher.flush().failed}
 
 
-def test_the_codes_come_as_they_are_explained(any_server: LocalServer, closed_port: int) -> None:
+def test_the_own_codes_occur_as_documented(any_server: LocalServer, closed_port: int) -> None:
     def here(**options: Any) -> Endpoint:
         return Endpoint(**{"unix_socket": any_server.unix_socket, "stream_key": "events", **options})
 
