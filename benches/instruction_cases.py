@@ -23,18 +23,18 @@ from benches.turns import Target
 
 from headrace import Dispatcher, Endpoint
 
-#: What the driver tells callgrind to look for.
+#: The function at whose calls callgrind dumps its counts.
 MARK = "getpriority"
 ROWS_OF_BATCH = 10_000
 FIRST, SHORT, LONG = 2, 1, 3
 
-#: Sends so many batches and waits for the replies.
+#: Sends a number of batches and waits for the replies.
 Send = Callable[[int], object]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A way to hand rows over. `loop` is the case that costs what its Python loop does, to be told beside it."""
+    """A way to hand rows over. `loop` names the case with the cost of its Python loop alone, shown beside it."""
 
     title: str
     prepare: Callable[[Dispatcher], Send]
@@ -145,7 +145,7 @@ def mark() -> None:
 
 
 def main(port: int, names: list[str]) -> None:
-    gc.disable()  # it would fall into one interval or the other
+    gc.disable()  # a collection would fall into one of the intervals
     for number, name in enumerate(names, 1):
         case = CASES[name]
         print(f"under callgrind, {number} of {len(names)}: {case.title}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What a task tells the driver, and what both log. A task runs here without Spark."""
+"""The commit message of a task, and the logs of task and driver. The task runs without Spark here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error reply anywhere in a pipeline: the message that it answers is told so, and no other."""
+"""An error reply anywhere in a pipeline fails the message that it answers, and no other."""
 
 from __future__ import annotations
 

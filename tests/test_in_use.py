@@ -30,7 +30,7 @@ def in_flush(any_server: LocalServer) -> Iterator[Dispatcher]:
         assert dispatcher.dispatch(b"first")
         thread = threading.Thread(target=lambda: reports.append(dispatcher.flush()))
         with stopped(any_server):
-            dispatcher.produce(b"owed")
+            dispatcher.produce(b"in flight")
             thread.start()
             wait_until(lambda: is_in_use(dispatcher))
             yield dispatcher

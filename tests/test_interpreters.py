@@ -1,4 +1,4 @@
-"""Interpreters that headrace is not made for: subinterpreters, and builds without the GIL. They are told so."""
+"""Unsupported interpreters (subinterpreters, builds without the GIL): the import fails with the reason."""
 
 from __future__ import annotations
 

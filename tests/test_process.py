@@ -105,7 +105,7 @@ def test_a_child_does_not_disturb_the_parent(reached: tuple[LocalServer, Endpoin
     assert dispatcher.flush().ok
     (connection,) = connections(client)
     stop(server)
-    dispatcher.produce(b"owed")
+    dispatcher.produce(b"in flight")
     dispatcher.poll()
     dispatcher.produce(b"not sent")
 
@@ -133,7 +133,7 @@ def test_a_child_does_not_disturb_the_parent(reached: tuple[LocalServer, Endpoin
         assert dispatcher.dispatch(b"last")
         assert connection in connections(client)
     kept = [payload for _, payload in stored(client)]
-    assert [payload for payload in kept if payload != b"child"] == [b"first", b"owed", b"not sent", b"last"]
+    assert [payload for payload in kept if payload != b"child"] == [b"first", b"in flight", b"not sent", b"last"]
 
 
 def test_a_child_of_a_child(any_server: LocalServer, connect: Connect) -> None:

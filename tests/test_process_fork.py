@@ -66,7 +66,7 @@ def test_a_child_gets_its_own_token(reached: Reached, connect: Connect, mode: Mo
         (connection,) = connections(client)
         stop(server)
         for number in range(200):
-            dispatcher.produce(b"owed-%d" % number)
+            dispatcher.produce(b"in flight-%d" % number)
         dispatcher.poll()
         for number in range(50):
             dispatcher.produce(b"kept-%d" % number)
@@ -89,7 +89,7 @@ def test_a_child_gets_its_own_token(reached: Reached, connect: Connect, mode: Mo
         reported += outcomes(dispatcher.flush())
         assert connections(client) == {connection}, "the parent lost its connection"
     assert {outcome.label for outcome in reported + its} == {DELIVERED}
-    mine = [b"before-%d" % n for n in range(100)] + [b"owed-%d" % n for n in range(200)]
+    mine = [b"before-%d" % n for n in range(100)] + [b"in flight-%d" % n for n in range(200)]
     mine += [b"kept-%d" % n for n in range(50)] + [b"last"]
     kept = dict(stored(client))
     assert [kept[outcome.entry_id or ""] for outcome in reported] == mine
@@ -110,7 +110,7 @@ def test_the_end_of_a_child_does_not_affect_the_parent(
     assert dispatcher.flush().ok
     (connection,) = connections(client)
     stop(server)
-    dispatcher.produce(b"owed")
+    dispatcher.produce(b"in flight")
     dispatcher.poll()
     dispatcher.produce(b"kept")
     with quiet_forks():
@@ -134,7 +134,7 @@ def test_the_end_of_a_child_does_not_affect_the_parent(
         dispatcher.produce(b"last")
         assert labels(dispatcher.flush()) == [DELIVERED]
         assert connections(client) == {connection}
-    assert [payload for _, payload in stored(client)] == [b"first", b"owed", b"kept", b"last"]
+    assert [payload for _, payload in stored(client)] == [b"first", b"in flight", b"kept", b"last"]
 
 
 def test_a_closed_dispatcher_stays_closed_in_a_child(any_server: LocalServer) -> None:

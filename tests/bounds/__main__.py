@@ -22,14 +22,14 @@ from support.stalls import STALLS, Surroundings
 from . import dns, reconnects, recovery, waits
 from .figures import HEADER, Figure
 
-#: What a call may take beyond its own timeout.
+#: Seconds that a call may exceed its timeout.
 OVER = 0.1
 MODES = ("off", "script", "idmp")
 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: servers are ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that servers are stopped
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="hr-bounds-") as name:
         folder = Path(name)
@@ -88,7 +88,7 @@ def _interrupts(around: Surroundings, arguments: argparse.Namespace) -> Iterator
 def _names(around: Surroundings, arguments: argparse.Namespace) -> Iterator[Figure]:
     measured = dns.measure(arguments.rounds)
     if measured is None:
-        print("a resolver that never answers: not measured, since this system gives nobody namespaces of his own")
+        print("a resolver that never answers: not measured, because this system allows no namespaces")
         return
     for name, at_most in (("connect_timeout 1", 1 + OVER), ("flush(timeout=0.3)", 0.3 + OVER), ("Ctrl-C", 0.1)):
         yield Figure(name, "a resolver that never answers", "s", at_most, measured[name])
@@ -101,7 +101,7 @@ def _recoveries(around: Surroundings, arguments: argparse.Namespace) -> Iterator
             seconds = []
             for _ in range(arguments.rounds):
                 server = around.start_server(needs=("idmp",), transport="tcp", config=recovery.DURABLE)
-                # Long enough for the longest pause between tries, at any point of it.
+                # Longer than the longest backoff.
                 seconds.append(recovery.with_retry(server, outage, random.uniform(1.5, 2.5), exactly_once=mode))
             yield Figure("recovery, retry's defaults", f"{name}, exactly_once {mode}", "s", 1, seconds)
         seconds = [

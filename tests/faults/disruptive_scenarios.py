@@ -129,7 +129,7 @@ OTHER = "0" * 39 + "1"
 
 
 @scenario(
-    "slot of nobody",
+    "unassigned slot",
     "database in a cluster",
     "cluster is down",
     "cluster only reads",
@@ -147,7 +147,7 @@ def cluster(tools: ScenarioTools) -> Steps:
 
     assert server.port is not None
     yield source
-    yield "slot of nobody"
+    yield "unassigned slot"
     yield replace(source, command=("SELECT", 1), options={"db": 1})
     yield "database in a cluster"
     cluster("ADDSLOTS", SLOT)
