@@ -1,4 +1,4 @@
-"""Reads what callgrind wrote: how many instructions, in which functions, and who asked for memory how often."""
+"""Read the output of callgrind: instructions by function, and allocations by caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a turn is taken, and where its figures go.
+"""The fixtures that take a turn and record its figures.
 
 A benchmark is a test for each turn:
 
@@ -11,8 +11,8 @@ A benchmark is a test for each turn:
             target = Target.at(server, contender.rows())
             take_turn(BENCH, contender, target, group=title(program), number=number, watch=watch)
 
-`interleaved` makes the contenders take turns, so that a machine that slows down for a while slows down all of them.
-What does not fit into a worker process is measured by the test itself, which hands a `Turn` to the fixture `record`.
+`interleaved` makes the contenders take turns, so that a temporary slowdown of the machine affects all of them.
+Tests that cannot use a worker process measure by themselves, and pass a `Turn` to the fixture `record`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What runs under callgrind: each case sends its rows a few batches at a time, with a mark between.
+"""The program that runs under callgrind: each case sends its batches with marks between them.
 
-The mark is a call of `getpriority` in the C library, which nothing else here calls: callgrind is told to write down
-what it counted, and to count anew, whenever it sees one. For each case there are three counts: making ready and the
-first batches, `SHORT` batches, `LONG` batches. The difference of the latter two is what the messages cost, with their
+The mark is a call of `getpriority` in the C library, which nothing else calls here: callgrind dumps and resets its
+counts at each of them. Each case has three counts: the preparation with the
+first batches, `SHORT` batches, `LONG` batches. The difference of the latter two is the cost of the messages, with their
 share of a record batch and its flush.
 """
 

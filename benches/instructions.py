@@ -1,12 +1,12 @@
-"""Instructions and allocations a message, by callgrind: they hold still where seconds do not.
+"""Instructions and allocations per message, by callgrind: they are stable where seconds are not.
 
     python -m benches.instructions                    every case, against the ceilings of instructions.toml
     python -m benches.instructions payload json       only these
-    python -m benches.instructions --profile payload  and where they go
+    python -m benches.instructions --profile payload  the functions that spend them
 
 Exit status 1: a case is above its ceiling, and no profile was asked for. What the kernel does is not counted. The
-messages go to a server that only counts: under callgrind a client is some fifty times slower, and a real server's clock
-would make it see as many times more milliseconds; the counting server's goes by entries.
+messages go to a server that only counts: under callgrind a client is about fifty times slower, so a real server's
+entry IDs would change their milliseconds that much more often; the counting server's clock advances by entries.
 """
 
 from __future__ import annotations

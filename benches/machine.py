@@ -1,4 +1,4 @@
-"""What the figures were taken on, and with."""
+"""The machine and the versions that the figures were measured with."""
 
 from __future__ import annotations
 

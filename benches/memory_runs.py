@@ -1,4 +1,4 @@
-"""Record batches that are made as they are sent, and nothing that is kept of them: what is held, headrace holds."""
+"""Record batches created while they are sent, and not kept: only headrace holds memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes prepared beforehand, sent while replies are read: the most that a line and a server can take.
+"""Prepared bytes, sent while replies are read: the maximum throughput of a line and a server.
 
 The floor of `benches.contenders` does either the one or the other, and needs a window for it. Here the window may be
 open, whatever the round trip is; and the rows may be of any kind.

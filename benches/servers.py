@@ -1,4 +1,4 @@
-"""What a benchmark asks of the server: a clean start, its CPU, and how much it was really given."""
+"""The servers of the benchmarks: a clean start, CPU time, and the number of entries added."""
 
 from __future__ import annotations
 

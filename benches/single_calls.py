@@ -1,4 +1,4 @@
-"""One message, one reply: how long a call takes on a connection that is in use."""
+"""One message, one reply: the duration of a call on an open connection."""
 
 from __future__ import annotations
 

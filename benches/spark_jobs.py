@@ -1,6 +1,6 @@
 """What Spark runs in its Python workers: nothing, headrace, redis-py.
 
-A job runs one action over all rows, and returns how many of them it saw confirmed.
+A job runs one action over all rows, and returns the number of confirmed rows.
 """
 
 from __future__ import annotations

@@ -130,5 +130,5 @@ def stat(pid: int) -> Stat:
 def peak_memory(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    # A process that has ended and was not waited for has none.
+    # A zombie process has none.
     return int(found[1]) * 1024 if found else 0

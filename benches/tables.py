@@ -1,6 +1,6 @@
 """The tables: medians of the rounds, and the ratios, which carry over to another machine better than the figures.
 
-A `Bench` says what its tables look like; each file of benchmarks has one.
+A `Bench` describes its tables; each benchmark file has one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much memory a producer needs: the same for twenty times the rows.
+"""The memory of a producer: the same for twenty times the rows.
 
 Every figure is the peak of a separate process; in Spark that of its Python workers.
 """

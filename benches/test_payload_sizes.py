@@ -1,4 +1,4 @@
-"""Payloads from 16 bytes to 1 MiB: where the work is in the command, and where it is in the bytes."""
+"""Payloads from 16 bytes to 1 MiB: the cost per command and the cost per byte."""
 
 from __future__ import annotations
 

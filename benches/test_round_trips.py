@@ -1,6 +1,6 @@
-"""How wide the window must be: the same rows over lines with a round trip, with windows of several sizes.
+"""The window that a round trip needs: the same rows over lines with several round trips and windows.
 
-The measure is the floor without any window on the same line: prepared bytes, as fast as the line and the server take
+The reference is the floor without a window on the same line: prepared bytes, as fast as the line and the server accept
 them. The proxy that delays runs on the same machine, so that all of them leave it a share of the cores.
 """
 

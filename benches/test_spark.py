@@ -1,7 +1,7 @@
 """Rows from Spark into a stream: headrace beside Spark alone, the server alone, and redis-py.
 
-Spark's rows are in its memory before the clock starts. What headrace costs is what is left of its figures when those of
-the other two are taken off: of a mapInArrow that does nothing, and of a server that is fed with prepared bytes.
+Spark's rows are in its memory before the clock starts. The cost of headrace is its figure minus those of
+a mapInArrow that does nothing and of a server that receives prepared bytes.
 """
 
 from __future__ import annotations

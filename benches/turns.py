@@ -1,6 +1,6 @@
-"""The words of the benchmarks: a contender takes a turn at a target, and figures come of it.
+"""The types of the benchmarks: a contender takes a turn at a target, which yields figures.
 
-Only the standard library, and little of it: every worker process imports this.
+It imports little of the standard library and nothing else, because every worker process imports it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A separate process for each turn, which has imported only what its contender needs.
 
-The driver starts it with a `Job` on its standard input; the worker prepares, sends some rows to warm up, and says that
-it is ready. On "go" it runs, and tells what it saw and what it used. All of it is lines of JSON over two pipes.
+The driver starts it with a `Job` on its standard input; the worker prepares, sends some rows to warm up, and reports
+that it is ready. On "go" it runs, and reports its result and its resources. Messages are lines of JSON over two pipes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Worker:
     def _hear(self, expected: str) -> dict[str, Any]:
         line = cast(TextIO, self._process.stdout).readline()
         if not line:
-            raise WorkerError(f"the worker ended without a word, with status {self._process.wait()}")
+            raise WorkerError(f"the worker ended without an answer, with status {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         if expected not in answer:
             raise WorkerError(f"in the worker:\n{answer['error']}")

@@ -122,7 +122,7 @@ def test_options_of_the_dispatcher(spark: SparkSession, client: redis.Redis, end
     assert [fields for _, fields in entries] == [{b"body": b"p0"}]
 
 
-# --- what Spark makes of it -------------------------------------------------------------------------------------------
+# --- query plans ------------------------------------------------------------------------------------------------------
 
 
 def test_a_filter_on_the_outcome_writes_once(
@@ -133,7 +133,7 @@ def test_a_filter_on_the_outcome_writes_once(
     assert client.xlen("events") == 1_000  # one that Spark takes for deterministic is run twice
 
 
-def test_what_the_documentation_warns_of(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_the_documented_pitfalls_exist(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     def written(act: Callable[[DataFrame], object]) -> int:
         client.delete("events")
         act(messages(spark, 1_000).withColumn("outcome", xadd_udf(endpoint)("payload")))
@@ -170,7 +170,7 @@ def test_a_worker_keeps_its_connection(
 # --- mistakes and secrets ---------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_option_is_told_on_the_driver(endpoint: Endpoint) -> None:
+def test_a_wrong_option_fails_on_the_driver(endpoint: Endpoint) -> None:
     with pytest.raises(ConfigError, match="window_max_entries"):
         xadd_udf(endpoint, window_max_entrys=5)
 

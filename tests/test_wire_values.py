@@ -1,4 +1,4 @@
-"""Values that need care: text that is not UTF-8, hidden keys, extension types, objects, times and intervals."""
+"""Unusual values: text that is not UTF-8, hidden keys, extension types, objects, times and intervals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def documents(client: Any) -> list[Any]:
 
 
 def text(values: Sequence[bytes | None], data_type: Any = None) -> Any:
-    """A column that says it is text, whatever it holds."""
+    """A column of type text with any bytes."""
     column = pa.array(values, pa.binary())
     _, offsets, data = column.buffers()
     texts = pa.StringArray.from_buffers(len(values), offsets, data, column.buffers()[0], column.null_count)
@@ -316,7 +316,7 @@ def test_a_time_outside_a_day_fails_its_row(any_server: LocalServer, connect: Co
         messages = [one.message for one in report.failed]
         assert messages == [f'column "t": the time {value} {unit} is outside a day' for value in (day, -1)]
         assert len(entries(connect(any_server))) == 3
-    # As Arrow they are what they are.
+    # As Arrow they are unchanged.
     assert send(any_server, table, arrow_ipc=True).delivered == 5
 
 

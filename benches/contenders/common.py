@@ -1,4 +1,4 @@
-"""What several contenders share: the rows, and for those that use a socket themselves the socket."""
+"""Shared parts of the contenders: the rows, and a plain socket."""
 
 from __future__ import annotations
 

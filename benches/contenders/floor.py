@@ -1,4 +1,4 @@
-"""What the server and the sockets cost: bytes prepared beforehand go out, replies are counted and not looked at."""
+"""The cost of server and sockets alone: prepared bytes are sent, replies are counted and not parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random structures of the Arrow C data interface. Exits with 1 if one of them brought a panic or cost an outcome."""
+"""Random structures of the Arrow C data interface. Exits with 1 if one of them caused a panic or a missing outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no consumer may take: a slow look at the columns of a record batch, without what is nested in them."""
+"""Record batches that every consumer must refuse: a slow check of the top-level columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One execution, drawn from a seed and a number: what is handed over, its layout, and what may come of it."""
+"""One execution, drawn from a seed and a number: the record batch, its layout, and the allowed results."""
 
 from __future__ import annotations
 

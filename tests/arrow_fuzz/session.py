@@ -1,4 +1,4 @@
-"""A dispatcher that takes executions, and what is compared: rows taken, outcomes, and what is in the stream."""
+"""A dispatcher that runs executions, and the comparison of accepted rows, outcomes and stream content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other structures for the same values: all that the standard allows and pyarrow does not export by itself."""
+"""Other structures for the same values, which the standard allows and pyarrow does not export by itself."""
 
 from __future__ import annotations
 

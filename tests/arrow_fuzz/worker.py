@@ -1,6 +1,6 @@
-"""The process that executes: what kills it shows in its parent, which knows the number of the execution by a file.
+"""The process that runs executions. If one kills it, its parent reads the number of the execution from a file.
 
-It writes a line of JSON for each finding, now and then one of its progress.
+It writes a line of JSON for each finding, and one for its progress at intervals.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Measure what waits and what is left behind, and hold it against its bounds. Exits with 1 if one of them is exceeded.
+"""Measure waits, leaks and recovery against their bounds. Exits with 1 if a bound is exceeded.
 
-The machine must be quiet: a bound here is what a waiting call may add to its timeout, not what a busy machine adds.
+The machine must be quiet: a bound is the time that a call may exceed its timeout, without that of a busy machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A resolver that never answers, in new namespaces (Linux, util-linux) whose /etc/resolv.conf names it.
 
-Run as a program, it is what runs there: it prints what it measured, as JSON.
+Run as a program, it measures inside the namespaces and prints JSON.
 """
 
 from __future__ import annotations

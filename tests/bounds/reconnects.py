@@ -1,7 +1,7 @@
-"""A process that loses its connection a thousand times in each of three ways, and what it holds more at the end.
+"""A process that loses its connection a thousand times in each of three ways, and the resources it leaks.
 
 One server kills the idle connection (CLIENT KILL), one resets it while a message is in flight, and one refuses it.
-Run as a program, it is that process: it prints what it measured, as JSON.
+Run as a program, it is that process, and prints JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How soon a dispatcher goes on when its server is back."""
+"""The time until a dispatcher continues after the return of its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long calls take in states in which they would wait for ever, but for a deadline or Ctrl-C."""
+"""The duration of calls in states that only a deadline or Ctrl-C ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of runs: kept in a file, a line of JSON a run, so that many runs need not be one session; and a table."""
+"""The results of runs: a file with a line of JSON per run, so that many runs can take several sessions, and a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .run import Outcome
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One run, in few numbers."""
+    """The result of one run."""
 
-    #: What tells it from others: the seed, the server, the versions, the options.
+    #: The identity of the run: the seed, the server, the versions, the options.
     run: dict[str, Any]
     faults: dict[str, int]
     restarts: int
@@ -27,7 +27,7 @@ class Result:
     out_of_order: int
     reported: dict[str, int]
     seconds: float
-    #: Empty, or why there is no telling: it hung.
+    #: Why there is no result (the run hung); empty otherwise.
     error: str = ""
 
     @classmethod
@@ -52,10 +52,10 @@ class Result:
 
     @property
     def well(self) -> bool:
-        """What the mode promises: each row once and in order; or at least once, and no duplicate that was not told of.
+        """Whether the guarantee holds: each row once and in order, or at least once without unreported duplicates.
 
-        A micro-batch that is done again as a whole, because its driver was killed or its query failed, knows nothing of
-        the first time: without `exactly_once` its duplicates are told of nowhere.
+        A micro-batch that runs again as a whole, because its driver was killed or its query failed, does not know its
+        first run: without `exactly_once` its duplicates are not reported.
         """
         if self.error or self.lost or self.foreign:
             return False
@@ -68,7 +68,7 @@ class Result:
 
     @property
     def possible_duplicates(self) -> int:
-        """How many duplicates the commit messages told of, at most."""
+        """The possible duplicates that the commit messages reported."""
         return self.reported.get("possible_duplicates", 0)
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ COLUMNS = (
 
 
 def table(results: Sequence[Result]) -> str:
-    """A row for each server and mode: runs, faults by kind, and what became of the rows."""
+    """A row for each server and mode: runs, faults by kind, and the counts of rows."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.run["server"], result.run["exactly_once"]), []).append(result)

@@ -1,4 +1,4 @@
-"""Messages on their way to a real server, and the account of what became of each."""
+"""Messages for a real server, and the check of their outcomes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def outcomes(*reports: DeliveryReport) -> list[Outcome]:
-    """Every outcome of these reports, in order."""
+    """The outcomes of these reports, in order."""
     return [Outcome(**row) for report in reports for row in pyarrow.table(report.to_arrow()).to_pylist()]
 
 
@@ -62,7 +62,7 @@ def stored(client: redis.Redis, key: str | bytes = KEY) -> list[tuple[str, bytes
 def check_accounting(
     client: redis.Redis, sent: Sequence[tuple[str, bytes]], reported: Iterable[Outcome], *, overtaking: bool = False
 ) -> None:
-    """Hold the outcomes against what is stored.
+    """Check the outcomes against the stored entries.
 
     `sent` are the stream key and the payload of each message, no payload twice, and nothing else was written to these
     streams. Then: each message has one outcome; each delivered one is stored under its entry ID with its payload, in
@@ -75,7 +75,7 @@ def check_accounting(
     for key in {key for key, _ in sent}:
         mine = [(outcome, payload) for outcome, (at, payload) in zip(reported, sent, strict=True) if at == key]
         present = stored(client, key)
-        assert len({payload for _, payload in present}) == len(present), "an entry is there twice"
+        assert len({payload for _, payload in present}) == len(present), "an entry is stored twice"
         delivered = [(outcome.entry_id, payload) for outcome, payload in mine if outcome.entry_id is not None]
         expected = set(delivered)
         here = [entry for entry in present if entry in expected]

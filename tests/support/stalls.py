@@ -1,4 +1,4 @@
-"""States in which a call would wait for long, each with a dispatcher in it: what ends them is to be in time."""
+"""States in which a call waits until a deadline or Ctrl-C ends it, each with a dispatcher."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def fill(dispatcher: Dispatcher) -> Dispatcher:
 
 @contextlib.contextmanager
 def full_backlog(kind: socket.AddressFamily, folder: Path) -> Iterator[Any]:
-    """Where a socket listens and nobody accepts: connects beyond its backlog wait for ever."""
+    """A listening socket that never accepts: connects beyond its backlog wait forever."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(kind))
         listener.bind(("127.0.0.1", 0) if kind == socket.AF_INET else str(Path(tempfile.mkdtemp(dir=folder), "full")))

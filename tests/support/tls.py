@@ -1,4 +1,4 @@
-"""Servers that speak TLS, endpoints for them, and somebody in between who changes the first messages."""
+"""TLS servers, endpoints for them, and a proxy that changes the first messages."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _MARK = b"DOWNGRD\x01"
 
 
 def without_tls_13(hello: bytes) -> bytes:
-    """ClientHello with an extension that nobody knows in place of the versions that are offered."""
+    """ClientHello with an unknown extension in place of supported_versions."""
     assert _OFFERED in hello
     return hello.replace(_OFFERED, b"\xfa\xfa" + _OFFERED[2:])
 
