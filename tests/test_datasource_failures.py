@@ -22,7 +22,7 @@ from headrace import Dispatcher, Endpoint
 from headrace._headrace import OWN_CODES
 from headrace.spark.failures import ADVICE
 from headrace.testing import LocalServer
-from support.datasource import MoodyServer, Options, messages, payloads, save, stored, writer
+from support.datasource import InterceptingServer, Options, messages, payloads, save, stored, writer
 from support.processes import wait_until
 
 pytest_plugins = ["support.spark_fixtures"]
@@ -41,14 +41,14 @@ def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
 
 
 @pytest.fixture
-def moody(any_server: LocalServer) -> Iterator[Options]:
+def intercepted(any_server: LocalServer) -> Iterator[Options]:
     """Options for a server without memory for some payloads."""
 
     def answer(command: list[bytes]) -> bytes | None:
         full = command[1] == b"events" and any(b"too-much" in argument for argument in command)
         return b"-OOM command not allowed when used memory > 'maxmemory'.\r\n" if full else None
 
-    with MoodyServer(any_server, answer) as server:
+    with InterceptingServer(any_server, answer) as server:
         yield {"host": "127.0.0.1", "port": server.port, "stream_key": "events"}
 
 
@@ -73,9 +73,9 @@ def said_by(error: Exception) -> str:
 # --- fail -------------------------------------------------------------------------------------------------------------
 
 
-def test_fail(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
+def test_fail(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
     with pytest.raises(PythonException) as caught:
-        writer(mixed(spark), moody).save()
+        writer(mixed(spark), intercepted).save()
     text = said_by(caught.value)
     assert "15 of 50 rows were not written to redis://127.0.0.1" in text
     for part in ("NULL_PAYLOAD 5", "WRONGTYPE 5", "OOM 5", "and 5 more"):
@@ -177,8 +177,8 @@ def test_there_is_advice_for_every_own_code() -> None:
 # --- report -----------------------------------------------------------------------------------------------------------
 
 
-def test_report(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
-    writer(mixed(spark), {**moody, "on_failure": "report"}).save()
+def test_report(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
+    writer(mixed(spark), {**intercepted, "on_failure": "report"}).save()
     assert sorted(payloads(client)) == GOOD
 
 
@@ -192,8 +192,10 @@ def test_report(spark: SparkSession, client: redis.Redis, moody: Options) -> Non
         ({"max_failed_rows": 0}, "15 of 50 rows .*: more than max_failed_rows=0\n"),
     ],
 )
-def test_limits(spark: SparkSession, client: redis.Redis, moody: Options, limits: Options, reason: str | None) -> None:
-    write = writer(mixed(spark), {**moody, "on_failure": "report", **limits})
+def test_limits(
+    spark: SparkSession, client: redis.Redis, intercepted: Options, limits: Options, reason: str | None
+) -> None:
+    write = writer(mixed(spark), {**intercepted, "on_failure": "report", **limits})
     if reason is None:
         write.save()
     else:
@@ -209,8 +211,10 @@ def test_limits_allow_an_empty_write(spark: SparkSession, any_server: LocalServe
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
-def test_dead_letters(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
-    writer(mixed(spark), {**moody, "on_failure": "dead_letter", "dead_letter_key": "dead", "maxlen": 1_000}).save()
+def test_dead_letters(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
+    writer(
+        mixed(spark), {**intercepted, "on_failure": "dead_letter", "dead_letter_key": "dead", "maxlen": 1_000}
+    ).save()
     assert sorted(payloads(client)) == GOOD
     letters = list(stored(client, "dead").values())
     assert Counter(fields["code"].decode() for fields in letters) == dict.fromkeys(CODES.values(), 10)
@@ -265,9 +269,9 @@ def test_many_dead_letters(spark: SparkSession, client: redis.Redis, any_server:
 
 
 def test_dead_letters_that_cannot_be_written_fail_the_task(
-    spark: SparkSession, client: redis.Redis, moody: Options
+    spark: SparkSession, client: redis.Redis, intercepted: Options
 ) -> None:
-    options = {**moody, "on_failure": "dead_letter", "dead_letter_key": "text"}
+    options = {**intercepted, "on_failure": "dead_letter", "dead_letter_key": "text"}
     with pytest.raises(PythonException) as caught:
         writer(mixed(spark), options).save()
     text = said_by(caught.value)

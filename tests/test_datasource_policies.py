@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
-from support.datasource import MoodyServer, Options, payloads, save, stored, writer
+from support.datasource import InterceptingServer, Options, payloads, save, stored, writer
 
 pytest_plugins = ["support.spark_fixtures"]
 
@@ -61,8 +61,8 @@ def memory() -> Memory:
 @pytest.fixture
 def options(server: LocalServer, memory: Memory) -> Iterator[Options]:
     """Options for the server, which has no memory for some rows of the stream `events`."""
-    with MoodyServer(server, memory) as moody:
-        yield {"host": "127.0.0.1", "port": moody.port, "stream_key": "events"}
+    with InterceptingServer(server, memory) as intercepted:
+        yield {"host": "127.0.0.1", "port": intercepted.port, "stream_key": "events"}
 
 
 def everything(spark: SparkSession, *more: str) -> DataFrame:

@@ -74,7 +74,7 @@ def test_a_real_server_returns_each_error_text(
     expected = [name for name in names if BY_NAME[name].of(program)]
     if not expected:
         return
-    said: list[str] = []
+    seen: list[str] = []
     with ExitStack() as stack:
 
         def senders(source: ErrorSource) -> list[Sender]:
@@ -92,7 +92,7 @@ def test_a_real_server_returns_each_error_text(
                 source = step
                 live = senders(source) if source.live else []
             elif step is not None:
-                said.append(step)
+                seen.append(step)
                 assert source.read_error() == BY_NAME[step].of(program)
                 live += senders(source)
                 for sender in live:
@@ -100,7 +100,7 @@ def test_a_real_server_returns_each_error_text(
             if step is None or isinstance(step, ErrorSource):
                 for sender in live:
                     assert sender.send().label == DELIVERED, (sender.mode, sender.classify)
-    assert said == expected
+    assert seen == expected
 
 
 def test_a_real_server_returns_the_error_texts_of_other_commands(program: Program, start_server: StartServer) -> None:

@@ -148,7 +148,7 @@ def test_a_restart_ends_a_server_that_refuses_to_shut_down(start_server: StartSe
     assert not exists(pid)
 
 
-def test_config_values_are_escaped(start_server: StartServer, program: Program, connect: Connect) -> None:
+def test_config_values_reach_the_server(start_server: StartServer, program: Program, connect: Connect) -> None:
     users = ["alice on >pa55 ~orders +xadd", "bob on nopass ~* +@all"]
     server = start_server(program, config={"maxmemory": "7mb", "requirepass": '"se\'cret"', "user": users, "hz": 50})
     client = connect(server, password="se'cret")

@@ -134,9 +134,9 @@ OTHER = "0" * 39 + "1"
     "cluster is down",
     "cluster only reads",
     "two slots",
-    "slot on its way",
-    "slot of another",
-    "slot on its way, two keys",
+    "migrating slot",
+    "slot of another node",
+    "migrating slot, two keys",
 )
 def cluster(tools: ScenarioTools) -> Steps:
     server, client = tools.start(transport="tcp", config={"cluster-enabled": "yes"})
@@ -171,16 +171,16 @@ def cluster(tools: ScenarioTools) -> Steps:
     yield replace(source, live=True)
     client.flushall()
     cluster("SETSLOT", SLOT, "MIGRATING", OTHER)
-    yield "slot on its way"
+    yield "migrating slot"
     cluster("SETSLOT", SLOT, "STABLE")
     yield None
     client.flushall()
     cluster("SETSLOT", SLOT, "NODE", OTHER)
-    yield "slot of another"
+    yield "slot of another node"
     cluster("SETSLOT", SLOT, "NODE", myself)
     yield None
     client.flushall()
     cluster("SETSLOT", SLOT, "NODE", OTHER)
     cluster("SETSLOT", SLOT, "IMPORTING", OTHER)
     yield replace(source, before=[("ASKING",)], command=("MSET", "{events}a", 1, "{events}b", 2), modes=())
-    yield "slot on its way, two keys"
+    yield "migrating slot, two keys"

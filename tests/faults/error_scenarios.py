@@ -41,10 +41,10 @@ COMMANDS: dict[str, Sequence[Command | bytes]] = {
     "length too long": [b"*1\r\n$" + b"1" * 70_000],
     "script is not busy": [("SCRIPT", "KILL")],
     "key is busy": [("SET", KEY, "x"), ("RESTORE", KEY, 0, "x")],
-    "transaction is off": [("MULTI",), ("XADD", KEY), ("EXEC",)],
+    "aborted transaction": [("MULTI",), ("XADD", KEY), ("EXEC",)],
     "no group": [("XREADGROUP", "GROUP", "g", "c", "STREAMS", KEY, ">")],
     "quotes": [b'PING "\r\n'],
-    "database of no number": [("SELECT", 99)],
+    "database out of range": [("SELECT", 99)],
 }
 
 
@@ -95,19 +95,21 @@ def _permission(
         yield None
 
 
-_permission("no right to the command", "-xadd", "+xadd")
-_permission("no right to the key", "resetkeys ~other", "~*")
-_permission("no right but to read the key", f"resetkeys %R~{KEY}", "~*")
-_permission("no right to the channel", "resetchannels", "&*", command=("PUBLISH", "c", "x"), modes=())
+_permission("no permission for the command", "-xadd", "+xadd")
+_permission("no permission for the key", "resetkeys ~other", "~*")
+_permission("read-only permission for the key", f"resetkeys %R~{KEY}", "~*")
+_permission("no permission for the channel", "resetchannels", "&*", command=("PUBLISH", "c", "x"), modes=())
 _permission(
-    "no right to the group",
+    "no permission for the group",
     "-xgroup",
     "+xgroup",
     live=False,
     command=("XGROUP", "CREATE", KEY, "g", "$", "MKSTREAM"),
     options={"consumer_group": "g"},
 )
-_permission("no right to the database", "-select", "+select", live=False, command=("SELECT", 3), options={"db": 3})
+_permission(
+    "no permission for the database", "-select", "+select", live=False, command=("SELECT", 3), options={"db": 3}
+)
 
 
 @scenario("wrong password")
@@ -120,11 +122,11 @@ def wrong_password(tools: ScenarioTools) -> Steps:
     yield None
 
 
-@scenario("password for nothing")
-def password_for_nothing(tools: ScenarioTools) -> Steps:
+@scenario("unexpected password")
+def unexpected_password(tools: ScenarioTools) -> Steps:
     server, client = tools.start()
     yield ErrorSource(server, ("AUTH", "secret"), options={"password": "secret"}, live=False)
-    yield "password for nothing"
+    yield "unexpected password"
     client.config_set("requirepass", "secret")
     yield None
 

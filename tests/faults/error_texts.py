@@ -147,19 +147,19 @@ _RIGHTS = (
     ),
     ErrorText("wrong password", "PPP", _all("WRONGPASS invalid username-password pair or user is disabled.")),
     ErrorText(
-        "password for nothing",
+        "unexpected password",
         "PPP",
         _all(
             "ERR AUTH <password> called without any password configured for the default user. Are you sure your "
             "configuration is correct?"
         ),
     ),
-    _denied("no right to the command", "run the 'xadd' command"),
-    _denied("no right to the group", "run the 'xgroup|create' command"),
-    _denied("no right to the database", "run the 'select' command"),
-    _denied_access("no right to the key", "keys used as arguments", "key"),
-    _denied_access("no right but to read the key", "keys used as arguments", "key", r62=False),
-    _denied_access("no right to the channel", "channels used as arguments", "channel"),
+    _denied("no permission for the command", "run the 'xadd' command"),
+    _denied("no permission for the group", "run the 'xgroup|create' command"),
+    _denied("no permission for the database", "run the 'select' command"),
+    _denied_access("no permission for the key", "keys used as arguments", "key"),
+    _denied_access("read-only permission for the key", "keys used as arguments", "key", r62=False),
+    _denied_access("no permission for the channel", "channels used as arguments", "channel"),
     ErrorText(
         "protected mode",
         "RRP",
@@ -175,7 +175,7 @@ _RIGHTS = (
         unsolicited=True,
     ),
     ErrorText(
-        "protected mode of old",
+        "old protected mode",
         "RRP",
         _each(
             r62=_PROTECTED.format(
@@ -242,10 +242,10 @@ _STATES = (
         _all("CLUSTERDOWN The cluster is down and only accepts read commands"),
         passes=True,
     ),
-    ErrorText("slot of another", "RRR", _all("MOVED 9102 127.0.0.1:7001")),
-    ErrorText("slot on its way", "RRR", _all("ASK 9102 127.0.0.1:7001")),
+    ErrorText("slot of another node", "RRR", _all("MOVED 9102 127.0.0.1:7001")),
+    ErrorText("migrating slot", "RRR", _all("ASK 9102 127.0.0.1:7001")),
     ErrorText(
-        "slot on its way, two keys", "RRR", _all("TRYAGAIN Multiple keys request during rehashing of slot"), passes=True
+        "migrating slot, two keys", "RRR", _all("TRYAGAIN Multiple keys request during rehashing of slot"), passes=True
     ),
     ErrorText("two slots", "RRP", _all("CROSSSLOT Keys in request don't hash to the same slot")),
     ErrorText("redirected", "RRR", _each(v91="REDIRECT 127.0.0.1:1")),
@@ -336,7 +336,7 @@ _COMMANDS = (
         "RRP",
         {**_all(_INVALID_ID), "redis-8.6": "ERR syntax error, IDMP/IDMPAUTO specified multiple times"},
     ),
-    ErrorText("database of no number", "RRR", _all("ERR DB index is out of range")),
+    ErrorText("database out of range", "RRR", _all("ERR DB index is out of range")),
     ErrorText(
         "database in a cluster",
         "RRR",
@@ -345,7 +345,7 @@ _COMMANDS = (
     ErrorText("WAIT on a replica", "RRR", {**_all(_WAIT.format("since Redis 4.0 ")), "valkey-9.1": _WAIT.format("")}),
     ErrorText("script is not busy", "RRR", _all("NOTBUSY No scripts in execution right now.")),
     ErrorText("key is busy", "RRR", _all("BUSYKEY Target key name already exists.")),
-    ErrorText("transaction is off", "RRR", _all("EXECABORT Transaction discarded because of previous errors.")),
+    ErrorText("aborted transaction", "RRR", _all("EXECABORT Transaction discarded because of previous errors.")),
     ErrorText(
         "no group",
         "RRR",

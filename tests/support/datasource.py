@@ -54,7 +54,7 @@ def connections(client: redis.Redis) -> int:
     return int(info["total_connections_received"])
 
 
-class MoodyServer:
+class InterceptingServer:
     """A port of 127.0.0.1 that answers some XADDs itself, and lets a real server answer all others.
 
     Args:
@@ -69,7 +69,7 @@ class MoodyServer:
         self.port: int = self._listener.getsockname()[1]
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._listen, name="moody server", daemon=True).start()
+        threading.Thread(target=self._listen, name="intercepting server", daemon=True).start()
         return self
 
     def __exit__(
@@ -82,7 +82,7 @@ class MoodyServer:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), name="moody peer", daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), name="intercepted client", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         # A worker's connection stays for as long as the worker.
