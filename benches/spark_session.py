@@ -121,7 +121,7 @@ class Stat(NamedTuple):
 
 def stat(pid: int) -> Stat:
     """Read it: proc_pid_stat(5)."""
-    # The name of the program, in parentheses, may hold anything; behind it comes the third field.
+    # The name of the program, in parentheses, may hold anything; the third field follows it.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own, ended = fields[11:13], fields[13:15]
     return Stat(int(fields[1]), sum(map(int, own)) / TICKS, sum(map(int, ended)) / TICKS)

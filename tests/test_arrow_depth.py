@@ -1,4 +1,4 @@
-"""Arrow data that is nested deeper than a stack is deep: refused by name, and released."""
+"""Arrow data that is nested too deeply for the stack: refused by name, and released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may write: AUTH, ACLs, and what becomes of messages when the server says no. No secret comes out anywhere."""
+"""AUTH and ACLs: the outcomes of messages that the server refuses, and secrets that stay hidden."""
 
 from __future__ import annotations
 

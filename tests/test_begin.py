@@ -1,4 +1,4 @@
-"""`Dispatcher.begin`: which tokens and versions name a batch, and what is said of all others."""
+"""`Dispatcher.begin`: the tokens and versions that can name a batch, and the errors of all others."""
 
 from __future__ import annotations
 

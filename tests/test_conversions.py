@@ -1,4 +1,4 @@
-"""Data that cannot be read as Arrow: the error says why, and by which call it can."""
+"""Data that cannot be read as Arrow: the error says why, and which call converts it."""
 
 from __future__ import annotations
 

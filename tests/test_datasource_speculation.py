@@ -1,4 +1,4 @@
-"""Speculation: Spark runs a slow task a second time while the first goes on, and takes what ends first.
+"""Speculation: Spark runs a second attempt of a slow task, and uses the one that ends first.
 
 In a process of its own, on a cluster of two executors: `local[n]` does not speculate.
 """

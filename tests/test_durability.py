@@ -1,4 +1,4 @@
-"""Durability: what `wait_replicas` and `wait_aof` call delivered, and what becomes of messages that are not."""
+"""Durability: when `wait_replicas` and `wait_aof` count a message as delivered, and its outcome otherwise."""
 
 from __future__ import annotations
 

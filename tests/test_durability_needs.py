@@ -1,4 +1,4 @@
-"""Durability: what `wait_replicas` and `wait_aof` need of the server, and what is said where it is missing."""
+"""Durability: what `wait_replicas` and `wait_aof` require of the server, and the errors without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly once, with a column of stream keys: the rows of one stream are a run, and another stream begins another."""
+"""Exactly once with a column of stream keys: each script call holds consecutive rows of one stream."""
 
 from __future__ import annotations
 

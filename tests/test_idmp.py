@@ -1,4 +1,4 @@
-"""Exactly once by the server's memory of names (IDMP, Redis 8.6.2 and later)."""
+"""Exactly once by the server's idempotency IDs (IDMP, Redis 8.6.2 and later)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that look like commands, wherever a caller can put bytes: the server runs what was meant, and nothing else.
+"""Bytes that look like commands, wherever a caller can pass bytes: the server runs only the intended commands.
 
 Its own statistics say which it ran and how often; what is stored is what was given.
 """

@@ -1,4 +1,4 @@
-"""What makes an endpoint weaker, and is warned of: TLS without checks, secrets in files that others may read."""
+"""Insecure settings that cause warnings: TLS without checks, secrets in files that others may read."""
 
 from __future__ import annotations
 

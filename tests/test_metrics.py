@@ -1,4 +1,4 @@
-"""`headrace.metrics`: the counters of dispatchers, and their export by the libraries that do it."""
+"""`headrace.metrics`: the counters of dispatchers, and their export by Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 

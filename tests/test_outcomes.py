@@ -1,4 +1,4 @@
-"""What becomes of each message: every row of the table of outcomes that a real server gives."""
+"""The outcome of each message: every row of the table of outcomes that a real server can cause."""
 
 from __future__ import annotations
 

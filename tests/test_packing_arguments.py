@@ -1,4 +1,4 @@
-"""What `rows_per_entry` and `arrow_ipc` refuse, and how much memory they take."""
+"""The arguments that `rows_per_entry` and `arrow_ipc` refuse, and their memory."""
 
 from __future__ import annotations
 

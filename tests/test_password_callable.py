@@ -1,4 +1,4 @@
-"""A callable that is asked for the password: what it may return and raise, and endpoints that have one as values."""
+"""A callable as the password: what it may return and raise, and endpoints with one as values."""
 
 from __future__ import annotations
 

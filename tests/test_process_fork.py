@@ -1,4 +1,4 @@
-"""A fork in the middle of exactly once, and pools of processes: no child ever speaks for its parent."""
+"""A fork in the middle of exactly once, and pools of processes: no child uses its parent's state."""
 
 from __future__ import annotations
 

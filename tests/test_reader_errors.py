@@ -1,4 +1,4 @@
-"""Readers that run Python and fail: what comes out of `produce_batch`, and what became of the rows before."""
+"""Readers that run Python and fail: the exception of `produce_batch`, and the outcomes of earlier rows."""
 
 from __future__ import annotations
 

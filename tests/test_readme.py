@@ -1,4 +1,4 @@
-"""The README and docs/: each example runs as it is printed, each table says what the code does."""
+"""The README and docs/: each example runs as printed, and each table matches the code."""
 
 from __future__ import annotations
 

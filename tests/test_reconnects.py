@@ -1,4 +1,4 @@
-"""Connections that are lost again and again: what is left behind, and how soon it goes on when the server is back."""
+"""Connections that are lost repeatedly: leaks, and the time until messages are delivered again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delivery reports: their content and forms, and failures that are never looked at."""
+"""Delivery reports: their content, their forms, and unseen failures."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_dropped_reports_are_kept_as_counts(any_server: LocalServer) -> None:
             dispatcher.produce_batch(pa.record_batch({"payload": ["x"], "key": [""]}), stream_key="key")
         report = dispatcher.flush()
         if number % 10 == 9:
-            assert not report.ok  # looked at: these do not count
+            assert not report.ok  # seen failures do not count
         del report
     gc.collect()
     assert len(dispatcher._handed_out) <= 16

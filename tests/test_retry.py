@@ -1,4 +1,4 @@
-"""Messages that are sent again: a server that comes back, one that refuses for a while, and the ends of patience."""
+"""Messages that are retried: a server that returns, one that refuses for a while, and the limits of retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits for a retry are seen: two log lines each, one as it begins and one as it ends, and counters."""
+"""Waits for a retry are visible: a log line at the beginning, one at the end, and counters."""
 
 from __future__ import annotations
 

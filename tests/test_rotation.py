@@ -1,4 +1,4 @@
-"""Passwords that change under a dispatcher: in a variable, in a file, or with a callable that is asked at each connect.
+"""Passwords that change under a dispatcher: in a variable, in a file, or from a callable, read at each connect.
 
 tests/test_password_callable.py has more on callables, tests/test_tls.py the same for TLS files.
 """

@@ -145,7 +145,7 @@ def test_counts_in_the_same_pass(spark: SparkSession, client: redis.Redis, endpo
 def test_group_by_writes_once(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # `show` has a limit, but behind the shuffle of the counts.
+    # `show` has a limit, but after the shuffle of the counts.
     messages(spark, 1_000, 4).mapInArrow(xadd(endpoint), xadd.schema).groupBy("kind", "code").count().show()
     assert "|NULL|NULL| 1000|" in capsys.readouterr().out
     assert client.xlen("events") == 1_000

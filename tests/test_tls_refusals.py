@@ -147,7 +147,7 @@ def test_a_server_with_old_versions_only(start: Start, program: Program, version
 
 #: In ServerHello of version 1.3: supported_versions (RFC 8446, 4.2.1).
 CHOSEN = bytes.fromhex("002b 0002 0304")
-#: Where a hello has the version that was the only one before TLS 1.3: behind the headers of record and handshake.
+#: The position of the version that TLS before 1.3 used, after the headers of record and handshake.
 LEGACY = slice(9, 11)
 
 
@@ -165,7 +165,7 @@ def choosing(version: str) -> Change:
 
 def with_cipher(suite: str) -> Change:
     def change(answer: bytes) -> bytes:
-        at = LEGACY.stop + 32 + 1 + answer[LEGACY.stop + 32]  # behind the random number and the session's ID
+        at = LEGACY.stop + 32 + 1 + answer[LEGACY.stop + 32]  # after the random number and the session ID
         return answer[:at] + bytes.fromhex(suite) + answer[at + 2 :]
 
     return change

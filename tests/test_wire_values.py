@@ -71,7 +71,7 @@ def test_broken_text_is_replaced_in_json(any_server: LocalServer, connect: Conne
     assert send(any_server, batch, json=True).delivered == len(values)
     expected = [value for pair in zip(CLEANED, [*WHOLE, None], strict=True) for value in pair]
     assert [row.get("c") for row in documents(connect(any_server))] == expected
-    # A slice without the broken ones is looked at by itself.
+    # A slice without the broken ones is checked by itself.
     assert send(any_server, batch.slice(1, 1), json=True, rows_per_entry=2).delivered == 1
     assert [json.loads(one[b"payload:0"]) for one in entries(connect(any_server))] == [{"c": WHOLE[0], "n": 1}]
 

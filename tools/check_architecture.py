@@ -94,7 +94,7 @@ def edges_of(file: Path, text: str, exports: dict[str, str]) -> set[tuple[str, s
 
 
 def first_names(code: str, start: int) -> set[str]:
-    """The first name of each path in `{a, b::c, d::{e, f}}`, from behind its opening brace."""
+    """The first name of each path in `{a, b::c, d::{e, f}}`, from after its opening brace."""
     names: set[str] = set()
     depth, position, fresh = 1, start, True
     while depth and position < len(code):

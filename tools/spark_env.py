@@ -69,7 +69,7 @@ IMPORTS_SPARK = re.compile(
     r"^\s*(from|import) (pyspark|support\.spark|support\.datasource|spark_kills)\b", re.MULTILINE
 )
 
-#: What the Spark tests need besides; pyproject.toml says of which version.
+#: Further packages of the Spark tests, in the versions of pyproject.toml.
 TEST_PACKAGES = (
     "hiredis",
     "pytest",

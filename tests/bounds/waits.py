@@ -27,7 +27,7 @@ def flush(around: Surroundings, stall: Stall, timeout: float | None = None) -> t
         started = time.monotonic()
         report = dispatcher.flush(timeout)
         seconds = time.monotonic() - started
-        _ = report.ok  # looked at
+        _ = report.ok  # marks the failures as seen
         return seconds, report
 
 
@@ -54,7 +54,7 @@ def silence(around: Surroundings, name: str, seconds: float) -> tuple[float, Del
         ended = time.monotonic()
         over.set()
         thread.join()
-        _ = report.ok  # looked at
+        _ = report.ok  # marks the failures as seen
         return ended - last, report
 
 
@@ -91,5 +91,5 @@ def after_progress(progress: Progress, command_timeout: float) -> tuple[float, D
                 dispatcher.produce(b"x")
             report = dispatcher.flush()
             ended = time.monotonic()
-            _ = report.ok  # looked at
+            _ = report.ok  # marks the failures as seen
     return ended - last, report

@@ -281,7 +281,7 @@ _COMMANDS = (
     ErrorText(
         "unknown command in a script",
         "PPP",
-        # Redis 6.2 says where in the script before it says an error without a code.
+        # Redis 6.2 returns an error without a code, which begins with the place in the script.
         _each(
             r70="ERR Unknown Redis command called from script",
             r86="ERR Unknown Redis command called from script",
@@ -293,7 +293,7 @@ _COMMANDS = (
     ErrorText(
         "sequence is exhausted",
         "RRR",
-        # Redis 7.0 says what another command before it had said.
+        # Redis 7.0 repeats the error of an earlier command.
         _each(r70="ERR Elements are too large to be stored", r86=_TOP, v91=_TOP),
     ),
     ErrorText("ID below the top", "RRR", _all(_TOP)),

@@ -23,7 +23,7 @@ class Verdict:
     duplicated: int = 0
     #: Entries that are no row, or one with other bytes.
     foreign: int = 0
-    #: Rows whose first entry stands behind one of a later row of their partition, or of a later micro-batch.
+    #: Rows whose first entry follows that of a later row of their partition, or of a later micro-batch.
     out_of_order: int = 0
     examples: dict[str, list[str]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""One run: a stream from its first row to its last, with what its plan says going wrong on the way."""
+"""One run: a stream from its first row to its last, with the faults of its plan."""
 
 from __future__ import annotations
 

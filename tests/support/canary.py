@@ -152,7 +152,7 @@ class Trace:
 
 
 def caught(action: Callable[[], object]) -> BaseException:
-    # No local variable of this frame or its caller's lambda is the secret: tracebacks are looked at with locals.
+    # No local variable of this frame or its caller's lambda is the secret: tracebacks are searched with locals.
     try:
         action()
     except BaseException as error:

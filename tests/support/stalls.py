@@ -60,7 +60,7 @@ def giving_up(dispatcher: Dispatcher) -> Iterator[Dispatcher]:
     try:
         yield dispatcher
     finally:
-        _ = dispatcher.flush(timeout=0).ok  # looked at
+        _ = dispatcher.flush(timeout=0).ok  # marks the failures as seen
         dispatcher.close()
 
 
@@ -114,7 +114,7 @@ def _connecting(script: Script, *, tls: bool = False, **options: Any) -> Stall:
 
 
 def _answering(**replies: bytes) -> Script:
-    """Answers CLIENT, and the first command of each of these names; then it says nothing more."""
+    """Answer CLIENT and the first command of each of these names, then stay silent."""
 
     def script(peer: Peer) -> None:
         left = {"CLIENT": [b"+OK\r\n"] * 3} | {name: [reply] for name, reply in replies.items()}
@@ -166,7 +166,7 @@ def _half_a_request(around: Surroundings) -> Iterator[Dispatcher]:
 
 
 def _owed(exactly_once: str = "off", needs: tuple[str, ...] = (), transport: str = "unix") -> Stall:
-    """Everything was sent to a real server that stands still."""
+    """Everything was sent to a real server that is suspended."""
 
     @contextlib.contextmanager
     def enter(around: Surroundings) -> Iterator[Dispatcher]:

@@ -52,7 +52,7 @@ class Start:
 
 
 def to(server: LocalServer, **options: Any) -> Endpoint:
-    """An endpoint for a server, with TLS unless it is said otherwise."""
+    """An endpoint for a server, with TLS by default."""
     defaults = {"host": server.host, "port": server.port, "stream_key": "s", "connect_timeout": CONNECT_TIMEOUT}
     return Endpoint(**{**defaults, "tls": True, **options})
 
@@ -118,7 +118,7 @@ def without_tls_13(hello: bytes) -> bytes:
 
 
 def without_mark(answer: bytes) -> bytes:
-    """ServerHello without the mark that says: 1.3 would have been there."""
+    """ServerHello without the downgrade mark of a server that supports TLS 1.3."""
     assert _MARK in answer
     return answer.replace(_MARK, b"12345678")
 
