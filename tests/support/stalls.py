@@ -165,7 +165,7 @@ def _half_a_request(around: Surroundings) -> Iterator[Dispatcher]:
             over.set()
 
 
-def _owed(exactly_once: str = "off", needs: tuple[str, ...] = (), transport: str = "unix") -> Stall:
+def _no_replies(exactly_once: str = "off", needs: tuple[str, ...] = (), transport: str = "unix") -> Stall:
     """Everything was sent to a real server that is suspended."""
 
     @contextlib.contextmanager
@@ -223,10 +223,10 @@ STALLS: dict[str, Stall] = {
     "silent when asked for the script": _connecting(_answering(), exactly_once="script", retry=RetryPolicy(deadline=0)),
     "silent when asked for IDMP": _connecting(_answering(), exactly_once="idmp", retry=RetryPolicy(deadline=0)),
     "silent when asked for WAIT": _connecting(_answering(), wait_replicas=1),
-    "replies owed": _owed(),
-    "replies owed, TLS": _owed(needs=("tls",), transport="tls"),
-    "replies owed, script": _owed("script"),
-    "replies owed, idmp": _owed("idmp", needs=("idmp",)),
+    "no replies": _no_replies(),
+    "no replies, TLS": _no_replies(needs=("tls",), transport="tls"),
+    "no replies, script": _no_replies("script"),
+    "no replies, idmp": _no_replies("idmp", needs=("idmp",)),
     "half a request": Stall(_half_a_request, "command_timeout", "unknown"),
     "WAIT outstanding": Stall(_wait, None, "unknown"),
     "retry's pause": Stall(_backoff, None, "no"),
