@@ -234,6 +234,7 @@ def test_dispatch_waits_as_well(any_replicated: tuple[LocalServer, LocalServer],
         assert labels(dispatcher.flush()) == [DELIVERED if alive else MISSING]
 
 
+@pytest.mark.alone
 def test_who_only_polls_gets_the_outcomes(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     master, replica = any_replicated
     with to(master, wait_timeout=1) as dispatcher:

@@ -89,6 +89,7 @@ def test_what_the_kernel_holds_goes_with_the_connection(narrow_proxy: Any, conne
     assert late * 1_000 < 100_000, f"{late} of {doubtful} messages came after the dispatcher had given up"
 
 
+@pytest.mark.alone
 def test_a_proxy_that_delivers_late_fools_nobody(start_server: StartServer, connect: Callable[..., Any]) -> None:
     """It took what the dispatcher sent, and delivers it when the dispatcher has long sent it again elsewhere."""
     server = start_server(transport="tcp")

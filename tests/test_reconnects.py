@@ -29,6 +29,7 @@ def test_a_thousand_losses_leave_nothing_behind(
     assert (told["files"], told["threads"]) == (0, 0)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("mode", ["off", "script", "idmp"])
 @pytest.mark.parametrize("outage", recovery.OUTAGES)
 def test_it_goes_on_within_a_second_of_the_server_s_return(start_server: StartServer, outage: str, mode: str) -> None:
@@ -39,6 +40,7 @@ def test_it_goes_on_within_a_second_of_the_server_s_return(start_server: StartSe
     assert seconds < 1 + BUSY
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("outage", recovery.OUTAGES)
 def test_without_retry_the_next_batch_goes_through(start_server: StartServer, outage: str) -> None:
     seconds = recovery.without_retry(start_server(transport="tcp"), recovery.OUTAGES[outage])

@@ -177,6 +177,7 @@ def test_a_refusal_that_does_not_pass_ends_the_wait(any_server: LocalServer, con
         log.check(began("100 messages", OOM), ENDED)
 
 
+@pytest.mark.alone
 def test_a_wait_that_is_interrupted_goes_on_as_the_same(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     with Dispatcher(endpoint_to(any_server), retry=RetryPolicy(deadline=600), **FAILOVER) as sending:

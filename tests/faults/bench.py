@@ -55,6 +55,11 @@ class Bench:
         self.possible_duplicates += report.possible_duplicates
         return labels(report)
 
+    def poll(self) -> int:
+        """Take the outcomes that are known; how many there are in all."""
+        self.told += outcomes(self.sending.poll())
+        return len(self.told)
+
     def send_while(self, server: LocalServer, command: Words) -> list[Label]:
         """The same; after the first of them the server runs this command of another client."""
         with self.begun_while(server, command):
