@@ -46,6 +46,8 @@ help:
 demo: machine $(VENV)/.demo
 	@$(PY) examples/flights.py
 
+# Tests mostly wait, so there are more of them at a time than the two cores of CI.
+WORKERS := 4
 test: machine $(VENV)/.test $(VENV)/polars-1/.done
 	@tools/step.sh "Fetching Redis and Valkey servers for the tests" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --package headrace-bench --no-run
@@ -57,7 +59,8 @@ test: machine $(VENV)/.test $(VENV)/polars-1/.done
 	fi
 	@cargo test $(LOCKED) --quiet --package headrace-core --doc
 	$(STEP) "Compiling headrace with places where it can panic" cargo build $(LOCKED) --package headrace-py --features failpoints
-	@$(PY) -m pytest
+	@$(PY) -m pytest -m "not alone" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+	@$(PY) -m pytest -m alone
 
 # The oldest version differs most from the newest, on which `make test` runs. ONLY="datasource and not kills" chooses tests.
 SPARK := 4.0

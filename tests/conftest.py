@@ -26,6 +26,24 @@ from support.processes import wait_until
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 _folder = pytest.StashKey[Path]()
 
+#: Files that take more than ten seconds each; without a Spark session of their own.
+LONG = {
+    "test_arrow_fuzz.py",
+    "test_arrow_sources.py",
+    "test_datasource_connect.py",
+    "test_datasource_docs.py",
+    "test_datasource_memory.py",
+    "test_datasource_secrets.py",
+    "test_datasource_speculation.py",
+    "test_durability.py",
+    "test_examples.py",
+    "test_faults_campaign.py",
+    "test_faults_sweep.py",
+    "test_memory.py",
+    "test_readme.py",
+    "test_spark_kills.py",
+}
+
 
 #: Starts a server and its replica.
 Replicate = Callable[..., tuple[LocalServer, LocalServer]]
@@ -68,6 +86,8 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if is_worker(session.config):
+        return  # its folder is in that of the controller, which looks there when all workers have ended
     if leaks := find_leaks(session.config.stash[_folder]):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -82,6 +102,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("servers that were missing: tests that need them were skipped", yellow=True)
         for line in missing:
             terminalreporter.write_line(line)
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this is one of the processes of `pytest --numprocesses`."""
+    return hasattr(config, "workerinput")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each file to one worker, and all files with a Spark session of their own to two, for a JVM takes a core.
+
+    Needs `--dist loadgroup --no-loadscope-reorder`: the longest groups start first.
+    """
+    if not is_worker(config):
+        return
+    with_session = sorted({item.path.name for item in items if "spark" in getattr(item, "fixturenames", ())})
+    groups = {name: f"spark-{number % 2}" for number, name in enumerate(with_session)}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups.get(item.path.name, item.path.name)))
+    items.sort(key=lambda item: (item.path.name not in groups, item.path.name not in LONG))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

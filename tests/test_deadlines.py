@@ -14,6 +14,8 @@ from support.interrupts import BOUND, interrupted
 from support.pipelines import labels
 from support.stalls import STALLS, WAITING, Stall, Surroundings
 
+pytestmark = pytest.mark.alone
+
 BUSY = 1.0
 
 

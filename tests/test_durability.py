@@ -238,6 +238,7 @@ def test_dispatch_waits_for_replicas(
         assert labels(dispatcher.flush()) == [DELIVERED if alive else MISSING]
 
 
+@pytest.mark.alone
 def test_poll_alone_returns_all_outcomes(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     master, replica = any_replicated
     with to(master, wait_timeout=1) as dispatcher:

@@ -308,14 +308,17 @@ def test_tls_accepts_paths_and_pem(pem: Pem) -> None:
     assert str(build(tls=True)) == "rediss://h:6379 stream key s"
 
 
-def test_tls_files_are_checked_before_connecting(pem: Pem, other_pem: Pem, tmp_path: Path) -> None:
-    missing = tmp_path / "missing.pem"
-    empty = tmp_path / "empty.pem"
+def test_tls_files_are_checked_before_connecting(
+    pem: Pem, other_pem: Pem, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("tls")  # a short name: long values are cut short in messages
+    missing = folder / "missing.pem"
+    empty = folder / "empty.pem"
     empty.write_text("no PEM")
     pair: dict[str, Any] = {"tls": True, "tls_cert": pem.cert, "tls_key": pem.key}
     cases: list[tuple[dict[str, Any], str]] = [
         ({"tls_ca_cert": missing}, f"tls_ca_cert: '{missing}' cannot be read: No such file"),
-        ({"tls_ca_cert": tmp_path}, f"tls_ca_cert: '{tmp_path}' cannot be read: Is a directory"),
+        ({"tls_ca_cert": folder}, f"tls_ca_cert: '{folder}' cannot be read: Is a directory"),
         ({"tls_ca_cert": empty}, f"tls_ca_cert: '{empty}' holds no certificate"),
         ({"tls_ca_cert": pem.key}, f"tls_ca_cert: '{pem.key}' holds no certificate"),
         ({"tls_cert": missing}, f"tls_cert: '{missing}' cannot be read: No such file"),

@@ -18,6 +18,8 @@ from support.interrupts import interrupted
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop, stopped
 
+pytestmark = pytest.mark.alone
+
 Connect = Callable[..., Any]
 
 DELIVERED = (None, None, None)

@@ -234,6 +234,7 @@ def test_a_signal_handler_is_refused_as_a_second_caller(any_server: LocalServer)
     assert len(refused) == 1
 
 
+@pytest.mark.alone
 def test_the_gil_is_free_while_a_record_batch_is_encoded(any_server: LocalServer) -> None:
     times: list[float] = []
     done = threading.Event()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import pickle
+import socket
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +171,29 @@ def test_without_a_server_the_deadline_of_the_retry_counts(spark: SparkSession, 
     assert caught.value.failed_by_code == {"CONNECT": 30_000}
 
 
-def test_a_server_that_comes_back(
-    spark: SparkSession, any_server: LocalServer, client: redis.Redis, endpoint: Endpoint
-) -> None:
+def restart_after(count: int, server: LocalServer) -> None:
+    """Restart a server that is down when this many tasks wait for it; their connections end without a reply."""
+    path = Path(server.unix_socket)
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(60)
+        waiting = [listener.accept()[0] for _ in range(count)]
+    path.unlink()
+    for connection in waiting:
+        connection.close()
+    server.restart()
+
+
+def test_a_server_that_comes_back(spark: SparkSession, any_server: LocalServer, client: redis.Redis) -> None:
+    endpoint = Endpoint(unix_socket=any_server.unix_socket, stream_key="events", connect_timeout=60)
     write(messages(spark, 10), endpoint)
     any_server.kill()
-    threading.Timer(1, any_server.restart).start()
-    summary = write(messages(spark, 1_000), endpoint)
+    with ThreadPoolExecutor(1) as pool:
+        restarted = pool.submit(restart_after, 2, any_server)
+        summary = write(messages(spark, 1_000), endpoint)
+        restarted.result()
     assert summary.delivered == 1_000
     assert summary.retries >= 1_000
     assert summary.retry_wait_seconds > 0

@@ -20,6 +20,8 @@ from support.fake_server import FakeServer, hang_up
 from support.pipelines import endpoint_to, labels
 from support.stalls import full_backlog
 
+pytestmark = pytest.mark.alone
+
 #: A million rows, as record batches of 10,000 or one by one, and their cost; the growth is above the state after the
 #: first row, before the failures are read.
 MILLION = """

@@ -57,6 +57,11 @@ class TrackedDispatcher:
         self.possible_duplicates += report.possible_duplicates
         return labels(report)
 
+    def poll(self) -> int:
+        """Take the outcomes that are known; how many there are in all."""
+        self.reported += outcomes(self.dispatcher.poll())
+        return len(self.reported)
+
     def send_while(self, server: LocalServer, command: Command) -> list[Label]:
         """Send messages while the server runs a command of another client after the first of them."""
         with self.in_flight_while(server, command):
