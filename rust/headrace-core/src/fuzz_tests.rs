@@ -11,6 +11,7 @@
 
 mod chance;
 mod connection;
+mod connections;
 mod control;
 mod encoder;
 #[cfg(test)]

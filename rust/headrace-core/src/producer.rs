@@ -31,10 +31,13 @@ use crate::retry::RetryPolicy;
 pub(crate) use dedup::ExactlyOnce;
 #[cfg(any(test, fuzzing))]
 pub(crate) use dedup::{IDMP_ARGUMENTS, IdempotencyIds, PendingRun, ScriptBatch};
+#[cfg(any(test, fuzzing))]
+pub(crate) use outcome_queue::OutcomeQueue;
 
 use dedup::Dedup;
 use drive::Goal;
 use link::Link;
+#[cfg(not(any(test, fuzzing)))]
 use outcome_queue::OutcomeQueue;
 use retry_waits::RetryWaits;
 
@@ -118,7 +121,7 @@ impl Producer {
     /// The outcomes so far, and the message IDs: those of a message before it is encoded.
     #[inline]
     pub(crate) fn recorder(&mut self) -> &mut Recorder {
-        &mut self.outcomes.recorder
+        self.outcomes.recorder()
     }
 
     /// The connection, and what it needs to resolve messages.

@@ -31,6 +31,12 @@ struct Call {
 }
 
 impl OutcomeQueue {
+    /// The recorded outcomes, and the message IDs.
+    #[inline]
+    pub(crate) fn recorder(&mut self) -> &mut Recorder {
+        &mut self.recorder
+    }
+
     /// The number of the next message, which is produced now, as are the `count - 1` behind it.
     #[inline]
     pub(crate) fn number(&mut self, count: u64) -> u64 {

@@ -1,0 +1,321 @@
+//! Two connections with one outcome queue, without sockets: servers that answer in any order, refuse, break and reply late to
+//! WAIT. Each message has one true outcome, in the order of the messages, and while one connection retries, waits or is down,
+//! the messages of the other go out.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use arrow_array::Array as _;
+use arrow_array::cast::AsArray as _;
+
+use super::chance::Chance;
+#[cfg(test)]
+use super::runner::Runner;
+use super::slow::{Reader, Stop};
+use crate::connection::{BatchState, Connection, Context, Disconnect, Outcomes as _, Owner, RetryStep, Rules};
+use crate::durability::Durability;
+use crate::error::{Classifier, Fault, Written, code};
+use crate::producer::OutcomeQueue;
+use crate::resp::{write_array_header, write_bulk};
+use crate::retry::RetryPolicy;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What all sessions saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    delivered: u64,
+    failed_no: u64,
+    failed_unknown: u64,
+    breaks: u64,
+    resent: u64,
+    /// Commands that were sent while the other connection was retrying, waiting for WAIT or down.
+    meanwhile: u64,
+}
+
+impl Seen {
+    #[cfg(test)]
+    fn summary(&self) -> String {
+        let Self { delivered, failed_no, failed_unknown, breaks, resent, meanwhile } = self;
+        format!(
+            "{delivered} delivered, {failed_no} failed with written no, {failed_unknown} with written unknown, {breaks} \
+             breaks, {resent} sent again, {meanwhile} sent while the other connection was held up"
+        )
+    }
+}
+
+/// What became of a message on the servers.
+#[derive(Debug, Clone, Default)]
+struct Fate {
+    written: u64,
+    /// IDs under which it was written and confirmed, if its connection waits.
+    ids: Vec<String>,
+}
+
+/// A connection and its server.
+struct Node {
+    connection: Connection,
+    is_open: bool,
+    /// Bytes that the server has, and bytes that the client does not have yet.
+    input: Vec<u8>,
+    output: VecDeque<u8>,
+    waits: bool,
+    next_id: u64,
+}
+
+struct World<'a> {
+    nodes: [Node; 2],
+    rules: Rules,
+    batch: BatchState,
+    queue: OutcomeQueue,
+    now: Instant,
+    fates: Vec<Fate>,
+    /// How many messages have an outcome in a report.
+    reported: usize,
+    retries_unknown: bool,
+    seen: &'a mut Seen,
+}
+
+impl<'a> World<'a> {
+    fn new(seen: &'a mut Seen, chance: &mut Chance) -> Self {
+        let now = Instant::now();
+        let retries = chance.one_in(2);
+        let retry = RetryPolicy {
+            max_attempts: Some(1 + chance.size(5) as u32),
+            retry_unknown: chance.one_in(2),
+            ..RetryPolicy::default()
+        };
+        let retries_unknown = retries && retry.retry_unknown;
+        let nodes = [0, 1].map(|_| {
+            let waits = chance.one_in(3);
+            let every = 1 + chance.size(10) as u64;
+            let durability =
+                waits.then_some(Durability { replicas: 1, aof: false, timeout: Duration::from_secs(1), every });
+            let mut connection = Connection::new(retries, durability);
+            connection.opened(TIMEOUT, now);
+            Node { connection, is_open: true, input: Vec::new(), output: VecDeque::new(), waits, next_id: 0 }
+        });
+        let rules = Rules {
+            classifier: Classifier::default(),
+            retry: retries.then_some(retry),
+            nomkstream: false,
+            min_id: None,
+            exactly_once: false,
+        };
+        let (batch, queue) = (BatchState::default(), OutcomeQueue::default());
+        Self { nodes, rules, batch, queue, now, fates: Vec::new(), reported: 0, retries_unknown, seen }
+    }
+
+    fn context<T>(&mut self, at: usize, run: impl FnOnce(&mut Connection, &mut Context<'_, OutcomeQueue>) -> T) -> T {
+        let Self { nodes, rules, batch, queue, now, .. } = self;
+        run(&mut nodes[at].connection, &mut Context { rules, batch, outcomes: queue, now: *now })
+    }
+
+    /// Whether the connection takes no new message, or gets no reply.
+    fn is_held_up(&self, at: usize) -> bool {
+        let node = &self.nodes[at];
+        !node.is_open || node.connection.retry.is_active() || node.connection.is_unconfirmed()
+    }
+
+    fn produce(&mut self, at: usize, chance: &mut Chance) {
+        if self.nodes[at].connection.retry.is_active() {
+            return;
+        }
+        let number = self.queue.number(1);
+        self.queue.recorder().push_ordinals(1);
+        self.fates.push(Fate::default());
+        if chance.one_in(20) {
+            let fault = Fault::new(code::EMPTY, "every field of the row is null");
+            let failure = self.rules.classifier.failure(&fault, Written::No).into();
+            let outcome = crate::connection::Outcome::Failed { failure, count: 1 };
+            return self.queue.resolve(number, outcome, Owner::Report);
+        }
+        let connection = &mut self.nodes[at].connection;
+        let before = connection.send.len();
+        let out = connection.send.bytes();
+        write_array_header(out, 2);
+        write_bulk(out, b"XADD");
+        write_bulk(out, number.to_string().as_bytes());
+        let length = connection.send.len() - before;
+        connection.push(length, number, 1, Owner::Report);
+        if connection.until_wait() == 0 {
+            connection.request_wait();
+        }
+    }
+
+    /// The socket takes some bytes.
+    fn transmit(&mut self, at: usize, most: usize) {
+        let is_other_held_up = self.is_held_up(1 - at);
+        let now = self.now;
+        let node = &mut self.nodes[at];
+        if node.is_open && !node.connection.send.is_empty() {
+            let bytes = node.connection.send.contiguous().unwrap();
+            let count = bytes.len().min(most);
+            node.input.extend_from_slice(&bytes[..count]);
+            node.connection.sent(count, now);
+            self.seen.meanwhile += u64::from(is_other_held_up && count > 0);
+        }
+    }
+
+    /// The server takes a step.
+    fn serve(&mut self, at: usize, is_fair: bool, chance: &mut Chance) {
+        let node = &mut self.nodes[at];
+        let mut reader = Reader::new(&node.input);
+        let command = match reader.command() {
+            Ok(command) => command,
+            Err(Stop::More) => return,
+            Err(Stop::Wrong) => panic!("no command: {}", node.input.escape_ascii()),
+        };
+        let length = reader.at;
+        node.input.drain(..length);
+        let reply = if command[0] == b"WAIT" {
+            format!(":{}\r\n", u64::from(is_fair || !chance.one_in(4)))
+        } else if is_fair || !chance.one_in(6) {
+            let number: usize = String::from_utf8_lossy(&command[1]).parse().unwrap();
+            node.next_id += 1;
+            let id = format!("{}-{}", at + 1, node.next_id);
+            self.fates[number].written += 1;
+            self.fates[number].ids.push(id.clone());
+            format!("${}\r\n{id}\r\n", id.len())
+        } else {
+            (*chance.pick(&["-LOADING a moment\r\n", "-WRONGTYPE no stream\r\n", "-OOM no memory\r\n"])).to_owned()
+        };
+        node.output.extend(reply.bytes());
+    }
+
+    /// The client receives some bytes.
+    fn receive(&mut self, at: usize, most: usize) {
+        let node = &mut self.nodes[at];
+        let space = node.connection.space();
+        let count = space.len().min(most).min(node.output.len());
+        if !node.is_open || count == 0 {
+            return;
+        }
+        for (place, byte) in space.iter_mut().zip(node.output.drain(..count)) {
+            *place = byte;
+        }
+        if let Err(broken) = self.context(at, |connection, cx| connection.received(count, cx)) {
+            panic!("a connection broke over true replies: {:?}", broken.fault);
+        }
+    }
+
+    fn break_off(&mut self, at: usize) {
+        if !self.nodes[at].is_open {
+            return;
+        }
+        self.seen.breaks += 1;
+        let broken = Disconnect::from(Fault::new(code::EOF, "the server closed the connection"));
+        self.context(at, |connection, cx| connection.disconnected(&broken, cx));
+        let node = &mut self.nodes[at];
+        node.is_open = false;
+        node.input.clear();
+        node.output.clear();
+    }
+
+    fn open(&mut self, at: usize) {
+        if !self.nodes[at].is_open {
+            self.nodes[at].is_open = true;
+            self.nodes[at].connection.opened(TIMEOUT, self.now);
+        }
+    }
+
+    fn retry(&mut self, at: usize, chance: &mut Chance) {
+        let (policy, jitter) = (self.rules.retry.clone(), chance.below(1_000) as f64 / 1_000.0);
+        if self.nodes[at].connection.retry.is_active() {
+            // What is sent again waits until WAIT confirmed what was answered.
+            self.nodes[at].connection.request_wait();
+        }
+        match self.nodes[at].connection.retry_step(policy.as_ref(), self.now, jitter) {
+            None => {}
+            Some(RetryStep::Pause(until)) => self.now = until,
+            Some(RetryStep::Resend) => {
+                let resent = &mut self.seen.resent;
+                self.nodes[at].connection.resend(|messages, _| *resent += messages);
+            }
+            Some(RetryStep::GiveUp) => {
+                self.context(at, |connection, cx| connection.give_up_retries(cx));
+                self.nodes[at].connection.retry.end(self.now);
+            }
+            Some(RetryStep::Done) => drop(self.nodes[at].connection.retry.end(self.now)),
+        }
+    }
+
+    fn step(&mut self, chance: &mut Chance) {
+        let at = chance.below(2);
+        match chance.below(20) {
+            0..=6 => self.produce(at, chance),
+            7..=9 => self.transmit(at, 1 + chance.size(300)),
+            10..=12 => self.serve(at, false, chance),
+            13..=15 => self.receive(at, 1 + chance.size(300)),
+            16 => self.nodes[at].connection.request_wait(),
+            17 => self.retry(at, chance),
+            18 if chance.one_in(6) => self.break_off(at),
+            18 => self.open(at),
+            _ => self.report(),
+        }
+    }
+
+    /// Looks at each outcome since the last report.
+    fn report(&mut self) {
+        let report = self.queue.recorder().take(false);
+        for batch in report.to_arrow(false) {
+            let batch = batch.unwrap();
+            let column = |at: usize| batch.column(at).as_string::<i32>();
+            let (ids, entries, written) = (column(0), column(1), column(5));
+            for row in 0..batch.num_rows() {
+                assert_eq!(ids.value(row), self.reported.to_string(), "the outcomes are out of order");
+                let fate = &self.fates[self.reported];
+                self.reported += 1;
+                if !entries.is_null(row) {
+                    assert!(fate.ids.iter().any(|id| id == entries.value(row)), "{fate:?} {}", entries.value(row));
+                    assert!(fate.written == 1 || self.retries_unknown, "{fate:?} was written twice");
+                    self.seen.delivered += 1;
+                } else if written.value(row) == "no" {
+                    assert_eq!(fate.written, 0, "{fate:?}");
+                    self.seen.failed_no += 1;
+                } else {
+                    self.seen.failed_unknown += 1;
+                }
+            }
+        }
+    }
+
+    /// Both servers work, until every message has its outcome.
+    fn finish(mut self, chance: &mut Chance) {
+        for _ in 0..10_000 {
+            for at in [0, 1] {
+                self.open(at);
+                self.retry(at, chance);
+                if self.nodes[at].waits {
+                    self.nodes[at].connection.request_wait();
+                }
+                self.transmit(at, usize::MAX);
+                self.serve(at, true, chance);
+                self.receive(at, usize::MAX);
+            }
+            if self.queue.is_settled() && self.nodes.iter().all(|node| node.connection.is_idle()) {
+                break;
+            }
+        }
+        assert!(self.queue.is_settled(), "a message has no outcome");
+        self.report();
+        assert_eq!((self.reported, self.queue.early()), (self.fates.len(), 0));
+    }
+}
+
+/// One session.
+pub fn check(seen: &mut Seen, chance: &mut Chance) {
+    let mut world = World::new(seen, chance);
+    for _ in 0..20 + chance.size(400) {
+        world.step(chance);
+    }
+    world.finish(chance);
+}
+
+#[cfg(test)]
+#[test]
+fn connections() {
+    let mut seen = Seen::default();
+    Runner::new("connections", 3_000).run(&mut seen, check, Seen::summary);
+    assert!(seen.meanwhile > 0 && seen.resent > 0 && seen.breaks > 0, "{seen:?}");
+}
