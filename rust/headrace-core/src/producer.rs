@@ -245,8 +245,11 @@ impl Producer {
         self.resolve_next(Outcome::Failed { failure, count });
     }
 
-    /// The next messages have this outcome.
+    /// The next messages, if these are any, have this outcome.
     fn resolve_next(&mut self, outcome: Outcome) {
+        if outcome.count() == 0 {
+            return;
+        }
         let number = self.outcomes.number(outcome.count());
         self.outcomes.resolve(number, outcome, Owner::Report);
     }

@@ -265,6 +265,7 @@ impl<'a> Session<'a> {
 
     fn expect_panic(&mut self, error: &Error) {
         assert!(self.panics && matches!(error, Error::Internal { .. }), "{error:?}");
+        assert!(!fail::arm(None, 0), "a panic that was not armed: {error:?}");
         self.seen.panics += 1;
     }
 

@@ -135,6 +135,7 @@ impl OutcomeQueue {
 impl Outcomes for OutcomeQueue {
     #[inline]
     fn resolve(&mut self, number: u64, outcome: Outcome, owner: Owner) {
+        debug_assert!(outcome.count() > 0, "an outcome of no message");
         if number == self.front {
             self.record(number, &outcome, owner);
             if !self.early.is_empty() {
