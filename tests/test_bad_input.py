@@ -234,7 +234,7 @@ VALUES = (
 )
 IDS = "(supported: int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid)"
 COLUMNS = "(columns: payload, id, list, struct, real, fixed, ts)"
-ONE_OF = "payload, fields and json exclude each other: give one of them"
+ONE_OF = "payload, fields and json are mutually exclusive"
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"a": "string"}, {"payload": "a", "ignore_columns": "a"}, "ignore_columns and payload exclude each other"),
         ({"a": "string"}, {"payload": "a", "json": "true"}, "json and payload exclude each other"),
         ({"a": "string"}, {"payload": "a", "arrow_ipc": "true"}, "payload and arrow_ipc exclude each other"),
-        ({"a": "string"}, {"codec": "lz4"}, "codec is for arrow_ipc"),
+        ({"a": "string"}, {"codec": "lz4"}, "codec needs arrow_ipc=True"),
         ({"a": "string"}, {"arrow_ipc": "true", "codec": "gzip"}, "codec"),
         ({"a": "string"}, {"ignore_columns": "a"}, "no column is left"),
         ({"payload": "long"}, {}, '"payload" cannot be the payload'),

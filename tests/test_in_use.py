@@ -85,6 +85,6 @@ def test_fork(in_flush: Dispatcher, any_server: LocalServer) -> None:
         return refused, in_flush.closed, in_flush.unreported, [str(warning.message) for warning in seen], entry
 
     refused, closed, unreported, warned, entry = in_child(child)
-    assert refused == ["the process was forked while a thread used the dispatcher: make a new one in the child"] * 5
+    assert refused == ["the process was forked while a thread used the dispatcher: create a new one in the child"] * 5
     assert (closed, unreported, warned) == (True, 0, [])
     assert entry

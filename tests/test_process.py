@@ -209,9 +209,8 @@ def test_a_second_caller_is_refused_and_the_gil_is_free(any_server: LocalServer)
             report = dispatcher.flush()
         assert labels(report) == [DELIVERED]
         thread.join()
-    assert (
-        refused == ["the dispatcher is in use by another call: it takes one caller at a time; make one per thread"] * 7
-    )
+    in_use = "the dispatcher is in use by another call: it takes one caller at a time; create one per thread"
+    assert refused == [in_use] * 7
 
 
 def test_a_signal_handler_is_a_second_caller_too(any_server: LocalServer) -> None:

@@ -1,4 +1,4 @@
-//! `_headrace.Endpoint`: Python values in and out of [`Endpoint`]. Every check is the core's.
+//! `_headrace.Endpoint`: converts Python values to and from [`Endpoint`]. The core makes every check.
 
 use headrace_core::Endpoint;
 use headrace_core::endpoint::{Address, Form, OPTIONS, OptionSpec, OptionValue, Provider, Takes};
@@ -9,14 +9,14 @@ use zeroize::Zeroizing;
 use crate::errors::to_py;
 use crate::password::Callable;
 
-/// Where and how entries go.
+/// The native half of `headrace.Endpoint`, which documents the options.
 #[pyclass(frozen, subclass, eq, hash, name = "Endpoint", module = "headrace._headrace")]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PyEndpoint(pub Endpoint);
 
 #[pymethods]
 impl PyEndpoint {
-    /// `url` says more options; `inherited` is the second half of `_state()`; with `text` all values are texts.
+    /// `url` adds options; `inherited` is the second half of `_state()`; with `text` all values are text.
     #[new]
     #[pyo3(signature = (options, *, url = None, inherited = None, text = false))]
     fn new(
@@ -35,11 +35,13 @@ impl PyEndpoint {
         endpoint.map(Self).map_err(|error| to_py(&error))
     }
 
+    /// The server's host name or IP address; None with `unix_socket`.
     #[getter]
     fn host<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "host")
     }
 
+    /// The server's TCP port; None with `unix_socket`.
     #[getter]
     fn port(&self) -> PyResult<Option<u16>> {
         let settings = self.0.settings().map_err(|error| to_py(&error))?;
@@ -49,102 +51,121 @@ impl PyEndpoint {
         }
     }
 
+    /// The path of the server's Unix socket, or None.
     #[getter]
     fn unix_socket<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "unix_socket")
     }
 
+    /// The key of the stream.
     #[getter]
     fn stream_key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "stream_key")
     }
 
+    /// The number of the database.
     #[getter]
     fn db(&self) -> PyResult<u32> {
         Ok(self.0.settings().map_err(|error| to_py(&error))?.db)
     }
 
+    /// The ACL user, or None.
     #[getter]
     fn username<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "username")
     }
 
+    /// The environment variable that holds the password, or None.
     #[getter]
     fn password_env<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "password_env")
     }
 
+    /// The path of the file that holds the password, or None.
     #[getter]
     fn password_file<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "password_file")
     }
 
+    /// The seconds that connecting may take.
     #[getter]
     fn connect_timeout(&self) -> PyResult<f64> {
         Ok(self.0.settings().map_err(|error| to_py(&error))?.connect_timeout.as_secs_f64())
     }
 
+    /// The seconds of server silence after which a connection with pending replies is closed.
     #[getter]
     fn command_timeout(&self) -> PyResult<f64> {
         Ok(self.0.settings().map_err(|error| to_py(&error))?.command_timeout.as_secs_f64())
     }
 
+    /// The number of entries that the stream keeps, or None.
     #[getter]
     fn maxlen<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "maxlen")
     }
 
+    /// Whether trimming may keep a little more than asked for.
     #[getter]
     fn maxlen_approximate(&self) -> bool {
         self.0.maxlen_approximate()
     }
 
+    /// The smallest entry ID that the stream keeps, or None.
     #[getter]
     fn minid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "minid")
     }
 
+    /// The number of entries of a stream key per XADD that trims.
     #[getter]
     fn trim_every(&self) -> u64 {
         self.0.trim_every()
     }
 
+    /// Whether entries for a missing stream fail instead of creating it.
     #[getter]
     fn nomkstream(&self) -> bool {
         self.0.nomkstream()
     }
 
+    /// The consumer group to create at each connect, or None.
     #[getter]
     fn consumer_group<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "consumer_group")
     }
 
+    /// Whether the connection uses TLS.
     #[getter]
     fn tls(&self) -> bool {
         self.0.tls().is_some()
     }
 
+    /// The CA certificates to trust, or None for the system's.
     #[getter]
     fn tls_ca_cert<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "tls_ca_cert")
     }
 
+    /// The client's certificate chain, or None.
     #[getter]
     fn tls_cert<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "tls_cert")
     }
 
+    /// The name that the server's certificate must have, or None for `host`.
     #[getter]
     fn tls_server_name<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.option(py, "tls_server_name")
     }
 
+    /// Whether any server certificate is accepted.
     #[getter]
     fn tls_insecure_skip_verify(&self) -> bool {
         self.0.tls().is_some_and(|tls| tls.skip_verify)
     }
 
-    /// The options that are not at their defaults, `'***'` for what must not be shown.
+    /// The options that are not at their defaults, with `'***'` for secrets.
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let mut shown = Vec::new();
         for (spec, value) in OPTIONS.iter().filter_map(|spec| Some((spec, slf.get().0.option(spec.name)?))) {
@@ -162,23 +183,23 @@ impl PyEndpoint {
         self.0.to_string()
     }
 
-    /// What `inherited=` and the first argument of the constructor take: options, secrets included, and inherited values.
+    /// The options, secrets included, and the inherited defaults: the constructor's `options` and `inherited`.
     fn _state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let inherited = self.0.inherited().map_err(|error| to_py(&error))?;
         Ok((to_dict(py, self.0.options())?, to_dict(py, inherited)?))
     }
 
-    /// What a debugger or a panic would show: for the test that looks for secrets.
+    /// The Rust debug output, for the test that looks for secrets in it.
     fn _debug(&self) -> String {
         format!("{:#?}", self.0)
     }
 
-    /// What to warn of whoever built it.
+    /// The warnings for the code that builds the endpoint.
     fn _warnings(&self) -> Vec<String> {
         self.0.warnings()
     }
 
-    /// Name, allowed values, default and whether it is secret, of each option: for documentation and its test.
+    /// The name, allowed values, default and secrecy of each option, for the documentation and its test.
     #[classmethod]
     fn _options_table(_cls: &Bound<'_, PyType>) -> Vec<(&'static str, String, &'static str, bool)> {
         OPTIONS.iter().map(|spec| (spec.name, spec.allowed(), spec.default, spec.secret)).collect()
