@@ -291,7 +291,7 @@ def test_use_after_close(any_server: LocalServer) -> None:
 
 def test_a_dispatcher_is_not_pickled(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
-        with pytest.raises(TypeError, match=r"a dispatcher cannot be pickled: .*send the endpoint"):
+        with pytest.raises(TypeError, match=r"a dispatcher cannot be pickled: .*pickle the endpoint"):
             pickle.dumps(dispatcher)
         with Dispatcher(pickle.loads(pickle.dumps(dispatcher.endpoint))) as other:
             assert other.dispatch(b"x")

@@ -274,7 +274,7 @@ def test_dropped_reports_are_kept_as_counts(any_server: LocalServer) -> None:
             assert not report.ok  # looked at: these do not count
         del report
     gc.collect()
-    assert len(dispatcher._handed_out) <= 16
+    assert len(dispatcher._reports) <= 16
     with pytest.raises(DeliveryError) as caught:
         dispatcher.close()
     assert caught.value.failed_by_code == {"NULL_PAYLOAD": 2_700, "BAD_STREAM_KEY": 400}
@@ -289,7 +289,7 @@ def test_kept_reports_cost_nothing_at_each_new_one(any_server: LocalServer, monk
 
     def sweep(dispatcher: Dispatcher) -> None:
         nonlocal gone_through
-        gone_through += len(dispatcher._handed_out)
+        gone_through += len(dispatcher._reports)
         original(dispatcher)
 
     original = Dispatcher._sweep
@@ -326,7 +326,7 @@ def test_an_exception_in_the_block_gets_a_note(any_server: LocalServer, connect:
     notes = [f"headrace: flushed after this exception: <DeliveryReport: {delivered}, {failed}>"]
     if not look:
         notes.append(
-            "headrace: nobody looked at these failures: 3 messages were not delivered (NULL_PAYLOAD 3); the first, 1: "
+            "headrace: unhandled delivery failures: 3 messages were not delivered (NULL_PAYLOAD 3); the first, 1: "
             "NULL_PAYLOAD (permanent, written: no): the payload is null"
         )
     assert caught.value.__notes__ == notes

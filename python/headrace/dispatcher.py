@@ -1,4 +1,4 @@
-"""The dispatcher: messages go in, one outcome for each comes out."""
+"""The dispatcher: takes messages, and returns one outcome for each."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from typing import Literal, NoReturn, Self
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError, ConnectionFailedError, DeliveryError
-from headrace.metrics import Stats
-from headrace.report import DeliveryReport, Failure, Unseen, delivery_error
+from headrace.failure import Failure
+from headrace.report import DeliveryReport, UnhandledFailures, delivery_error
 from headrace.retry import RetryPolicy
+from headrace.stats import Stats
 
 __all__ = ["Dispatcher"]
 
-#: Seconds that leaving `with` spends on a last flush when an exception is already under way.
+#: Seconds for the last flush when an exception leaves the `with` block.
 FLUSH_AFTER_EXCEPTION = 5.0
 
-#: Codes of `ConnectionFailedError`: the server was not reached, or was lost.
+#: The codes of `ConnectionFailedError`: no connection, or a lost one.
 CONNECTION_CODES = frozenset({"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "TLS", "PROTOCOL"})
 
 
 class Dispatcher(_headrace.Dispatcher):
-    """Sends messages to an endpoint over one pipelined connection, and tells what became of each.
+    """Sends messages to an endpoint over one pipelined connection, and returns an outcome for each.
 
     ```python
     with Dispatcher(Endpoint(host="localhost", stream_key="order-events")) as dispatcher:
@@ -38,21 +39,21 @@ class Dispatcher(_headrace.Dispatcher):
 
     Each message is one `XADD key [NOMKSTREAM] [MAXLEN|MINID [~] n] * payload … ts …`
     (<https://redis.io/docs/latest/commands/xadd/>). `produce` and `produce_batch` encode into a buffer and send when a
-    chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. Nothing is sent by itself: end each unit
-    of work with `flush`.
+    chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. No background thread sends: end each
+    unit of work with `flush`.
 
-    **Outcomes.** A message is delivered when the server answered with its entry ID, and with `wait_replicas` or
-    `wait_aof` once others have it too. Otherwise it has *failed*: permanent or retryable, with a code, and with
-    `written` telling whether it may be in the stream all the same.
-    Without a `RetryPolicy` a message is never sent twice.
+    **Outcomes.** A message is delivered when the server has replied with its entry ID, and with `wait_replicas` or
+    `wait_aof` once the copies are confirmed. Otherwise it has *failed*: permanent or retryable, with a code, and with
+    `written`, which is `"unknown"` if it may be in the stream all the same. Without a `RetryPolicy` a message is never
+    sent twice.
 
     **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another
-    try; the next batch connects anew. With a `RetryPolicy` the call waits for the server instead.
+    attempt; the next batch connects again. With a `RetryPolicy` the call waits for the server instead.
 
-    **Threads and processes.** One caller at a time; another gets `ConcurrentUseError`. A forked child finds its
-    dispatcher empty: what was produced before the fork is the parent's. The GIL is released while a call waits and
-    while a record batch is encoded; Ctrl-C is noticed within 0.1 s. The end of the process waits for no server: a
-    ResourceWarning says how many messages it takes with it.
+    **Threads and processes.** One caller at a time; a second one gets `ConcurrentUseError`. After a fork the child's
+    dispatcher is empty: messages produced before the fork belong to the parent. The GIL is released while a call waits
+    and while a record batch is encoded; Ctrl-C is noticed within 0.1 s. The process does not wait for a server when it
+    ends: a ResourceWarning counts the messages that are lost.
 
     Args:
         endpoint: Where and how entries are stored.
@@ -103,8 +104,8 @@ class Dispatcher(_headrace.Dispatcher):
     _endpoint: Endpoint
     _is_lost: bool
     _process: int
-    _handed_out: list[tuple[weakref.ref[DeliveryReport], Unseen]]
-    _dropped: Unseen | None
+    _reports: list[tuple[weakref.ref[DeliveryReport], UnhandledFailures]]
+    _dropped: UnhandledFailures | None
     _sweep_at: int
 
     def __new__(  # noqa: D102, the class's docstring tells of the arguments
@@ -157,7 +158,7 @@ class Dispatcher(_headrace.Dispatcher):
 
     @classmethod
     def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str | None]) -> Self:
-        """Make a dispatcher from options that are text (`"8192"`, `"true"`), as Spark hands them over, or None."""
+        """Make a dispatcher from options that are text (`"8192"`, `"true"`), as Spark passes them, or None."""
         return cls._make(endpoint, dict(options), text=True)
 
     @classmethod
@@ -166,48 +167,49 @@ class Dispatcher(_headrace.Dispatcher):
         self._endpoint = endpoint
         self._is_lost = False
         self._process = os.getpid()
-        self._handed_out = []
+        self._reports = []
         self._dropped = None
         self._sweep_at = 16
-        _living.add(self)
+        _open_dispatchers.add(self)
         return self
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where and how entries are stored."""
+        """The endpoint of the messages."""
         return self._endpoint
 
-    # `produce` and `produce_batch` are the native ones: no Python stands between the caller and the hot path.
+    # `produce`, `produce_batch`, `begin` and `skip_failed` are inherited: no Python frame on the hot path.
 
     def poll(self) -> DeliveryReport:  # type: ignore[override]
-        """Hand out what was answered since the last report. Never waits.
+        """Return the outcomes that arrived since the last report. Never waits.
 
-        Sends what an open connection takes at once, but opens none: that may wait.
+        Sends as much as an open connection accepts at once, but opens none, because connecting may wait.
         """
-        return self._hand_out(super().poll())
+        return self._to_report(super().poll())
 
     def flush(self, timeout: float | None = None) -> DeliveryReport:  # type: ignore[override]
-        """Wait until every message has its outcome, and hand out all that no report held yet.
+        """Wait until every message has its outcome, and return all outcomes that no report has had yet.
 
-        Ordinals of messages without an ID start again at 0. After Ctrl-C, or an `InternalError`, nothing is lost:
-        another flush goes on.
+        Ordinals of messages without an ID start again at 0. After Ctrl-C or an `InternalError` nothing is lost: call
+        `flush` again.
 
         Args:
-            timeout: Seconds; None waits as long as the server makes progress (at most `command_timeout` without any).
-                When it is over, messages without a reply fail as retryable `TIMEOUT`, and the connection is replaced.
+            timeout: Seconds. Default None: as long as the server makes progress (at most `command_timeout` without
+                any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, and the connection is
+                replaced.
         """
-        return self._hand_out(super().flush(timeout))
+        return self._to_report(super().flush(timeout))
 
     def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str:
-        """Send one message now, behind all others, and wait for its outcome, which is in no report.
+        """Send one message now, after all others, and wait for its outcome, which is in no report.
 
         Returns:
             Its entry ID, such as `"1713091234567-0"`.
 
         Raises:
-            ConnectionFailedError: The server was not reached or was lost; `failures[0].written` says whether the
-                message may be in the stream.
-            DeliveryError: The server refused it.
+            ConnectionFailedError: No connection, or a lost one; `failures[0].written` is `"unknown"` if the message may
+                be in the stream.
+            DeliveryError: The server refused the message.
         """
         outcome = super().dispatch(payload)
         if isinstance(outcome, str):
@@ -219,26 +221,26 @@ class Dispatcher(_headrace.Dispatcher):
         raise error(text, failures=(failure,), failed=1, failed_by_code={code: 1})
 
     def stats(self) -> Stats:
-        """Count what this dispatcher has done since it was made. Any thread may ask, at any time."""
+        """Return the counters of this dispatcher since its creation. Any thread may call this, at any time."""
         return Stats(**self.counters.read())
 
     def close(self) -> None:
         """Flush, then close the connection. A second call does nothing.
 
         Raises:
-            DeliveryError: There are failures that nobody looked at.
+            DeliveryError: There are unhandled delivery failures.
         """
         if self.closed:
             return
         try:
             self.flush()
         except BaseException as error:
-            error.add_note(f"headrace: closed with {self.unreported:,} messages that have no outcome in a report")
+            error.add_note(f"headrace: closed while {self.unreported:,} messages had no outcome in a report")
             raise
         finally:
             super().close()
-        if unseen := self._take_unseen():
-            raise delivery_error(unseen)
+        if unhandled := self._take_unhandled():
+            raise delivery_error(unhandled)
 
     def __enter__(self) -> Self:
         return self
@@ -252,7 +254,7 @@ class Dispatcher(_headrace.Dispatcher):
             self._close_after(error)
 
     def _close_after(self, error: BaseException) -> None:
-        """Close without hiding the exception that is under way: what is to be said is added to it."""
+        """Close without hiding the exception that leaves the block: results become notes on it."""
         try:
             if self.closed:
                 return
@@ -265,16 +267,16 @@ class Dispatcher(_headrace.Dispatcher):
                 super().close()
         except BaseException as second:
             error.add_note(f"headrace: cannot flush after this exception: {second!r}")
-        if unseen := self._take_unseen():
-            error.add_note(f"headrace: nobody looked at these failures: {delivery_error(unseen)}")
+        if unhandled := self._take_unhandled():
+            error.add_note(f"headrace: unhandled delivery failures: {delivery_error(unhandled)}")
 
     def __del__(self) -> None:
-        # Without `_endpoint` the constructor did not get to its end.
+        # Without `_endpoint` the constructor did not finish.
         if "_endpoint" in self.__dict__:
-            self._say_what_is_lost()
+            self._warn_of_lost_messages()
 
-    def _say_what_is_lost(self) -> None:
-        """Warn of messages that nobody will hear of any more; once."""
+    def _warn_of_lost_messages(self) -> None:
+        """Warn once about messages that will have no outcome."""
         if self._is_lost:
             return
         try:
@@ -292,59 +294,59 @@ class Dispatcher(_headrace.Dispatcher):
             )
 
     def __reduce__(self) -> NoReturn:
-        msg = "a dispatcher cannot be pickled: it owns a connection; send the endpoint and make a dispatcher there"
+        msg = "a dispatcher cannot be pickled: it owns a connection; pickle the endpoint, and create a dispatcher there"
         raise TypeError(msg)
 
     def __repr__(self) -> str:
         return f"<Dispatcher to {self._endpoint}>"
 
-    def _hand_out(self, native: _headrace.Report) -> DeliveryReport:
+    def _to_report(self, native: _headrace.Report) -> DeliveryReport:
         report = DeliveryReport(native)
-        if report._unseen is not None:
-            self._forget_parents()
-            self._handed_out.append((weakref.ref(report), report._unseen))
-            if len(self._handed_out) >= self._sweep_at:
+        if report._unhandled is not None:
+            self._forget_after_fork()
+            self._reports.append((weakref.ref(report), report._unhandled))
+            if len(self._reports) >= self._sweep_at:
                 self._sweep()
         return report
 
     def _sweep(self) -> None:
-        """Forget reports that were looked at; keep the counts of those that were dropped without a look."""
-        self._forget_parents()
+        """Forget handled reports; keep the counts of those that were dropped unhandled."""
+        self._forget_after_fork()
         kept = []
-        for reference, unseen in self._handed_out:
-            if unseen.looked_at:
+        for reference, unhandled in self._reports:
+            if unhandled.handled:
                 continue
             if reference() is not None:
-                kept.append((reference, unseen))
+                kept.append((reference, unhandled))
             elif self._dropped is None:
-                self._dropped = unseen
+                self._dropped = unhandled
             else:
-                self._dropped.absorb(unseen)
-        self._handed_out = kept
-        # Whoever keeps many reports unread does not pay for all of them at each new one.
+                self._dropped.absorb(unhandled)
+        self._reports = kept
+        # The next sweep is due when the list has doubled, so that many kept reports cost amortised constant time.
         self._sweep_at = 2 * len(kept) + 16
 
-    def _take_unseen(self) -> list[Unseen]:
-        """Take the failures that nobody looked at."""
+    def _take_unhandled(self) -> list[UnhandledFailures]:
+        """Take all unhandled failures."""
         self._sweep()
-        unseen = [unseen for _, unseen in self._handed_out]
+        unhandled = [unhandled for _, unhandled in self._reports]
         if self._dropped is not None:
-            unseen.insert(0, self._dropped)
-        self._handed_out, self._dropped = [], None
-        return unseen
+            unhandled.insert(0, self._dropped)
+        self._reports, self._dropped = [], None
+        return unhandled
 
-    def _forget_parents(self) -> None:
-        """What failed before a fork is the parent's to look at."""
+    def _forget_after_fork(self) -> None:
+        """After a fork, forget failures from before it: they belong to the parent."""
         if self._process != os.getpid():
             self._process = os.getpid()
-            self._handed_out, self._dropped = [], None
+            self._reports, self._dropped = [], None
 
 
-_living: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+_open_dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 
 
 @atexit.register
-def _say_what_the_end_loses() -> None:
-    """Warn of each dispatcher with messages left. What a daemon thread's frames reach is never collected."""
-    for dispatcher in tuple(_living):
-        dispatcher._say_what_is_lost()
+def _warn_at_exit() -> None:
+    """Warn for each dispatcher with messages left, because objects in frames of daemon threads are never collected."""
+    for dispatcher in tuple(_open_dispatchers):
+        dispatcher._warn_of_lost_messages()

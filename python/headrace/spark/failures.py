@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.errors import DeliveryError
-from headrace.report import FIRST_FAILURES, DeliveryReport, Failure
+from headrace.failure import Failure
+from headrace.report import FIRST_FAILURES, DeliveryReport
 
 if TYPE_CHECKING:
     from headrace.endpoint import Endpoint
-    from headrace.metrics import Stats
     from headrace.spark.options import FailurePolicy
+    from headrace.stats import Stats
 
 __all__ = [
     "RowFailure",
