@@ -137,7 +137,7 @@ def test_option_names_in_any_case(spark: SparkSession, client: redis.Redis, any_
         ({"port": "6380"}, "port cannot be used with unix_socket"),
         ({"stream_key": ""}, "stream_key must be"),
         ({"window_max_entries": "0"}, "window_max_entries must be an integer of at least 1, got '0'"),
-        ({"payload": "body"}, "payload must name a column: there is no column 'body'"),
+        ({"payload": "body"}, "payload names an unknown column 'body'"),
         ({"json": "payload"}, "would not be written: 'flag'"),
         ({"message_id": "flag", "ignore_columns": "message_id"}, 'column "flag" cannot hold message IDs'),
         ({"on_failure": "dead_letter"}, "dead_letter_key is missing"),
@@ -175,7 +175,7 @@ def test_modes(spark: SparkSession, client: redis.Redis, any_server: LocalServer
 
 def test_a_wrong_password_fails_the_job(spark: SparkSession, start_server: Callable[..., LocalServer]) -> None:
     server = start_server(config={"requirepass": "right"})
-    with pytest.raises(PythonException, match=r"WRONGPASS.*\n(.*\n)*.*see username, password_env and password_file"):
+    with pytest.raises(PythonException, match=r"WRONGPASS.*\n(.*\n)*.*check username, password_env and password_file"):
         save(messages(spark, 10), server, password="wrong")
 
 
@@ -259,5 +259,5 @@ def test_reading_is_refused_with_the_way_to_read(spark: SparkSession, by_hand: b
         register(session)
     for reader in (session.read, session.read.schema("payload string, more int")):
         frame = reader.format("redis_streams").options(host="h", stream_key="s").load()
-        with pytest.raises(AnalysisException, match="redis_streams writes only: read the stream with a client"):
+        with pytest.raises(AnalysisException, match="redis_streams only writes: read the stream with a client"):
             frame.collect()

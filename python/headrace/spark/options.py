@@ -1,4 +1,4 @@
-"""The options of the data source: all text, as Spark hands them over, checked before any task starts."""
+"""The options of the data source: all text, as Spark passes them, checked before any task starts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from headrace.dispatcher import Dispatcher
 from headrace.endpoint import Endpoint, _restore
 from headrace.errors import ConfigError
 from headrace.retry import RetryPolicy
+from headrace.spark.transaction import Transaction
 
-__all__ = ["FailurePolicy", "Hidden", "LayoutOptions", "Settings", "Transaction", "hide_secrets", "known", "read"]
+__all__ = ["ColumnOptions", "FailurePolicy", "Hidden", "WriteSettings", "hide_secrets", "known", "read"]
 
 LAYOUT = (
     *("payload", "fields", "json", "message_id", "stream_key_column", "entry_id"),
@@ -52,8 +53,8 @@ class Hidden(str):
 
 
 @dataclass(frozen=True)
-class LayoutOptions:
-    """What the options say of the columns; `headrace.spark.layout` makes a layout of it and a schema."""
+class ColumnOptions:
+    """The options about columns. `headrace.spark.layout` resolves them against a schema."""
 
     payload: str | None = None
     fields: tuple[str, ...] | None = None
@@ -69,54 +70,61 @@ class LayoutOptions:
 
 @dataclass(frozen=True)
 class FailurePolicy:
-    """What becomes of rows that cannot be written."""
+    """How to handle rows that cannot be written. `"collect"` is for `headrace.spark.write` alone."""
 
-    on_failure: Literal["fail", "report", "dead_letter"] = "fail"
+    on_failure: Literal["fail", "report", "dead_letter", "collect"] = "fail"
     dead_letter_key: str | None = None
     max_failed_rows: int | None = None
     max_failed_ratio: float | None = None
 
 
 @dataclass(frozen=True)
-class Transaction:
-    """The name of a batch write: the same again writes nothing twice."""
+class WriteSettings:
+    """All options of a write.
 
-    app_id: str
-    version: int
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All that the options say."""
+    Attributes:
+        endpoint: Where entries are stored.
+        dispatcher: Options of the dispatcher.
+        columns: Options about columns.
+        failure: How to handle rows that cannot be written.
+        transaction: The name of a batch write, for exactly once.
+        text: Whether the values of `dispatcher` are text, as Spark passes them to a data source.
+    """
 
     endpoint: Endpoint
-    dispatcher: dict[str, str | None]
-    layout: LayoutOptions
+    dispatcher: Mapping[str, Any]
+    columns: ColumnOptions
     failure: FailurePolicy
     transaction: Transaction | None
+    text: bool = True
 
     @property
     def exactly_once(self) -> bool:
-        """Whether a row that was written by an earlier try is deduplicated."""
-        return self.dispatcher.get("exactly_once", "off") != "off"
+        """Whether rows that an earlier attempt wrote are deduplicated."""
+        exactly_once: str = self.dispatcher.get("exactly_once", "off")
+        return exactly_once != "off"
 
     @property
     def by_message_id(self) -> bool:
-        """Whether that goes by message IDs, not by the numbers of rows."""
-        return self.dispatcher.get("exactly_once_key") == "message_id"
+        """Whether rows are deduplicated by message ID rather than by number."""
+        key: str | None = self.dispatcher.get("exactly_once_key")
+        return key == "message_id"
 
     @property
     def retries(self) -> bool:
-        """Whether a server that is away is waited for."""
-        return self.dispatcher["retry"] == "true"
+        """Whether the dispatcher waits for a server that it cannot reach."""
+        retry: object = self.dispatcher.get("retry")
+        return retry == "true" if self.text else retry is not None
 
     def make_dispatcher(self) -> Dispatcher:
-        """A dispatcher with these options."""
-        return Dispatcher._from_text(self.endpoint, self.dispatcher)
+        """Make a dispatcher with these options."""
+        if self.text:
+            return Dispatcher._from_text(self.endpoint, self.dispatcher)
+        return Dispatcher(self.endpoint, **self.dispatcher)
 
     @property
     def dead_letters(self) -> Endpoint:
-        """The same server, but the stream of dead letters."""
+        """The endpoint of the dead letters: another stream of the same server."""
         state, inherited = self.endpoint._state()
         options = {name: value for name, value in state.items() if name not in NOT_OF_DEAD_LETTERS}
         try:
@@ -125,8 +133,8 @@ class Settings:
             del state, options  # not for tracebacks with locals
 
 
-def read(given: Mapping[str, str], *, streaming: bool) -> Settings:
-    """Check the options that Spark hands over, with names in lower case.
+def read(given: Mapping[str, str], *, streaming: bool) -> WriteSettings:
+    """Check the options that Spark passes, with names in lower case.
 
     Raises:
         ConfigError: An option is unknown, wrong, or contradicts another one.
@@ -134,12 +142,8 @@ def read(given: Mapping[str, str], *, streaming: bool) -> Settings:
     _check_names(given, streaming)
     transaction = _transaction(given, streaming)
     exactly_once = given.get("exactly_once", "auto" if streaming or transaction else "off")
-    if exactly_once != "off" and not (streaming or transaction):
-        raise _wrong("exactly_once", "needs txn_app_id and txn_version in a batch write: they name its rows")
-    if exactly_once == "off" and transaction:
-        raise _wrong("exactly_once", "'off' and txn_app_id exclude each other: give one of them")
     dispatcher = _dispatcher(given, exactly_once)
-    settings = Settings(_endpoint(given), dispatcher, _layout(given), _failure(given), transaction)
+    settings = WriteSettings(_endpoint(given), dispatcher, _columns(given), _failure(given), transaction)
     settings.make_dispatcher()  # opens no connection, and checks its options
     return settings
 
@@ -244,22 +248,17 @@ def _dispatcher(given: Mapping[str, str], exactly_once: str) -> dict[str, str | 
 
 
 def _transaction(given: Mapping[str, str], streaming: bool) -> Transaction | None:
-    app_id, version = (given.get(name) for name in TRANSACTION)
-    if app_id is None and version is None:
-        return None
     if streaming:
-        name = "txn_version" if app_id is None else "txn_app_id"
-        raise _wrong(name, "is for batch writes: a streaming query has the ID of its checkpoint")
-    if app_id is None:
-        raise _wrong("txn_version", "needs txn_app_id: both name the batch")
-    if version is None:
-        raise _wrong("txn_app_id", "needs txn_version: both name the batch")
-    if not app_id:
-        raise _wrong("txn_app_id", "must be text that is not empty")
-    return Transaction(app_id, _integer("txn_version", version))
+        if name := next((name for name in TRANSACTION if name in given), None):
+            raise _wrong(name, "is for batch writes: a streaming query is named by the ID in its checkpoint")
+        return None
+    app_id, version = (given.get(name) for name in TRANSACTION)
+    # As a number, where it is one: the rule refuses any other text.
+    number = int(version) if version is not None and re.fullmatch(r"[0-9]{1,19}", version) else version
+    return Transaction.from_options(app_id, number, given.get("exactly_once"))
 
 
-def _layout(given: Mapping[str, str]) -> LayoutOptions:
+def _columns(given: Mapping[str, str]) -> ColumnOptions:
     options: dict[str, Any] = {name: given[name] for name in LAYOUT if name in given}
     for name in ("fields", "ignore_columns"):
         if name in options:
@@ -271,7 +270,7 @@ def _layout(given: Mapping[str, str]) -> LayoutOptions:
         options["rows_per_entry"] = _integer("rows_per_entry", options["rows_per_entry"], least=1)
     if "arrow_ipc" in options:
         options["arrow_ipc"] = _boolean("arrow_ipc", options["arrow_ipc"])
-    return LayoutOptions(**options)
+    return ColumnOptions(**options)
 
 
 def _failure(given: Mapping[str, str]) -> FailurePolicy:
