@@ -6,7 +6,6 @@ from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, final
 from typing_extensions import disjoint_base
 
 __all__ = [
-    "OWN_CODES",
     "Counters",
     "Dispatcher",
     "Endpoint",
@@ -14,17 +13,19 @@ __all__ = [
     "Report",
     "Rows",
     "__version__",
+    "code_table",
     "debug_build",
     "decode_rows",
 ]
 
 __version__: Final[str]
 debug_build: Final[bool]
-#: Codes of failures that are headrace's own; all others are the first word of a server's error reply.
-OWN_CODES: Final[list[str]]
 
 _Kind = Literal["permanent", "retryable"]
 _Written = Literal["no", "unknown"]
+
+def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, list[_Written], str | None, str]]:
+    """Return the rows of the table of error codes; `headrace.tables` names their parts."""
 
 class _ArrowArray(Protocol):
     """A record batch of any Arrow library."""

@@ -16,14 +16,12 @@ from headrace.errors import ConfigError, ConnectionFailedError, DeliveryError
 from headrace.metrics import Stats
 from headrace.report import DeliveryReport, Failure, Unseen, delivery_error
 from headrace.retry import RetryPolicy
+from headrace.tables import CONNECTION_CODES
 
 __all__ = ["Dispatcher"]
 
 #: Seconds that leaving `with` spends on a last flush when an exception is already under way.
 FLUSH_AFTER_EXCEPTION = 5.0
-
-#: Codes of `ConnectionFailedError`: the server was not reached, or was lost.
-CONNECTION_CODES = frozenset({"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "TLS", "PROTOCOL"})
 
 
 class Dispatcher(_headrace.Dispatcher):

@@ -1,4 +1,4 @@
-"""When messages that failed are sent again."""
+"""The retry policy: when failed messages are sent again."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ __all__ = ["RetryPolicy"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Say how often, how soon and for how long a dispatcher sends messages again that failed.
+    """Say how often, how soon and for how long a dispatcher sends failed messages again.
 
     ```python
     Dispatcher(endpoint, retry=RetryPolicy(deadline=30))
     ```
 
-    Retried is what waiting may mend without anybody's doing: no connection or a lost one (CONNECT, DNS, TIMEOUT, RESET,
-    EOF), LOADING, MASTERDOWN, NOREPLICAS, BUSY, CLUSTERDOWN, TRYAGAIN, MISCONF, "max number of clients", with
-    `classify="failover"` also OOM and READONLY, and codes that `error_overrides` calls retryable. Other failures are
-    told at once.
+    Retried is what passes without intervention: a server that is away, starts, fails over or is busy. docs/outcomes.md
+    marks these codes; `error_overrides` adds to them what it calls retryable. Other failures are reported at once.
 
     `produce`, `produce_batch`, `flush` and `dispatch` wait for the retries; `poll` never does. Messages go out again in
     their order and before new ones; but one that was refused by an error reply may be overtaken by those that were in
@@ -30,7 +28,7 @@ class RetryPolicy:
         initial_backoff: Seconds before the second try, 0 to 3600. Default 0.05.
         max_backoff: Seconds that a pause may last, 0 to 3600. Default 0.5.
         multiplier: By what a pause is longer than the one before, 1 to 100. Default 2.
-        jitter: The part of a pause that is left to chance, 0 to 1. Default 0.5.
+        jitter: The random part of a pause, 0 to 1. Default 0.5.
         deadline: Seconds after its first failure in which a message is tried again, 0 to 86,400. Default 120.
         retry_unknown: Whether a message that may be written already (`written` unknown) is sent again, and may then be
             there twice; `DeliveryReport.possible_duplicates` counts those. Default False.

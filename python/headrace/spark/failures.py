@@ -13,6 +13,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.errors import DeliveryError
 from headrace.report import FIRST_FAILURES, DeliveryReport, Failure
+from headrace.tables import AWAY_CODES, CODES
 
 if TYPE_CHECKING:
     from headrace.endpoint import Endpoint
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RowFailure",
     "Written",
+    "advice",
     "check_limits",
     "delivery_error",
     "failed_rows",
@@ -30,44 +32,8 @@ __all__ = [
     "waited",
 ]
 
-PASS = "filter these rows out, or let on_failure pass them ('report', 'dead_letter')"
-REACH = "see that every executor reaches the server; retry_deadline says for how long to wait for it"
-SIGN_ON = "see username, password_env and password_file"
-
-#: Codes of rows that found no server.
-AWAY = ("CONNECT", "DNS", "TIMEOUT", "RESET", "EOF")
-
-#: What to do, by code. docs/outcomes.md tells of all.
-ADVICE = {
-    "NULL_PAYLOAD": PASS,
-    "EMPTY": PASS,
-    "BAD_STREAM_KEY": PASS,
-    "BAD_ENTRY_ID": PASS,
-    "BAD_VALUE": PASS,
-    "TOO_LARGE": PASS,
-    "WRONGTYPE": "the key holds something that is no stream: choose another stream_key",
-    "OOM": 'give the server memory, or bound the stream by maxlen; error_overrides={"OOM": "retryable"} waits for it',
-    "READONLY": "connect to the primary; classify=failover waits for a failover",
-    "NOAUTH": SIGN_ON,
-    "WRONGPASS": SIGN_ON,
-    "NOPERM": "allow the ACL user what the message names",
-    "TLS": "see tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate",
-    "CONFIG": "what the message names must be on every executor",
-    "INTERNAL": "report the place that the logger headrace names; the error says which row it was",
-    "NO_STREAM": "create the stream, or leave nomkstream out",
-    "BLOCKED": "exactly once keeps the order of a stream: see what failed before these rows",
-    "MARKER_LOST": "the server lost the marker of how far the write had come: see docs/exactly-once.md",
-    "BAD_MARKER": "the key of the write's marker holds something else: see docs/exactly-once.md",
-    "UNSUPPORTED": "the message says what it would take",
-    "NULL_MESSAGE_ID": "give each row a message ID, or leave exactly_once_key out",
-    "DUPLICATE_ID": "give each row a message ID of its own, or leave exactly_once_key out",
-    "TOO_MANY": "write in more partitions",
-    "NOT_REPLICATED": "see that enough replicas keep up, and wait_timeout: docs/durability.md",
-    "TRIMMED": "see minid: it is above the entry's ID",
-    **dict.fromkeys(AWAY, REACH),
-}
-
-IN_GENERAL = "the message is the server's; docs/outcomes.md tells of codes"
+#: What to do about a code without advice of its own.
+IN_GENERAL = "the message is the server's; docs/outcomes.md lists the codes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +181,7 @@ def server_stayed_away(failed: Iterable[pa.Table], *, exactly_once: bool) -> boo
 
     Without `exactly_once` rows that may be written are told as they are; those that are not were tried again.
     """
-    away = pa.array(AWAY)
+    away = pa.array(sorted(AWAY_CODES))
     tried_again = [table if exactly_once else table.filter(pc.equal(table["written"], "no")) for table in failed]
     return any(pc.any(pc.is_in(table["code"], away)).as_py() for table in tried_again)
 
@@ -253,7 +219,7 @@ def delivery_error(written: Written, endpoint: Endpoint, reason: str = "") -> De
     ]
     if more := written.failed - len(written.first_failures):
         lines.append(f"  and {more:,} more")
-    lines += [f"{code}: {ADVICE.get(code, IN_GENERAL)}" for code in written.failed_by_code]
+    lines += [f"{code}: {advice(code)}" for code in written.failed_by_code]
     return DeliveryError(
         "\n".join(lines),
         failures=written.first_failures,
@@ -261,6 +227,12 @@ def delivery_error(written: Written, endpoint: Endpoint, reason: str = "") -> De
         failed=written.failed,
         failed_by_code=written.failed_by_code,
     )
+
+
+def advice(code: str) -> str:
+    """What to do about rows that failed with this code."""
+    known = CODES.get(code)
+    return (known.advice if known else None) or IN_GENERAL
 
 
 def _codes(failed_by_code: Counter[str]) -> str:
