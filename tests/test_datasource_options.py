@@ -86,10 +86,10 @@ def test_retry_is_on_by_default() -> None:
 @pytest.mark.parametrize(
     ("options", "option", "text"),
     [
-        ({"strem_key": "x"}, "strem_key", "there is no option 'strem_key'; the nearest one is 'stream_key'"),
+        ({"strem_key": "x"}, "strem_key", "unknown option 'strem_key'; did you mean 'stream_key'?"),
         ({"ca_cert": "x"}, "ca_cert", "'tls_ca_cert'"),
         ({"attempts": "3"}, "attempts", "'retry_max_attempts'"),
-        ({"checkpointlocation": "/tmp"}, "checkpointlocation", "there is no option 'checkpointlocation'"),
+        ({"checkpointlocation": "/tmp"}, "checkpointlocation", "unknown option 'checkpointlocation'"),
         ({"path": "orders"}, "path", "stream_key names the stream"),
         ({"port": "70000"}, "port", "port must be an integer from 1 to 65535, got '70000'"),
         ({"tls": "yes"}, "tls", "tls must be a boolean"),
@@ -99,8 +99,8 @@ def test_retry_is_on_by_default() -> None:
         ({"retry": "maybe"}, "retry", "retry must be a boolean"),
         ({"retry": "false", "retry_deadline": "3"}, "retry", "retry"),
         ({"retry_max_attempts": "0"}, "retry_max_attempts", "an integer from 1"),
-        ({"rows_per_entry": "0"}, "rows_per_entry", "at least 1, got '0'"),
-        ({"rows_per_entry": "ten"}, "rows_per_entry", "at least 1, got 'ten'"),
+        ({"rows_per_entry": "0"}, "rows_per_entry", "from 1 to 65536, got '0'"),
+        ({"rows_per_entry": "ten"}, "rows_per_entry", "from 1 to 65536, got 'ten'"),
         ({"arrow_ipc": "1"}, "arrow_ipc", "true or false), got '1'"),
         ({"fields": "a,,b"}, "fields", "got 'a,,b'"),
         ({"fields": "[1]"}, "fields", "JSON array of names, got '[1]'"),
@@ -117,7 +117,7 @@ def test_retry_is_on_by_default() -> None:
         ({"txn_version": "1"}, "txn_version", "needs txn_app_id"),
         ({"txn_app_id": "", "txn_version": "1"}, "txn_app_id", "not empty"),
         ({"txn_app_id": "job", "txn_version": "-1"}, "txn_version", "at least 0, got '-1'"),
-        ({"txn_app_id": "job", "txn_version": "1", "exactly_once": "off"}, "exactly_once", "exclude each other"),
+        ({"txn_app_id": "job", "txn_version": "1", "exactly_once": "off"}, "exactly_once", "are mutually exclusive"),
         ({"exactly_once": "auto"}, "exactly_once", "needs txn_app_id and txn_version"),
     ],
 )
@@ -311,9 +311,9 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"a": "long"}, {"fields": "a,z"}, "fields must name a column"),
         ({"a": "long"}, {"json": "z"}, "json must name a column"),
         ({"a": "long"}, {"ignore_columns": "z"}, "ignore_columns must name a column"),
-        ({"a": "string"}, {"payload": "a", "ignore_columns": "a"}, "ignore_columns and payload exclude each other"),
-        ({"a": "string"}, {"payload": "a", "json": "true"}, "json and payload exclude each other"),
-        ({"a": "string"}, {"payload": "a", "arrow_ipc": "true"}, "payload and arrow_ipc exclude each other"),
+        ({"a": "string"}, {"payload": "a", "ignore_columns": "a"}, "ignore_columns and payload are mutually exclusive"),
+        ({"a": "string"}, {"payload": "a", "json": "true"}, "json and payload are mutually exclusive"),
+        ({"a": "string"}, {"payload": "a", "arrow_ipc": "true"}, "payload and arrow_ipc are mutually exclusive"),
         ({"a": "string"}, {"codec": "lz4"}, "codec is for arrow_ipc"),
         ({"a": "string"}, {"arrow_ipc": "true", "codec": "gzip"}, "codec"),
         ({"a": "string"}, {"ignore_columns": "a"}, "no column is left"),
@@ -336,7 +336,7 @@ def test_wrong_layouts(columns: dict[str, str], options: dict[str, str], text: s
 @pytest.mark.parametrize("packing", [{"rows_per_entry": "2"}, {"arrow_ipc": "true"}])
 def test_several_rows_in_an_entry_are_not_exactly_once(packing: dict[str, str]) -> None:
     for options in ({}, {"exactly_once": "script"}):
-        with pytest.raises(ConfigError, match="exclude each other: give exactly_once='off'"):
+        with pytest.raises(ConfigError, match="are mutually exclusive: give exactly_once='off'"):
             resolve(stream(**packing, **options), schema(payload="string"))
     resolve(stream(**packing, exactly_once="off"), schema(payload="string"))
     resolve(stream(rows_per_entry="1"), schema(payload="string"))

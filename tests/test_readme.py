@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import subprocess
@@ -28,13 +27,6 @@ DOCS = "".join(
 EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", README + DOCS, re.DOTALL)
 
 
-def table(text: str, heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading, without its head."""
-    section = text.split(f"\n{heading}", 1)[1]
-    lines = re.findall(r"^\|(.*)\|$", section.split("\n#", 1)[0], re.MULTILINE)
-    return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
-
-
 def test_the_examples_are_found() -> None:
     assert README.count("```python") >= 4
     assert DOCS.count("```python") >= 8
@@ -51,22 +43,6 @@ def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, exampl
     assert done.returncode == 0, done.stderr
     # Not stderr, where Spark has words of its own.
     assert done.stdout.strip() == prints.strip()
-
-
-def test_the_table_of_the_endpoint() -> None:
-    rows = [[name.strip("`"), value, default] for name, value, default, _ in table(README, "### Of an endpoint")]
-    assert len(rows) > 20
-    assert rows == [[name, value, default] for name, value, default, _ in Endpoint._options_table()]
-
-
-def test_the_table_of_the_dispatcher() -> None:
-    def printed(default: object) -> str:
-        return "none" if default is None else f'"{default}"' if isinstance(default, str) else str(default)
-
-    parameters = inspect.signature(Dispatcher.__new__).parameters.values()
-    options = [(p.name, printed(p.default)) for p in parameters if p.kind is p.KEYWORD_ONLY]
-    assert len(options) > 5
-    assert [(name.strip("`"), default) for name, default, _ in table(README, "### Of a dispatcher")] == options
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

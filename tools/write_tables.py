@@ -13,14 +13,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.tables import CODES, Code
+from headrace.tables import CODES, DATASOURCE, DISPATCHER, ENDPOINT, LAYOUT, RETRY, Code, Option
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MARKED = re.compile(r"(<!-- ([\w: ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
-    tables = {page: tables_of(page) for page in ("outcomes.md",)}
+    tables = {page: tables_of(page) for page in ("options.md", "outcomes.md")}
     differing = [page for page, made in tables.items() if not write(DOCS / page, made, check="--check" in sys.argv[1:])]
     for page in differing:
         print(f"docs/{page}: its tables differ from the code; run tools/write_tables.py", file=sys.stderr)
@@ -29,11 +29,19 @@ def main() -> int:
 
 def tables_of(page: str) -> dict[str, str]:
     """The tables that a page must have, by the text of their marker."""
+    dispatcher = [option for name, option in DISPATCHER.items() if not name.startswith("retry_")]
     return {
+        "options.md": {
+            "options: endpoint": options(ENDPOINT.values()),
+            "options: dispatcher": options(dispatcher),
+            "options: retry": options(RETRY.values()),
+            "options: layout": options(LAYOUT.values()),
+            "options: datasource": options(DATASOURCE.values()),
+        },
         "outcomes.md": {
             "codes: own": codes(code for code in CODES.values() if code.is_own),
             "codes: server": codes(code for code in CODES.values() if not code.is_own),
-        }
+        },
     }[page]
 
 
@@ -47,6 +55,11 @@ def write(path: Path, tables: dict[str, str], *, check: bool) -> bool:
     if not check:
         path.write_text(made)
     return made == text or not check
+
+
+def options(rows: Iterable[Option]) -> str:
+    cells = [[f"`{option.name}`", option.allowed, option.shown_default, option.text] for option in rows]
+    return table(["option", "value", "default", "meaning"], cells)
 
 
 def codes(rows: Iterable[Code]) -> str:

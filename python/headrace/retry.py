@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.tables import RETRY, documented
 
 __all__ = ["RetryPolicy"]
+
+
+def _default(name: str) -> Any:
+    return RETRY[name].default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,25 +31,21 @@ class RetryPolicy:
     rest of the batch, up to the next flush, fails without another try.
 
     Args:
-        max_attempts: Tries of one message, the first included; 1 and up. Default None: as many as `deadline` allows.
-        initial_backoff: Seconds before the second try, 0 to 3600. Default 0.05.
-        max_backoff: Seconds that a pause may last, 0 to 3600. Default 0.5.
-        multiplier: By what a pause is longer than the one before, 1 to 100. Default 2.
-        jitter: The random part of a pause, 0 to 1. Default 0.5.
-        deadline: Seconds after its first failure in which a message is tried again, 0 to 86,400. Default 120.
-        retry_unknown: Whether a message that may be written already (`written` unknown) is sent again, and may then be
-            there twice; `DeliveryReport.possible_duplicates` counts those. Default False.
+        {options}
     """
 
-    max_attempts: int | None = None
-    initial_backoff: float = 0.05
-    max_backoff: float = 0.5
-    multiplier: float = 2.0
-    jitter: float = 0.5
-    deadline: float = 120.0
-    retry_unknown: bool = False
+    max_attempts: int | None = _default("max_attempts")
+    initial_backoff: float = _default("initial_backoff")
+    max_backoff: float = _default("max_backoff")
+    multiplier: float = _default("multiplier")
+    jitter: float = _default("jitter")
+    deadline: float = _default("deadline")
+    retry_unknown: bool = _default("retry_unknown")
 
     def _options(self) -> dict[str, object]:
-        """Name the dispatcher's options that say the same."""
+        """Return the dispatcher's options with the same meaning."""
         named = {f"retry_{name.removeprefix('retry_')}": value for name, value in asdict(self).items()}
         return {"retry": True, **named}
+
+
+RetryPolicy.__doc__ = documented(RetryPolicy.__doc__, RETRY)

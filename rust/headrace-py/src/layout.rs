@@ -46,7 +46,7 @@ pub(crate) fn layout(given: LayoutArguments<'_, '_>) -> PyResult<BatchLayout> {
             ("entry_id", given.entry_id.is_some()),
         ] {
             if is_given {
-                return Err(raise("SchemaError", format!("arrow_ipc and {name} exclude each other: give one of them")));
+                return Err(raise("SchemaError", format!("arrow_ipc and {name} are mutually exclusive")));
             }
         }
         let rows_per_entry = rows_per_entry.unwrap_or(ARROW_ROWS_PER_ENTRY);
@@ -59,7 +59,7 @@ pub(crate) fn layout(given: LayoutArguments<'_, '_>) -> PyResult<BatchLayout> {
         (None, None, None) => Body::Payload("payload".to_owned()),
         (Some(column), None, None) => Body::Payload(column),
         (None, Some(body), None) | (None, None, Some(body)) => body,
-        _ => return Err(raise("SchemaError", "payload, fields and json exclude each other: give one of them")),
+        _ => return Err(raise("SchemaError", "payload, fields and json are mutually exclusive")),
     };
     let layout = Layout { body, message_id, stream_key: given.stream_key, entry_id: given.entry_id };
     Ok(match rows_per_entry {

@@ -45,6 +45,8 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug_build", cfg!(debug_assertions))?;
     module.add_function(wrap_pyfunction!(tables::code_table, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::option_table, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::read_options, module)?)?;
     #[cfg(feature = "failpoints")]
     module.add_function(wrap_pyfunction!(failpoints::panic_at, module)?)?;
     Ok(())
