@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.spark.options import FAILURE, LAYOUT, TRANSACTION, known
 from headrace.testing import LocalServer
 
 MANUAL = (Path(__file__).resolve().parents[1] / "docs" / "spark.md").read_text()
@@ -30,15 +29,6 @@ def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-5_000:]
     assert done.stdout == "".join(prints)
-
-
-def test_every_option_is_in_the_manual() -> None:
-    section = MANUAL.split("\n## Options", 1)[1].split("\n## ", 1)[0]
-    lists, table = section.split("- **Of the data source**", 1)
-    listed = set(re.findall(r"`(\w+)`", lists)) - {"headrace"}
-    in_table = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
-    assert tuple(in_table) == (*LAYOUT, *FAILURE, *TRANSACTION)
-    assert listed | set(in_table) == set(known())
 
 
 def test_links_of_the_manual_lead_somewhere() -> None:

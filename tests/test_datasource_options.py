@@ -85,10 +85,10 @@ def test_retry_is_on_by_default() -> None:
 @pytest.mark.parametrize(
     ("options", "option", "text"),
     [
-        ({"strem_key": "x"}, "strem_key", "there is no option 'strem_key'; the nearest one is 'stream_key'"),
+        ({"strem_key": "x"}, "strem_key", "unknown option 'strem_key'; did you mean 'stream_key'?"),
         ({"ca_cert": "x"}, "ca_cert", "'tls_ca_cert'"),
         ({"attempts": "3"}, "attempts", "'retry_max_attempts'"),
-        ({"checkpointlocation": "/tmp"}, "checkpointlocation", "there is no option 'checkpointlocation'"),
+        ({"checkpointlocation": "/tmp"}, "checkpointlocation", "unknown option 'checkpointlocation'"),
         ({"path": "orders"}, "path", "stream_key names the stream"),
         ({"port": "70000"}, "port", "port must be an integer from 1 to 65535, got '70000'"),
         ({"tls": "yes"}, "tls", "tls must be a boolean"),
@@ -98,8 +98,8 @@ def test_retry_is_on_by_default() -> None:
         ({"retry": "maybe"}, "retry", "retry must be a boolean"),
         ({"retry": "false", "retry_deadline": "3"}, "retry", "retry"),
         ({"retry_max_attempts": "0"}, "retry_max_attempts", "an integer from 1"),
-        ({"rows_per_entry": "0"}, "rows_per_entry", "at least 1, got '0'"),
-        ({"rows_per_entry": "ten"}, "rows_per_entry", "at least 1, got 'ten'"),
+        ({"rows_per_entry": "0"}, "rows_per_entry", "from 1 to 65536, got '0'"),
+        ({"rows_per_entry": "ten"}, "rows_per_entry", "from 1 to 65536, got 'ten'"),
         ({"arrow_ipc": "1"}, "arrow_ipc", "true or false), got '1'"),
         ({"fields": "a,,b"}, "fields", "got 'a,,b'"),
         ({"fields": "[1]"}, "fields", "JSON array of names, got '[1]'"),

@@ -105,7 +105,7 @@ def test_mistakes_end_the_query_before_a_row_is_written(
 ) -> None:
     lines.add(1)
     for options, text in [
-        ({"strem_key": "x"}, "there is no option 'strem_key'; the nearest one is 'stream_key'"),
+        ({"strem_key": "x"}, "unknown option 'strem_key'; did you mean 'stream_key'?"),
         ({"txn_app_id": "job"}, "txn_app_id is for batch writes"),
         ({"payload": "nope"}, "payload names an unknown column"),
     ]:

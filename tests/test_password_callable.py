@@ -236,7 +236,7 @@ def test_where_a_callable_is_refused() -> None:
         ),
         (
             lambda: build(password=a_password, password_file="f"),
-            "password, password_env and password_file exclude each other; give one of them",
+            "password, password_env and password_file are mutually exclusive",
         ),
         (lambda: Endpoint.from_url("redis://:x@h", stream_key="s", password=a_password), "password is given twice"),
         (lambda: build(username=a_password), "username must be text that is not empty, got a value of type function"),

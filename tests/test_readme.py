@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import subprocess
@@ -14,12 +13,11 @@ import pyarrow as pa
 import pytest
 
 from headrace import Dispatcher, Endpoint
-from headrace._headrace import OWN_CODES
+from headrace.tables import CODES
 from headrace.testing import LocalServer
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-OUTCOMES = (ROOT / "docs" / "outcomes.md").read_text()
 DOCS = "".join(
     (ROOT / "docs" / f"{name}.md").read_text()
     for name in ("layouts", "exactly-once", "durability", "spark-functions", "observability", "credentials")
@@ -27,13 +25,6 @@ DOCS = "".join(
 
 #: Every Python block, and the text block after it: what it prints.
 EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", README + DOCS, re.DOTALL)
-
-
-def table(text: str, heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading, without its head."""
-    section = text.split(f"\n{heading}", 1)[1]
-    lines = re.findall(r"^\|(.*)\|$", section.split("\n#", 1)[0], re.MULTILINE)
-    return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
 
 
 def test_the_examples_are_found() -> None:
@@ -54,22 +45,6 @@ def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, exampl
     assert done.stdout.strip() == prints.strip()
 
 
-def test_the_table_of_the_endpoint() -> None:
-    rows = [[name.strip("`"), value, default] for name, value, default, _ in table(README, "### Of an endpoint")]
-    assert len(rows) > 20
-    assert rows == [[name, value, default] for name, value, default, _ in Endpoint._options_table()]
-
-
-def test_the_table_of_the_dispatcher() -> None:
-    def printed(default: object) -> str:
-        return "none" if default is None else f'"{default}"' if isinstance(default, str) else str(default)
-
-    parameters = inspect.signature(Dispatcher.__new__).parameters.values()
-    options = [(p.name, printed(p.default)) for p in parameters if p.kind is p.KEYWORD_ONLY]
-    assert len(options) > 5
-    assert [(name.strip("`"), default) for name, default, _ in table(README, "### Of a dispatcher")] == options
-
-
 def test_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     assert links
@@ -81,12 +56,6 @@ def test_what_security_md_names_is_there() -> None:
     named = re.findall(r"`((?:tests|tools|rust|\.github)/[^`]+|deny\.toml)`", (ROOT / "SECURITY.md").read_text())
     assert len(set(named)) >= 10
     assert [name for name in sorted(set(named)) if not (ROOT / name).exists()] == []
-
-
-def test_every_code_of_ours_is_explained() -> None:
-    codes = [row[0].strip("`") for row in table(OUTCOMES, "## headrace's own codes")]
-    assert codes
-    assert codes == OWN_CODES
 
 
 def failures(endpoint: Endpoint, data: Any = None, **layout: Any) -> set[tuple[str, str, str]]:
@@ -109,9 +78,10 @@ def test_the_codes_come_as_they_are_explained(any_server: LocalServer, closed_po
     seen = failures(here(nomkstream=True)) | failures(here(minid=10**15, stream_key="there")) | failures(elsewhere)
     seen |= failures(here(password_env="HEADRACE_TEST_NO_SUCH_VARIABLE"))
     seen |= failures(here(), rows, stream_key="key", entry_id="id") | failures(here(), empty, fields=["field"])
-    told = {(code.strip("`"), kind, written) for code, kind, written, _ in table(OUTCOMES, "## headrace's own codes")}
     assert {code for code, _, _ in seen} == {
         *("NO_STREAM", "TRIMMED", "CONNECT", "CONFIG"),
         *("NULL_PAYLOAD", "BAD_STREAM_KEY", "BAD_ENTRY_ID", "EMPTY"),
     }
-    assert seen <= told
+    for name, kind, written in seen:
+        code = CODES[name]
+        assert (kind, written) in {(code.kinds["default"], each) for each in code.written}, name

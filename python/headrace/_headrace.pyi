@@ -6,7 +6,6 @@ from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, final
 from typing_extensions import disjoint_base
 
 __all__ = [
-    "OWN_CODES",
     "Counters",
     "Dispatcher",
     "Endpoint",
@@ -14,17 +13,27 @@ __all__ = [
     "Report",
     "Rows",
     "__version__",
+    "code_table",
     "debug_build",
     "decode_rows",
+    "option_table",
+    "read_options",
 ]
 
 __version__: Final[str]
 debug_build: Final[bool]
-#: Codes of failures that are headrace's own; all others are the first word of a server's error reply.
-OWN_CODES: Final[list[str]]
 
 _Kind = Literal["permanent", "retryable"]
 _Written = Literal["no", "unknown"]
+
+def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, list[_Written], str | None, str]]:
+    """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
+
+def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
+    """Return the rows of a table of options: `endpoint`, `dispatcher`, `layout` or `datasource`."""
+
+def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
+    """Read the options of a table from text. A missing option has its default, or None if it has none."""
 
 class _ArrowArray(Protocol):
     """A record batch of any Arrow library."""
@@ -252,73 +261,9 @@ class Endpoint:
         inherited: dict[str, object] | None = None,
         text: bool = False,
     ) -> Self: ...
-    @property
-    def host(self) -> str | None:
-        """The server's host name or IP address; None with `unix_socket`."""
-    @property
-    def port(self) -> int | None:
-        """The server's TCP port; None with `unix_socket`."""
-    @property
-    def unix_socket(self) -> str | None:
-        """The path of the server's Unix socket, or None."""
-    @property
-    def stream_key(self) -> str | bytes:
-        """The key of the stream."""
-    @property
-    def db(self) -> int:
-        """The number of the database."""
-    @property
-    def username(self) -> str | None:
-        """The ACL user, or None."""
-    @property
-    def password_env(self) -> str | None:
-        """The environment variable that holds the password, or None."""
-    @property
-    def password_file(self) -> str | None:
-        """The path of the file that holds the password, or None."""
-    @property
-    def connect_timeout(self) -> float:
-        """The seconds that connecting may take."""
-    @property
-    def command_timeout(self) -> float:
-        """The seconds of server silence after which a connection with pending replies is closed."""
-    @property
-    def maxlen(self) -> int | None:
-        """The number of entries that the stream keeps, or None."""
-    @property
-    def maxlen_approximate(self) -> bool:
-        """Whether trimming may keep a little more than asked for."""
-    @property
-    def minid(self) -> int | str | None:
-        """The smallest entry ID that the stream keeps, or None."""
-    @property
-    def trim_every(self) -> int:
-        """The number of entries of a stream key per XADD that trims."""
-    @property
-    def nomkstream(self) -> bool:
-        """Whether entries for a missing stream fail instead of creating it."""
-    @property
-    def consumer_group(self) -> str | bytes | None:
-        """The consumer group to create at each connect, or None."""
-    @property
-    def tls(self) -> bool:
-        """Whether the connection uses TLS."""
-    @property
-    def tls_ca_cert(self) -> str | bytes | None:
-        """The CA certificates to trust, or None for the system's."""
-    @property
-    def tls_cert(self) -> str | bytes | None:
-        """The client's certificate chain, or None."""
-    @property
-    def tls_server_name(self) -> str | None:
-        """The name that the server's certificate must have, or None for `host`."""
-    @property
-    def tls_insecure_skip_verify(self) -> bool:
-        """Whether any server certificate is accepted."""
+    def _option(self, name: str) -> object: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def _state(self) -> tuple[dict[str, object], dict[str, object]]: ...
     def _debug(self) -> str: ...
     def _warnings(self) -> list[str]: ...
-    @classmethod
-    def _options_table(cls) -> list[tuple[str, str, str, bool]]: ...

@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Final, Literal, NoReturn, Self, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
@@ -17,14 +17,34 @@ from headrace.failure import Failure
 from headrace.report import DeliveryReport, UnhandledFailures, delivery_error
 from headrace.retry import RetryPolicy
 from headrace.stats import Stats
+from headrace.tables import CONNECTION_CODES, DISPATCHER, documented, signature
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "DispatcherOptions"]
 
 #: Seconds for the last flush when an exception leaves the `with` block.
 FLUSH_AFTER_EXCEPTION = 5.0
 
-#: The codes of `ConnectionFailedError`: no connection, or a lost one.
-CONNECTION_CODES = frozenset({"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "TLS", "PROTOCOL"})
+
+class DispatcherOptions(TypedDict, total=False):
+    """The keyword arguments of `Dispatcher`, for functions that pass them on; `Dispatcher` documents each."""
+
+    window_max_entries: int | None
+    window_max_bytes: int
+    classify: Literal["default", "failover", "strict"]
+    error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None
+    payload_field: str
+    ts_field: str | None
+    exactly_once: Literal["off", "auto", "idmp", "script"]
+    exactly_once_key: Literal["row", "message_id"]
+    idmp_duration: float | None
+    token_ttl: float | None
+    script_run_rows: int | None
+    ordered: bool
+    wait_replicas: int
+    wait_aof: bool
+    wait_timeout: float
+    wait_every: int
+    retry: RetryPolicy | None
 
 
 class Dispatcher(_headrace.Dispatcher):
@@ -57,45 +77,9 @@ class Dispatcher(_headrace.Dispatcher):
 
     Args:
         endpoint: Where and how entries are stored.
-        window_max_entries: Entries in flight at most. Default 8,192, with `ordered` 1; 1 and up.
-        window_max_bytes: Bytes in flight at most. Default 4 MiB; 65,536 and up. The message that passes it is still
-            sent: one is always in flight.
-        classify: Which error replies are permanent. `"default"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
-            WRONGPASS, BAD_MARKER, unknown commands and refused certificates. `"failover"`: the same without OOM and
-            READONLY. `"strict"`: also DENIED, NOPROTO, CROSSSLOT and argument errors.
-        error_overrides: Has the last word on single codes: `{"OOM": "retryable"}`.
-        payload_field: Name of the field that holds the payload. Default `"payload"`.
-        ts_field: Name of the field that holds the time of dispatch (`2026-04-14T12:00:00Z`, UTC). Default `"ts"`; None
-            leaves it out.
-        retry: Whether and when messages that failed are sent again. Default None: never, that is the caller's; with
-            `exactly_once` `RetryPolicy()`.
-        exactly_once: `"script"`: messages go out in runs that a script appends to the stream, which writes none twice,
-            neither after a lost connection nor, with `begin`, after a crash. On every server from Redis 6.2 and
-            Valkey 7.2 on; it needs the commands EVAL, EVALSHA, GET and SET, and takes the server up to 60 % more work
-            for a message. `"idmp"`: the server remembers a name of each message for a while (XADD's IDMP, Redis 8.6.2
-            and later); it needs XINFO STREAM, and where the stream's settings do not suffice XCFGSET and XGROUP.
-            `"auto"`: the best that there is, which is the script. Default `"off"`. Excludes `rows_per_entry`,
-            `arrow_ipc` and `dispatch`.
-        exactly_once_key: What names a message within its batch: `"row"` (default), its number; with `"idmp"` also
-            `"message_id"`, its message ID, whatever comes before it.
-        idmp_duration: With `"idmp"`: seconds that the server remembers names for at least; 1 to 86,400. Default: as
-            long as `retry` can send messages again, and no less than the stream is set to.
-        token_ttl: With `"script"`: seconds that a batch can be begun again after its last message. Default 86,400; 1 to
-            31,536,000.
-        script_run_rows: With `"script"`: messages that one script call appends at most. Default 100; 1 to 1,000.
-        ordered: True: one entry is in flight at a time, so that none overtakes one that is sent again. Slow. Default
-            False: an entry that was refused may be overtaken by those in flight behind it, but for `"script"`, which
-            keeps the order in any case.
-        script_run_rows: With `exactly_once`: messages that one script call appends at most. Default 100; 1 to 1,000.
-        wait_replicas: Replicas that must have a message before it counts as delivered, by WAIT
-            (<https://redis.io/docs/latest/commands/wait/>). Default 0: none; it is delivered once the server has it. A
-            message that too few had in time fails as `NOT_REPLICATED`: it is in the stream of this server.
-        wait_aof: Whether a message must also be in the append-only file of the server, and in those of
-            `wait_replicas` replicas, by WAITAOF (<https://redis.io/docs/latest/commands/waitaof/>, Redis 7.2 and later,
-            Valkey). Default False.
-        wait_timeout: Seconds that the server waits for them. Default 1.0; 0.001 to 3,600.
-        wait_every: Entries that are waited for together. Default 8,192; 1 to 1,000,000. WAIT is also sent by `flush`,
-            `dispatch`, and `poll` when something was answered; entries behind it wait until it was answered.
+        {options}
+        retry: A `RetryPolicy`: whether and when failed messages are sent again. Default None: never, unless
+            `exactly_once` is on, which makes it `RetryPolicy()`.
 
     Raises:
         ConfigError: An option is unknown or wrong.
@@ -108,53 +92,17 @@ class Dispatcher(_headrace.Dispatcher):
     _dropped: UnhandledFailures | None
     _sweep_at: int
 
-    def __new__(  # noqa: D102, the class's docstring tells of the arguments
-        cls,
-        endpoint: Endpoint,
-        *,
-        window_max_entries: int | None = None,
-        window_max_bytes: int = 4 * 1024 * 1024,
-        classify: Literal["default", "failover", "strict"] = "default",
-        error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None = None,
-        payload_field: str = "payload",
-        ts_field: str | None = "ts",
-        retry: RetryPolicy | None = None,
-        exactly_once: Literal["off", "auto", "idmp", "script"] = "off",
-        exactly_once_key: Literal["row", "message_id"] = "row",
-        idmp_duration: float | None = None,
-        token_ttl: float | None = None,
-        script_run_rows: int | None = None,
-        ordered: bool = False,
-        wait_replicas: int = 0,
-        wait_aof: bool = False,
-        wait_timeout: float = 1.0,
-        wait_every: int = 8_192,
-        **unknown: object,
-    ) -> Self:
-        options: dict[str, object] = {
-            "window_max_entries": window_max_entries,
-            "window_max_bytes": window_max_bytes,
-            "classify": classify,
-            "error_overrides": error_overrides,
-            "payload_field": payload_field,
-            "ts_field": ts_field,
-            "exactly_once": exactly_once,
-            "exactly_once_key": exactly_once_key,
-            "idmp_duration": idmp_duration,
-            "token_ttl": token_ttl,
-            "script_run_rows": script_run_rows,
-            "ordered": ordered,
-            "wait_replicas": wait_replicas,
-            "wait_aof": wait_aof,
-            "wait_timeout": wait_timeout,
-            "wait_every": wait_every,
-            **unknown,
-        }
+    def __new__(cls, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> Self:  # noqa: D102, see the class
+        given: dict[str, object] = {**options}
+        retry = given.pop("retry", None)
+        for name in given:
+            if name.startswith("retry_"):  # an option of Spark: here it is a field of a RetryPolicy
+                raise ConfigError(f"unknown option {name!r}; did you mean 'retry'?", option=name)
         if retry is not None:
             if not isinstance(retry, RetryPolicy):
-                raise ConfigError(f"retry must be a RetryPolicy or None, got {retry!r}")
-            options |= retry._options()
-        return cls._make(endpoint, options)
+                raise ConfigError(f"retry must be a RetryPolicy or None, got {retry!r}", option="retry")
+            given |= retry._options()
+        return cls._make(endpoint, given)
 
     @classmethod
     def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str | None]) -> Self:
@@ -350,3 +298,11 @@ def _warn_at_exit() -> None:
     """Warn for each dispatcher with messages left, because objects in frames of daemon threads are never collected."""
     for dispatcher in tuple(_open_dispatchers):
         dispatcher._warn_of_lost_messages()
+
+
+_KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}
+
+Dispatcher.__doc__ = documented(Dispatcher.__doc__, _KEYWORDS)
+Dispatcher.__new__.__signature__ = signature(  # type: ignore[attr-defined]
+    Dispatcher.__new__, [*_KEYWORDS.values(), DISPATCHER["retry"]]
+)

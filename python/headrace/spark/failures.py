@@ -10,55 +10,18 @@ import pyarrow.compute as pc
 
 from headrace.failure import Failure
 from headrace.report import DeliveryReport
+from headrace.tables import AWAY_CODES, CODES
 
-__all__ = ["ADVICE", "RowFailure", "advice", "failed_rows", "is_server_unreachable"]
+__all__ = ["RowFailure", "advice", "failed_rows", "is_server_unreachable"]
 
-PASS = "filter these rows out, or set on_failure to 'report' or 'dead_letter'"
-REACH = "check that every executor reaches the server; retry_deadline limits how long a write waits for it"
-SIGN_ON = "check username, password_env and password_file"
-
-#: Codes of rows that reached no server.
-UNREACHABLE = ("CONNECT", "DNS", "TIMEOUT", "RESET", "EOF")
-
-#: What to do, for each of headrace's own codes and the server's most common ones. docs/outcomes.md describes all.
-ADVICE = {
-    "NULL_PAYLOAD": PASS,
-    "EMPTY": PASS,
-    "BAD_STREAM_KEY": PASS,
-    "BAD_ENTRY_ID": PASS,
-    "BAD_VALUE": PASS,
-    "TOO_LARGE": PASS,
-    "WRONGTYPE": "the key holds another type: choose another stream_key",
-    "OOM": 'give the server memory, or bound the stream by maxlen; error_overrides={"OOM": "retryable"} waits for it',
-    "READONLY": "connect to the primary; classify=failover waits for a failover",
-    "NOAUTH": SIGN_ON,
-    "WRONGPASS": SIGN_ON,
-    "NOPERM": "grant the ACL user the permission that the message names",
-    "TLS": "check tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate",
-    "CONFIG": "every executor needs the file, variable or option that the message names",
-    "INTERNAL": "report the source position that the logger headrace shows; the error names the row",
-    "NO_STREAM": "create the stream, or leave nomkstream out",
-    "BLOCKED": "exactly once keeps the order of a stream: see the failures before these rows",
-    "MARKER_LOST": "the server lost the write's progress marker: see docs/exactly-once.md",
-    "BAD_MARKER": "the key of the write's progress marker holds another value: see docs/exactly-once.md",
-    "UNSUPPORTED": "the message names what the server lacks",
-    "NULL_MESSAGE_ID": "give each row a message ID, or leave exactly_once_key out",
-    "DUPLICATE_ID": "give each row a unique message ID, or leave exactly_once_key out",
-    "TOO_MANY": "write in more partitions",
-    "NOT_REPLICATED": "check that enough replicas keep up, and wait_timeout: docs/durability.md",
-    "TRIMMED": "minid is above the entry's ID: lower it",
-    "PROTOCOL": "check that host and port belong to a Redis or Valkey server",
-    "INTERRUPTED": "the task was interrupted: run the write again",
-    **dict.fromkeys(UNREACHABLE, REACH),
-}
-
-#: Advice for any other code, which is the first word of a server's error reply.
+#: Advice for a code without a row in the table: the first word of a server's error reply.
 IN_GENERAL = "the message is the server's error reply; docs/outcomes.md lists the codes"
 
 
 def advice(code: str) -> str:
     """What to do about failures with this code."""
-    return ADVICE.get(code, IN_GENERAL)
+    known = CODES.get(code)
+    return (known.advice if known else None) or IN_GENERAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +71,6 @@ def is_server_unreachable(failed: Iterable[pa.Table], *, exactly_once: bool) -> 
 
     Without `exactly_once` only rows that are certainly not written were retried; the others say nothing about it.
     """
-    codes = pa.array(UNREACHABLE)
+    codes = pa.array(sorted(AWAY_CODES))
     retried = [table if exactly_once else table.filter(pc.equal(table["written"], "no")) for table in failed]
     return any(pc.any(pc.is_in(table["code"], codes)).as_py() for table in retried)

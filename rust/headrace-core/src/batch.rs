@@ -169,7 +169,7 @@ fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
     ] {
         if is_given {
             return Err(Error::schema(format!(
-                "rows_per_entry and {name} exclude each other: an entry of several rows has their payloads, one stream \
+                "rows_per_entry and {name} are mutually exclusive: an entry of several rows has their payloads, one stream \
                  key and one ID"
             )));
         }

@@ -57,7 +57,9 @@ mod xadd;
 
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use counters::{CounterValues, Counters};
-pub use dispatcher::{DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId, wrong_version};
+pub use dispatcher::{
+    DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId, LAYOUT_OPTIONS, data_source_options, wrong_version,
+};
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use reply::EntryId;

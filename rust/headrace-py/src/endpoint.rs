@@ -1,9 +1,9 @@
 //! `_headrace.Endpoint`: converts Python values to and from [`Endpoint`]. The core makes every check.
 
 use headrace_core::Endpoint;
-use headrace_core::endpoint::{Address, Form, OPTIONS, OptionSpec, OptionValue, Provider, Takes};
+use headrace_core::endpoint::{Form, OPTIONS, OptionSpec, OptionValue, Provider, Takes};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyType};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple};
 use zeroize::Zeroizing;
 
 use crate::errors::to_py;
@@ -35,134 +35,10 @@ impl PyEndpoint {
         endpoint.map(Self).map_err(|error| to_py(&error))
     }
 
-    /// The server's host name or IP address; None with `unix_socket`.
-    #[getter]
-    fn host<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "host")
-    }
-
-    /// The server's TCP port; None with `unix_socket`.
-    #[getter]
-    fn port(&self) -> PyResult<Option<u16>> {
-        let settings = self.0.settings().map_err(|error| to_py(&error))?;
-        match self.0.address(&settings) {
-            Address::Tcp { port, .. } => Ok(Some(port)),
-            Address::Unix(_) => Ok(None),
-        }
-    }
-
-    /// The path of the server's Unix socket, or None.
-    #[getter]
-    fn unix_socket<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "unix_socket")
-    }
-
-    /// The key of the stream.
-    #[getter]
-    fn stream_key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "stream_key")
-    }
-
-    /// The number of the database.
-    #[getter]
-    fn db(&self) -> PyResult<u32> {
-        Ok(self.0.settings().map_err(|error| to_py(&error))?.db)
-    }
-
-    /// The ACL user, or None.
-    #[getter]
-    fn username<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "username")
-    }
-
-    /// The environment variable that holds the password, or None.
-    #[getter]
-    fn password_env<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "password_env")
-    }
-
-    /// The path of the file that holds the password, or None.
-    #[getter]
-    fn password_file<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "password_file")
-    }
-
-    /// The seconds that connecting may take.
-    #[getter]
-    fn connect_timeout(&self) -> PyResult<f64> {
-        Ok(self.0.settings().map_err(|error| to_py(&error))?.connect_timeout.as_secs_f64())
-    }
-
-    /// The seconds of server silence after which a connection with pending replies is closed.
-    #[getter]
-    fn command_timeout(&self) -> PyResult<f64> {
-        Ok(self.0.settings().map_err(|error| to_py(&error))?.command_timeout.as_secs_f64())
-    }
-
-    /// The number of entries that the stream keeps, or None.
-    #[getter]
-    fn maxlen<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "maxlen")
-    }
-
-    /// Whether trimming may keep a little more than asked for.
-    #[getter]
-    fn maxlen_approximate(&self) -> bool {
-        self.0.maxlen_approximate()
-    }
-
-    /// The smallest entry ID that the stream keeps, or None.
-    #[getter]
-    fn minid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "minid")
-    }
-
-    /// The number of entries of a stream key per XADD that trims.
-    #[getter]
-    fn trim_every(&self) -> u64 {
-        self.0.trim_every()
-    }
-
-    /// Whether entries for a missing stream fail instead of creating it.
-    #[getter]
-    fn nomkstream(&self) -> bool {
-        self.0.nomkstream()
-    }
-
-    /// The consumer group to create at each connect, or None.
-    #[getter]
-    fn consumer_group<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "consumer_group")
-    }
-
-    /// Whether the connection uses TLS.
-    #[getter]
-    fn tls(&self) -> bool {
-        self.0.tls().is_some()
-    }
-
-    /// The CA certificates to trust, or None for the system's.
-    #[getter]
-    fn tls_ca_cert<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "tls_ca_cert")
-    }
-
-    /// The client's certificate chain, or None.
-    #[getter]
-    fn tls_cert<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "tls_cert")
-    }
-
-    /// The name that the server's certificate must have, or None for `host`.
-    #[getter]
-    fn tls_server_name<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "tls_server_name")
-    }
-
-    /// Whether any server certificate is accepted.
-    #[getter]
-    fn tls_insecure_skip_verify(&self) -> bool {
-        self.0.tls().is_some_and(|tls| tls.skip_verify)
+    /// The effective value of the option `name`; None for a secret.
+    fn _option<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let value = self.0.effective(name).map_err(|error| to_py(&error))?;
+        value.map(|value| to_python(py, &value)).transpose()
     }
 
     /// The options that are not at their defaults, with `'***'` for secrets.
@@ -197,18 +73,6 @@ impl PyEndpoint {
     /// The warnings for the code that builds the endpoint.
     fn _warnings(&self) -> Vec<String> {
         self.0.warnings()
-    }
-
-    /// The name, allowed values, default and secrecy of each option, for the documentation and its test.
-    #[classmethod]
-    fn _options_table(_cls: &Bound<'_, PyType>) -> Vec<(&'static str, String, &'static str, bool)> {
-        OPTIONS.iter().map(|spec| (spec.name, spec.allowed(), spec.default, spec.secret)).collect()
-    }
-}
-
-impl PyEndpoint {
-    fn option<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.0.option(name).map(|value| to_python(py, &value)).transpose()
     }
 }
 
@@ -267,7 +131,7 @@ fn from_python(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     }
 }
 
-fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         OptionValue::Null | OptionValue::Other(_) => py.None().into_bound(py),
         OptionValue::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
@@ -275,6 +139,7 @@ fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, P
         OptionValue::Float(value) => PyFloat::new(py, *value).into_any(),
         OptionValue::Text(text) => PyString::new(py, text).into_any(),
         OptionValue::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        OptionValue::Names(names) => PyTuple::new(py, names)?.into_any(),
         OptionValue::Provider(provider) => match provider.get().as_any().downcast_ref::<Callable>() {
             Some(callable) => callable.object(py),
             None => py.None().into_bound(py),
@@ -282,7 +147,7 @@ fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, P
     })
 }
 
-fn to_dict<'py>(py: Python<'py>, options: Vec<(&'static str, OptionValue)>) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn to_dict<'py>(py: Python<'py>, options: Vec<(&'static str, OptionValue)>) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in options {
         dict.set_item(name, to_python(py, &value)?)?;

@@ -19,6 +19,7 @@ mod polars;
 mod reader;
 mod report;
 mod signals;
+mod tables;
 mod unpack;
 
 // An unwinding panic becomes a Python exception. An aborting one would end the caller's process with all its messages.
@@ -43,7 +44,9 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug_build", cfg!(debug_assertions))?;
-    module.add("OWN_CODES", headrace_core::error::code::ALL)?;
+    module.add_function(wrap_pyfunction!(tables::code_table, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::option_table, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::read_options, module)?)?;
     #[cfg(feature = "failpoints")]
     module.add_function(wrap_pyfunction!(failpoints::panic_at, module)?)?;
     Ok(())

@@ -1,6 +1,7 @@
-//! The one table of option names, ranges and defaults.
+//! Option values, the rows of the tables of options, and the table of the endpoint: names, types, ranges, defaults, texts.
 
 use std::fmt;
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -23,8 +24,10 @@ pub enum OptionValue {
     Text(Zeroizing<String>),
     /// Bytes; zeroed when dropped, as they may be a password or a key.
     Bytes(Zeroizing<Vec<u8>>),
-    /// Somebody to ask for a password.
+    /// A provider to ask for a password.
     Provider(Provider),
+    /// Column names.
+    Names(Vec<String>),
     /// A value of a type that no option takes: the name of that type.
     Other(String),
 }
@@ -50,6 +53,7 @@ impl OptionValue {
             Self::Text(_) => "text",
             Self::Bytes(_) => "bytes",
             Self::Provider(_) => "a callable",
+            Self::Names(_) => "names",
             Self::Other(name) => name,
         }
     }
@@ -62,7 +66,7 @@ impl OptionValue {
             Self::Float(value) => value.to_string(),
             Self::Text(text) => quoted(text),
             Self::Other(name) => format!("a value of type {name}"),
-            Self::Null | Self::Bytes(_) | Self::Provider(_) => self.type_name().to_owned(),
+            Self::Null | Self::Bytes(_) | Self::Provider(_) | Self::Names(_) => self.type_name().to_owned(),
         }
     }
 }
@@ -123,7 +127,7 @@ pub enum Takes {
     Text,
     /// Text or bytes, of 1 byte to 512 MiB.
     TextOrBytes,
-    /// Text or bytes of at least one byte, which are never shown; or somebody to ask for them.
+    /// Text or bytes of at least one byte, which are never shown; or a provider to ask for them.
     Secret,
     /// The name of an environment variable.
     Variable,
@@ -137,19 +141,58 @@ pub enum Takes {
     Choice(&'static [&'static str]),
     /// A mapping, of what to what; as text, a JSON object.
     Mapping(&'static str),
+    /// The name of a column.
+    Column,
+    /// The names of columns; as text, with commas between them or as a JSON array.
+    Columns,
+    /// A boolean, or the names of columns.
+    BooleanOrColumns,
 }
 
-/// One option: a line of [`OPTIONS`].
+/// What holds where an option is not given.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum OptionDefault {
+    /// Nothing: there is no such thing.
+    None,
+    /// A boolean.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A number, or seconds.
+    Float(f64),
+    /// Text.
+    Text(&'static str),
+}
+
+impl OptionDefault {
+    /// The default as a value that could have been given; [`OptionValue::Null`] for none.
+    pub fn value(self) -> OptionValue {
+        match self {
+            Self::None => OptionValue::Null,
+            Self::Bool(value) => OptionValue::Bool(value),
+            Self::Int(value) => OptionValue::Int(value.into()),
+            Self::Float(value) => OptionValue::Float(value),
+            Self::Text(text) => OptionValue::text(text),
+        }
+    }
+}
+
+/// One option: a row of a table such as [`OPTIONS`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OptionSpec {
     /// Its name: Python keyword, JSON key, Spark option and URL query parameter alike.
     pub name: &'static str,
     /// The type and range of its values.
     pub takes: Takes,
-    /// What holds without it, in words.
-    pub default: &'static str,
+    /// What holds where it is not given.
+    pub default: OptionDefault,
+    /// Whether the default is another one in some cases, which the text names, so that giving it is not the same as giving
+    /// nothing.
+    pub depends: bool,
     /// Whether its value must not be shown.
     pub secret: bool,
+    /// What it is for: sentences for the documentation.
+    pub text: &'static str,
 }
 
 impl OptionSpec {
@@ -169,6 +212,14 @@ impl OptionSpec {
             Takes::Pem => "the path of a PEM file, or PEM itself (bytes, or text with -----BEGIN)".to_owned(),
             Takes::Choice(names) => format!("one of '{}'", names.join("', '")),
             Takes::Mapping(what) => format!("a mapping from {what}"),
+            Takes::Column => "the name of a column".to_owned(),
+            Takes::Columns => {
+                "column names: a sequence, or as text names with commas between them or a JSON array of names".to_owned()
+            }
+            Takes::BooleanOrColumns => {
+                "a boolean, or column names: a sequence, or as text names with commas between them or a JSON array of names"
+                    .to_owned()
+            }
             Takes::StreamId => {
                 "an integer of at least 0, or text of the form 'ms' or 'ms-seq' (64 bits each)".to_owned()
             }
@@ -195,6 +246,9 @@ impl OptionSpec {
             | Takes::Path
             | Takes::Choice(_)
             | Takes::Mapping(_)
+            | Takes::Column
+            | Takes::Columns
+            | Takes::BooleanOrColumns
             | Takes::StreamId => false,
         }
     }
@@ -213,49 +267,123 @@ impl OptionSpec {
     }
 }
 
-const fn option(name: &'static str, takes: Takes, default: &'static str) -> OptionSpec {
-    OptionSpec { name, takes, default, secret: false }
+/// A row without default and secret; the table adds its name and text.
+pub(crate) const fn option(takes: Takes) -> OptionSpec {
+    OptionSpec { name: "", takes, default: OptionDefault::None, depends: false, secret: false, text: "" }
 }
+
+impl OptionSpec {
+    /// The row with this default.
+    pub(crate) const fn or(self, default: OptionDefault) -> Self {
+        Self { default, ..self }
+    }
+
+    /// The row with this default, which is another one in the cases that the text names.
+    pub(crate) const fn or_depends(self, default: OptionDefault) -> Self {
+        Self { default, depends: true, ..self }
+    }
+
+    const fn secret(self) -> Self {
+        Self { secret: true, ..self }
+    }
+}
+
+/// Makes a table of options: `name => row;`, where the doc comment is the row's text.
+macro_rules! option_table {
+    ($(#[$meta:meta])* $vis:vis $table:ident: $($(#[doc = $text:literal])+ $name:ident => $row:expr;)+) => {
+        $(#[$meta])*
+        $vis const $table: &[$crate::endpoint::OptionSpec] = &[$(
+            $crate::endpoint::OptionSpec { name: stringify!($name), text: concat!($($text),+), ..$row }
+        ),+];
+    };
+}
+pub(crate) use option_table;
+
+use OptionDefault::{Bool, Float, Int};
+
+pub(super) const DEFAULT_PORT: u16 = 6379;
+pub(super) const DEFAULT_DB: u32 = 0;
+pub(super) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 const PORT: Takes = Takes::Integer { min: 1, max: 65_535 };
 /// Servers read the number of SELECT as a C `int`. 16 databases are only their default.
 const DB: Takes = Takes::Integer { min: 0, max: i32::MAX as i64 };
 const TIMEOUT: Takes = Takes::Seconds { min: 0.001, max: 3600.0 };
 const COUNT: Takes = Takes::Integer { min: 0, max: i64::MAX };
+const EVERY: Takes = Takes::Integer { min: 1, max: i64::MAX };
 
-/// Every option of an endpoint.
-pub const OPTIONS: [OptionSpec; 23] = [
-    option("host", Takes::Text, "none"),
-    option("port", PORT, "6379"),
-    option("unix_socket", Takes::Path, "none"),
-    option("stream_key", Takes::TextOrBytes, "none"),
-    option("db", DB, "0"),
-    option("username", Takes::Text, "none"),
-    OptionSpec { name: "password", takes: Takes::Secret, default: "none", secret: true },
-    option("password_env", Takes::Variable, "none"),
-    option("password_file", Takes::Path, "none"),
-    option("connect_timeout", TIMEOUT, "5"),
-    option("command_timeout", TIMEOUT, "30"),
-    option("maxlen", COUNT, "none"),
-    option("maxlen_approximate", Takes::Boolean, "true"),
-    option("minid", Takes::StreamId, "none"),
-    option("trim_every", Takes::Integer { min: 1, max: i64::MAX }, "1"),
-    option("nomkstream", Takes::Boolean, "false"),
-    option("consumer_group", Takes::TextOrBytes, "none"),
-    option("tls", Takes::Boolean, "false"),
-    option("tls_ca_cert", Takes::Pem, "none"),
-    option("tls_cert", Takes::Pem, "none"),
-    OptionSpec { name: "tls_key", takes: Takes::Pem, default: "none", secret: true },
-    option("tls_server_name", Takes::Text, "none"),
-    option("tls_insecure_skip_verify", Takes::Boolean, "false"),
-];
+option_table! {
+    /// Every option of an endpoint.
+    pub OPTIONS:
 
-/// The process-wide defaults of a defaults file: narrower than the options, as the specification has them.
+    /// Name or IP address of the server; IPv6 with or without brackets. Either this or `unix_socket` is required.
+    host => option(Takes::Text);
+    /// TCP port. The process-wide default comes before this one.
+    port => option(PORT).or_depends(Int(DEFAULT_PORT as i64));
+    /// Path of the server's Unix socket, at most 107 bytes (macOS: 103), in place of `host`. Not with `port` or `tls`.
+    unix_socket => option(Takes::Path);
+    /// Key of the stream, required: the key of [XADD](https://redis.io/docs/latest/commands/xadd/). Text is sent as UTF-8.
+    stream_key => option(Takes::TextOrBytes);
+    /// Number of the database: [SELECT](https://redis.io/docs/latest/commands/select/), which is not sent for 0. Servers have 16
+    /// databases by default. The process-wide default comes before this one.
+    db => option(DB).or_depends(Int(DEFAULT_DB as i64));
+    /// ACL user, Redis 6.0 and later: [AUTH](https://redis.io/docs/latest/commands/auth/) then has two arguments. Needs one of
+    /// `password`, `password_env`, `password_file`.
+    username => option(Takes::Text);
+    /// Password of AUTH; text is sent as UTF-8. A callable returns it at each connect. At most one of the three password options
+    /// is given.
+    password => option(Takes::Secret).secret();
+    /// Environment variable that holds the password, read at each connect.
+    password_env => option(Takes::Variable);
+    /// File that holds the password (at most 64 KiB), read at each connect. One line end at its end is left out, as at the
+    /// variable's.
+    password_file => option(Takes::Path);
+    /// Longest time for connecting, from name resolution to the last reply of the handshake. The process-wide default comes
+    /// before this one.
+    connect_timeout => option(TIMEOUT).or_depends(Float(DEFAULT_CONNECT_TIMEOUT.as_secs_f64()));
+    /// Longest silence of the server while replies are pending. The process-wide default comes before this one.
+    command_timeout => option(TIMEOUT).or_depends(Float(DEFAULT_COMMAND_TIMEOUT.as_secs_f64()));
+    /// Entries that the stream keeps: MAXLEN of XADD. 0 is no trimming.
+    maxlen => option(COUNT);
+    /// Whether trimming may keep a little more (`~`), for `minid` too, which is much faster.
+    maxlen_approximate => option(Takes::Boolean).or(Bool(true));
+    /// Smallest entry ID that the stream keeps: MINID of XADD, Redis 6.2 and later, sent as written. 0 and `0-0` are no trimming.
+    /// Takes precedence over `maxlen`.
+    minid => option(Takes::StreamId);
+    /// The first XADD of a stream key and every n-th after it trim; the others cost the server less. At most `maxlen`.
+    trim_every => option(EVERY).or(Int(1));
+    /// Whether a stream that does not exist is left so (NOMKSTREAM of XADD, Redis 6.2 and later); messages then fail with the
+    /// code `NO_STREAM`.
+    nomkstream => option(Takes::Boolean).or(Bool(false));
+    /// Consumer group to create at each connect if there is none of that name, from new entries on:
+    /// [XGROUP CREATE](https://redis.io/docs/latest/commands/xgroup-create/) `key group $ MKSTREAM`. It creates the stream
+    /// even with `nomkstream`.
+    consumer_group => option(Takes::TextOrBytes);
+    /// Whether to use TLS, 1.2 or later, and check the server's certificate and its name. The name must be a subject alternative
+    /// name, of kind IP where `host` is an address.
+    tls => option(Takes::Boolean).or(Bool(false));
+    /// The only CA certificates to trust, in place of the system's. A path is checked at once, and read at each connect. Needs
+    /// `tls`, like the options below.
+    tls_ca_cert => option(Takes::Pem);
+    /// The client's certificate chain, where the server asks for one. Needs `tls_key`.
+    tls_cert => option(Takes::Pem);
+    /// The private key of `tls_cert`, not encrypted.
+    tls_key => option(Takes::Pem).secret();
+    /// Name that the server's certificate must have, in place of `host`.
+    tls_server_name => option(Takes::Text);
+    /// Whether to accept any certificate, of any name and age: for a test server at most. TLS is still needed. Not with
+    /// `tls_ca_cert` or `tls_server_name`, and not in a URL.
+    tls_insecure_skip_verify => option(Takes::Boolean).or(Bool(false));
+}
+
+/// The process-wide defaults of a defaults file. Their ranges are narrower than those of the options: a default that is out of
+/// the ordinary is more likely a mistake.
 pub(super) const FILE_DEFAULTS: [OptionSpec; 4] = [
-    option("connect_timeout", Takes::Seconds { min: 1.0, max: 60.0 }, "none"),
-    option("command_timeout", Takes::Seconds { min: 1.0, max: 300.0 }, "none"),
-    option("default_db", DB, "none"),
-    option("default_port", PORT, "none"),
+    OptionSpec { name: "connect_timeout", ..option(Takes::Seconds { min: 1.0, max: 60.0 }) },
+    OptionSpec { name: "command_timeout", ..option(Takes::Seconds { min: 1.0, max: 300.0 }) },
+    OptionSpec { name: "default_db", ..option(DB) },
+    OptionSpec { name: "default_port", ..option(PORT) },
 ];
 
 /// The same in the environment.

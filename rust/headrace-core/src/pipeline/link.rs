@@ -122,7 +122,7 @@ impl Pipeline {
     /// The same error, with the endpoint before it if the connection was lost: a server's own words need none.
     fn explained(&self, error: ConnectError) -> ConnectError {
         match error {
-            ConnectError::Fault(fault) if code::OF_CONNECTION.contains(&&*fault.code) => {
+            ConnectError::Fault(fault) if code::is_away(&fault.code) => {
                 let message = format!("cannot connect to {}: {}", self.endpoint, fault.message);
                 // Made anew only for its cut to the longest message.
                 Fault { message: Fault::new(code::CONNECT, message).message, ..fault }.into()
