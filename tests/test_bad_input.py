@@ -304,7 +304,7 @@ def test_layouts(dispatcher: Dispatcher, layout: dict[str, Any], message: str) -
 @pytest.mark.parametrize("layout", [{}, {"json": True}], ids=["payload", "json"])
 def test_two_columns_of_one_name(dispatcher: Dispatcher, layout: dict[str, Any]) -> None:
     twice = pa.record_batch([pa.array(["a"]), pa.array(["b"])], names=["payload", "payload"])
-    message = 'the record batch has two columns of one name, rename one of them: "payload"'
+    message = 'the record batch has two columns with the same name, rename one: "payload"'
     check(lambda: dispatcher.produce_batch(twice, **layout), SchemaError, message)
 
 
@@ -339,7 +339,7 @@ def test_message_ids_of_a_column_have_the_same_limit(dispatcher: Dispatcher) -> 
 def test_message_ids_of_a_column_are_utf8(dispatcher: Dispatcher, bytes_: pa.DataType, text: pa.DataType) -> None:
     ids = pa.array([b"a", b"\xff"], bytes_).view(text)
     batch = pa.record_batch({"payload": [None, "b"], "id": ids})
-    message = 'column "id" holds a message ID that is no UTF-8 in row 1'
+    message = 'column "id" holds a message ID that is not UTF-8 in row 1'
     check(lambda: dispatcher.produce_batch(batch, message_id="id"), SchemaError, message)
 
 

@@ -234,7 +234,7 @@ def test_other_shapes_of_streams() -> None:
 
 # --- what is no stream
 
-CANNOT = "the payload is no Arrow IPC stream that can be read: "
+CANNOT = "the payload is not a readable Arrow IPC stream: "
 
 
 @pytest.mark.parametrize(

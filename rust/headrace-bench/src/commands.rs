@@ -1,31 +1,31 @@
-//! Where a command ends: walking the lengths of a RESP array, or recognising that it has the shape of the one before.
+//! The ends of commands: by the lengths in a RESP array, or by the shape of the previous command.
 
 use std::ops::Range;
 
-/// Arguments up to this length are part of the shape: the command's name, options, the names of fields. Longer ones, such
+/// The longest argument that is part of a shape: the command's name, options, the names of fields. Longer arguments, such
 /// as payloads and times, are skipped by their length.
 const SHAPE_BYTES: usize = 8;
 
-/// Finds the end of each command, and whether it is an XADD.
+/// A parser that finds the end of each command and tells an XADD from others.
 #[derive(Debug, Default)]
 pub struct Commands {
     shape: Shape,
 }
 
-/// What the front of a buffer holds.
+/// The content at the front of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Front {
-    /// A complete XADD of so many bytes.
+    /// A complete XADD, with its size in bytes.
     Xadd(usize),
-    /// Another complete command of so many bytes.
+    /// Another complete command, with its size in bytes.
     Other(usize),
-    /// A part of a command; at least so many bytes are needed to go on.
+    /// A part of a command, with the least size of a buffer that holds more of it.
     Part(usize),
-    /// No command.
+    /// Not a command.
     Invalid,
 }
 
-/// The last XADD that was walked: the bytes that another one of the same shape has in the same places.
+/// The shape of the last parsed XADD: the bytes that another XADD of this shape has at the same positions.
 #[derive(Debug, Default)]
 struct Shape {
     length: usize,
@@ -53,7 +53,7 @@ impl Shape {
 }
 
 impl Commands {
-    /// What the buffer begins with.
+    /// The content at the front of the buffer.
     #[inline]
     pub fn front(&mut self, buffer: &[u8]) -> Front {
         if self.shape.fits(buffer) { Front::Xadd(self.shape.length) } else { self.walk(buffer) }
@@ -76,7 +76,7 @@ impl Commands {
     }
 }
 
-/// The places of a command's arguments, and its length; or why there is none.
+/// The ranges of a command's arguments, and its length.
 ///
 /// # Errors
 /// `Front::Part` or `Front::Invalid`.
@@ -96,7 +96,7 @@ pub fn arguments(buffer: &[u8]) -> Result<(Vec<Range<usize>>, usize), Front> {
     Ok((arguments, at))
 }
 
-/// The number of a line such as `$120\r\n` at a place, and the place behind it.
+/// The number in a line such as `$120\r\n` at `at`, and the position after the line.
 fn number(buffer: &[u8], at: usize, mark: u8) -> Result<(usize, usize), Front> {
     let line = buffer.get(at..).unwrap_or_default();
     match line.first() {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_ends_where_its_lengths_say_whether_its_shape_is_known_or_not() {
+    fn commands_end_by_their_lengths_with_known_and_unknown_shapes() {
         let stream: Vec<Vec<u8>> = vec![
             packed(&[b"XADD", b"key", b"*", b"payload", b"a payload, 1 ", b"ts", b"2026-04-14T12:00:00Z"]),
             packed(&[b"XADD", b"key", b"*", b"payload", b"\r\n$7\r\npayl.", b"ts", b"2026-04-14T12:00:01Z"]),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_cut_anywhere_is_a_part_and_asks_for_no_more_than_the_rest() {
+    fn a_truncated_command_is_a_part_and_asks_for_at_most_the_rest() {
         let command = packed(&[b"XADD", b"key", b"*", b"payload", b"12345678901", b"ts", b"now"]);
         let mut commands = Commands::default();
         for known in [false, true] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_invalid() {
+    fn bytes_that_are_not_a_command_are_invalid() {
         for bytes in
             ["PING\r\n", "*1\r\n+PING\r\n", "*x", "*1\r\n$4\r\nPINGxx", "*1\rx", "*\r\n", "*99999999999999999999"]
         {

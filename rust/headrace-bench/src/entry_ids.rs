@@ -1,4 +1,4 @@
-//! Rising entry IDs as a server gives them, written as replies.
+//! A generator of replies with increasing entry IDs, like a server's.
 
 /// The next reply to XADD: `$15\r\n1776168000123-0\r\n`.
 #[derive(Debug)]
@@ -8,12 +8,12 @@ pub struct EntryIds {
     reply: Vec<u8>,
 }
 
-/// How many entries a millisecond has: those that a real server adds in one. The clock goes by entries and not by time, so
-/// that a client finds the same replies however fast it is.
+/// The entries per millisecond, as many as a real server adds. The clock counts entries and not time, so that every client
+/// gets the same replies regardless of its speed.
 const ENTRIES_OF_MILLISECOND: u64 = 600;
 
 impl EntryIds {
-    /// The first one of a millisecond.
+    /// Starts with the first ID of a millisecond.
     pub fn starting(millis: u64) -> Self {
         let mut ids = Self { millis, sequence: 0, reply: Vec::new() };
         ids.write();
@@ -29,7 +29,7 @@ impl EntryIds {
             *self = Self::starting(self.millis + 1);
             return;
         }
-        // Counted up in its digits, from the right; a new digit makes the reply longer.
+        // Increments the digits in place, from the right; an additional digit makes the reply longer.
         for digit in self.reply.iter_mut().rev().skip(2) {
             match digit {
                 b'0'..=b'8' => {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_those_of_a_server_and_start_again_in_each_millisecond() {
+    fn sequence_numbers_restart_in_each_millisecond() {
         let mut ids = EntryIds::starting(1_776_168_000_123);
         let (mut replies, mut expected) = (Vec::new(), String::new());
         for number in 0..2 * ENTRIES_OF_MILLISECOND + 7 {

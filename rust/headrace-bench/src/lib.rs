@@ -1,4 +1,4 @@
-//! What the benchmarks put on the other end of the line. Nothing here is part of headrace.
+//! The peers of the benchmarks: parsing of commands, and replies with entry IDs. Not part of headrace.
 
 pub mod commands;
 pub mod entry_ids;

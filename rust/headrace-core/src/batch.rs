@@ -1,4 +1,4 @@
-//! How the rows of a record batch become entries: one each, several payloads in one, or many as Arrow IPC.
+//! The layouts of a record batch: an entry per row, several payloads per entry, or many rows per entry as Arrow IPC.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use crate::resp::write_bulk;
 use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column, refuse_objects};
 use crate::xadd::FieldNames;
 
-/// The most rows of one entry. A report keeps the rows of an entry in one record batch, which has no more.
+/// The most rows per entry: a report keeps the rows of an entry in one record batch, which has at most as many.
 pub const MAX_ROWS_PER_ENTRY: usize = 65_536;
 
 /// The most columns that an error lists.
 const MAX_DESCRIBED: usize = 20;
 
-/// What the rows of a record batch become.
+/// How the rows of a record batch become entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchLayout {
-    /// Each row becomes an entry of its own.
+    /// Each row becomes an entry.
     Rows(Layout),
-    /// Up to so many payloads, or JSON objects, become the fields `payload:0`, `payload:1` and so on of one entry. The
-    /// layout has neither fields nor a stream key nor an entry ID.
+    /// Up to this many payloads or JSON objects become the fields `payload:0`, `payload:1` and so on of one entry. The
+    /// layout must have no fields, stream key or entry ID.
     Payloads(Layout, usize),
     /// Rows become an Arrow IPC stream in the payload field of one entry.
     Arrow {
-        /// The columns that are written, in this order; `None`: all.
+        /// The columns to write, in this order; `None`: all.
         columns: Option<Vec<String>>,
-        /// The column of the caller's own names for the messages.
+        /// The column of message IDs.
         message_id: Option<String>,
-        /// How the stream is compressed.
+        /// The compression of the stream.
         codec: Option<Codec>,
-        /// The most rows of an entry.
+        /// The most rows per entry.
         rows_per_entry: usize,
     },
 }
@@ -48,7 +48,7 @@ pub struct BatchPlan {
 #[derive(Debug)]
 enum Kind {
     Rows(RowPlan),
-    /// With the names of the fields, as bulk strings.
+    /// The plan, and the field names as bulk strings.
     Payloads(RowPlan, Vec<Vec<u8>>),
     Arrow(Box<Encoder>, usize),
 }
@@ -61,7 +61,7 @@ pub(crate) enum Batch<'a> {
 }
 
 impl BatchPlan {
-    /// Refuses columns that are not there (or twice), types that cannot be written, and what excludes each other.
+    /// Refuses missing or ambiguous columns, types that cannot be written, and mutually exclusive options.
     pub(crate) fn new(schema: &SchemaRef, layout: &BatchLayout, names: &FieldNames) -> Result<Self> {
         let rows = |layout: &Layout| RowPlan::new(schema, layout, &names.payload, names.ts.as_deref());
         let (kind, message_id) = match layout {
@@ -94,7 +94,7 @@ impl BatchPlan {
         Ok(Self { message_id, kind })
     }
 
-    /// The columns that are read, by number. What others hold makes no difference.
+    /// The indexes of the columns that are read. The content of the others is irrelevant.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = match &self.kind {
             Kind::Rows(plan) | Kind::Payloads(plan, _) => plan.columns(),
@@ -104,7 +104,7 @@ impl BatchPlan {
         columns
     }
 
-    /// Prepares a record batch, once for all of its rows. Refuses one of another schema.
+    /// Prepares a record batch, once for all its rows. Refuses a different schema.
     pub(crate) fn bind<'a>(&'a mut self, batch: &'a RecordBatch) -> Result<(Batch<'a>, Option<IdColumn>)> {
         let batch_of = match &mut self.kind {
             Kind::Rows(plan) => Batch::Rows(plan.bind(batch)?),
@@ -117,7 +117,7 @@ impl BatchPlan {
         Ok((batch_of, ids_of(self.message_id.as_ref(), batch)?))
     }
 
-    /// What a panic came in at this row, for an error: the columns that are read, or the one that panics by itself.
+    /// Describes a panic at this row, for an error: it names the column that panics alone, or else all that are read.
     pub(crate) fn describe(&self, batch: &RecordBatch, row: usize) -> String {
         let schema = batch.schema_ref();
         let culprit = match &self.kind {
@@ -131,7 +131,7 @@ impl BatchPlan {
         format!("row {row} of a record batch was not encoded (column {})", columns.join(", "))
     }
 
-    /// The callers' own names for the messages of a record batch. Refuses one of another schema.
+    /// The message IDs of a record batch. Refuses a different schema.
     pub(crate) fn ids(&self, batch: &RecordBatch) -> Result<Option<IdColumn>> {
         ids_of(self.message_id.as_ref(), batch)
     }
@@ -143,7 +143,7 @@ fn ids_of(message_id: Option<&(usize, FieldRef)>, batch: &RecordBatch) -> Result
             IdColumn::new(batch.column(*at).clone(), field)
         }
         _ => Err(Error::schema(format!(
-            "the record batch has another schema than the first one: column {} was {:?} of type {}",
+            "the record batch has a different schema than the first one: column {} was {:?} of type {}",
             at + 1,
             field.name(),
             field.data_type()
@@ -153,7 +153,7 @@ fn ids_of(message_id: Option<&(usize, FieldRef)>, batch: &RecordBatch) -> Result
 }
 
 fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
-    // Whoever reads the entry into a map would find one of the two, and `unpack` takes the time for a payload.
+    // A reader that turns the entry into a map would lose one of the two, and `unpack` would take the time for a payload.
     let place = names.ts.as_deref().and_then(|ts| ts.strip_prefix(names.payload.as_str())?.strip_prefix(':'));
     if place.is_some_and(|place| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit())) {
         let ts = names.ts.as_deref().unwrap_or_default();
@@ -169,8 +169,8 @@ fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
     ] {
         if is_given {
             return Err(Error::schema(format!(
-                "rows_per_entry and {name} are mutually exclusive: an entry of several rows has their payloads, one stream \
-                 key and one ID"
+                "rows_per_entry and {name} are mutually exclusive: an entry of several rows has their payloads, one \
+                 stream key and one ID"
             )));
         }
     }

@@ -1,4 +1,4 @@
-//! What a dispatcher has done so far: counted by its owner, read from any thread at any time.
+//! The counters of a dispatcher: written by its owner, readable from any thread at any time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Upper bounds of the flush histogram, in seconds; the last one has none.
+/// Upper bounds of the flush histogram, in seconds; the last bucket is unbounded.
 const BOUNDS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, f64::INFINITY];
 
-/// Different codes that are counted by themselves; failures with others count as `ERR`.
+/// The most codes that are counted separately; failures with further codes count as `ERR`.
 const MAX_CODES: usize = 256;
 
-/// Counters that only grow. One thread writes them, so that counting takes no lock but for failures.
+/// Counters that only grow. One thread writes them, so that only failures take a lock.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub(crate) messages: Counter,
@@ -30,18 +30,18 @@ pub struct Counters {
     flush_nanos: Counter,
 }
 
-/// One of them.
+/// One counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// For the one writer.
+    /// Adds to the counter. Only one thread may do so: this is a load and a store, not an atomic addition.
     #[inline]
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
     }
 
-    /// The same, in nanoseconds.
+    /// Adds a duration, in nanoseconds.
     fn add_time(&self, time: Duration) {
         self.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -51,32 +51,33 @@ impl Counter {
     }
 }
 
-/// The counters at one moment.
+/// The values of all counters at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CounterValues {
-    /// Messages taken.
+    /// Messages accepted.
     pub messages: u64,
     /// Messages delivered, the deduplicated ones included.
     pub delivered: u64,
-    /// Messages that an earlier try had written.
+    /// Messages that an earlier attempt had written.
     pub deduplicated: u64,
-    /// Messages that failed for good, by code.
+    /// Failed messages, by code.
     pub failed_by_code: BTreeMap<Cow<'static, str>, u64>,
     /// Retries that may have written a message a second time.
     pub possible_duplicates: u64,
     /// Messages sent again.
     pub retries: u64,
-    /// Waits for messages that were sent again, the one that is under way included.
+    /// Waits before messages are sent again, including the current one.
     pub retry_waits: u64,
-    /// Seconds of these waits so far.
+    /// Total seconds of these waits so far.
     pub retry_wait_seconds: f64,
-    /// Connections whose handshake ended well.
+    /// Connections whose handshake succeeded.
     pub connections: u64,
-    /// Bytes that the transport took, before TLS, without handshakes.
+    /// Bytes sent, before TLS and without handshakes.
     pub bytes_sent: u64,
-    /// For each upper bound in seconds, how many flushes took that long, and longer than the bound before.
+    /// The flush histogram: for each upper bound in seconds, the flushes that took at most that long and longer than the
+    /// previous bound.
     pub flush_seconds: Vec<(f64, u64)>,
-    /// Seconds of all flushes.
+    /// Total seconds of all flushes.
     pub flush_seconds_sum: f64,
 }
 
@@ -102,7 +103,7 @@ impl Counters {
         self.retry_wait_nanos.add_time(time);
     }
 
-    /// All of them now. Those that change meanwhile may not agree to the last one.
+    /// Reads all counters. Counters that change during the call may not be consistent with each other.
     pub fn read(&self) -> CounterValues {
         CounterValues {
             messages: self.messages.get(),
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flushes_are_counted_below_their_bound() {
+    fn a_flush_counts_in_the_first_bucket_that_holds_it() {
         let counters = Counters::default();
         for millis in [0, 1, 2, 3, 61_000] {
             counters.flushed(Duration::from_millis(millis));
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_somebody_makes_up_do_not_fill_the_memory() {
+    fn the_number_of_codes_is_bounded() {
         let counters = Counters::default();
         for n in 0..10_000 {
             counters.failed(&Cow::Owned(format!("CODE{n}")), 2);

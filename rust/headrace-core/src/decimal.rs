@@ -1,6 +1,6 @@
-//! Decimal digits: read, and counted up where they stand, which is less than to write a number anew.
+//! Decimal digits: parsing, and incrementing in place, which is cheaper than formatting the next number.
 
-/// An unsigned number of one digit or more that fits 64 bits.
+/// Parses an unsigned number of at least one digit that fits 64 bits.
 pub(crate) fn parse(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 20 {
         return None;
@@ -22,7 +22,7 @@ pub(crate) fn parse(digits: &[u8]) -> Option<u64> {
     }
 }
 
-/// Adds one to the number that ends `text`. False where it would need one more digit: `text` is of no use then.
+/// Adds one to the number at the end of `text`. False if the result needs one more digit; `text` is invalid then.
 #[inline]
 pub(crate) fn count_up(text: &mut [u8]) -> bool {
     for digit in text.iter_mut().rev() {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counting_up_is_adding_one() {
+    fn incrementing_adds_one_within_the_digits() {
         let mut text = *b"a-00000";
         for n in 0..99_999_u32 {
             assert_eq!(text[2..], *format!("{n:05}").as_bytes());
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_reach_to_the_end_of_64_bits() {
+    fn numbers_up_to_64_bits_are_parsed() {
         assert_eq!(parse(b"18446744073709551615"), Some(u64::MAX));
         for bad in ["18446744073709551616", "99999999999999999999", "000000000000000000001", "", "1a", "-1", "1 "] {
             assert_eq!(parse(bad.as_bytes()), None, "{bad}");

@@ -22,7 +22,7 @@ use crate::fail;
 use crate::pipeline::Pipeline;
 use crate::reply::EntryId;
 use crate::report::DeliveryReport;
-use crate::rows::{Id, IdColumn, Layout, MAX_MESSAGE_ID};
+use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID};
 use crate::transport::Watch;
 use crate::window::Limits;
 use crate::xadd::FieldNames;
@@ -36,23 +36,23 @@ const MAX_TOKEN: usize = 1024;
 /// The highest version: scripts count in floating-point numbers.
 const MAX_VERSION: u64 = 1 << 53;
 
-/// The caller's name for one message.
+/// The message ID argument of [`Dispatcher::produce`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GivenId<'a> {
-    /// None: reports name the message by its ordinal since the last flush.
+pub enum IdArgument<'a> {
+    /// No message ID: reports identify the message by its ordinal since the last flush.
     None,
     /// An integer.
     Int(i64),
-    /// A text of at most [`MAX_MESSAGE_ID`] bytes.
+    /// A string of at most [`MAX_MESSAGE_ID`] bytes.
     Text(&'a str),
 }
 
-impl<'a> From<GivenId<'a>> for Option<Id<'a>> {
-    fn from(id: GivenId<'a>) -> Self {
+impl<'a> From<IdArgument<'a>> for Option<CallerId<'a>> {
+    fn from(id: IdArgument<'a>) -> Self {
         match id {
-            GivenId::None => None,
-            GivenId::Int(id) => Some(Id::Int(id)),
-            GivenId::Text(id) => Some(Id::Text(id)),
+            IdArgument::None => None,
+            IdArgument::Int(id) => Some(CallerId::Int(id)),
+            IdArgument::Text(id) => Some(CallerId::Text(id)),
         }
     }
 }
@@ -133,16 +133,16 @@ impl Dispatcher {
 
     /// Takes one message. Waits for nothing, so ask [`has_room`](Self::has_room) before.
     #[inline]
-    pub fn produce(&mut self, payload: &[u8], id: GivenId<'_>) -> Result<()> {
+    pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         self.enter()?;
         match id {
-            GivenId::None => self.pipeline.recorder().push_ordinals(1),
-            GivenId::Int(id) => self.pipeline.recorder().push_int(id),
-            GivenId::Text(id) if id.len() > MAX_MESSAGE_ID => {
+            IdArgument::None => self.pipeline.recorder().push_ordinals(1),
+            IdArgument::Int(id) => self.pipeline.recorder().push_int(id),
+            IdArgument::Text(id) if id.len() > MAX_MESSAGE_ID => {
                 let length = id.len();
                 return Err(Error::message(format!("a message ID has at most {MAX_MESSAGE_ID} bytes: got {length}")));
             }
-            GivenId::Text(id) => self.pipeline.recorder().push_text(id),
+            IdArgument::Text(id) => self.pipeline.recorder().push_text(id),
         }
         self.unreported += 1;
         self.pipeline.recorder().counters().messages.add(1);

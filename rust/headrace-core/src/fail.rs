@@ -1,7 +1,7 @@
-//! Places where a test makes headrace panic, to see that no outcome is lost. A build without the feature `failpoints` has
-//! none of them.
+//! Fail points: places where a test makes headrace panic, to check that no outcome is lost. They exist only with the
+//! feature `failpoints` and in the crate's own tests.
 
-/// Panics if a test has chosen this place.
+/// Panics if a test has armed this fail point.
 #[cfg(any(test, fuzzing, feature = "failpoints"))]
 pub(crate) fn point(place: &'static str) {
     armed::pass(place);
@@ -12,7 +12,7 @@ pub(crate) fn point(place: &'static str) {
 pub(crate) fn point(_: &'static str) {}
 
 #[cfg(any(test, fuzzing, feature = "failpoints"))]
-#[allow(unreachable_pub)] // but with the feature
+#[allow(unreachable_pub)] // reachable with the feature
 pub use armed::arm;
 
 #[cfg(any(test, fuzzing, feature = "failpoints"))]
@@ -22,12 +22,12 @@ mod armed {
     const MESSAGE: &str = "a test chose to panic here";
 
     thread_local! {
-        /// The place, and how many times it is passed before.
+        /// The armed fail point, and how many times it is passed before it panics.
         static ARMED: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
     }
 
-    /// Lets this thread panic at a place, once, when it has passed it `after` times. Returns whether one that was chosen
-    /// before is still to come.
+    /// Arms a fail point: this thread panics there once, after it has passed it `after` times. Returns whether the
+    /// previous one was still armed.
     #[allow(unreachable_pub)]
     pub fn arm(place: Option<&str>, after: u32) -> bool {
         #[cfg(any(test, fuzzing))]
@@ -35,7 +35,7 @@ mod armed {
         ARMED.replace(place.map(|place| (place.to_owned(), after))).is_some()
     }
 
-    /// Prints no panics that a test chose: with the feature that is the hook of the binding.
+    /// Silences the armed panics. With the feature, the binding's panic hook does this.
     #[cfg(any(test, fuzzing))]
     fn silence() {
         static ONCE: std::sync::Once = std::sync::Once::new();
@@ -58,7 +58,7 @@ mod armed {
             }
             _ => false,
         });
-        #[allow(clippy::panic)] // what it is for
+        #[allow(clippy::panic)] // the purpose of a fail point
         if is_due {
             std::panic::panic_any(MESSAGE);
         }

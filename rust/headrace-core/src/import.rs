@@ -1,19 +1,19 @@
-//! Arrow data of other libraries, taken over by the C data interface without copies, and checked as it comes in.
+//! Import of Arrow data from other libraries over the C data interface, without copies, and its validation.
 //!
 //! ```text
 //!  ArrowArrayStream ─▶ Reader ── next() ─▶ node ─▶ content ─▶ RecordBatch
-//!  or ArrowArray       schema: once        buffers and      offsets, keys, views:
-//!                                          children         what a read depends on
+//!  or ArrowArray       schema: once        buffers and      offsets, keys and views,
+//!                                          children         which reads rely on
 //! ```
 //!
-//! The interface has no sizes of buffers (<https://arrow.apache.org/docs/format/CDataInterface.html>): a producer that claims
-//! more rows than it has cannot be found out. Everything that the structures can contradict each other in is refused, with
-//! the column's name, before a row of the record batch is read.
+//! The interface carries no buffer sizes (<https://arrow.apache.org/docs/format/CDataInterface.html>), so a producer that
+//! claims more rows than it has cannot be detected. Every contradiction between the structures is refused, with the name
+//! of the column, before a row of the record batch is read.
 //!
-//! Not `arrow_array::ffi`, for four reasons: it asserts where this refuses; it follows nested types before anybody can look
-//! how deep they are; it refuses what polars exports for a column of nulls; and in arrow 59 it leaves the offset of a struct
-//! with the struct and its members, which adds it twice (apache/arrow-rs#9235). Here each array starts at its own first row,
-//! and has no offset that could be added again.
+//! This replaces `arrow_array::ffi`, for four reasons: that one panics where this refuses; it recurses into nested types
+//! before their depth can be checked; it refuses what polars exports for a column of nulls; and in arrow 59 it applies the
+//! offset of a struct to the struct and to its members, which adds it twice (apache/arrow-rs#9235). Here each array starts
+//! at its own first row, and has no offset.
 
 mod abi;
 mod content;
@@ -27,16 +27,16 @@ use arrow_schema::DataType;
 
 pub use reader::Reader;
 
-/// The deepest type that is read, in levels: a column of numbers has one. As pyarrow has it: a stack overflow cannot be
-/// caught, and a thread may have 128 KiB of stack (musl).
+/// The most levels of a nested type; a column of numbers has one level. The same limit as pyarrow's: a stack overflow
+/// cannot be caught, and a thread may have a stack of 128 KiB (musl).
 pub const MAX_DEPTH: usize = 64;
 
 /// Why a column cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 struct Invalid {
-    /// Names of nested fields, outermost first; empty if it is the column itself.
+    /// Names of the nested fields that lead to the fault, outermost first; empty for the column itself.
     path: Vec<String>,
-    /// The end of a sentence that begins with the column.
+    /// The end of a sentence whose subject is the column.
     reason: String,
 }
 
@@ -54,7 +54,7 @@ impl Invalid {
         self
     }
 
-    /// The sentence about this column.
+    /// The error text for this column.
     fn of_column(&self, column: &str) -> String {
         let subject = if self.path.is_empty() { String::new() } else { format!(", in it {:?},", self.path.join(".")) };
         format!("column {column:?}{subject} {}", self.reason)

@@ -1,13 +1,13 @@
-//! Rows of a record batch as an Arrow IPC stream, the content of an entry that carries many rows, and back. No I/O.
+//! Arrow IPC streams: an entry with many rows holds one. Encodes rows of a record batch and decodes them. No I/O.
 //!
 //! ```text
 //!  RecordBatch ─▶ Encoder ── encode(batch, rows) ─▶ schema · dictionaries · one record batch · end ─▶ decode ─▶ Decoded
-//!                 once per schema                   once per entry, complete in itself
+//!                 once per schema                   once per entry, self-contained
 //! ```
 //!
-//! The format is that of <https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format>; `arrow-ipc` writes
-//! and reads it. Ours is that an entry carries its own rows and nothing beside them, and that what is read was written
-//! by anybody: no length that it claims is believed before it is held against what is there.
+//! The format is <https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format>; `arrow-ipc` writes and reads it.
+//! This module adds two things: an entry carries its own rows and nothing else, and a stream to decode is untrusted: each
+//! length in it is checked against the bytes before it is used.
 
 mod check;
 mod clean;
@@ -17,14 +17,15 @@ mod encode;
 mod nulls;
 #[cfg(test)]
 mod tests;
+mod types;
 
 pub use decode::{Decoded, decode};
 pub use encode::{Codec, Encoder};
 
-/// The most bytes of an entry's payload: the default of the server's `proto-max-bulk-len`
+/// The most bytes of an entry's payload, the default of the server's `proto-max-bulk-len`
 /// (<https://redis.io/docs/latest/develop/reference/protocol-spec/#bulk-strings>).
 pub const MAX_ENTRY_BYTES: usize = 512 << 20;
 
-/// The most bytes that an entry's rows have when they are not compressed. Both sides hold to it, so that nothing is
-/// written that cannot be read, and a few bytes that claim to be many are refused.
+/// The most bytes of an entry's rows before compression. The encoder and the decoder both enforce it: everything that is
+/// written can be read, and a small payload cannot expand without bound.
 pub const MAX_ROWS_BYTES: usize = 1 << 30;

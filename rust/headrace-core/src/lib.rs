@@ -1,4 +1,4 @@
-//! Carries messages and Arrow record batches into Redis Streams, and says of every message what became of it.
+//! Bulk loading of messages and Arrow record batches into Redis Streams, with a delivery outcome for every message.
 //!
 //! ```text
 //!  RecordBatch ─▶ rows ─▶ xadd ─▶ window ─▶ transport ─▶ server
@@ -9,13 +9,13 @@
 //! One direction, one owner per step, one thread: [`Dispatcher`] owns a pipeline, and every call moves it on.
 //!
 //! ```no_run
-//! use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, GivenId, NeverInterrupted};
+//! use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, IdArgument, NeverInterrupted};
 //!
 //! # fn main() -> headrace_core::Result<()> {
 //! let endpoint = Endpoint::from_url("redis://localhost:6379/?stream_key=order-events&maxlen=100000", [])?;
 //! let mut dispatcher = Dispatcher::new(endpoint, DispatcherOptions::default());
 //! dispatcher.make_room(&mut NeverInterrupted)?;
-//! dispatcher.produce(br#"{"order_id": 123}"#, GivenId::Int(123))?;
+//! dispatcher.produce(br#"{"order_id": 123}"#, IdArgument::Int(123))?;
 //! let report = dispatcher.flush(None, &mut NeverInterrupted)?;
 //! assert_eq!(report.failed(), 0);
 //! # Ok(())
@@ -58,7 +58,7 @@ mod xadd;
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use counters::{CounterValues, Counters};
 pub use dispatcher::{
-    DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, GivenId, LAYOUT_OPTIONS, data_source_options, wrong_version,
+    DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, LAYOUT_OPTIONS, data_source_options, wrong_version,
 };
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};

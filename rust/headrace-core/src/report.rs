@@ -1,13 +1,15 @@
-//! What became of each message: recorded as outcomes come in, handed out as a [`DeliveryReport`].
+//! The outcome of each message: recorded as replies come in, returned as a [`DeliveryReport`].
 
 mod arrow;
+mod data;
+mod delivery;
 mod ids;
 mod outcomes;
 mod recorder;
 mod texts;
 
 pub use arrow::{ReportBatches, outcome_schema};
-pub use ids::MessageId;
-pub use recorder::{DeliveryReport, FailedMessage};
+pub use delivery::{DeliveryReport, FailedMessage};
+pub use ids::ReportedId;
 
 pub(crate) use recorder::Recorder;

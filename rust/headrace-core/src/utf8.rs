@@ -1,33 +1,33 @@
-//! Text that may not be UTF-8: Arrow says that it is, and not every producer checks.
+//! Validation of text: Arrow requires UTF-8, and not every producer checks it.
 //!
-//! Each wrong sequence becomes one U+FFFD, as in Java, so that JSON is the same as Spark's `to_json`. A sequence ends
-//! where no continuation of it could be right ("maximal subpart": <https://www.unicode.org/versions/Unicode16.0.0/core-spec/chapter-3/#G66453>),
-//! as in `String::from_utf8_lossy`, with one difference: Java takes a surrogate of three bytes for one sequence.
+//! Each invalid sequence becomes one U+FFFD, as in Java, so that JSON is the same as Spark's `to_json`. A sequence is the
+//! maximal subpart (<https://www.unicode.org/versions/Unicode16.0.0/core-spec/chapter-3/#G66453>), as in
+//! `String::from_utf8_lossy`, with one difference: Java treats a surrogate of three bytes as one sequence.
 
 use std::borrow::Cow;
 
 use arrow_array::OffsetSizeTrait;
 use arrow_buffer::Buffer;
 
-/// What a wrong sequence becomes.
+/// U+FFFD, which replaces an invalid sequence.
 pub(crate) const REPLACEMENT: &[u8; 3] = b"\xef\xbf\xbd";
 
-/// The most bytes that are in a view itself.
+/// The most bytes that a view holds inline.
 const MAX_INLINE: usize = 12;
 
-/// Whether the texts between these offsets, which are one more than the texts, all are UTF-8.
+/// Whether all texts between these offsets are UTF-8. There is one offset more than texts.
 ///
-/// The bytes are read once, and not text by text: then an offset can only be wrong within a character. (That offsets do
-/// not decrease is asked when a record batch comes in.)
+/// The bytes are validated as a whole, not text by text; an offset is then invalid only inside a character. (The import
+/// of a record batch has checked that offsets do not decrease.)
 pub(crate) fn are_texts<O: OffsetSizeTrait>(offsets: &[O], values: &[u8]) -> bool {
     let [first, .., last] = offsets else { return true };
     let Some(used) = Used::new(values, first.as_usize(), last.as_usize()) else { return false };
     used.is_ascii || offsets.iter().all(|offset| used.is_boundary(offset.as_usize()))
 }
 
-/// Whether these views all point to UTF-8.
+/// Whether all these views hold or point to UTF-8.
 ///
-/// Where the texts fill most of a buffer they are read as one, as in [`are_texts`].
+/// If the texts fill most of a buffer they are validated as a whole, as in [`are_texts`].
 pub(crate) fn are_texts_of_views(views: &[u128], buffers: &[Buffer]) -> bool {
     const NOT_ASCII: u128 = 0x8080_8080_8080_8080_8080_8080 << 32;
     let mut spans = vec![Span { start: usize::MAX, end: 0, texts: 0 }; buffers.len()];
@@ -65,7 +65,7 @@ pub(crate) fn are_texts_of_views(views: &[u128], buffers: &[Buffer]) -> bool {
     })
 }
 
-/// A part of a buffer that is UTF-8.
+/// A part of a buffer that is valid UTF-8.
 struct Used<'a> {
     bytes: &'a [u8],
     start: usize,
@@ -76,11 +76,11 @@ impl<'a> Used<'a> {
     fn new(buffer: &'a [u8], start: usize, end: usize) -> Option<Self> {
         let bytes = buffer.get(start..end)?;
         let is_ascii = bytes.is_ascii();
-        // std looks at a character at a time where it is not ASCII: measured, that made JSON of such text cost twice as much.
+        // std validates one character at a time where text is not ASCII: measured, JSON of such text cost twice as much.
         (is_ascii || simdutf8::basic::from_utf8(bytes).is_ok()).then_some(Self { bytes, start, is_ascii })
     }
 
-    /// Whether a character begins, or the part ends, at this place of the buffer.
+    /// Whether a character starts, or the part ends, at this position of the buffer.
     fn is_boundary(&self, place: usize) -> bool {
         let place = place.wrapping_sub(self.start);
         place == self.bytes.len() || self.bytes.get(place).is_some_and(|byte| byte & 0xC0 != 0x80)
@@ -95,7 +95,7 @@ struct Span {
     texts: usize,
 }
 
-/// Where a view points: <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
+/// A decoded view: <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
 struct View {
     length: usize,
     index: usize,
@@ -109,7 +109,7 @@ impl View {
     }
 }
 
-/// The text before the first wrong sequence, and what comes after that; `None`: there is none.
+/// Splits bytes at the first invalid sequence: the text before it and the bytes after it; `None` if all is valid.
 pub(crate) fn split(bytes: &[u8]) -> (&[u8], Option<&[u8]>) {
     let Err(error) = std::str::from_utf8(bytes) else { return (bytes, None) };
     let (text, wrong) = bytes.split_at(error.valid_up_to());
@@ -121,8 +121,8 @@ pub(crate) fn split(bytes: &[u8]) -> (&[u8], Option<&[u8]>) {
     (text, Some(&wrong[length..]))
 }
 
-/// The text with U+FFFD in place of each wrong sequence.
-pub(crate) fn cleaned(bytes: &[u8]) -> Cow<'_, str> {
+/// The text with each invalid sequence replaced by U+FFFD.
+pub(crate) fn to_valid(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes among which those that begin or continue a character are frequent.
+    /// Bytes of which many start or continue a character.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let frequent =
             prop::sample::select(b"A\x80\x9f\xa0\xbf\xc2\xe0\xe2\x82\xac\xed\xef\xf0\x90\xf4\x8f\xff".to_vec());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_sequences_are_those_of_java() {
+    fn invalid_sequences_are_replaced_as_in_java() {
         // What `to_json` of Spark 4.3 (Java 17) wrote for `cast(<bytes> as string)`.
         for (hex, text) in [
             ("fffe41", "\u{fffd}\u{fffd}A"),
@@ -173,7 +173,7 @@ mod tests {
         ] {
             let bytes: Vec<u8> =
                 (0..hex.len()).step_by(2).filter_map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()).collect();
-            assert_eq!(cleaned(&bytes), text, "{hex}");
+            assert_eq!(to_valid(&bytes), text, "{hex}");
         }
     }
 
@@ -195,11 +195,11 @@ mod tests {
                     }
                 };
             }
-            prop_assert_eq!(cleaned(&bytes), String::from_utf8_lossy(&without));
+            prop_assert_eq!(to_valid(&bytes), String::from_utf8_lossy(&without));
         }
 
         #[test]
-        fn texts_are_checked_one_by_one(texts in prop::collection::vec(bytes(), 1..5), skipped in bytes()) {
+        fn texts_are_validated_one_by_one(texts in prop::collection::vec(bytes(), 1..5), skipped in bytes()) {
             let mut values = skipped;
             let mut offsets = vec![i32::try_from(values.len()).unwrap_or_default()];
             for text in &texts {
@@ -218,7 +218,7 @@ mod tests {
         }
 
         #[test]
-        fn views_are_checked_wherever_they_point(
+        fn views_are_validated_wherever_they_point(
             buffers in prop::collection::vec(prop::collection::vec(prop_oneof![Just("a"), Just("é"), Just("€")], 20..40), 1..3),
             places in prop::collection::vec((any::<prop::sample::Index>(), 13_usize..30, any::<prop::sample::Index>()), 0..6),
             broken in prop::option::of((any::<prop::sample::Index>(), any::<prop::sample::Index>())),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_and_views_that_lead_nowhere_are_no_texts() {
+    fn offsets_and_views_out_of_bounds_are_not_texts() {
         assert!(are_texts::<i32>(&[], b""));
         assert!(are_texts(&[3], b""));
         assert!(!are_texts(&[0, 3], b"ab"));

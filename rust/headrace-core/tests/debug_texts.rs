@@ -1,5 +1,4 @@
-//! What a panic, a failed assertion or a log would show of a value: `Debug` and `Display` of every type that may hold a
-//! secret, or get near one.
+//! `Debug` and `Display` of every type that may hold or handle a secret, which panics, failed assertions and logs show.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -16,11 +15,11 @@ use common::{Server, endpoint, try_connect};
 use headrace_core::endpoint::{Form, NoPassword, OPTIONS, OptionValue, PasswordProvider, Provider};
 use headrace_core::error::{Classifier, Failure, Fault, Written, code};
 use headrace_core::secret::Secret;
-use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, Error, GivenId, NeverInterrupted};
+use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, NeverInterrupted};
 
 const CANARY: &str = "canary-hunter2";
 
-/// Name of a type, and what it shows of a value with secrets in it.
+/// The names of types, and their texts for values with secrets.
 #[derive(Default)]
 struct Shown(Vec<(&'static str, String)>);
 
@@ -54,14 +53,14 @@ impl PasswordProvider for Vault {
     }
 }
 
-/// Endpoints with the secret in each place that takes one, and how many of them have it within themselves.
+/// Endpoints with the secret in each place that accepts one.
 fn endpoints(folder: &Path) -> Vec<(&'static str, Endpoint)> {
     let file = folder.join("password");
     fs::write(&file, CANARY).unwrap();
     let pem = format!("-----BEGIN CERTIFICATE-----\n{CANARY}");
     let with = |options: Vec<(&str, OptionValue)>| {
         let all = [("host", OptionValue::text("h")), ("stream_key", OptionValue::text("s"))].into_iter().chain(options);
-        // Not checked, as one that was sent here by another process: the PEM need be none.
+        // Not checked, like an endpoint from another process: the PEM may be anything.
         Endpoint::restore(all.map(|(name, value)| (name.to_owned(), value)), []).unwrap()
     };
     let tls = |pem: fn(&str) -> OptionValue, text: &str| {
@@ -134,16 +133,16 @@ fn no_type_shows_a_secret() {
         assert!(!text.contains(CANARY), "{name} shows it: {text}");
         assert!(!text.contains("99, 97, 110"), "{name} shows its bytes: {text}");
     }
-    // Each type that is public near secrets was looked at, or has nothing to show.
+    // Each public type of these modules was checked, or cannot hold a secret.
     let seen: BTreeSet<_> = shown.0.iter().map(|(name, _)| *name).collect();
     let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "transport.rs", "transport"]);
-    let other = ["Control", "GivenId", "NeverInterrupted", "Patience", "Readiness", "Trim", "ConnectError"];
+    let other = ["Control", "IdArgument", "NeverInterrupted", "Patience", "Readiness", "Trim", "ConnectError"];
     let missed: Vec<_> = near.iter().filter(|name| !seen.contains(&***name) && !other.contains(&&***name)).collect();
-    assert_eq!(missed, [""; 0], "types that no secret was put into");
+    assert_eq!(missed, [""; 0], "types that were not checked with a secret");
     assert!(near.len() > 15 && shown.0.len() > 100, "{} types, {} texts", near.len(), shown.0.len());
 }
 
-/// What is there while connections are, and after they were refused.
+/// The texts of a dispatcher while connected, and after a refused connection.
 fn through_a_server(shown: &mut Shown) {
     let Some(server) = Server::start(&["--requirepass", CANARY]) else { return };
     let with = |username: &[(&str, &str)]| {
@@ -158,7 +157,7 @@ fn through_a_server(shown: &mut Shown) {
     for username in [&[][..], &[("username", "nobody")]] {
         let mut dispatcher = Dispatcher::new(with(username), DispatcherOptions::default());
         dispatcher.make_room(&mut NeverInterrupted).unwrap();
-        dispatcher.produce(b"x", GivenId::None).unwrap();
+        dispatcher.produce(b"x", IdArgument::None).unwrap();
         let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
         shown.debug("DeliveryReport", &report);
         shown.debug("FailedMessage", &report.failures().map(|failed| failed.failure).collect::<Vec<&Failure>>());
@@ -167,7 +166,7 @@ fn through_a_server(shown: &mut Shown) {
     }
 }
 
-/// The names of the public types of these files and folders below `src`.
+/// The names of the public types in these files and folders below `src`.
 fn public_types(of: &[&str]) -> BTreeSet<String> {
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths: Vec<_> = of.iter().map(|name| source.join(name)).collect();

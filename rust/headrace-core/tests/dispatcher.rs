@@ -12,15 +12,15 @@ use arrow_schema::{DataType, Field, Schema};
 use common::{InterruptedFrom, Server, tcp_endpoint};
 use headrace_core::endpoint::{Form, OptionValue};
 use headrace_core::error::{Kind, Written};
-use headrace_core::report::MessageId;
+use headrace_core::report::ReportedId;
 use headrace_core::rows::{Body, Layout};
-use headrace_core::{BatchLayout, Dispatcher, DispatcherOptions, Endpoint, Error, GivenId, NeverInterrupted};
+use headrace_core::{BatchLayout, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, NeverInterrupted};
 
 fn dispatcher(endpoint: Endpoint) -> Dispatcher {
     Dispatcher::new(endpoint, DispatcherOptions::default())
 }
 
-fn produce(dispatcher: &mut Dispatcher, payload: &str, id: GivenId<'_>) {
+fn produce(dispatcher: &mut Dispatcher, payload: &str, id: IdArgument<'_>) {
     if !dispatcher.has_room().unwrap() {
         dispatcher.make_room(&mut NeverInterrupted).unwrap();
     }
@@ -34,12 +34,12 @@ fn payloads(server: &Server, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn messages_of_all_kinds_of_ids_are_stored_in_order_and_reported_once() {
+fn messages_with_every_kind_of_id_are_stored_in_order_and_reported_once() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
-    produce(&mut dispatcher, "a", GivenId::None);
-    produce(&mut dispatcher, "b", GivenId::Int(-7));
-    produce(&mut dispatcher, "c", GivenId::Text("third"));
+    produce(&mut dispatcher, "a", IdArgument::None);
+    produce(&mut dispatcher, "b", IdArgument::Int(-7));
+    produce(&mut dispatcher, "c", IdArgument::Text("third"));
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
     assert_eq!((report.delivered(), report.failed(), dispatcher.unreported()), (3, 0, 0));
     assert_eq!(payloads(&server, "s"), ["a", "b", "c"]);
@@ -49,7 +49,7 @@ fn messages_of_all_kinds_of_ids_are_stored_in_order_and_reported_once() {
 }
 
 #[test]
-fn a_row_that_the_server_refuses_fails_alone_and_by_its_own_name() {
+fn a_row_that_the_server_refuses_fails_alone_with_its_message_id() {
     let Some(server) = Server::start(&[]) else { return };
     let _: () = redis::cmd("SET").arg("no-stream").arg("1").query(&mut server.client().unwrap()).unwrap();
     let schema = Schema::new(vec![
@@ -76,7 +76,7 @@ fn a_row_that_the_server_refuses_fails_alone_and_by_its_own_name() {
     let failed: Vec<_> = report.failures().map(|f| (f.message_id, f.failure.code.to_string())).collect();
     let expected: Vec<_> = (0..30)
         .flat_map(|thousand| [(3, "NULL_PAYLOAD"), (5, "WRONGTYPE")].map(|(row, code)| (thousand * 1_000 + row, code)))
-        .map(|(row, code)| (MessageId::Int(1_000_000 + row), code.to_owned()))
+        .map(|(row, code)| (ReportedId::Int(1_000_000 + row), code.to_owned()))
         .collect();
     assert_eq!(failed, expected);
     assert!(report.failures().all(|f| f.failure.kind == Kind::Permanent && f.failure.written == Written::No));
@@ -86,11 +86,11 @@ fn a_row_that_the_server_refuses_fails_alone_and_by_its_own_name() {
 }
 
 #[test]
-fn after_an_interrupt_nothing_is_lost_and_another_flush_goes_on() {
+fn a_flush_after_an_interrupt_continues_without_loss() {
     let Some(mut server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(400).query(&mut server.client().unwrap()).unwrap();
-    produce(&mut dispatcher, "a", GivenId::None);
+    produce(&mut dispatcher, "a", IdArgument::None);
     let started = Instant::now();
     let interrupted = dispatcher.flush(None, &mut InterruptedFrom(started + Duration::from_millis(100)));
     assert_eq!(interrupted.unwrap_err(), Error::Interrupted);
@@ -101,14 +101,14 @@ fn after_an_interrupt_nothing_is_lost_and_another_flush_goes_on() {
 }
 
 #[test]
-fn a_killed_server_leaves_the_message_in_doubt_and_the_next_batch_is_refused_once() {
+fn a_killed_server_leaves_the_message_unknown_and_fails_the_next_batch() {
     let Some(mut server) = Server::start(&[]) else { return };
     let options = [("command_timeout", "20")];
     let mut dispatcher = dispatcher(server.endpoint(&options));
-    produce(&mut dispatcher, "a", GivenId::None);
+    produce(&mut dispatcher, "a", IdArgument::None);
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
     let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(60_000).query(&mut server.client().unwrap()).unwrap();
-    produce(&mut dispatcher, "b", GivenId::None);
+    produce(&mut dispatcher, "b", IdArgument::None);
     let interrupted = dispatcher.flush(None, &mut InterruptedFrom(Instant::now() + Duration::from_millis(100)));
     assert_eq!(interrupted.unwrap_err(), Error::Interrupted, "the message is with the server now");
     server.kill();
@@ -117,7 +117,7 @@ fn a_killed_server_leaves_the_message_in_doubt_and_the_next_batch_is_refused_onc
     assert_eq!(failures, [(Kind::Retryable, Written::Unknown)]);
 
     for n in 0..100_000 {
-        produce(&mut dispatcher, "c", GivenId::Int(n));
+        produce(&mut dispatcher, "c", IdArgument::Int(n));
     }
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
     assert_eq!(report.failed_by_code(), [("CONNECT".into(), 100_000)].into());
@@ -125,7 +125,7 @@ fn a_killed_server_leaves_the_message_in_doubt_and_the_next_batch_is_refused_onc
 }
 
 #[test]
-fn a_message_of_many_megabytes_goes_through_a_small_window() {
+fn a_message_larger_than_the_window_is_delivered() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
     let window = [("window_max_entries", 1), ("window_max_bytes", 64 * 1024)];
     let options = window.map(|(name, value)| (name.to_owned(), OptionValue::Int(value)));
@@ -133,17 +133,17 @@ fn a_message_of_many_megabytes_goes_through_a_small_window() {
     let mut dispatcher = Dispatcher::new(tcp_endpoint(server.port.unwrap(), &[]), options);
     let large = "x".repeat(50 << 20);
     for payload in ["a", &large, "b"] {
-        produce(&mut dispatcher, payload, GivenId::None);
+        produce(&mut dispatcher, payload, IdArgument::None);
     }
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 3);
     assert!(payloads(&server, "s") == ["a", &large, "b"]);
 }
 
 #[test]
-fn a_message_of_its_own_waits_behind_the_others_and_is_in_no_report() {
+fn a_dispatched_message_follows_the_others_and_is_in_no_report() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
-    produce(&mut dispatcher, "a", GivenId::None);
+    produce(&mut dispatcher, "a", IdArgument::None);
     assert!(dispatcher.dispatch(b"b", &mut NeverInterrupted).unwrap().is_ok());
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
     assert_eq!(payloads(&server, "s"), ["a", "b"]);
@@ -152,19 +152,19 @@ fn a_message_of_its_own_waits_behind_the_others_and_is_in_no_report() {
 }
 
 #[test]
-fn what_is_left_of_a_message_that_is_too_large_is_never_sent_on_the_next_connection() {
+fn the_rest_of_a_message_that_is_too_large_is_not_sent_on_the_next_connection() {
     let Some(server) = Server::start(&["--proto-max-bulk-len", "1mb"]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
-    produce(&mut dispatcher, "first", GivenId::None);
-    produce(&mut dispatcher, &"\r\nSET pwned 1\r\n".repeat(1_000_000), GivenId::None);
-    produce(&mut dispatcher, "last", GivenId::None);
+    produce(&mut dispatcher, "first", IdArgument::None);
+    produce(&mut dispatcher, &"\r\nSET pwned 1\r\n".repeat(1_000_000), IdArgument::None);
+    produce(&mut dispatcher, "last", IdArgument::None);
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
-    // The last one waited for room, so it goes out on the next connection, unless the break took it along.
+    // The last message waited for room, so it is sent on the next connection, unless it failed with the first one.
     let failures: Vec<_> = report.failures().map(|f| (f.failure.code.to_string(), f.failure.written)).collect();
     let expected = [("TOO_LARGE".to_owned(), Written::No), ("RESET".to_owned(), Written::No)];
     assert_eq!(failures, expected[..failures.len()]);
     assert_eq!(report.delivered() + report.failed(), 3);
-    produce(&mut dispatcher, "next", GivenId::None);
+    produce(&mut dispatcher, "next", IdArgument::None);
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
     let pwned: Option<String> = redis::cmd("GET").arg("pwned").query(&mut server.client().unwrap()).unwrap();
     assert_eq!(pwned, None);
@@ -173,13 +173,13 @@ fn what_is_left_of_a_message_that_is_too_large_is_never_sent_on_the_next_connect
 }
 
 #[test]
-fn replies_that_are_here_count_although_the_time_is_over() {
+fn replies_that_have_arrived_count_after_the_timeout() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
-    produce(&mut dispatcher, "a", GivenId::None);
+    produce(&mut dispatcher, "a", IdArgument::None);
     dispatcher.flush(None, &mut NeverInterrupted).unwrap();
-    produce(&mut dispatcher, "b", GivenId::None);
-    // Sends without receiving: the reply is in the socket by the time the server tells of the second entry.
+    produce(&mut dispatcher, "b", IdArgument::None);
+    // Sends without receiving: the reply is in the socket once the server shows the second entry.
     assert_eq!(dispatcher.poll(&mut NeverInterrupted).unwrap().delivered(), 0);
     let started = Instant::now();
     while payloads(&server, "s").len() < 2 {

@@ -1,4 +1,4 @@
-//! The transport against real servers, and against peers that misbehave.
+//! The transport with real servers and with misbehaving peers.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ use headrace_core::error::{Classifier, Fault, Kind, code};
 use headrace_core::transport::{ConnectError, Transport, connect};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// What a connect may take beyond its deadline, and Ctrl-C until it is noticed.
+/// The tolerance of a connect beyond its deadline, and of the time until Ctrl-C is noticed.
 const GRACE: Duration = Duration::from_millis(100);
 
 fn refused(endpoint: &headrace_core::Endpoint) -> Fault {
@@ -40,14 +40,14 @@ fn info(server: &Server, section: &str) -> String {
     redis::cmd("INFO").arg(section).query(&mut server.client().unwrap()).unwrap()
 }
 
-/// Runs `peer` on the first connection to a TCP port of its own.
+/// Runs `peer` on the first connection to a new TCP port.
 fn scripted(peer: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     (port, thread::spawn(move || peer(listener.accept().unwrap().0)))
 }
 
-/// A peer that reads something and answers `reply`, then closes.
+/// A peer that reads once, sends `reply` and closes.
 fn answering(reply: &'static [u8]) -> (u16, JoinHandle<()>) {
     scripted(move |mut stream| {
         let mut buf = [0; 4096];
@@ -83,7 +83,7 @@ fn another_database_is_selected() {
 }
 
 #[test]
-fn auth_takes_a_password_or_a_user_and_a_password() {
+fn auth_accepts_a_password_with_or_without_a_user() {
     let Some(server) =
         Server::start(&["--requirepass", "pa ss\u{e9}", "--user", "app", "on", ">geheim", "~*", "+@all"])
     else {
@@ -100,13 +100,13 @@ fn auth_takes_a_password_or_a_user_and_a_password() {
         assert!(!fault.message.contains("wr0ng"), "{}", fault.message);
         assert_eq!(Classifier::default().kind(&fault), Kind::Permanent);
     }
-    // Behind a handshake that goes through, large messages would be answered by protocol errors.
+    // After a successful handshake, the server would reply to large messages with protocol errors.
     let fault = refused(&server.endpoint(&[]));
     assert_eq!((&*fault.code, Classifier::default().kind(&fault)), ("NOAUTH", Kind::Permanent));
 }
 
 #[test]
-fn a_password_that_the_server_has_no_use_for_is_permanent() {
+fn a_password_for_a_server_without_one_is_a_permanent_fault() {
     let Some(server) = Server::start(&[]) else { return };
     let fault = refused(&server.endpoint(&[("password", "x")]));
     assert_eq!((&*fault.code, fault.in_auth), ("ERR", true));
@@ -114,7 +114,7 @@ fn a_password_that_the_server_has_no_use_for_is_permanent() {
 }
 
 #[test]
-fn a_user_who_may_do_nothing_but_xadd_connects() {
+fn a_user_with_permission_for_xadd_only_connects() {
     let Some(server) = Server::start(&["--user", "app", "on", ">pw", "~s", "+xadd"]) else { return };
     let app = [("username", "app"), ("password", "pw")];
     assert!(xadd(&mut try_connect(&server.endpoint(&app)).unwrap()).starts_with('$'));
@@ -126,7 +126,7 @@ fn a_user_who_may_do_nothing_but_xadd_connects() {
 }
 
 #[test]
-fn the_consumer_group_is_made_once_and_found_later() {
+fn the_consumer_group_is_created_once_and_found_later() {
     let Some(server) = Server::start(&[]) else { return };
     let grouped = server.endpoint(&[("consumer_group", "readers"), ("stream_key", "orders")]);
     for _ in 0..2 {
@@ -143,9 +143,9 @@ fn the_consumer_group_is_made_once_and_found_later() {
 }
 
 #[test]
-fn a_full_server_is_retryable_whatever_was_asked_first() {
+fn a_full_server_is_retryable_after_any_first_command() {
     let Some(server) = Server::start(&["--maxclients", "1"]) else { return };
-    // The server may not have noticed yet that the client that waited for its start is gone.
+    // The server may not have noticed yet that the client of the start-up check has disconnected.
     let _the_one = server.client_at_last();
     for options in [&[][..], &[("password", "x")]] {
         let fault = refused(&server.endpoint(options));
@@ -166,7 +166,7 @@ fn names_and_addresses_reach_a_tcp_port() {
 }
 
 #[test]
-fn a_killed_connection_is_an_end_or_a_reset() {
+fn a_killed_connection_is_reported_as_eof_or_reset() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
     let mut transport = try_connect(&tcp_endpoint(server.port.unwrap(), &[])).unwrap();
     let killed: i64 = redis::cmd("CLIENT")
@@ -184,7 +184,7 @@ fn a_killed_connection_is_an_end_or_a_reset() {
 }
 
 #[test]
-fn a_refused_port_and_a_missing_socket_are_told_at_once() {
+fn a_refused_port_and_a_missing_socket_fail_at_once() {
     let started = Instant::now();
     let port = free_port();
     let fault = refused(&tcp_endpoint(port, &[]));
@@ -203,7 +203,7 @@ fn an_unknown_host_is_a_dns_fault() {
     assert!(fault.message.starts_with("cannot connect to no-such-host.invalid:6379: "), "{}", fault.message);
 }
 
-/// A listener with a backlog of nothing, filled by connections that nobody accepts.
+/// A listener with an empty backlog, which is full of connections that are never accepted.
 fn full_listener(domain: Domain, address: &SockAddr) -> (Socket, Vec<Socket>) {
     let listener = Socket::new(domain, Type::STREAM, None).unwrap();
     listener.bind(address).unwrap();
@@ -246,10 +246,10 @@ fn a_unix_socket_with_a_full_backlog_is_tried_until_the_deadline() {
     let message = times_out(&endpoint(&options), Duration::from_millis(300));
     assert!(message.contains("while opening the connection"), "{message}");
 
-    // As soon as there is room it goes on: here to a peer that says nothing.
+    // It continues as soon as there is room: here with a silent peer.
     let accepting = thread::spawn(move || {
         thread::sleep(Duration::from_millis(100));
-        // One that waited, and the one that now has room.
+        // One that was in the backlog, and the one that now has room.
         let accepted: Vec<_> = (0..2).map(|_| listener.accept().unwrap()).collect();
         thread::sleep(Duration::from_millis(300));
         drop(accepted);
@@ -287,7 +287,7 @@ fn an_interrupt_ends_a_connect_within_a_tenth_of_a_second() {
 }
 
 #[test]
-fn a_peer_that_is_no_redis_server_is_a_protocol_fault() {
+fn a_peer_that_is_not_a_redis_server_is_a_protocol_fault() {
     for (reply, words) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "0x48"),
         (b"\x15\x03\x01\x00\x02\x02\x46", "set tls"),
@@ -335,7 +335,7 @@ fn a_connection_that_breaks_in_auth_is_retryable() {
 }
 
 #[test]
-fn a_server_in_protected_mode_is_heard_before_it_hangs_up() {
+fn the_error_of_a_server_in_protected_mode_is_read_before_it_closes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 const LONG: Duration = Duration::from_secs(10);
 
-/// Certificates in files: two authorities, and what the first (`ca`) or the second (`other`) signed.
+/// Certificates in files: two authorities (`ca` and `other`), and the certificates that they signed.
 struct Pki(TempDir);
 
 impl Pki {
@@ -91,7 +91,7 @@ impl Pki {
     }
 }
 
-/// Sends all of `bytes`; returns how many calls met a full buffer.
+/// Sends all of `bytes` and returns the number of calls that found a full buffer.
 fn send_all(transport: &mut Transport, mut bytes: &[u8]) -> usize {
     let mut full = 0;
     while !bytes.is_empty() || transport.wants_write() {
@@ -133,7 +133,7 @@ fn a_trusted_server_is_reached_by_name_and_by_address() {
 }
 
 #[test]
-fn a_server_that_is_not_the_one_is_refused_with_the_reason() {
+fn an_untrusted_server_is_refused_with_the_reason() {
     let pki = Pki::new();
     let Some(server) = pki.serve("server", &[]) else { return };
     pki.refused(&server, &[("tls_ca_cert", &pki.file("other.crt"))], "unknown CA");
@@ -148,7 +148,7 @@ fn a_server_that_is_not_the_one_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_client_certificate_is_asked_for_and_checked() {
+fn a_client_certificate_is_required_and_verified() {
     let pki = Pki::new();
     for version in ["TLSv1.3", "TLSv1.2"] {
         let Some(server) = pki.serve("server", &["--tls-auth-clients", "yes", "--tls-protocols", version]) else {
@@ -164,7 +164,7 @@ fn a_client_certificate_is_asked_for_and_checked() {
 }
 
 #[test]
-fn a_peer_without_tls_is_told_from_one_that_is_not_trusted() {
+fn a_peer_without_tls_is_distinguished_from_an_untrusted_one() {
     let pki = Pki::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -214,7 +214,7 @@ fn a_plain_client_on_a_tls_port_gets_a_hint() {
 }
 
 #[test]
-fn more_than_the_buffer_holds_goes_through_in_parts() {
+fn more_bytes_than_the_buffer_holds_are_sent_in_parts() {
     let pki = Pki::new();
     let Some(server) = pki.serve("server", &[]) else { return };
     let mut transport = pki.connect(server.port.unwrap(), &[]).unwrap();
@@ -252,7 +252,7 @@ fn the_end_of_a_session_is_noticed_while_reading_and_while_writing() {
     transport.abort();
 
     assert!(writing.wait(false, LONG).readable);
-    // What rustls took before the write failed counts as handed over; the next call says that it failed.
+    // Bytes that rustls accepted before the write failed count as sent; the next call returns the error.
     let failed = (0..3).find_map(|_| {
         let failed = writing.send(b"PING\r\n").err();
         thread::sleep(Duration::from_millis(20));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
-use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, GivenId};
+use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
@@ -321,16 +321,16 @@ fn outcome_to_py(py: Python<'_>, outcome: Result<EntryId, Failure>) -> PyResult<
 }
 
 /// Reads a message ID: an int of 64 bits, a str, or nothing.
-fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<GivenId<'a>> {
-    let Some(id) = id else { return Ok(GivenId::None) };
+fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
+    let Some(id) = id else { return Ok(IdArgument::None) };
     if let Ok(text) = id.cast::<PyString>() {
         return match text.to_str() {
-            Ok(text) => Ok(GivenId::Text(text)),
+            Ok(text) => Ok(IdArgument::Text(text)),
             Err(_) => Err(raise("MessageError", "a message ID must be valid Unicode: it has lone surrogates")),
         };
     }
     if id.is_instance_of::<PyInt>() && !id.is_instance_of::<PyBool>() {
-        return id.extract().map(GivenId::Int).map_err(|_| {
+        return id.extract().map(IdArgument::Int).map_err(|_| {
             // Python raises when it prints ints of thousands of digits.
             let value = id.str().map_or_else(|_| "a larger one".to_owned(), |text| text.to_string());
             raise("MessageError", format!("an int message ID must fit 64 bits (-2**63 to 2**63-1): {value}"))

@@ -1,7 +1,7 @@
 //! Reports as Python objects, built only on request.
 
 use headrace_core::DeliveryReport;
-use headrace_core::report::{FailedMessage, MessageId, outcome_schema};
+use headrace_core::report::{FailedMessage, ReportedId, outcome_schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
 use pyo3_arrow::PyRecordBatchReader;
@@ -95,11 +95,11 @@ impl PyReport {
     }
 }
 
-fn id_to_py<'py>(py: Python<'py>, id: MessageId<'_>) -> PyResult<Bound<'py, PyAny>> {
+fn id_to_py<'py>(py: Python<'py>, id: ReportedId<'_>) -> PyResult<Bound<'py, PyAny>> {
     Ok(match id {
-        MessageId::Ordinal(id) | MessageId::UInt(id) => id.into_pyobject(py)?.into_any(),
-        MessageId::Int(id) => id.into_pyobject(py)?.into_any(),
-        MessageId::Text(id) => PyString::new(py, id).into_any(),
+        ReportedId::Ordinal(id) | ReportedId::UInt(id) => id.into_pyobject(py)?.into_any(),
+        ReportedId::Int(id) => id.into_pyobject(py)?.into_any(),
+        ReportedId::Text(id) => PyString::new(py, id).into_any(),
     })
 }
 

@@ -1,12 +1,12 @@
-//! A server that only counts: it shows how fast a client is when no server holds it back.
+//! A server that only counts: it measures the speed of a client without the limit of a real server.
 //!
 //! ```text
 //! counting_server          prints `127.0.0.1:PORT`, serves until its standard input ends
 //! ```
 //!
-//! It answers each XADD with a rising entry ID and stores nothing. XLEN of any key is the number of XADD since the last
-//! FLUSHALL, whatever their keys. Clients that introduce themselves (HELLO, CLIENT, AUTH, SELECT, PING) are answered as a
-//! server would; any other command is unknown. A thread for each connection.
+//! It replies to each XADD with an increasing entry ID and stores nothing. XLEN of any key is the number of XADD to any key
+//! since the last FLUSHALL. It replies to the commands of a handshake (HELLO, CLIENT, AUTH, SELECT, PING) as a server does;
+//! any other command is unknown. Each connection has a thread.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use headrace_bench::commands::{self, Commands, Front};
 use headrace_bench::entry_ids::EntryIds;
 
-/// What is read at once; it fits into a core's own cache.
+/// The size of a read, which fits into the cache of a core.
 const READ_BYTES: usize = 128 * 1024;
 
-/// When each connection's entry IDs begin: 2026-04-14T12:00:00Z.
+/// The time of each connection's first entry ID: 2026-04-14T12:00:00Z.
 const FIRST_MILLISECOND: u64 = 1_776_168_000_000;
 
 static ADDED: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +39,7 @@ fn serve() -> io::Result<()> {
     writeln!(io::stdout(), "{}", listener.local_addr()?)?;
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            // A client that is gone is no news.
+            // A disconnected client is not an error.
             std::thread::spawn(move || answer(connection).unwrap_or_default());
         }
     });
@@ -53,7 +53,7 @@ fn answer(mut connection: TcpStream) -> io::Result<()> {
     let mut filled = 0;
     loop {
         let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) else {
-            buffer.resize(2 * buffer.len(), 0); // one command that is longer than all of it
+            buffer.resize(2 * buffer.len(), 0); // for a command that is longer than the buffer
             continue;
         };
         match connection.read(free)? {
@@ -91,7 +91,7 @@ fn answer(mut connection: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Answers what is not an XADD.
+/// Replies to a command that is not an XADD.
 fn reply(command: &[u8], replies: &mut Vec<u8>) {
     let (arguments, _) = commands::arguments(command).unwrap_or_default();
     let mut words = arguments.iter().map(|argument| command[argument.clone()].to_ascii_uppercase());

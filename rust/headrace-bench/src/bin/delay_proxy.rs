@@ -1,10 +1,10 @@
-//! A network with a round trip: forwards TCP connections, and delays each direction by half the round trip.
+//! A proxy that adds a round-trip time: forwards TCP connections, and delays each direction by half of it.
 //!
 //! `delay_proxy --target 127.0.0.1:6379 --round-trip-ms 1.0` prints the port of 127.0.0.1 that it listens on, and ends
 //! when its stdin is closed.
 //!
-//! Only time is added: neither the bandwidth nor the bytes under way are limited, as on a long fat network. Each direction
-//! of a connection has a thread that reads and stamps what it read, and one that writes it when its time has come.
+//! It limits neither the bandwidth nor the bytes in flight, like a long fat network. Each direction of a connection has two
+//! threads: one reads chunks and stamps them with the time when they are due, the other writes them at that time.
 
 use std::env;
 use std::fs;
@@ -16,26 +16,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A longer read would only be copied, not handed on sooner.
+/// The size of a read. A larger one would add copying without passing bytes on sooner.
 const READ_BYTES: usize = 256 * 1024;
 
-/// How long before a chunk is due the writer stops sleeping: a sleeper wakes up some 10 to 60 µs late.
+/// The time before a chunk is due at which the writer stops sleeping: a sleeping thread wakes up 10 to 60 µs late.
 const WAKE_UP: Duration = Duration::from_micros(60);
 
-/// Chunks that are due so soon go out together. Whoever waits for one anew for each of them keeps a core busy.
+/// Chunks that are due within this time are sent together. A separate wait for each would keep a core busy.
 const TOGETHER: Duration = Duration::from_micros(10);
 
-/// What was read at once, and when it is due. No bytes: the end of the stream.
+/// The bytes of one read, and when they are due. An empty chunk is the end of the stream.
 struct Chunk {
     due: Instant,
     bytes: Vec<u8>,
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, PartialEq)]
 struct Options {
     target: String,
-    /// Of one direction.
+    /// The delay of one direction.
     delay: Duration,
 }
 
@@ -80,22 +80,22 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("--round-trip-ms must be a number of at least 0: {text}"))
 }
 
-/// Asks Linux to wake this process's threads when they asked for it: by default it takes 50 µs more, to save wake-ups.
-/// Threads inherit it from the one that starts them. Elsewhere there is nothing to ask, and the writer waits awake.
+/// Asks Linux to wake this process's threads on time: by default it takes up to 50 µs more, to save wake-ups. Threads
+/// inherit the setting from the thread that starts them. Other systems lack it; there the writer spins longer.
 fn precise_sleep() {
     let _ = fs::write("/proc/self/timerslack_ns", "1");
 }
 
 fn serve(listener: &TcpListener, options: &Options) {
     for client in listener.incoming().flatten() {
-        // A target that cannot be reached shows as a connection that ends at once.
+        // The client sees an unreachable target as a connection that ends at once.
         if let Err(error) = forward(client, options) {
             let _ = writeln!(io::stderr(), "delay_proxy: cannot connect to {}: {error}", options.target);
         }
     }
 }
 
-/// Starts the four threads of a connection. They end by themselves when both sides have closed it.
+/// Starts the four threads of a connection, which end when both sides have closed it.
 fn forward(client: TcpStream, options: &Options) -> io::Result<()> {
     let server = TcpStream::connect(&options.target)?;
     for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
@@ -108,11 +108,11 @@ fn forward(client: TcpStream, options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes what comes at once and without bound, so that the sender is never held up here.
+/// Reads without a bound, so that the proxy never blocks the sender.
 fn read(mut from: TcpStream, delay: Duration, chunks: &Sender<Chunk>) {
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        // A broken connection is told to the other side as an end.
+        // The other side sees a broken connection as its end.
         let count = from.read(&mut buffer).unwrap_or(0);
         let bytes = buffer.get(..count).unwrap_or_default().to_vec();
         if chunks.send(Chunk { due: Instant::now() + delay, bytes }).is_err() || count == 0 {
@@ -143,7 +143,7 @@ fn write(mut to: TcpStream, chunks: &Receiver<Chunk>) {
             }
         }
         if to.write_all(&buffer).is_err() {
-            // Nobody listens any more: the reader of the same direction learns it from its next chunk.
+            // The receiver is gone: the reader of this direction notices it with its next chunk.
             let _ = to.shutdown(Shutdown::Both);
             return;
         }
@@ -155,7 +155,7 @@ fn write(mut to: TcpStream, chunks: &Receiver<Chunk>) {
     }
 }
 
-/// Sleeps most of the time and waits the rest of it awake, but lets others go first.
+/// Sleeps for most of the time, then spins for the rest, yielding to other threads.
 fn wait_until(due: Instant) {
     if let Some(time) = due.saturating_duration_since(Instant::now()).checked_sub(WAKE_UP) {
         thread::sleep(time);
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// The port of a proxy to a server that sends back what it gets.
+    /// The port of a proxy to an echo server.
     fn proxy_to_echo(delay: Duration) -> u16 {
         let echo = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = echo.local_addr().unwrap().to_string();
@@ -208,20 +208,20 @@ mod tests {
                 start.elapsed()
             })
             .collect();
-        // The quickest: the others had to wait for a core too, on a machine that is at work.
+        // The minimum: on a busy machine the other round trips include waits for a core.
         let quickest = trips.iter().min().unwrap();
         assert!(*quickest >= Duration::from_millis(4), "{quickest:?}");
         assert!(*quickest < Duration::from_millis(5), "{quickest:?}");
     }
 
     #[test]
-    fn what_is_under_way_is_not_bounded() {
+    fn bytes_in_flight_are_not_bounded() {
         let delay = Duration::from_millis(300);
         let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(delay))).unwrap();
         let sent: Vec<u8> = (0..64 << 20).map(|n: u32| (n % 251) as u8).collect();
         let start = Instant::now();
         peer.write_all(&sent).unwrap();
-        assert!(start.elapsed() < 2 * delay, "the sender was held up: {:?}", start.elapsed());
+        assert!(start.elapsed() < 2 * delay, "the sender was blocked: {:?}", start.elapsed());
         peer.shutdown(Shutdown::Write).unwrap();
         let mut received = Vec::new();
         peer.read_to_end(&mut received).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line() {
+    fn the_command_line_is_parsed() {
         let options = Options { target: "127.0.0.1:6379".into(), delay: Duration::from_micros(125) };
         assert_eq!(arguments("--target 127.0.0.1:6379 --round-trip-ms 0.25"), Ok(options));
         for wrong in ["--target a:1", "--round-trip-ms 1", "--target a:1 --round-trip-ms -1", "--delay 1", "--target"] {

@@ -17,7 +17,7 @@ use crate::endpoint::{Form, OptionValue};
 use crate::fail;
 use crate::rows::{Body, Layout};
 use crate::transport::{NeverInterrupted, Watch, set_dial};
-use crate::{BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, GivenId};
+use crate::{BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument};
 
 /// What all sessions saw.
 #[derive(Debug, Default)]
@@ -244,9 +244,9 @@ impl<'a> Session<'a> {
         let message = place.message.unwrap();
         let payload = Self::payload(message, chance);
         let given = match kind {
-            0 => GivenId::None,
-            1 => GivenId::Int(message as i64),
-            _ => GivenId::Text(&place.id),
+            0 => IdArgument::None,
+            1 => IdArgument::Int(message as i64),
+            _ => IdArgument::Text(&place.id),
         };
         let taken = self.dispatcher.produce(payload.as_bytes(), given);
         self.places.push(place);

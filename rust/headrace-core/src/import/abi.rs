@@ -1,9 +1,8 @@
-//! The structures of the C data interface and the C stream interface, and what is read through their pointers: all of the
-//! import that is unsafe.
+//! The structures of the C data interface and the C stream interface, and all reads through their pointers.
 //!
-//! Every function here relies on one promise, which the caller of [`Reader`](super::Reader) makes: the structures are those
-//! of a producer that keeps to the interface as far as pointers go: each is null or points to what the interface says, for
-//! as many elements as the structure counts. What is counted, named and offset is checked by the modules beside this one.
+//! Every function here relies on one promise, which the caller of [`Reader`](super::Reader) makes: the producer follows the
+//! interface as far as pointers go: each is null or points to what the interface requires, with as many elements as the
+//! structure counts. The other modules of the import check counts, names and offsets.
 
 #![allow(unsafe_code)]
 
@@ -55,8 +54,8 @@ pub(super) struct CStream {
     private_data: *mut c_void,
 }
 
-// SAFETY: the interface demands that structures can be released, and streams read, by another thread than the one that made
-// them, one thread at a time; arrays are not changed once they are made.
+// SAFETY: the interface requires that another thread than the one that made them can release structures and read streams,
+// one thread at a time; arrays do not change once they are made.
 unsafe impl Send for CSchema {}
 // SAFETY: as above.
 unsafe impl Send for CArray {}
@@ -65,28 +64,28 @@ unsafe impl Sync for CArray {}
 // SAFETY: as above; every call takes `&mut self`.
 unsafe impl Send for CStream {}
 
-/// A structure that has children, and a callback that ends it.
+/// A structure with children and a release callback.
 trait Tree: Sized {
     const RELEASED: Self;
     fn children(&self) -> impl Iterator<Item = NonNull<Self>>;
     fn release_callback(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
 
-    /// Ends the structure and what it owns.
+    /// Releases the structure and everything that it owns.
     fn release(&mut self) {
         if let Some(release) = self.release_callback() {
-            // SAFETY: the callback is called once, with a structure that it is in; it clears the field.
+            // SAFETY: the callback is called once, with the structure that holds it; it clears the field.
             unsafe { release(self) }
         }
     }
 
-    /// The same, the deepest first: a producer's callback may call that of its children, and so on, as deep as the
-    /// structure is. The interface lets a consumer move children out, and leave their parent without them
+    /// Releases the structure and its children, the deepest first: a producer's callback may call those of its children
+    /// recursively, to any depth. The interface lets a consumer move children out of their parent
     /// (<https://arrow.apache.org/docs/format/CDataInterface.html#moving-child-arrays>).
     fn release_from_below(&mut self) {
         let mut all: Vec<NonNull<Self>> = self.children().collect();
         let mut next = 0;
         while let Some(&node) = all.get(next) {
-            // SAFETY: parents are released behind their children, so all structures are still there.
+            // SAFETY: parents are released after their children, so all structures still exist.
             all.extend(unsafe { node.as_ref() }.children());
             next += 1;
         }
@@ -113,8 +112,8 @@ macro_rules! impl_tree {
 
             fn children(&self) -> impl Iterator<Item = NonNull<Self>> {
                 let count = if self.children.is_null() { 0 } else { usize::try_from(self.n_children).unwrap_or(0) };
-                // SAFETY: where it is not null there are as many pointers as children, or a null one behind the last child:
-                // a count that is wrong is found out before it leads anywhere.
+                // SAFETY: unless null, it points to as many pointers as children, or to a null pointer behind the last child:
+                // a wrong count is noticed before it is used.
                 let child = |index| NonNull::new(unsafe { *self.children.add(index) });
                 (0..count).map_while(child).chain(NonNull::new(self.dictionary))
             }
@@ -130,39 +129,39 @@ impl_tree!(CSchema, { format: ptr::null(), name: ptr::null(), metadata: ptr::nul
 impl_tree!(CArray, { length: 0, null_count: 0, offset: 0, n_buffers: 0, buffers: ptr::null_mut() });
 
 impl CSchema {
-    /// Moves the structure out of where the producer has it, which is released then.
+    /// Moves the structure out of the producer's memory, and marks the original as released.
     ///
     /// # Safety
     ///
-    /// There is an `ArrowSchema`, of a producer as the module's documentation has it.
+    /// `from` points to an `ArrowSchema` of a producer that keeps the promise in the module's documentation.
     pub(super) unsafe fn take(from: NonNull<c_void>) -> Self {
         // SAFETY: promised by the caller.
         unsafe { ptr::replace(from.cast().as_ptr(), Self::RELEASED) }
     }
 
-    /// Whether it has been read before.
+    /// Whether it is released: it was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }
 
     /// The name of the field.
     pub(super) fn name(&self) -> &CStr {
-        // SAFETY: where it is not null there is a text that ends with a zero byte.
+        // SAFETY: it is null or points to a text that ends with a zero byte.
         if self.name.is_null() { c"" } else { unsafe { CStr::from_ptr(self.name) } }
     }
 
-    /// The type's format text, if it is one.
+    /// The format string of the type, if it is UTF-8.
     pub(super) fn format(&self) -> Option<&str> {
-        // SAFETY: where it is not null there is a text that ends with a zero byte.
+        // SAFETY: it is null or points to a text that ends with a zero byte.
         if self.format.is_null() { None } else { unsafe { CStr::from_ptr(self.format) }.to_str().ok() }
     }
 
-    /// How many children it says that it has, if it can have that many.
+    /// The number of children, unless it is impossible.
     pub(super) fn child_count(&self) -> Option<usize> {
         usize::try_from(self.n_children).ok().filter(|count| *count == 0 || !self.children.is_null())
     }
 
-    /// Its children and, if there is one, its dictionary: those that are not null.
+    /// The children and the dictionary that are not null.
     pub(super) fn below(&self) -> impl Iterator<Item = &Self> {
         // SAFETY: they live as long as this structure.
         Tree::children(self).map(|child| unsafe { child.as_ref() })
@@ -172,14 +171,14 @@ impl CSchema {
         !self.dictionary.is_null()
     }
 
-    /// What arrow makes of this structure alone: its children and its dictionary, as many as it has, are of type null.
+    /// Arrow's field for this structure alone: as if all its children and its dictionary had the type null.
     pub(super) fn to_field(&self) -> Result<Field, ArrowError> {
         let mut null = Self { format: c"n".as_ptr(), name: c"".as_ptr(), ..Self::RELEASED };
         let count = self.child_count().unwrap_or(0);
         let mut children = vec![&raw mut null; count];
         let alone = ManuallyDrop::new(Self {
             format: self.format,
-            name: c"".as_ptr(), // arrow panics over one that is not UTF-8
+            name: c"".as_ptr(), // arrow panics if a name is not UTF-8
             metadata: self.metadata,
             flags: self.flags,
             n_children: self.n_children,
@@ -189,7 +188,7 @@ impl CSchema {
             private_data: ptr::null_mut(),
         });
         let same: *const Self = &raw const *alone;
-        // SAFETY: both are the interface's `ArrowSchema`. Nothing drops the other one, and what it points to outlives it.
+        // SAFETY: both are the interface's `ArrowSchema`. Arrow's is never dropped, and everything that it points to outlives it.
         let field = Field::try_from(unsafe { &*same.cast::<FFI_ArrowSchema>() })?;
         Ok(field.with_name(self.name().to_string_lossy()))
     }
@@ -202,29 +201,29 @@ impl Drop for CSchema {
 }
 
 impl CArray {
-    /// Moves the structure out of where the producer has it, which is released then.
+    /// Moves the structure out of the producer's memory, and marks the original as released.
     ///
     /// # Safety
     ///
-    /// There is an `ArrowArray`, of a producer as the module's documentation has it.
+    /// `from` points to an `ArrowArray` of a producer that keeps the promise in the module's documentation.
     pub(super) unsafe fn take(from: NonNull<c_void>) -> Self {
         // SAFETY: promised by the caller.
         unsafe { ptr::replace(from.cast().as_ptr(), Self::RELEASED) }
     }
 
-    /// Whether there is nothing: the end of a stream, or an array that has been read before.
+    /// Whether it is released: the end of a stream, or an array that was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }
 
-    /// The number of rows, and how many are before them in each buffer.
+    /// The number of rows, and the number of elements before them in each buffer; `None` if either is negative.
     pub(super) fn length_and_offset(&self) -> Option<(usize, usize)> {
         let (length, offset) = (usize::try_from(self.length).ok()?, usize::try_from(self.offset).ok()?);
         length.checked_add(offset).filter(|end| isize::try_from(*end).is_ok())?;
         Some((length, offset))
     }
 
-    /// The number of null rows; `None`: not counted.
+    /// The number of null rows; `None` if the producer has not counted them.
     pub(super) fn null_count(&self) -> Option<usize> {
         usize::try_from(self.null_count).ok()
     }
@@ -237,7 +236,7 @@ impl CArray {
         usize::try_from(self.n_children).ok().filter(|count| *count == 0 || !self.children.is_null())
     }
 
-    /// The child of this number, which is below [the count](Self::child_count).
+    /// The child at `index`, which must be below [`child_count`](Self::child_count).
     pub(super) fn child(&self, index: usize) -> Option<&Self> {
         if index >= self.child_count()? {
             return None;
@@ -246,7 +245,7 @@ impl CArray {
         unsafe { (*self.children.add(index)).as_ref() }
     }
 
-    /// The first child that is not there, or has fewer rows than these.
+    /// The index of the first child that is missing or has fewer than `rows` rows.
     pub(super) fn short_child(&self, rows: usize) -> Option<usize> {
         let has_rows = |child: &Self| child.length_and_offset().is_some_and(|(length, _)| length >= rows);
         (0..self.child_count().unwrap_or(0)).find(|index| !self.child(*index).is_some_and(has_rows))
@@ -257,8 +256,8 @@ impl CArray {
         unsafe { self.dictionary.as_ref() }
     }
 
-    /// The buffer of this number, with this many bytes. It keeps `owner`, which has this structure within itself. `None` if
-    /// it is null, and so has no bytes.
+    /// The buffer at `index` with a size of `bytes`, or `None` if it is null. It keeps `owner` alive, which owns this
+    /// structure.
     pub(super) fn buffer(&self, index: usize, bytes: usize, owner: &Arc<Self>) -> Option<Buffer> {
         if index >= self.buffer_count()? || isize::try_from(bytes).is_err() {
             return None;
@@ -266,16 +265,16 @@ impl CArray {
         // SAFETY: there are as many pointers as buffers.
         let start = unsafe { *self.buffers.add(index) };
         let start = NonNull::new(start.cast_mut().cast::<u8>())?;
-        // Of a buffer without bytes the pointer may be anything.
+        // The pointer of an empty buffer may be anything.
         if bytes == 0 {
             return Some(MutableBuffer::new(0).into());
         }
-        // SAFETY: the buffer has at least the bytes of the rows that the structure counts, as long as it is not released,
-        // and that is done by the owner.
+        // SAFETY: the buffer has at least the bytes of the rows that the structure counts, until the structure is released,
+        // which only the owner does.
         Some(unsafe { Buffer::from_custom_allocation(start, bytes, Arc::clone(owner) as _) })
     }
 
-    /// Ends it at once, the deepest child first.
+    /// Releases it at once, the deepest child first.
     pub(super) fn refuse(mut self) {
         self.release_from_below();
         self.release = None;
@@ -289,11 +288,11 @@ impl Drop for CArray {
 }
 
 impl CStream {
-    /// Moves the structure out of where the producer has it, which is released then.
+    /// Moves the structure out of the producer's memory, and marks the original as released.
     ///
     /// # Safety
     ///
-    /// There is an `ArrowArrayStream`, of a producer as the module's documentation has it.
+    /// `from` points to an `ArrowArrayStream` of a producer that keeps the promise in the module's documentation.
     pub(super) unsafe fn take(from: NonNull<c_void>) -> Self {
         const RELEASED: CStream = CStream {
             get_schema: None,
@@ -306,25 +305,25 @@ impl CStream {
         unsafe { ptr::replace(from.cast().as_ptr(), RELEASED) }
     }
 
-    /// Whether it has been read before.
+    /// Whether it is released: it was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }
 
-    /// The schema, or what the producer says.
+    /// The schema, or the producer's error.
     pub(super) fn schema(&mut self) -> Result<CSchema, String> {
         let mut schema = CSchema::RELEASED;
         let get = self.get_schema.ok_or("the stream has no callback get_schema")?;
-        // SAFETY: the callback is the stream's, and what it writes to is ours.
+        // SAFETY: the callback is the stream's, and it writes to our memory.
         let code = unsafe { get(self, &raw mut schema) };
         if code == 0 { Ok(schema) } else { Err(self.last_error(code)) }
     }
 
-    /// The next array, which is [released](CArray::is_released) at the end, or what the producer says.
+    /// The next array, which is [released](CArray::is_released) at the end of the stream, or the producer's error.
     pub(super) fn next(&mut self) -> Result<CArray, String> {
         let mut array = CArray::RELEASED;
         let get = self.get_next.ok_or("the stream has no callback get_next")?;
-        // SAFETY: the callback is the stream's, and what it writes to is ours.
+        // SAFETY: the callback is the stream's, and it writes to our memory.
         let code = unsafe { get(self, &raw mut array) };
         if code == 0 { Ok(array) } else { Err(self.last_error(code)) }
     }
@@ -335,7 +334,7 @@ impl CStream {
         if text.is_null() {
             return std::io::Error::from_raw_os_error(code).to_string();
         }
-        // SAFETY: a text that ends with a zero byte, which stays until the next call.
+        // SAFETY: the text ends with a zero byte and stays valid until the next call.
         lossy(unsafe { CStr::from_ptr(text) })
     }
 }
@@ -343,7 +342,7 @@ impl CStream {
 impl Drop for CStream {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: the callback is called once, with the stream that it is in.
+            // SAFETY: the callback is called once, with the stream that holds it.
             unsafe { release(self) }
         }
     }

@@ -1,5 +1,6 @@
-//! Numbers within an array that say where to read: offsets, keys of dictionaries, views. Looked at once per column, by loops
-//! that the compiler turns into a few instructions for several values; only where such a loop fails is it asked which.
+//! Validation of the numbers that address other memory: offsets, dictionary keys, views.
+//!
+//! Each column is checked once, by a loop that the compiler vectorizes; only if it fails does another find the row.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -7,12 +8,12 @@ use std::ops::Range;
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, BooleanBufferBuilder, Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 
-/// Why values cannot be read: the end of a sentence that begins with the column.
+/// A result whose error is the end of a sentence that has the column as its subject.
 type Check<T> = Result<T, String>;
 
-/// A number that says where the bytes or elements of a row begin.
+/// An offset: where the bytes or elements of a row start.
 pub(super) trait Offset: ArrowNativeType + Display + Default {
-    /// Negative if either of these is: the offset itself, its distance to the one before.
+    /// Negative if the offset or its distance from the previous one is negative.
     fn sign(self, before: Self) -> Self;
     fn or(self, other: Self) -> Self;
     fn is_negative(self) -> bool;
@@ -45,13 +46,14 @@ macro_rules! impl_offset {
 impl_offset!(i32);
 impl_offset!(i64);
 
-/// From where to where the rows go, if none of them begins before it ends. There is one offset more than rows.
+/// The range that the rows cover, if no offset is negative or less than the previous one. There is one offset more than
+/// rows.
 pub(super) fn check_offsets<O: Offset>(offsets: &[O]) -> Check<Range<usize>> {
     let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return Ok(0..0) };
-    // Two slices of one length: the compiler takes several pairs at a time.
+    // Two slices of equal length: the compiler vectorizes the loop.
     let (starts, ends) = (&offsets[..offsets.len() - 1], &offsets[1..]);
     let pairs = || starts.iter().zip(ends);
-    // Where no offset is negative no distance overflows.
+    // If no offset is negative, no distance overflows.
     let signs = pairs().fold(first, |signs, (before, offset)| signs.or(offset.sign(*before)));
     if !signs.is_negative() {
         return Ok(first.as_usize()..last.as_usize());
@@ -63,7 +65,7 @@ pub(super) fn check_offsets<O: Offset>(offsets: &[O]) -> Check<Range<usize>> {
     Err(format!("has offsets that decrease at row {row}: from {} to {}", offsets[row], offsets[row + 1]))
 }
 
-/// The same distances, from zero on.
+/// The offsets, shifted so that the first one is zero.
 pub(super) fn from_zero<O: Offset>(offsets: ScalarBuffer<O>) -> ScalarBuffer<O> {
     match offsets.first() {
         Some(&start) if start != O::default() => {
@@ -73,7 +75,7 @@ pub(super) fn from_zero<O: Offset>(offsets: ScalarBuffer<O>) -> ScalarBuffer<O> 
     }
 }
 
-/// The elements of lists that can be seen.
+/// The visibility of the elements of lists: those of visible lists are visible.
 pub(super) fn visible_elements<O: Offset>(offsets: &[O], elements: &Range<usize>, visible: &NullBuffer) -> NullBuffer {
     let mut bits = BooleanBufferBuilder::new(elements.len());
     for (row, pair) in offsets.windows(2).enumerate() {
@@ -82,7 +84,7 @@ pub(super) fn visible_elements<O: Offset>(offsets: &[O], elements: &Range<usize>
     NullBuffer::new(bits.finish())
 }
 
-/// Whether there are keys of a dictionary in this type or below.
+/// Whether this type is or contains a dictionary.
 pub(super) fn has_dictionary(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(..) => true,
@@ -95,15 +97,18 @@ pub(super) fn has_dictionary(data_type: &DataType) -> bool {
     }
 }
 
-/// Refuses keys of rows that can be seen and are not below `count`. Of rows that cannot be seen pyarrow writes such keys:
-/// where there are any, these are the rows that are to be null instead.
+/// Refuses keys of visible rows that are not below `count`, the number of the dictionary's values.
+///
+/// pyarrow writes such keys below a null struct or list: 0 where there are no values. If there are any, this returns the
+/// keys with zeros in their place, and the validity that makes them null: some readers of Arrow IPC demand even of the
+/// keys of null rows that they are within the values.
 pub(super) fn check_keys<K: ArrowNativeType + Display>(
     keys: &[K],
     count: usize,
     nulls: Option<&NullBuffer>,
     visible: Option<&NullBuffer>,
-) -> Check<Option<NullBuffer>> {
-    // A negative key becomes a number that no dictionary has.
+) -> Check<Option<(ScalarBuffer<K>, NullBuffer)>> {
+    // A negative key becomes an index that is beyond any dictionary.
     let is_beyond = |key: &K| key.as_usize() >= count;
     if !keys.iter().fold(false, |any, key| any | is_beyond(key)) {
         return Ok(None);
@@ -115,21 +120,22 @@ pub(super) fn check_keys<K: ArrowNativeType + Display>(
         return Err(format!("has a key at row {row} that is not one of its {count} values: {}", keys[row]));
     }
     let valid = BooleanBuffer::collect_bool(keys.len(), |row| is_valid(row) && !is_beyond(&keys[row]));
-    Ok(Some(NullBuffer::new(valid)))
+    let keys: Vec<K> = keys.iter().map(|key| if is_beyond(key) { K::default() } else { *key }).collect();
+    Ok(Some((keys.into(), NullBuffer::new(valid))))
 }
 
-/// The most bytes that a view has in itself:
+/// The most bytes that a view holds inline:
 /// <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
 const MAX_INLINE: u32 = 12;
 
-/// Refuses views of rows that are not null and point to no bytes of these buffers. Views of null rows may say anything:
-/// where they point to no bytes they become empty.
+/// Refuses views of rows that are not null and point beyond these buffers. Views of null rows may hold anything; those
+/// that point beyond become empty.
 pub(super) fn check_views(
     views: ScalarBuffer<u128>,
     buffers: &[Buffer],
     nulls: Option<&NullBuffer>,
 ) -> Check<ScalarBuffer<u128>> {
-    // From its low end a view is four numbers of 32 bits: length, prefix, the buffer's index, the offset in it.
+    // From its low end a view is four 32-bit numbers: length, prefix, buffer index, offset in the buffer.
     let number = |view: u128, place: u32| (view >> (32 * place)) as u32;
     let is_beyond = |view: u128| {
         let (length, index, offset) = (number(view, 0), number(view, 2), number(view, 3));
@@ -138,7 +144,7 @@ pub(super) fn check_views(
                 .get(index as usize)
                 .is_none_or(|buffer| u64::from(offset) + u64::from(length) > buffer.len() as u64)
     };
-    // Numbers are signed there.
+    // The length is signed.
     let is_wrong = |view: u128| number(view, 0) > i32::MAX as u32 || is_beyond(view);
     let Some(first) = views.iter().position(|view| is_wrong(*view)) else { return Ok(views) };
     let is_null = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
@@ -155,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_say_from_where_to_where_if_none_decreases() {
+    fn offsets_that_do_not_decrease_give_their_range() {
         assert_eq!(check_offsets(&[2, 2, 5, 9]), Ok(2..9));
         assert_eq!(check_offsets::<i64>(&[7]), Ok(7..7));
         assert_eq!(check_offsets(&[0, i32::MAX]), Ok(0..i32::MAX as usize));
@@ -163,7 +169,7 @@ mod tests {
         assert_eq!(refused(&[0, 3, 1, 4]), "has offsets that decrease at row 1: from 3 to 1");
         assert_eq!(refused(&[-1, 3]), "has a negative offset at row 0: -1");
         assert_eq!(refused(&[0, -5, 3]), "has offsets that decrease at row 0: from 0 to -5");
-        // The distance overflows to a positive one.
+        // The distance overflows to a positive number.
         assert_eq!(
             refused(&[0, i32::MAX, i32::MIN, 7]),
             format!("has offsets that decrease at row 1: from {} to {}", i32::MAX, i32::MIN)
@@ -172,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_beyond_the_values_are_refused_where_they_can_be_seen() {
+    fn keys_beyond_the_values_are_refused_in_visible_rows() {
         let keys = |keys: &[i8], count, nulls: Option<&[bool]>, visible: Option<&[bool]>| {
             let nulls = nulls.map(|nulls| NullBuffer::from(nulls.to_vec()));
             let visible = visible.map(|visible| NullBuffer::from(visible.to_vec()));
@@ -181,15 +187,16 @@ mod tests {
         assert_eq!(keys(&[0, 1, 0], 2, None, None), Ok(None));
         assert_eq!(keys(&[0, 2], 2, None, None).unwrap_err(), "has a key at row 1 that is not one of its 2 values: 2");
         assert_eq!(keys(&[-1], 2, None, None).unwrap_err(), "has a key at row 0 that is not one of its 2 values: -1");
-        // Those of null rows, and of rows below a null, mean nothing.
+        // Keys of null rows, and of rows below a null, have no meaning.
         let rest = NullBuffer::from(vec![true, false]);
-        assert_eq!(keys(&[1, 9], 2, Some(&[true, false]), None), Ok(Some(rest.clone())));
-        assert_eq!(keys(&[1, 9], 2, None, Some(&[true, false])), Ok(Some(rest)));
+        let repaired = Ok(Some((vec![1, 0].into(), rest)));
+        assert_eq!(keys(&[1, 9], 2, Some(&[true, false]), None), repaired);
+        assert_eq!(keys(&[1, 9], 2, None, Some(&[true, false])), repaired);
         assert!(keys(&[9, 9], 2, None, Some(&[true, false])).is_err());
     }
 
     #[test]
-    fn views_point_into_their_buffers_but_those_of_null_rows() {
+    fn views_beyond_the_buffers_are_refused_unless_null() {
         let long = |length: u128, index: u128, offset: u128| length | index << 64 | offset << 96;
         let buffers = [Buffer::from(vec![0_u8; 20]), Buffer::from(vec![0_u8; 100])];
         let check = |views: &[u128], nulls: Option<&NullBuffer>| {
@@ -206,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_lists_that_are_null_cannot_be_seen() {
+    fn elements_of_null_lists_are_not_visible() {
         let visible = NullBuffer::from(vec![true, false, true]);
         let elements = visible_elements(&[2, 3, 5, 6], &(2..6), &visible);
         assert_eq!(elements.iter().collect::<Vec<_>>(), [true, false, false, true]);

@@ -1,4 +1,4 @@
-//! One array of the tree that a column is: its buffers and children, held against its type and against each other.
+//! Import of one column, a tree of arrays: the buffers and children of each are checked against its type.
 
 #![allow(unsafe_code)]
 
@@ -24,37 +24,37 @@ use super::content::{self, Offset};
 
 type Checked<T> = Result<T, Invalid>;
 
-/// An array, what it is said to be, and what keeps its buffers.
+/// An array, its type, and the owner of its buffers.
 struct Node<'a> {
     array: &'a CArray,
     data_type: &'a DataType,
     owner: &'a Arc<CArray>,
-    /// Its rows, in places of its buffers.
+    /// Its rows, as positions in its buffers.
     rows: Range<usize>,
-    /// Which of them can be seen; `None`: all. The others are below a null, and mean nothing.
+    /// Which rows are visible; `None`: all. The others are below a null and have no meaning.
     visible: Option<NullBuffer>,
-    /// The name of the field, and where its parent is in the list of all; `None`: the column itself, or a dictionary.
+    /// The name of the field; `None` for the column itself and for a dictionary.
     name: Option<&'a str>,
+    /// The index of its parent in the list of all nodes.
     parent: usize,
 }
 
-/// What is made of a node.
+/// An expanded node: its children, and how to build its array from theirs.
 struct Part<'a> {
     children: Vec<Node<'a>>,
-    /// Makes the array of those of its children.
-    put_together: Box<dyn FnOnce(Vec<ArrayRef>) -> Option<ArrayRef> + 'a>,
+    assemble: Box<dyn FnOnce(Vec<ArrayRef>) -> Option<ArrayRef> + 'a>,
 }
 
 impl Part<'_> {
     fn of_leaf(array: ArrayRef) -> Self {
-        Self { children: Vec::new(), put_together: Box::new(move |_| Some(array)) }
+        Self { children: Vec::new(), assemble: Box::new(move |_| Some(array)) }
     }
 }
 
-/// The rows `rows` of an array, which must be of this type.
+/// Imports the rows `rows` of an array, which must have this type.
 ///
-/// Parents are looked at before their children, and put together after them, in lists: on the stack 64 levels would not fit
-/// a thread of 128 KiB, least of all those of arrow's `make_array`.
+/// Parents are checked before their children and assembled after them. Lists serve in place of recursion: 64 levels would
+/// not fit a stack of 128 KiB, least of all with arrow's `make_array`.
 pub(super) fn import(
     array: &CArray,
     data_type: &DataType,
@@ -65,18 +65,18 @@ pub(super) fn import(
     let mut parts = Vec::with_capacity(1);
     while let Some(node) = nodes.get(parts.len()) {
         let (place, before) = (parts.len(), nodes.len());
-        let Part { children, put_together } = node.open().map_err(|invalid| within(&nodes, place, invalid))?;
+        let Part { children, assemble } = node.expand().map_err(|invalid| within(&nodes, place, invalid))?;
         nodes.extend(children.into_iter().map(|child| Node { parent: place, ..child }));
-        parts.push((put_together, before..nodes.len()));
+        parts.push((assemble, before..nodes.len()));
     }
     let mut arrays: Vec<Option<ArrayRef>> = vec![None; parts.len()];
-    for (place, (put_together, below)) in parts.into_iter().enumerate().rev() {
-        arrays[place] = put_together(arrays[below].iter_mut().filter_map(Option::take).collect());
+    for (place, (assemble, below)) in parts.into_iter().enumerate().rev() {
+        arrays[place] = assemble(arrays[below].iter_mut().filter_map(Option::take).collect());
     }
-    arrays.swap_remove(0).ok_or_else(|| Invalid::new("is not there"))
+    arrays.swap_remove(0).ok_or_else(|| Invalid::new("is missing"))
 }
 
-/// The same, with the names of the fields that lead to the node.
+/// Adds the names of the fields that lead to the node.
 fn within(nodes: &[Node<'_>], mut place: usize, mut invalid: Invalid) -> Invalid {
     while place > 0 {
         if let Some(name) = nodes[place].name {
@@ -106,27 +106,28 @@ impl<'a> Node<'a> {
         Ok(Self { array, data_type, owner, rows, visible, name: None, parent: 0 })
     }
 
-    fn open(&self) -> Checked<Part<'a>> {
+    /// Checks the array and splits it into its children and its own part.
+    fn expand(&self) -> Checked<Part<'a>> {
         self.check_counts()?;
         if self.rows.is_empty() {
             return Ok(Part::of_leaf(new_empty_array(self.data_type)));
         }
         let whole = match self.data_type {
-            DataType::List(element) => return self.open_list::<i32>(element),
-            DataType::LargeList(element) => return self.open_list::<i64>(element),
-            DataType::Map(entry, is_sorted) => return self.open_map(entry, *is_sorted),
-            DataType::FixedSizeList(element, size) => return self.open_fixed_list(element, *size),
-            DataType::Struct(fields) => return self.open_struct(fields),
+            DataType::List(element) => return self.expand_list::<i32>(element),
+            DataType::LargeList(element) => return self.expand_list::<i64>(element),
+            DataType::Map(entry, is_sorted) => return self.expand_map(entry, *is_sorted),
+            DataType::FixedSizeList(element, size) => return self.expand_fixed_list(element, *size),
+            DataType::Struct(fields) => return self.expand_struct(fields),
             DataType::Dictionary(keys, values) => {
                 return match **keys {
-                    DataType::Int8 => self.open_dictionary::<Int8Type>(values),
-                    DataType::Int16 => self.open_dictionary::<Int16Type>(values),
-                    DataType::Int32 => self.open_dictionary::<Int32Type>(values),
-                    DataType::Int64 => self.open_dictionary::<Int64Type>(values),
-                    DataType::UInt8 => self.open_dictionary::<UInt8Type>(values),
-                    DataType::UInt16 => self.open_dictionary::<UInt16Type>(values),
-                    DataType::UInt32 => self.open_dictionary::<UInt32Type>(values),
-                    _ => self.open_dictionary::<UInt64Type>(values),
+                    DataType::Int8 => self.expand_dictionary::<Int8Type>(values),
+                    DataType::Int16 => self.expand_dictionary::<Int16Type>(values),
+                    DataType::Int32 => self.expand_dictionary::<Int32Type>(values),
+                    DataType::Int64 => self.expand_dictionary::<Int64Type>(values),
+                    DataType::UInt8 => self.expand_dictionary::<UInt8Type>(values),
+                    DataType::UInt16 => self.expand_dictionary::<UInt16Type>(values),
+                    DataType::UInt32 => self.expand_dictionary::<UInt32Type>(values),
+                    _ => self.expand_dictionary::<UInt64Type>(values),
                 };
             }
             DataType::Null => Ok(Arc::new(NullArray::new(self.rows.len())) as ArrayRef),
@@ -143,10 +144,10 @@ impl<'a> Node<'a> {
         whole.map(Part::of_leaf)
     }
 
-    /// Refuses an array that is not built as its type is.
+    /// Refuses an array whose numbers of buffers and children are not those of its type.
     fn check_counts(&self) -> Checked<()> {
         let (buffers, children) = match self.data_type {
-            // polars has one, of no bytes (pola-rs/polars#22934).
+            // polars exports one empty buffer (pola-rs/polars#22934).
             DataType::Null => (0..=1, 0),
             DataType::Utf8 | DataType::Binary | DataType::LargeUtf8 | DataType::LargeBinary => (3..=3, 0),
             DataType::Utf8View | DataType::BinaryView => (3..=usize::MAX, 0),
@@ -155,7 +156,7 @@ impl<'a> Node<'a> {
             DataType::Struct(fields) => (1..=1, fields.len()),
             _ => (2..=2, 0),
         };
-        // Without rows polars leaves out the sizes of a view column's buffers.
+        // For a view column without rows, polars omits the buffer with the sizes.
         let count =
             |count: Option<usize>| count.map_or_else(|| "a wrong number of".to_owned(), |count| count.to_string());
         let found = self.array.buffer_count();
@@ -175,7 +176,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Which rows are null.
+    /// The null rows.
     fn nulls(&self) -> Checked<Option<NullBuffer>> {
         if self.array.null_count() == Some(0) {
             return Ok(None);
@@ -186,11 +187,11 @@ impl<'a> Node<'a> {
                 Ok(Some(nulls).filter(|nulls| nulls.null_count() > 0))
             }
             None if self.array.null_count().is_none() => Ok(None),
-            None => Err(self.refused("counts nulls and does not say which they are")),
+            None => Err(self.refused("counts nulls but has no validity buffer")),
         }
     }
 
-    /// The values of this buffer for these elements, from the first one on.
+    /// The part of the buffer at `index` that holds these elements, each `width` bytes wide.
     fn values(&self, index: usize, elements: Range<usize>, width: usize) -> Checked<Buffer> {
         let bytes = elements.end.checked_mul(width).ok_or_else(|| self.refused("has more bytes than there can be"))?;
         let Some(buffer) = self.array.buffer(index, bytes, self.owner) else {
@@ -200,7 +201,7 @@ impl<'a> Node<'a> {
         Ok(buffer.slice_with_length(start, bytes - start))
     }
 
-    /// The offsets of all rows, and one more.
+    /// The offsets of the rows: one more than rows.
     fn offsets<O: Offset>(&self) -> Checked<ScalarBuffer<O>> {
         let buffer = self.values(1, self.rows.start..self.rows.end + 1, size_of::<O>())?;
         Ok(aligned(buffer, align_of::<O>()).into())
@@ -229,7 +230,7 @@ impl<'a> Node<'a> {
     fn import_views(&self) -> Checked<ArrayRef> {
         let nulls = self.nulls()?;
         let views = aligned(self.values(1, self.rows.clone(), size_of::<u128>())?, align_of::<u128>());
-        // A validity buffer, the views, the buffers that they point to, the sizes of those.
+        // The validity buffer, the views, the data buffers, and the sizes of the data buffers.
         let count = self.array.buffer_count().unwrap_or_default().saturating_sub(3);
         let sizes = aligned(self.values(count + 2, 0..count, size_of::<i64>())?, align_of::<i64>());
         let sizes = ScalarBuffer::<i64>::from(sizes);
@@ -244,7 +245,7 @@ impl<'a> Node<'a> {
         Ok(self.build(buffers, nulls))
     }
 
-    /// The lists of a list or a map: their offsets, which start at zero, their elements, and which of them are null.
+    /// The lists of a list or map column: their offsets, shifted to start at zero, their elements and their nulls.
     fn lists<O: Offset>(&self, element: &'a FieldRef) -> Checked<(OffsetBuffer<O>, Node<'a>, Option<NullBuffer>)> {
         let nulls = self.nulls()?;
         let offsets = self.offsets::<O>()?;
@@ -254,32 +255,32 @@ impl<'a> Node<'a> {
             content::visible_elements(&offsets, &elements, visible)
         });
         let child = self.child(0, element, elements, visible)?;
-        // SAFETY: they have been checked: they do not decrease, and start at zero here.
+        // SAFETY: `check_offsets` has checked that they do not decrease, and they start at zero here.
         let offsets = unsafe { OffsetBuffer::new_unchecked(content::from_zero(offsets)) };
         Ok((offsets, child, nulls))
     }
 
-    fn open_list<O: Offset + OffsetSizeTrait>(&self, element: &'a FieldRef) -> Checked<Part<'a>> {
+    fn expand_list<O: Offset + OffsetSizeTrait>(&self, element: &'a FieldRef) -> Checked<Part<'a>> {
         let (offsets, child, nulls) = self.lists::<O>(element)?;
-        let put_together = move |mut children: Vec<ArrayRef>| {
+        let assemble = move |mut children: Vec<ArrayRef>| {
             let (field, child) = (Arc::clone(element), children.pop()?);
-            // SAFETY: the offsets end where the child does, which is of the element's type; there is a bit for each row.
+            // SAFETY: the offsets end where the child does, which has the element's type; there is a validity bit for each row.
             Some(Arc::new(unsafe { GenericListArray::new_unchecked(field, offsets, child, nulls) }) as ArrayRef)
         };
-        Ok(Part { children: vec![child], put_together: Box::new(put_together) })
+        Ok(Part { children: vec![child], assemble: Box::new(assemble) })
     }
 
-    fn open_map(&self, entry: &'a FieldRef, is_sorted: bool) -> Checked<Part<'a>> {
+    fn expand_map(&self, entry: &'a FieldRef, is_sorted: bool) -> Checked<Part<'a>> {
         let (offsets, child, nulls) = self.lists::<i32>(entry)?;
-        let put_together = move |mut children: Vec<ArrayRef>| {
+        let assemble = move |mut children: Vec<ArrayRef>| {
             let (field, entries) = (Arc::clone(entry), children.pop()?.as_struct_opt()?.clone());
-            // SAFETY: as of a list; an entry is a struct of two, as the schema's type has been checked to be.
+            // SAFETY: as for a list; an entry is a struct with two members, which the schema's check has made sure of.
             Some(Arc::new(unsafe { MapArray::new_unchecked(field, offsets, entries, nulls, is_sorted) }) as ArrayRef)
         };
-        Ok(Part { children: vec![child], put_together: Box::new(put_together) })
+        Ok(Part { children: vec![child], assemble: Box::new(assemble) })
     }
 
-    fn open_fixed_list(&self, element: &'a FieldRef, size: i32) -> Checked<Part<'a>> {
+    fn expand_fixed_list(&self, element: &'a FieldRef, size: i32) -> Checked<Part<'a>> {
         let width = usize::try_from(size).unwrap_or(0);
         let place =
             |row: usize| row.checked_mul(width).ok_or_else(|| self.refused("has more elements than there can be"));
@@ -289,15 +290,15 @@ impl<'a> Node<'a> {
         let visible = self.visible_below(nulls.as_ref(), element.data_type(), |visible| visible.expand(width));
         let child = self.child(0, element, elements, visible)?;
         let rows = self.rows.len();
-        let put_together = move |mut children: Vec<ArrayRef>| {
+        let assemble = move |mut children: Vec<ArrayRef>| {
             let (field, child) = (Arc::clone(element), children.pop()?);
-            // SAFETY: the child has as many elements as the rows need, and is of the element's type.
+            // SAFETY: the child has as many elements as the rows need, and has the element's type.
             Some(Arc::new(unsafe { FixedSizeListArray::new_unchecked(field, size, child, nulls, rows) }) as ArrayRef)
         };
-        Ok(Part { children: vec![child], put_together: Box::new(put_together) })
+        Ok(Part { children: vec![child], assemble: Box::new(assemble) })
     }
 
-    fn open_struct(&self, fields: &'a Fields) -> Checked<Part<'a>> {
+    fn expand_struct(&self, fields: &'a Fields) -> Checked<Part<'a>> {
         self.check_children(self.rows.end)?;
         let nulls = self.nulls()?;
         let mut children = Vec::with_capacity(fields.len());
@@ -306,15 +307,15 @@ impl<'a> Node<'a> {
             children.push(self.child(index, field, self.rows.clone(), visible)?);
         }
         let rows = self.rows.len();
-        let put_together = move |children| {
+        let assemble = move |children| {
             let fields = fields.clone();
-            // SAFETY: each child is of its field's type and has as many rows.
+            // SAFETY: each child has its field's type and as many rows.
             Some(Arc::new(unsafe { StructArray::new_unchecked_with_length(fields, children, nulls, rows) }) as ArrayRef)
         };
-        Ok(Part { children, put_together: Box::new(put_together) })
+        Ok(Part { children, assemble: Box::new(assemble) })
     }
 
-    fn open_dictionary<K: ArrowDictionaryKeyType>(&self, value_type: &'a DataType) -> Checked<Part<'a>>
+    fn expand_dictionary<K: ArrowDictionaryKeyType>(&self, value_type: &'a DataType) -> Checked<Part<'a>>
     where
         K::Native: Display,
     {
@@ -324,18 +325,20 @@ impl<'a> Node<'a> {
         let Some(dictionary) = self.array.dictionary() else { return Err(self.refused("has no dictionary")) };
         let count = dictionary.length_and_offset().map_or(0, |(length, _)| length);
         let values = Node::new(dictionary, value_type, self.owner, 0..count, None)?;
-        let hidden = content::check_keys(&keys, count, nulls.as_ref(), self.visible.as_ref());
-        let nulls = hidden.map_err(|reason| self.refused(&reason))?.or(nulls);
-        let keys = PrimitiveArray::<K>::new(keys, nulls);
-        let put_together = move |mut children: Vec<ArrayRef>| {
+        let repaired = content::check_keys(&keys, count, nulls.as_ref(), self.visible.as_ref());
+        let keys = match repaired.map_err(|reason| self.refused(&reason))? {
+            None => PrimitiveArray::<K>::new(keys, nulls),
+            Some((keys, valid)) => PrimitiveArray::<K>::new(keys, Some(valid)),
+        };
+        let assemble = move |mut children: Vec<ArrayRef>| {
             let values = children.pop()?;
-            // SAFETY: each key of a row that is not null is below the number of values.
+            // SAFETY: the key of each row that is not null is below the number of values.
             Some(Arc::new(unsafe { DictionaryArray::new_unchecked(keys, values) }) as ArrayRef)
         };
-        Ok(Part { children: vec![values], put_together: Box::new(put_together) })
+        Ok(Part { children: vec![values], assemble: Box::new(assemble) })
     }
 
-    /// Refuses an array whose children have fewer rows than it needs, before anything is read or made for as many.
+    /// Refuses an array with a child that has fewer rows than needed, before anything is read or allocated for them.
     fn check_children(&self, rows: usize) -> Checked<()> {
         match self.array.short_child(rows) {
             None => Ok(()),
@@ -343,7 +346,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The elements or members of this number that belong to the rows.
+    /// The child at `index`, restricted to the elements or members of these rows.
     fn child(
         &self,
         index: usize,
@@ -352,12 +355,12 @@ impl<'a> Node<'a> {
         visible: Option<NullBuffer>,
     ) -> Checked<Self> {
         let within = |invalid: Invalid| invalid.within(field.name());
-        let Some(child) = self.array.child(index) else { return Err(within(Invalid::new("is not there"))) };
+        let Some(child) = self.array.child(index) else { return Err(within(Invalid::new("is missing"))) };
         let node = Node::new(child, field.data_type(), self.owner, rows, visible).map_err(within)?;
         Ok(Self { name: Some(field.name()), ..node })
     }
 
-    /// Which rows of a child can be seen, where that matters: only keys of dictionaries mean something below a null.
+    /// The visible rows of a child, if it contains a dictionary: only dictionary keys are checked below a null.
     fn visible_below(
         &self,
         nulls: Option<&NullBuffer>,
@@ -371,15 +374,15 @@ impl<'a> Node<'a> {
         visible.as_ref().map(below)
     }
 
-    /// An array without children. Its first row is the first of its buffers.
+    /// Builds an array without children, whose rows start at the beginning of its buffers.
     fn build(&self, buffers: Vec<Buffer>, nulls: Option<NullBuffer>) -> ArrayRef {
         let builder = ArrayData::builder(self.data_type.clone())
             .len(self.rows.len())
             .nulls(nulls)
             .buffers(buffers)
             .align_buffers(true);
-        // SAFETY: the buffers have the sizes that the type demands; offsets and views are within what they point into. Text
-        // may not be UTF-8: nothing here reads it as `str`.
+        // SAFETY: the buffers have the sizes that the type requires; offsets and views stay within their buffers. Text may not
+        // be UTF-8: nothing here reads it as `str`.
         make_array(unsafe { builder.build_unchecked() })
     }
 
@@ -388,7 +391,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The same bytes where they can be read as numbers: some producers align to 8 bytes, and some to none.
+/// The buffer, copied if it is not aligned: some producers align to 8 bytes, and some do not align.
 fn aligned(buffer: Buffer, alignment: usize) -> Buffer {
     if buffer.as_ptr().align_offset(alignment) == 0 { buffer } else { Buffer::from_slice_ref(buffer.as_slice()) }
 }

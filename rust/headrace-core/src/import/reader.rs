@@ -1,4 +1,4 @@
-//! Record batches of another library's stream, or its one array.
+//! The reader of record batches from another library's stream or array.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -14,12 +14,12 @@ use crate::contain::contain;
 use crate::error::{Error, Result};
 use crate::fail;
 
-/// Reads record batches by the C data interface.
+/// An iterator over record batches that arrive over the C data interface. It ends after an error.
 pub struct Reader {
     source: Source,
-    /// What the producer says of its columns.
+    /// The producer's schema.
     schema: SchemaRef,
-    /// What the record batches have: columns that are not read are of type null.
+    /// The schema of the record batches: columns that are not read have the type null.
     read_schema: SchemaRef,
     is_read: Vec<bool>,
 }
@@ -27,16 +27,15 @@ pub struct Reader {
 enum Source {
     Stream(CStream),
     Array(CArray),
-    /// Nothing comes any more.
     Ended,
 }
 
 impl Reader {
-    /// Moves an `ArrowArrayStream` out of where it is. Refuses a stream that was read before, and a schema that makes no sense.
+    /// Takes ownership of an `ArrowArrayStream`. Refuses a stream that was read before, and an invalid schema.
     ///
     /// # Safety
     ///
-    /// `stream` points to such a structure, of a producer that keeps to the interface as far as pointers go: each is null or
+    /// `stream` points to such a structure, and its producer follows the interface as far as pointers go: each is null or
     /// points to as many elements as the structure counts, until it is released.
     #[allow(unsafe_code)]
     pub unsafe fn from_stream(stream: NonNull<c_void>) -> Result<Self> {
@@ -49,8 +48,8 @@ impl Reader {
         Ok(Self::new(Source::Stream(stream), schema::read(&schema)?))
     }
 
-    /// Moves an `ArrowSchema` and an `ArrowArray`, a struct of columns, out of where they are. Refuses those that were read
-    /// before, and a schema that makes no sense.
+    /// Takes ownership of an `ArrowSchema` and an `ArrowArray`, a struct of columns. Refuses an array that was read before,
+    /// and an invalid schema.
     ///
     /// # Safety
     ///
@@ -76,12 +75,12 @@ impl Reader {
         Self { source, is_read: vec![true; schema.fields().len()], read_schema: Arc::clone(&schema), schema }
     }
 
-    /// The columns as the producer has them.
+    /// The producer's schema.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Says of which extension type a column is, where the producer does not.
+    /// Sets the extension type of a column, for a producer that does not state it.
     pub fn set_extension(&mut self, column: usize, name: &str) {
         let mut fields: Vec<Field> = self.schema.fields().iter().map(|field| field.as_ref().clone()).collect();
         fields[column].metadata_mut().insert(EXTENSION_TYPE_NAME_KEY.to_owned(), name.to_owned());
@@ -89,8 +88,8 @@ impl Reader {
         self.read_schema = Arc::clone(&self.schema);
     }
 
-    /// Reads no other columns than these, by number: in the record batches the others are nulls. What is not read is not
-    /// checked either.
+    /// Restricts reading to the columns with these indexes. In the record batches the others are null; they are not
+    /// checked.
     pub fn read_only(&mut self, columns: &[usize]) {
         self.is_read.fill(false);
         for column in columns {
@@ -128,7 +127,7 @@ impl Reader {
                 columns.len()
             )));
         }
-        // Before the validity buffer is read, of which the interface says no size.
+        // Before the validity buffer is read: the interface does not carry its size.
         if let Some(field) = array.short_child(offset + length).and_then(|column| columns.get(column)) {
             return Err(invalid(&format!("column {:?} has fewer than its {length} rows", field.name())));
         }
@@ -137,7 +136,7 @@ impl Reader {
             && let Some(bits) = bits
             && bits.count_set_bits_offset(offset, length) < length
         {
-            return Err(invalid("rows of it are null as a whole, which a record batch cannot have"));
+            return Err(invalid("it has null rows, which a record batch cannot have"));
         }
         let unread: ArrayRef = Arc::new(NullArray::new(length));
         let mut arrays = Vec::with_capacity(columns.len());
@@ -147,7 +146,7 @@ impl Reader {
                 continue;
             }
             let Some(child) = array.child(index) else {
-                return Err(invalid(&format!("the column {:?} is not there", field.name())));
+                return Err(invalid(&format!("column {:?} is missing", field.name())));
             };
             let column = node::import(child, field.data_type(), offset..offset + length, array);
             arrays.push(column.map_err(|reason| format!("{} (invalid Arrow data)", reason.of_column(field.name())))?);
@@ -158,12 +157,11 @@ impl Reader {
     }
 }
 
-/// Ends behind an error.
 impl Iterator for Reader {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {
-        // What a panic leaves behind is dropped: nothing more is read.
+        // After a panic nothing more is read.
         let source = std::mem::replace(&mut self.source, Source::Ended);
         let array = match source {
             Source::Ended => return None,
@@ -181,7 +179,7 @@ impl Iterator for Reader {
         let batch = batch.unwrap_or_else(|_| {
             let columns = self.schema.fields().iter().take(20).map(|field| field.name().as_str());
             let columns = columns.collect::<Vec<_>>().join(", ");
-            Err(format!("a defect of headrace: the columns cannot be taken over ({columns})"))
+            Err(format!("a defect of headrace: the columns cannot be imported ({columns})"))
         });
         if batch.is_err() {
             self.source = Source::Ended;

@@ -1,4 +1,4 @@
-//! The schema of what comes in: how deep it is, before anything follows it, and that its types are whole.
+//! Import of a schema: its depth is checked before anything recurses into it, then its types.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{Invalid, MAX_DEPTH};
 use crate::contain::contain;
 use crate::error::{Error, Result};
 
-/// The schema of a record batch: a struct whose members are its columns.
+/// Reads the schema of a record batch, which is a struct with the columns as its members.
 pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
     if schema.is_released() {
         return Err(Error::schema("the Arrow data was read before: its capsules can be read once"));
@@ -32,30 +32,28 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
         check_type(field.data_type()).map_err(invalid)?;
         fields.push(field);
     }
-    // pandas keeps there how its index is made.
+    // pandas keeps the description of its index there.
     let itself = contain(|| schema.to_field()).ok().and_then(std::result::Result::ok);
     let itself = itself.ok_or_else(|| Error::schema("the Arrow schema is invalid: its metadata cannot be read"))?;
     Ok(Arc::new(Schema::new_with_metadata(fields, itself.metadata().clone())))
 }
 
-/// A field below a column, or the column itself.
+/// A column or a field within it.
 struct Node<'a> {
     field: &'a CSchema,
     depth: usize,
-    /// Where its children are, and behind them its dictionary, in the list of all.
+    /// The indexes of its children, then of its dictionary, in the list of all nodes.
     below: Range<usize>,
 }
 
-/// All fields of a column, each before its children, found without following them on the stack.
+/// Lists all fields of a column, each before its children, without recursion.
 fn check_structure(column: &CSchema) -> std::result::Result<Vec<Node<'_>>, Invalid> {
     let mut nodes = vec![Node { field: column, depth: 1, below: 0..0 }];
     let mut next = 0;
     while let Some(Node { field, depth, .. }) = nodes.get(next) {
         let (field, depth) = (*field, *depth);
         if depth > MAX_DEPTH {
-            return Err(Invalid::new(format!(
-                "is nested deeper than {MAX_DEPTH} levels, which is the most that is read"
-            )));
+            return Err(Invalid::new(format!("is nested deeper than {MAX_DEPTH} levels, the most that is read")));
         }
         if field.name().to_str().is_err() {
             return Err(Invalid::new("has a field whose name is not UTF-8"));
@@ -73,7 +71,7 @@ fn check_structure(column: &CSchema) -> std::result::Result<Vec<Node<'_>>, Inval
         };
         let count = field.child_count();
         if count.is_none() || expected.is_some_and(|expected| count != Some(expected)) {
-            return Err(Invalid::new(format!("has a field of format {format:?} with another number of children")));
+            return Err(Invalid::new(format!("has a field of format {format:?} with a wrong number of children")));
         }
         let start = nodes.len();
         nodes.extend(field.below().map(|field| Node { field, depth: depth + 1, below: 0..0 }));
@@ -87,23 +85,24 @@ fn check_structure(column: &CSchema) -> std::result::Result<Vec<Node<'_>>, Inval
     Ok(nodes)
 }
 
-/// The column's field. Arrow parses one structure at a time: it would follow the children on the stack, with 2 KiB a level.
+/// Builds the column's field. Arrow parses one structure at a time here: it would recurse into the children, with 2 KiB of
+/// stack per level.
 fn to_field(nodes: &[Node<'_>]) -> std::result::Result<Field, Invalid> {
     let mut fields: Vec<Option<Field>> = vec![None; nodes.len()];
-    // Children come behind their parents.
+    // Children come after their parents.
     for (index, Node { field, below, .. }) in nodes.iter().enumerate().rev() {
-        // Arrow asserts some of what a structure says. It holds nothing that outlives the panic.
+        // Arrow asserts some of the content of a structure. No state outlives the panic.
         let alone = contain(|| field.to_field()).map_err(|_| Invalid::new("has a type that cannot be parsed"))?;
-        let unknown = |error: ArrowError| Invalid::new(format!("has a type that is not known: {error}"));
+        let unknown = |error: ArrowError| Invalid::new(format!("has an unknown type: {error}"));
         let alone = alone.map_err(unknown)?;
         let below: Vec<Field> = fields[below.clone()].iter_mut().filter_map(Option::take).collect();
         let data_type = with_children(alone.data_type(), below).map_err(unknown)?;
         fields[index] = Some(alone.with_data_type(data_type));
     }
-    fields.swap_remove(0).ok_or_else(|| Invalid::new("is not there"))
+    fields.swap_remove(0).ok_or_else(|| Invalid::new("is missing"))
 }
 
-/// The same type with these children, and behind them the field of its dictionary.
+/// Replaces the children of a type. The last element of `below` is its dictionary, if it has one.
 fn with_children(alone: &DataType, mut below: Vec<Field>) -> std::result::Result<DataType, ArrowError> {
     let dictionary = if matches!(alone, DataType::Dictionary(..)) { below.pop() } else { None };
     let mut children = below.into_iter().map(Arc::new);
@@ -128,7 +127,7 @@ fn with_children(alone: &DataType, mut below: Vec<Field>) -> std::result::Result
     })
 }
 
-/// What arrow takes from a format text without looking at it.
+/// Refuses types that arrow accepts from a format string without a check.
 fn check_type(data_type: &DataType) -> std::result::Result<(), Invalid> {
     match data_type {
         DataType::FixedSizeBinary(size) if *size < 0 => Err(Invalid::new(format!("has values of {size} bytes"))),

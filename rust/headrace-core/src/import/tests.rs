@@ -1,5 +1,5 @@
-//! Arrays of arrow's own, handed over by the C interface and taken over again. `make fuzz TARGET=arrow` does so with
-//! structures of any kind.
+//! Arrow's own arrays, exported over the C interface and imported again. `make fuzz TARGET=arrow` does this with arbitrary
+//! structures.
 #![allow(clippy::unwrap_used, clippy::cast_possible_wrap, unsafe_code)]
 
 use std::ffi::c_void;
@@ -56,22 +56,22 @@ fn pointer<T>(structure: &mut T) -> NonNull<c_void> {
 }
 
 fn of_array(schema: &mut FFI_ArrowSchema, array: &mut FFI_ArrowArray) -> Result<Reader> {
-    // SAFETY: both are arrow's own.
+    // SAFETY: arrow made both structures.
     unsafe { Reader::from_array(pointer(schema), pointer(array)) }
 }
 
 fn of_stream(stream: &mut FFI_ArrowArrayStream) -> Result<Reader> {
-    // SAFETY: it is arrow's own.
+    // SAFETY: arrow made the structure.
     unsafe { Reader::from_stream(pointer(stream)) }
 }
 
-/// A stream of these.
+/// A stream of these record batches.
 fn stream(batches: Vec<std::result::Result<RecordBatch, ArrowError>>, batch: &RecordBatch) -> FFI_ArrowArrayStream {
     FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, batch.schema())))
 }
 
 #[test]
-fn record_batches_of_a_stream_come_out_as_they_are_also_slices_of_slices() {
+fn record_batches_of_a_stream_are_imported_unchanged_including_slices_of_slices() {
     let whole = columns();
     let slices = vec![whole.clone(), whole.slice(1, ROWS - 1), whole.slice(3, 12).slice(2, 7), whole.slice(5, 0)];
     let mut stream = stream(slices.iter().cloned().map(Ok).collect(), &whole);
@@ -95,7 +95,7 @@ fn an_array_is_read_once() {
 }
 
 #[test]
-fn columns_that_are_not_read_are_nulls() {
+fn columns_that_are_not_read_are_null() {
     let batch = columns();
     let mut stream = stream(vec![Ok(batch.clone())], &batch);
     let mut reader = of_stream(&mut stream).unwrap();
@@ -106,7 +106,7 @@ fn columns_that_are_not_read_are_nulls() {
 }
 
 #[test]
-fn a_stream_ends_behind_its_error() {
+fn a_stream_ends_after_an_error() {
     let batch = columns();
     let error = ArrowError::ComputeError("the disk is gone".to_owned());
     let mut stream = stream(vec![Ok(batch.clone()), Err(error), Ok(batch.clone())], &batch);
@@ -117,7 +117,7 @@ fn a_stream_ends_behind_its_error() {
 }
 
 #[test]
-fn a_type_may_have_so_many_levels_and_no_more() {
+fn types_up_to_the_depth_limit_are_read() {
     let nested = |levels| {
         let mut column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
         for _ in 1..levels {
@@ -132,5 +132,5 @@ fn a_type_may_have_so_many_levels_and_no_more() {
     let deeper = nested(MAX_DEPTH + 1);
     let refused = of_stream(&mut stream(vec![Ok(deeper.clone())], &deeper));
     assert!(matches!(refused, Err(Error::Schema { message })
-        if message == "the Arrow schema is invalid: column \"deep\" is nested deeper than 64 levels, which is the most that is read"));
+        if message == "the Arrow schema is invalid: column \"deep\" is nested deeper than 64 levels, the most that is read"));
 }

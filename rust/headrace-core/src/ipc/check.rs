@@ -1,24 +1,24 @@
-//! Holds what an Arrow IPC stream claims against the bytes that there are, before anything is made of it.
+//! Validation of an Arrow IPC stream before it is decoded: each length in it is checked against the bytes.
 
 use std::io::{self, Read};
 
 use arrow_ipc::{Buffer as Place, CompressionType, Endianness, MessageHeader, RecordBatch, root_as_message};
 use lz4_flex::frame::FrameDecoder;
 
-/// What starts a message since version 0.15 of the format; older ones start with their length.
+/// The first bytes of a message since version 0.15 of the format; older ones start with their length.
 const CONTINUATION: [u8; 4] = [0xFF; 4];
 
-/// The bytes before a compressed buffer that tell its length; -1: it is not compressed.
+/// The size of the length before a compressed buffer; a length of -1 marks an uncompressed one.
 const LENGTH: usize = 8;
 
-/// LZ4 makes at most 255 bytes of one (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>).
+/// The greatest expansion of LZ4: 255 bytes from one (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>).
 const LZ4_FACTOR: usize = 255;
 
-/// Why bytes are no stream that can be read: the end of a sentence that starts with them.
+/// A result whose error is the end of a sentence that has the payload as its subject.
 type Check<T> = Result<T, String>;
 
-/// Walks through a stream, up to its end, which must be there and be the end of the bytes. `limit`: the most bytes that
-/// its rows may have when they are decompressed.
+/// Checks a whole stream. Its end mark must be present and be the end of the bytes. `limit`: the most bytes of its rows
+/// after decompression.
 pub(super) fn check(bytes: &[u8], limit: usize) -> Check<()> {
     let mut rest = bytes;
     let mut size = 0usize;
@@ -59,9 +59,9 @@ pub(super) fn check(bytes: &[u8], limit: usize) -> Check<()> {
     }
 }
 
-/// How many bytes the buffers of a record batch claim to be without compression.
+/// The claimed size of a record batch's buffers after decompression.
 fn check_batch(batch: RecordBatch<'_>, body: &[u8], limit: usize) -> Check<usize> {
-    // No value is smaller than a bit, but for those that take no room at all and could be claimed without end.
+    // A value takes at least a bit. Nulls take none, so that without this limit any number of them could be claimed.
     let most_rows = i64::try_from(limit.saturating_mul(8)).unwrap_or(i64::MAX);
     if !(0..=most_rows).contains(&batch.length()) {
         return Err(corrupt("the number of rows"));
@@ -94,8 +94,8 @@ fn check_compressed(buffer: &[u8], codec: CompressionType, limit: usize) -> Chec
         return Ok(compressed.len());
     }
     let claimed = usize::try_from(claimed).map_err(|_| corrupt("the length of a compressed buffer"))?;
-    // Zstandard is told how much room there is. LZ4 frames are written to a vector that grows with them: what could
-    // become too large is decompressed into nothing first.
+    // Zstandard decompresses into a buffer of fixed size. An LZ4 frame is decompressed into a vector that grows: one that may
+    // become too large is first decompressed into a sink.
     if codec == CompressionType::LZ4_FRAME && compressed.len().saturating_mul(LZ4_FACTOR) > limit {
         let mut frame = FrameDecoder::new(compressed).take((limit as u64).saturating_add(1));
         let size = io::copy(&mut frame, &mut io::sink()).map_err(|_| corrupt("a compressed buffer"))?;
@@ -110,7 +110,7 @@ fn locate<'a>(place: &Place, body: &'a [u8]) -> Option<&'a [u8]> {
     body.get(start..start.checked_add(length)?)
 }
 
-/// The next bytes of the stream.
+/// Takes the next `length` bytes of the stream.
 fn take<'a>(rest: &mut &'a [u8], length: usize, all: &[u8]) -> Check<&'a [u8]> {
     match rest.split_at_checked(length) {
         Some((taken, after)) => {

@@ -1,8 +1,8 @@
-//! Puts U+FFFD in the place of what is not UTF-8 in text.
+//! Replacement of invalid UTF-8 in text columns by U+FFFD.
 //!
-//! Text of Arrow IPC has to be UTF-8. What is not was taken from others, who may not check; written as it is, some readers
-//! would refuse the whole entry and others would take it for text. One bad text is no reason to refuse the rows beside
-//! it, so it is cleaned, as in JSON.
+//! Arrow IPC requires text to be UTF-8, and not every producer checks it. Written unchanged, invalid text would make some
+//! readers refuse the whole entry, and others would misread it. One invalid text is no reason to refuse the other rows, so
+//! it is replaced, as in JSON.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field};
 
+use super::types::first;
 use crate::utf8;
 
 type Arrow<T> = Result<T, ArrowError>;
 
-/// Whether there is text in this type.
+/// Whether this type is or contains text.
 pub(super) fn has_text(data_type: &DataType) -> bool {
-    super::compact::first(data_type, &|part| matches!(part, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View))
-        .is_some()
+    first(data_type, &|part| matches!(part, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)).is_some()
 }
 
-/// Whether all text in these rows is UTF-8. What nulls hide is looked at as well.
+/// Whether all text in these rows is UTF-8, including the values of null rows.
 pub(super) fn is_clean(array: &dyn Array, rows: Range<usize>) -> bool {
     match array.data_type() {
         DataType::Utf8 => {
@@ -66,7 +66,7 @@ pub(super) fn is_clean(array: &dyn Array, rows: Range<usize>) -> bool {
     }
 }
 
-/// The same values with clean text.
+/// The same values with valid text.
 pub(super) fn clean(array: &ArrayRef) -> Arrow<ArrayRef> {
     Ok(match array.data_type() {
         DataType::Utf8 => Arc::new(cleaned(array.as_string::<i32>())),
@@ -108,17 +108,17 @@ fn cleaned<O: OffsetSizeTrait>(array: &GenericStringArray<O>) -> GenericStringAr
     let offsets = array.value_offsets();
     for row in 0..array.len() {
         let bytes = &array.values()[offsets[row].as_usize()..offsets[row + 1].as_usize()];
-        texts.append_option(array.is_valid(row).then(|| utf8::cleaned(bytes)));
+        texts.append_option(array.is_valid(row).then(|| utf8::to_valid(bytes)));
     }
     texts.finish()
 }
 
 fn cleaned_views(array: &StringViewArray) -> StringViewArray {
     let mut texts = StringViewBuilder::with_capacity(array.len());
-    // What is not known to be text must not be read as such.
+    // As binary: the values may not be read as `str` before they are validated.
     let bytes = array.clone().to_binary_view();
     for row in 0..array.len() {
-        texts.append_option(array.is_valid(row).then(|| utf8::cleaned(bytes.value(row))));
+        texts.append_option(array.is_valid(row).then(|| utf8::to_valid(bytes.value(row))));
     }
     texts.finish()
 }

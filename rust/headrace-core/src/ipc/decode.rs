@@ -1,4 +1,4 @@
-//! Reads an Arrow IPC stream that anybody may have written.
+//! The decoder of Arrow IPC streams, which are untrusted.
 
 use arrow_array::RecordBatch;
 use arrow_array::ffi::FFI_ArrowSchema;
@@ -14,19 +14,19 @@ use crate::error::{Error, Result};
 /// The rows of one entry.
 #[derive(Debug, Clone)]
 pub struct Decoded {
-    /// The schema of the rows; it is there even if there are none.
+    /// The schema of the rows, which is present even without rows.
     pub schema: SchemaRef,
-    /// The rows. [`Encoder`](super::Encoder) writes one record batch; another writer may have written more.
+    /// The rows. [`Encoder`](super::Encoder) writes one record batch; other writers may write several.
     pub batches: Vec<RecordBatch>,
 }
 
-/// Reads a whole stream. Its values are checked as Arrow demands: offsets, UTF-8, dictionary keys.
+/// Decodes a whole stream and validates its values as Arrow requires: offsets, UTF-8, dictionary keys.
 ///
-/// Refuses bytes that are no stream, are cut or corrupt, or are of more than
-/// [`MAX_ROWS_BYTES`] when they are decompressed, before it takes the memory for them.
+/// Refuses bytes that are not a stream, are truncated or corrupt, or decompress to more than
+/// [`MAX_ROWS_BYTES`], before it allocates memory for them.
 pub fn decode(bytes: Vec<u8>) -> Result<Decoded> {
     check(&bytes, MAX_ROWS_BYTES).map_err(|reason| refused(&reason))?;
-    // arrow-ipc asserts some of what a message says of types and lengths. It holds nothing that outlives the panic.
+    // arrow-ipc asserts some of the types and lengths in a message. No state outlives the panic.
     match contain(|| read(bytes)) {
         Ok(Ok(decoded)) => Ok(decoded),
         Ok(Err(error)) => Err(refused(&format!("it is corrupt: {error}"))),
@@ -43,12 +43,12 @@ fn read(bytes: Vec<u8>) -> std::result::Result<Decoded, ArrowError> {
     }
     decoder.finish()?;
     let schema = decoder.schema().ok_or_else(|| ArrowError::IpcError("no schema".to_owned()))?;
-    // Names and time zones with a zero byte have no place in the C interface. There a panic would end the process: it is
-    // within a function that C calls.
+    // The C interface cannot hold names and time zones with a zero byte. A panic during the export would end the process,
+    // because C calls that function.
     FFI_ArrowSchema::try_from(schema.as_ref())?;
     Ok(Decoded { schema, batches })
 }
 
 fn refused(reason: &str) -> Error {
-    Error::message(format!("the payload is no Arrow IPC stream that can be read: {reason}"))
+    Error::message(format!("the payload is not a readable Arrow IPC stream: {reason}"))
 }

@@ -1,4 +1,4 @@
-//! Writes rows as an Arrow IPC stream.
+//! The encoder of rows as Arrow IPC streams.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,21 +11,22 @@ use arrow_ipc::{CompressionType, MetadataVersion};
 use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 
 use super::clean::{clean, has_text, is_clean};
-use super::compact::{check_type, compact, has_dictionary, is_loose};
-use super::nulls::{has_excluded_null, may_exclude_nulls};
+use super::compact::{compact, is_loose};
+use super::nulls::{excludes_nulls, has_excluded_null};
+use super::types::{check_type, has_dictionary};
 use super::{MAX_ENTRY_BYTES, MAX_ROWS_BYTES};
 use crate::error::{Error, Fault, Result, code};
 
 type Arrow<T> = std::result::Result<T, ArrowError>;
 
-/// The multiple of bytes at which each buffer starts: the least that the format allows. The 64 that it recommends are
-/// for files that are mapped into memory, and would be lost in an entry.
+/// The alignment of each buffer in bytes: the least that the format allows. It recommends 64 for files that are mapped into
+/// memory, which would only pad an entry.
 const ALIGNMENT: usize = 8;
 
 /// The most columns that an error lists.
 const MAX_LISTED: usize = 20;
 
-/// How the buffers of an entry's rows are compressed: each by itself, as the format has it.
+/// The compression of an entry's rows. Each buffer is compressed separately, as the format requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
     /// LZ4 frames.
@@ -35,7 +36,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The codec that is called `"lz4"` or `"zstd"`.
+    /// Parses `"lz4"` or `"zstd"`.
     pub fn named(name: &str) -> Result<Self> {
         match name {
             "lz4" => Ok(Self::Lz4),
@@ -52,28 +53,29 @@ impl Codec {
     }
 }
 
-/// Writes rows of record batches of one schema, each time as a whole stream.
+/// Encodes rows of record batches of one schema, each time as a whole stream.
 pub struct Encoder {
-    /// That of the record batches, before the projection.
+    /// The schema of the record batches, before the projection.
     source: SchemaRef,
     projection: Option<Vec<usize>>,
     schema: SchemaRef,
-    /// For each column that is written, whether a slice of it may hold more than its own rows, and whether it has text.
-    care: Vec<Care>,
+    /// The preparation of each column that is written.
+    preparation: Vec<Preparation>,
     options: IpcWriteOptions,
     compressed: bool,
-    /// The messages that a stream starts and ends with.
+    /// The first messages of a stream.
     head: Vec<Buffer>,
+    /// The end mark of a stream.
     end: Buffer,
-    /// Kept for its buffers and the compressor's tables. `None` with dictionaries: it would write each of them once
-    /// only, and the second entry could not be read without the first.
+    /// The encoder, kept for its buffers and the compressor's tables. `None` with dictionaries: it would write each
+    /// dictionary only once, and the second entry could not be read without the first.
     stream: Option<StreamEncoder>,
 }
 
 impl Encoder {
-    /// `projection`: the columns that are written, in this order; `None`: all.
+    /// `projection`: the columns to write, in this order; `None`: all.
     ///
-    /// Refuses columns that are not there, and types of which a few rows cannot be cut out.
+    /// Refuses missing columns, and types that cannot be sliced.
     pub fn new(schema: &SchemaRef, projection: Option<&[usize]>, codec: Option<Codec>) -> Result<Self> {
         let projected = match projection {
             None => schema.clone(),
@@ -86,17 +88,17 @@ impl Encoder {
             .and_then(|options| options.try_with_compression(codec.map(Codec::compression)))
             .map_err(|error| refused(&error))?;
         let start = || StreamEncoder::try_new_with_options(&projected, options.clone());
-        // A stream of no rows is its schema and its end.
+        // A stream without rows is its schema and its end mark.
         let mut head = start().and_then(StreamEncoder::finish).map_err(|error| refused(&error))?;
         let end = head.pop().unwrap_or_default();
-        // With its first record batch, this one of no rows, it writes the schema: that is behind it then.
+        // The encoder writes the schema before its first record batch. This empty one takes it, so that `encode` adds it itself.
         let mut stream = start().map_err(|error| refused(&error))?;
         stream.encode(&RecordBatch::new_empty(projected.clone())).map_err(|error| refused(&error))?;
         let types = || projected.fields().iter().map(|field| field.data_type());
         Ok(Self {
             source: schema.clone(),
             projection: projection.map(<[usize]>::to_vec),
-            care: types().map(Care::of).collect(),
+            preparation: types().map(Preparation::of).collect(),
             compressed: codec.is_some(),
             stream: (!types().any(has_dictionary)).then_some(stream),
             options,
@@ -106,17 +108,17 @@ impl Encoder {
         })
     }
 
-    /// The schema of the rows as they are written.
+    /// The schema of the encoded rows.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// The columns that are written, by number.
+    /// The indexes of the columns that are written.
     pub(crate) fn columns(&self) -> Vec<usize> {
         self.projection.clone().unwrap_or_else(|| (0..self.source.fields().len()).collect())
     }
 
-    /// Refuses a record batch whose columns are not the encoder's; those that are not written may be any.
+    /// Refuses a record batch whose columns differ from the encoder's. Columns that are not written may differ.
     pub fn check(&self, batch: &RecordBatch) -> Result<()> {
         let (first, now) = (&self.source, batch.schema_ref());
         let is_same = |column: usize| first.fields().get(column) == now.fields().get(column);
@@ -132,17 +134,20 @@ impl Encoder {
             columns.map(|field| format!("{:?} {}", field.name(), field.data_type())).collect::<Vec<_>>().join(", ")
         };
         let (first, now) = (listed(first), listed(now));
-        Err(Error::schema(format!("the record batch has another schema than the first one: {now}; it was: {first}")))
+        Err(Error::schema(format!(
+            "the record batch has a different schema than the first one: {now}; it was: {first}"
+        )))
     }
 
-    /// Appends these rows of a record batch that was [checked](Self::check), as a stream that is complete in itself, and
-    /// returns how many bytes it has.
+    /// Appends these rows of a [checked](Self::check) record batch as a self-contained stream, and returns its size in
+    /// bytes.
     ///
-    /// The stream is the buffers one after the other. Those of the record batch are among them, not copied, where they
-    /// hold these rows alone and there is no codec.
+    /// The stream is the concatenation of the buffers. Without a codec, buffers of the record batch that hold only these
+    /// rows are among them, and are not copied.
     ///
-    /// `TOO_LARGE`, and nothing is appended, if it is more than [`MAX_ENTRY_BYTES`], or [`MAX_ROWS_BYTES`] before it is
-    /// compressed; `BAD_VALUE` if a column has what its type does not allow and readers refuse. Panics if the record batch does not have these rows.
+    /// On a fault nothing is appended: `TOO_LARGE` for more than [`MAX_ENTRY_BYTES`], or more than [`MAX_ROWS_BYTES`] before
+    /// compression; `BAD_VALUE` for a column with values that its type does not allow and readers refuse. Panics if the
+    /// record batch does not have these rows.
     pub fn encode(
         &mut self,
         batch: &RecordBatch,
@@ -171,7 +176,7 @@ impl Encoder {
                 );
                 Fault::new(code::BAD_VALUE, message)
             }
-            // What Arrow does not write are offsets and keys that leave their range.
+            // Arrow refuses to write offsets and keys that exceed their range.
             Refused::Arrow(error) => {
                 Fault::new(code::BAD_VALUE, format!("an entry of {count} rows cannot be written: {error}"))
             }
@@ -186,11 +191,12 @@ impl Encoder {
         out: &mut Vec<Buffer>,
     ) -> std::result::Result<usize, Refused> {
         let rows = self.cut(batch, rows)?;
-        let mut columns = self.schema.fields().iter().zip(rows.columns()).zip(&self.care);
-        if let Some(((field, _), _)) = columns.find(|((_, column), care)| care.nulls && has_excluded_null(column)) {
+        let mut columns = self.schema.fields().iter().zip(rows.columns()).zip(&self.preparation);
+        let refused = columns.find(|((_, column), needs)| needs.null_check && has_excluded_null(column));
+        if let Some(((field, _), _)) = refused {
             return Err(Refused::Null(field.name().clone()));
         }
-        // Found out only where it may be too large.
+        // Measured only if it may be too large.
         if self.compressed && batch.get_array_memory_size() > MAX_ROWS_BYTES {
             let plain = self.options.clone().try_with_compression(None)?;
             let size = size_of_all(&StreamEncoder::try_new_with_options(&self.schema, plain)?.encode(&rows)?);
@@ -211,47 +217,47 @@ impl Encoder {
         if size > MAX_ENTRY_BYTES { Err(Refused::Size(size)) } else { Ok(size) }
     }
 
-    /// The columns that are written, of these rows alone.
+    /// The columns that are written, restricted to these rows and prepared.
     fn cut(&self, batch: &RecordBatch, rows: &Range<usize>) -> Arrow<RecordBatch> {
         let slice = batch.slice(rows.start, rows.len());
-        let column = |(at, care): (usize, &Care)| {
+        let column = |(at, needs): (usize, &Preparation)| {
             let column = slice.column(at);
-            let column = if care.compact { compact(column)? } else { column.clone() };
-            if care.clean && !is_clean(&column, 0..column.len()) { clean(&column) } else { Ok(column) }
+            let column = if needs.compaction { compact(column)? } else { column.clone() };
+            if needs.text_check && !is_clean(&column, 0..column.len()) { clean(&column) } else { Ok(column) }
         };
         let columns = match &self.projection {
-            None => self.care.iter().enumerate().map(column).collect::<Arrow<_>>()?,
-            Some(columns) => columns.iter().copied().zip(&self.care).map(column).collect::<Arrow<_>>()?,
+            None => self.preparation.iter().enumerate().map(column).collect::<Arrow<_>>()?,
+            Some(columns) => columns.iter().copied().zip(&self.preparation).map(column).collect::<Arrow<_>>()?,
         };
-        // A record batch of no columns has rows all the same.
+        // A record batch without columns still has rows.
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
     }
 }
 
-/// What has to be done with a column before it is written.
-struct Care {
+/// What a column needs before it is written.
+struct Preparation {
     /// A slice of it may hold more than its own rows.
-    compact: bool,
+    compaction: bool,
     /// It has text, which may not be UTF-8.
-    clean: bool,
-    /// A part of it allows no nulls, and may have some.
-    nulls: bool,
+    text_check: bool,
+    /// A part of it must not be null, and may be.
+    null_check: bool,
 }
 
-impl Care {
+impl Preparation {
     fn of(data_type: &DataType) -> Self {
-        Self { compact: is_loose(data_type), clean: has_text(data_type), nulls: may_exclude_nulls(data_type) }
+        Self { compaction: is_loose(data_type), text_check: has_text(data_type), null_check: excludes_nulls(data_type) }
     }
 }
 
-/// Why rows do not become an entry.
+/// Why rows cannot be encoded as an entry.
 enum Refused {
     /// The size of the entry.
     Size(usize),
-    /// The size of the rows without their codec.
+    /// The size of the rows before compression.
     RowsSize(usize),
-    /// A column that has a null within where its type allows none.
+    /// The name of a column with a nested null that its type does not allow.
     Null(String),
     Arrow(ArrowError),
 }

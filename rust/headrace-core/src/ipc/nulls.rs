@@ -1,16 +1,18 @@
-//! Nulls in nested columns whose type allows none.
+//! Detection of nulls in nested columns whose type does not allow them.
 //!
-//! Not every producer holds to it, and readers refuse the whole stream, [`decode`](super::decode()) among them. (A column
-//! that allows no null by itself is asked when its record batch comes in.)
+//! Not every producer respects the type, and readers such as [`decode`](super::decode()) refuse the whole stream. (For a
+//! column at the top level, the import of the record batch has checked it.)
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, OffsetSizeTrait, StructArray};
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::DataType;
 
-/// Whether a part within this type allows no nulls.
-pub(super) fn may_exclude_nulls(data_type: &DataType) -> bool {
-    super::compact::first(data_type, &|part| match part {
+use super::types::first;
+
+/// Whether a part of this type does not allow nulls.
+pub(super) fn excludes_nulls(data_type: &DataType) -> bool {
+    first(data_type, &|part| match part {
         DataType::Struct(fields) => fields.iter().any(|field| !field.is_nullable()),
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => !field.is_nullable(),
         _ => false,
@@ -18,7 +20,7 @@ pub(super) fn may_exclude_nulls(data_type: &DataType) -> bool {
     .is_some()
 }
 
-/// Whether there is a null that the type excludes, and that no null around it hides.
+/// Whether there is a null that the type excludes and that is not itself below a null.
 pub(super) fn has_excluded_null(array: &dyn Array) -> bool {
     match array.data_type() {
         DataType::Struct(fields) => {
@@ -49,7 +51,7 @@ pub(super) fn has_excluded_null(array: &dyn Array) -> bool {
     }
 }
 
-/// Those that these offsets are for.
+/// The elements that these offsets cover.
 fn elements<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>, all: &dyn Array) -> ArrayRef {
     let (start, end) = (offsets[0].as_usize(), offsets[offsets.len() - 1].as_usize());
     all.slice(start, end - start)

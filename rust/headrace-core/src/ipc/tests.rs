@@ -1,7 +1,7 @@
-//! Rows in, a stream out, and back; streams that are cut, flipped or claim too much.
-// Arrow's arrays read best by the name of their type.
+//! Round trips, and the refusal of streams that are truncated, corrupted or claim too much.
+// Arrow arrays are easiest to read by the name of their type.
 #![allow(clippy::unwrap_used, clippy::from_iter_instead_of_collect)]
-// Numbers of rows as values.
+// Row numbers serve as values.
 #![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss)]
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::error::code;
 
 const CODECS: [Option<Codec>; 3] = [None, Some(Codec::Lz4), Some(Codec::Zstd)];
 
-/// Columns of `rows` rows, of every type that can be written. Values repeat, so that they can be compressed.
+/// Columns of every type that can be written, with `rows` rows. Values repeat, so that they compress.
 fn columns(rows: usize) -> Vec<(&'static str, ArrayRef)> {
     let text = |row: usize| (row % 5 != 1).then(|| format!("the text of row {}", row % 100));
     let texts = || (0..rows).map(text);
@@ -89,7 +89,7 @@ fn encoder(batch: &RecordBatch, codec: Option<Codec>) -> Encoder {
     Encoder::new(&batch.schema(), None, codec).unwrap()
 }
 
-/// The stream of these rows, as it lies in an entry.
+/// The stream of these rows, as an entry holds it.
 fn encode(encoder: &mut Encoder, batch: &RecordBatch, rows: std::ops::Range<usize>) -> Vec<u8> {
     encoder.check(batch).unwrap();
     let mut buffers = Vec::new();
@@ -100,11 +100,11 @@ fn encode(encoder: &mut Encoder, batch: &RecordBatch, rows: std::ops::Range<usiz
 }
 
 #[test]
-fn every_type_comes_back_with_every_codec() {
+fn every_type_decodes_as_encoded_with_every_codec() {
     for codec in CODECS {
         let whole = batch(columns(300));
         let mut encoder = encoder(&whole, codec);
-        // A slice of a slice, too; each stream is complete in itself, also the second with the same dictionaries.
+        // Includes a slice of a slice. Each stream is self-contained, also the second one with the same dictionaries.
         for (batch, rows) in [(whole.clone(), 0..300), (whole.clone(), 0..300), (whole.slice(57, 200), 13..101)] {
             let decoded = decode(encode(&mut encoder, &batch, rows.clone())).unwrap();
             assert_eq!(decoded.schema, whole.schema());
@@ -116,7 +116,7 @@ fn every_type_comes_back_with_every_codec() {
 }
 
 #[test]
-fn a_slice_carries_no_other_rows() {
+fn the_stream_of_a_slice_holds_only_its_rows() {
     const ROWS: usize = 200_000;
     let long = |row: usize| format!("a text that no view holds within itself, of row {row}");
     let views: StringViewArray = (0..ROWS).map(|row| Some(long(row))).collect();
@@ -140,14 +140,14 @@ fn a_slice_carries_no_other_rows() {
     for (name, column) in columns {
         let whole = batch(vec![(name, column)]);
         let stream = encode(&mut encoder(&whole, None), &whole, 100_000..100_100);
-        // About 60 bytes of text, two offsets or a view, a list's own offset.
+        // About 60 bytes of text, two offsets or a view, and the offset of a list.
         assert!(stream.len() < 100 * 100 + 1000, "{name}: {}", stream.len());
         assert_eq!(decode(stream).unwrap().batches, [whole.slice(100_000, 100)]);
     }
 }
 
 #[test]
-fn buffers_are_those_of_the_record_batch() {
+fn buffers_of_the_record_batch_are_not_copied() {
     let values = Int64Array::from_iter_values(0..1000);
     let address = values.values().inner().as_ptr();
     let whole = batch(vec![("a", Arc::new(values))]);
@@ -158,7 +158,7 @@ fn buffers_are_those_of_the_record_batch() {
 }
 
 #[test]
-fn a_projection_has_its_own_order() {
+fn a_projection_sets_the_order_of_the_columns() {
     let whole = batch(columns(10));
     let schema = whole.schema();
     let mut encoder = Encoder::new(&schema, Some(&[8, 2]), None).unwrap();
@@ -169,7 +169,7 @@ fn a_projection_has_its_own_order() {
 }
 
 #[test]
-fn rows_without_columns_are_rows() {
+fn rows_without_columns_are_kept() {
     let schema = Arc::new(Schema::empty());
     let options = RecordBatchOptions::new().with_row_count(Some(5));
     let whole = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();
@@ -185,7 +185,7 @@ fn metadata_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused() {
+fn unsupported_types_schemas_and_codecs_are_refused() {
     let item = Arc::new(Field::new("item", DataType::Int32, true));
     let views = ListViewArray::new(item, vec![0].into(), vec![1].into(), Arc::new(Int32Array::from(vec![1])), None);
     let whole = batch(vec![("nested", Arc::new(views))]);
@@ -198,14 +198,14 @@ fn what_cannot_be_written_is_refused() {
     let other = batch(vec![("b", Arc::new(Int32Array::from(vec![1])))]);
     let whole = batch(vec![("a", Arc::new(Int32Array::from(vec![1])))]);
     let error = encoder(&whole, None).check(&other).unwrap_err().to_string();
-    assert_eq!(error, "the record batch has another schema than the first one: \"b\" Int32; it was: \"a\" Int32");
+    assert_eq!(error, "the record batch has a different schema than the first one: \"b\" Int32; it was: \"a\" Int32");
     assert_eq!(Codec::named("zstd"), Ok(Codec::Zstd));
     let error = Codec::named("gzip").unwrap_err().to_string();
     assert_eq!(error, "codec must be None, \"lz4\" or \"zstd\": got \"gzip\"");
 }
 
 #[test]
-fn what_is_too_large_is_not_written() {
+fn entries_beyond_the_limits_are_refused() {
     // The pages of these zeros are never touched.
     let of_zeros = |size: usize| {
         let offsets = OffsetBuffer::<i64>::from_lengths([size - 1, 1]);
@@ -225,12 +225,12 @@ fn what_is_too_large_is_not_written() {
             fault.message.starts_with("an entry of 2 rows would have ") && fault.message.contains(what),
             "{fault:?}"
         );
-        // The row that is small goes all the same.
+        // The small row is still encoded.
         assert_eq!(decode(encode(&mut encoder, &whole, 1..2)).unwrap().batches[0].num_rows(), 1);
     }
 }
 
-/// Small streams with everything in them that can be broken, in two halves so that each is small.
+/// Small streams with every type and codec, the columns in two halves to keep each stream small.
 fn streams() -> Vec<Vec<u8>> {
     let mut columns = columns(12);
     let halves = [columns.split_off(10), columns].map(batch);
@@ -239,14 +239,11 @@ fn streams() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_cut_is_refused() {
+fn truncated_and_extended_streams_are_refused() {
     for stream in streams() {
         for length in 0..stream.len() {
             let error = decode(stream[..length].to_vec()).unwrap_err().to_string();
-            assert!(
-                error.starts_with("the payload is no Arrow IPC stream that can be read: it is cut: its "),
-                "{error}"
-            );
+            assert!(error.starts_with("the payload is not a readable Arrow IPC stream: it is cut: its "), "{error}");
         }
         let error = decode([&stream[..], b"x"].concat()).unwrap_err().to_string();
         assert!(error.ends_with(": 1 bytes follow its end"), "{error}");
@@ -254,17 +251,17 @@ fn what_is_cut_is_refused() {
 }
 
 #[test]
-fn what_is_something_else_is_refused() {
+fn bytes_that_are_not_a_stream_are_refused() {
     for bytes in
         [&b"{\"order_id\": 123}"[..], b"ARROW1\0\0", &[0; 64], &[0xFF; 64], &[0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0]]
     {
         let error = decode(bytes.to_vec()).unwrap_err().to_string();
-        assert!(error.starts_with("the payload is no Arrow IPC stream that can be read: it"), "{error}");
+        assert!(error.starts_with("the payload is not a readable Arrow IPC stream: it"), "{error}");
     }
 }
 
 #[test]
-fn what_is_flipped_is_an_error_or_rows() {
+fn a_flipped_byte_gives_an_error_or_valid_rows() {
     let mut refused = 0;
     for stream in streams() {
         for at in 0..stream.len() {
@@ -272,11 +269,14 @@ fn what_is_flipped_is_an_error_or_rows() {
                 let mut flipped = stream.clone();
                 flipped[at] ^= mask;
                 match decode(flipped) {
-                    // What the bits of a number stood for nobody knows.
+                    // A flipped bit within a value cannot be detected.
                     Ok(decoded) => decoded.batches.iter().for_each(|batch| batch.columns().iter().for_each(touch)),
                     Err(error) => {
                         refused += 1;
-                        assert!(error.to_string().starts_with("the payload is no Arrow IPC stream"), "{error}");
+                        assert!(
+                            error.to_string().starts_with("the payload is not a readable Arrow IPC stream"),
+                            "{error}"
+                        );
                     }
                 }
             }
@@ -285,19 +285,19 @@ fn what_is_flipped_is_an_error_or_rows() {
     assert!(refused > 1000, "{refused}");
 }
 
-/// Reads every value.
+/// Validates every value.
 fn touch(array: &ArrayRef) {
     array.to_data().validate_full().unwrap();
 }
 
 proptest! {
     #[test]
-    fn what_is_noise_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn noise_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(decode(bytes).is_err());
     }
 
     #[test]
-    fn what_is_noise_in_places_is_an_error_or_rows(
+    fn noise_within_a_stream_gives_an_error_or_valid_rows(
         which in 0..6_usize,
         noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
     ) {
@@ -312,7 +312,7 @@ proptest! {
     }
 }
 
-/// A stream of one compressed buffer, and the place of the length that it claims.
+/// A stream of one compressed buffer, and the position of its claimed length.
 fn compressed(codec: Codec, rows: usize) -> (Vec<u8>, usize) {
     let whole = batch(vec![("a", Arc::new(Int64Array::from(vec![7; rows])))]);
     let stream = encode(&mut encoder(&whole, Some(codec)), &whole, 0..rows);
@@ -322,7 +322,7 @@ fn compressed(codec: Codec, rows: usize) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn claims_are_not_believed() {
+fn wrong_claims_of_length_are_refused() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let (stream, at) = compressed(codec, 5000);
         assert_eq!(decode(stream.clone()).unwrap().batches[0].num_rows(), 5000);
@@ -342,7 +342,7 @@ fn claims_are_not_believed() {
 }
 
 #[test]
-fn a_frame_that_grows_beyond_its_claim_is_stopped() {
+fn a_frame_that_exceeds_its_claim_is_refused() {
     let (mut stream, at) = compressed(Codec::Lz4, 500_000);
     stream[at..at + 8].copy_from_slice(&100_i64.to_le_bytes());
     assert_eq!(check(&stream, 5_000_000), Ok(()));

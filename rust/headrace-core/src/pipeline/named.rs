@@ -4,19 +4,19 @@ use super::Pipeline;
 use crate::error::{Fault, code};
 use crate::exactly_once::{NAME_ARGUMENTS, Names};
 use crate::fail;
-use crate::rows::{Id, Rows};
+use crate::rows::{CallerId, Rows};
 use crate::window::Owner;
 use crate::xadd::Template;
 
 impl Pipeline {
     /// Encodes a message of one payload.
-    pub(super) fn push_named_payload(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+    pub(super) fn push_named_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         self.push_named(1, id, |template, out, _| template.write_payload_field(out, payload));
     }
 
     /// Encodes a row, or notes why it cannot be sent.
     #[inline(never)]
-    pub(super) fn push_named_row(&mut self, rows: &Rows<'_>, row: usize, id: Option<Id<'_>>) {
+    pub(super) fn push_named_row(&mut self, rows: &Rows<'_>, row: usize, id: Option<CallerId<'_>>) {
         match rows.field_count(row) {
             Ok(fields) => self.push_named(fields, id, |_, out, scratch| rows.write_fields(row, out, scratch)),
             Err(fault) => {
@@ -30,7 +30,7 @@ impl Pipeline {
     fn push_named(
         &mut self,
         fields: usize,
-        id: Option<Id<'_>>,
+        id: Option<CallerId<'_>>,
         write: impl FnOnce(&Template, &mut Vec<u8>, &mut Vec<u8>),
     ) {
         let Some(names) = &mut self.names else { return };
@@ -58,14 +58,14 @@ impl Pipeline {
     }
 }
 
-fn name<'a>(names: &'a mut Names, id: Option<Id<'_>>) -> Result<&'a [u8], Fault> {
+fn name<'a>(names: &'a mut Names, id: Option<CallerId<'_>>) -> Result<&'a [u8], Fault> {
     if !names.is_by_message_id() {
         return Ok(names.of_row());
     }
     match id {
-        Some(Id::Int(id)) => names.of_message(itoa::Buffer::new().format(id).as_bytes()),
-        Some(Id::UInt(id)) => names.of_message(itoa::Buffer::new().format(id).as_bytes()),
-        Some(Id::Text(id)) => names.of_message(id.as_bytes()),
+        Some(CallerId::Int(id)) => names.of_message(itoa::Buffer::new().format(id).as_bytes()),
+        Some(CallerId::UInt(id)) => names.of_message(itoa::Buffer::new().format(id).as_bytes()),
+        Some(CallerId::Text(id)) => names.of_message(id.as_bytes()),
         None => {
             let message = "exactly_once_key 'message_id' needs a message ID, and this message has none";
             Err(Fault::new(code::NULL_MESSAGE_ID, message))

@@ -8,7 +8,7 @@ use super::Pipeline;
 use crate::batch::Batch;
 use crate::fail;
 use crate::ipc::Encoder;
-use crate::rows::{Id, IdColumn, Rows};
+use crate::rows::{CallerId, IdColumn, Rows};
 use crate::window::Owner;
 use crate::xadd::Template;
 
@@ -24,7 +24,7 @@ impl Pipeline {
     /// Encodes a message of one payload. There must be [room](Self::make_room). [A full run](Self::close_full_run) is still
     /// to be closed.
     #[inline]
-    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         if !self.is_plain {
             return self.push_once(payload, id);
         }
@@ -32,7 +32,7 @@ impl Pipeline {
     }
 
     #[cold] // for most dispatchers
-    fn push_once(&mut self, payload: &[u8], id: Option<Id<'_>>) {
+    fn push_once(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         if self.script.is_some() {
             self.gather_payload(payload);
         } else {

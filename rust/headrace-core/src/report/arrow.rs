@@ -6,21 +6,21 @@ use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use super::ids::{IdCursor, MessageId, MessageIds, Span};
+use super::data::ReportData;
+use super::ids::{IdCursor, MessageIds, ReportedId, Span};
 use super::outcomes::{Run, RunCursor};
-use super::recorder::ReportData;
 use super::texts::Texts;
 use crate::fail;
 use crate::reply::EntryId;
 
-/// Rows of one record batch.
+/// The most rows of one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
-/// Bytes of what most are: memory is asked for once. Longer ones ask again.
+/// Bytes of a typical ID, so that most columns are allocated once. Longer IDs make the column grow.
 const USUAL_MESSAGE_ID: usize = 8;
 const USUAL_ENTRY_ID: usize = 18;
 
-/// The columns of a report: `message_id` and, where the message was delivered, `entry_id`; else `kind`, `code`, `message`
-/// and `written`. All are utf8.
+/// The schema of a report: `message_id`, then `entry_id` for a delivered message, or `kind`, `code`, `message` and
+/// `written` for a failed one. All columns are utf8.
 pub fn outcome_schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
         let nullable = |name| Field::new(name, DataType::Utf8, true);
@@ -36,28 +36,28 @@ pub fn outcome_schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
 }
 
-/// Reads a report as record batches of at most 65,536 rows.
+/// An iterator over a report as record batches of at most 65,536 rows.
 #[derive(Debug)]
 pub struct ReportBatches {
     data: Arc<ReportData>,
     runs: RunCursor,
     ids: IdCursor,
-    /// What is left of the run that the last record batch cut.
+    /// The remainder of the run that the last record batch split.
     rest: Option<Run>,
     only_failed: bool,
-    /// Messages that no record batch held yet.
-    left: u64,
+    /// Messages that no record batch has held yet.
+    remaining: u64,
 }
 
 impl ReportBatches {
     pub(super) fn new(data: Arc<ReportData>, only_failed: bool) -> Self {
         let ids = IdCursor::new(data.first_ordinal);
-        let left = if only_failed { data.failed } else { data.delivered + data.failed };
-        Self { data, runs: RunCursor::default(), ids, rest: None, only_failed, left }
+        let remaining = if only_failed { data.failed } else { data.delivered + data.failed };
+        Self { data, runs: RunCursor::default(), ids, rest: None, only_failed, remaining }
     }
 
-    /// At most `at_most` messages of the next run that is to be told. `None` also where the messages of one entry are more
-    /// than that: they stay together.
+    /// Up to `at_most` messages of the next run to report. Also `None` if one entry has more messages than that, because
+    /// the messages of an entry stay together.
     fn next_run(&mut self, at_most: u64) -> Option<Run> {
         let run = loop {
             let run = self.rest.take().or_else(|| self.runs.next(&self.data.outcomes))?;
@@ -95,7 +95,7 @@ impl Iterator for ReportBatches {
 
     fn next(&mut self) -> Option<Self::Item> {
         fail::point("report");
-        let mut columns = Columns::new(BATCH_ROWS.min(usize::try_from(self.left).unwrap_or(BATCH_ROWS)));
+        let mut columns = Columns::new(BATCH_ROWS.min(usize::try_from(self.remaining).unwrap_or(BATCH_ROWS)));
         let mut rows = 0;
         while rows < BATCH_ROWS {
             let Some(run) = self.next_run((BATCH_ROWS - rows) as u64) else { break };
@@ -103,7 +103,7 @@ impl Iterator for ReportBatches {
             columns.push_outcomes(run, &self.data);
             rows += run.count() as usize;
         }
-        self.left -= rows as u64;
+        self.remaining -= rows as u64;
         (rows > 0).then(|| columns.finish())
     }
 }
@@ -121,15 +121,16 @@ struct Columns {
     code: StringBuilder,
     message: StringBuilder,
     written: StringBuilder,
-    /// Delivered messages since the last failure: nulls in the columns of failures, appended all at once.
-    delivered: usize,
+    /// Delivered messages since the last failure. Their nulls in the failure columns are appended together.
+    pending_nulls: usize,
 }
 
 impl Columns {
     fn new(rows: usize) -> Self {
         let [kind, code, message, written] = std::array::from_fn(|_| StringBuilder::new());
-        let (message_id, entry_id) = (Texts::of(rows, USUAL_MESSAGE_ID), Texts::of(rows, USUAL_ENTRY_ID));
-        Self { message_id, entry_id, kind, code, message, written, delivered: 0 }
+        let (message_id, entry_id) =
+            (Texts::with_capacity(rows, USUAL_MESSAGE_ID), Texts::with_capacity(rows, USUAL_ENTRY_ID));
+        Self { message_id, entry_id, kind, code, message, written, pending_nulls: 0 }
     }
 
     fn push_message_ids(&mut self, cursor: &mut IdCursor, ids: &MessageIds, count: u64) {
@@ -137,16 +138,16 @@ impl Columns {
         let mut digits = itoa::Buffer::new();
         cursor.spans(ids, count, |span| match span {
             Span::Ordinals { first, count } => column.push_numbers("", first, count as usize),
-            // Most IDs are one more than the last one.
+            // Most IDs are one more than the ID before.
             Span::Ints(ids) => ids.chunk_by(|id, next| id.checked_add(1) == Some(*next)).for_each(|run| {
                 match run.first().and_then(|first| u64::try_from(*first).ok()) {
                     Some(first) => column.push_numbers("", first, run.len()),
                     None => run.iter().for_each(|id| column.push(digits.format(*id))),
                 }
             }),
-            Span::One(MessageId::Text(id)) => column.push(id),
-            Span::One(MessageId::Int(id)) => column.push(digits.format(id)),
-            Span::One(MessageId::UInt(id) | MessageId::Ordinal(id)) => column.push(digits.format(id)),
+            Span::One(ReportedId::Text(id)) => column.push(id),
+            Span::One(ReportedId::Int(id)) => column.push(digits.format(id)),
+            Span::One(ReportedId::UInt(id) | ReportedId::Ordinal(id)) => column.push(digits.format(id)),
         });
     }
 
@@ -163,14 +164,14 @@ impl Columns {
                         (0..rows).for_each(|_| self.entry_id.push(&id));
                     }
                 }
-                self.delivered += count;
+                self.pending_nulls += count;
             }
             Run::Deduplicated { .. } => {
                 self.entry_id.push_nulls(count);
-                self.delivered += count;
+                self.pending_nulls += count;
             }
             Run::Failed { failure, .. } => {
-                self.settle();
+                self.append_pending_nulls();
                 self.entry_id.push_nulls(count);
                 let Some(failure) = data.failures.get(failure as usize) else { return };
                 for _ in 0..count {
@@ -183,15 +184,15 @@ impl Columns {
         }
     }
 
-    fn settle(&mut self) {
-        let count = std::mem::take(&mut self.delivered);
+    fn append_pending_nulls(&mut self) {
+        let count = std::mem::take(&mut self.pending_nulls);
         for column in [&mut self.kind, &mut self.code, &mut self.message, &mut self.written] {
             column.append_nulls(count);
         }
     }
 
     fn finish(mut self) -> Result<RecordBatch, ArrowError> {
-        self.settle();
+        self.append_pending_nulls();
         let others = [&mut self.kind, &mut self.code, &mut self.message, &mut self.written];
         let mut columns: Vec<ArrayRef> = vec![Arc::new(self.message_id.finish()?), Arc::new(self.entry_id.finish()?)];
         columns.extend(others.map(|column| Arc::new(column.finish()) as ArrayRef));
@@ -210,7 +211,7 @@ mod tests {
     use crate::report::Recorder;
 
     #[test]
-    fn every_message_has_its_row_in_order_across_record_batches() {
+    fn rows_keep_the_order_of_the_messages_across_record_batches() {
         let mut recorder = Recorder::default();
         recorder.push_ordinals(100_000);
         let failure = Failure { kind: Kind::Permanent, code: "OOM".into(), message: "m".into(), written: Written::No };
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_one_entry_have_one_id_and_stay_in_one_record_batch() {
+    fn messages_of_one_entry_share_its_id_and_one_record_batch() {
         let mut recorder = Recorder::default();
         recorder.push_ordinals(150_000);
         recorder.delivered(EntryId { ms: 7, seq: 0 }, 5, 30_000);
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_alone_have_their_ids() {
+    fn only_failed_keeps_the_message_ids() {
         let mut recorder = Recorder::default();
         recorder.push_ordinals(200_000);
         let failure = Failure { kind: Kind::Permanent, code: "OOM".into(), message: "m".into(), written: Written::No };

@@ -1,29 +1,29 @@
-//! Message IDs in the order of the messages: ordinals take no memory, integers eight bytes.
+//! Message IDs in produce order: an ordinal takes no memory, an integer eight bytes.
 
-use crate::rows::{Id, IdColumn};
+use crate::rows::{CallerId, IdColumn};
 
-/// The caller's own name for a message.
+/// The message ID in a report: the caller's ID, or the message's ordinal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MessageId<'a> {
-    /// None was given: the message's ordinal since the last flush.
+pub enum ReportedId<'a> {
+    /// The message's ordinal since the last flush, for a message without an ID.
     Ordinal(u64),
     /// A signed integer.
     Int(i64),
     /// An unsigned integer, from an Arrow column.
     UInt(u64),
-    /// A text.
+    /// A string.
     Text(&'a str),
 }
 
-/// IDs of consecutive messages that can be told together.
+/// IDs of consecutive messages that can be written together.
 #[derive(Debug)]
 pub(crate) enum Span<'a> {
     Ordinals { first: u64, count: u64 },
     Ints(&'a [i64]),
-    One(MessageId<'a>),
+    One(ReportedId<'a>),
 }
 
-/// The IDs of consecutive messages.
+/// IDs of consecutive messages, all stored in one way.
 #[derive(Debug, Clone)]
 enum Segment {
     Ordinals(u64),
@@ -32,7 +32,7 @@ enum Segment {
     Column(IdColumn),
 }
 
-/// A segment of texts ends here, so that offsets of 32 bits suffice.
+/// The most bytes of a segment of texts, so that 32-bit offsets suffice.
 const MAX_TEXT: usize = 1 << 30;
 
 impl Segment {
@@ -45,7 +45,7 @@ impl Segment {
         }
     }
 
-    /// All of them, where they are signed integers.
+    /// All IDs, if they are signed integers.
     fn ints(&self) -> Option<&[i64]> {
         match self {
             Self::Ints(ids) => Some(ids),
@@ -54,31 +54,31 @@ impl Segment {
         }
     }
 
-    /// The ID at `at`; `None` where it is the ordinal.
-    fn get(&self, at: u64) -> Option<MessageId<'_>> {
+    /// The ID at `at`; `None` if it is the ordinal.
+    fn get(&self, at: u64) -> Option<ReportedId<'_>> {
         let at = at as usize;
         match self {
             Self::Ordinals(_) => None,
-            Self::Ints(ids) => ids.get(at).copied().map(MessageId::Int),
+            Self::Ints(ids) => ids.get(at).copied().map(ReportedId::Int),
             Self::Texts { ends, text } => {
                 let start = at.checked_sub(1).and_then(|before| ends.get(before)).map_or(0, |end| *end as usize);
                 let end = *ends.get(at)? as usize;
-                text.get(start..end).map(MessageId::Text)
+                text.get(start..end).map(ReportedId::Text)
             }
             Self::Column(column) => column.get(at).map(|id| match id {
-                Id::Int(id) => MessageId::Int(id),
-                Id::UInt(id) => MessageId::UInt(id),
-                Id::Text(id) => MessageId::Text(id),
+                CallerId::Int(id) => ReportedId::Int(id),
+                CallerId::UInt(id) => ReportedId::UInt(id),
+                CallerId::Text(id) => ReportedId::Text(id),
             }),
         }
     }
 
-    /// Takes the first `count` IDs off; there are more than that.
+    /// Removes and returns the first `count` IDs, which must be fewer than all.
     fn split_front(&mut self, count: u64) -> Self {
         let at = count as usize;
         match self {
-            Self::Ordinals(left) => {
-                *left -= count;
+            Self::Ordinals(remaining) => {
+                *remaining -= count;
                 Self::Ordinals(count)
             }
             Self::Ints(ids) => {
@@ -101,7 +101,7 @@ impl Segment {
     }
 }
 
-/// The IDs of a run of messages, first to last.
+/// The IDs of consecutive messages, in produce order.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct MessageIds {
     segments: std::collections::VecDeque<Segment>,
@@ -138,7 +138,7 @@ impl MessageIds {
         }
     }
 
-    /// Takes the IDs of the first `count` messages off.
+    /// Removes and returns the IDs of the first `count` messages.
     pub(crate) fn take_front(&mut self, mut count: u64) -> Self {
         let mut front = Self::default();
         while count > 0 {
@@ -161,7 +161,7 @@ impl MessageIds {
     }
 }
 
-/// A place in the IDs that only moves forward.
+/// A position in [`MessageIds`] that only moves forward.
 #[derive(Debug, Clone)]
 pub(crate) struct IdCursor {
     segment: usize,
@@ -170,41 +170,41 @@ pub(crate) struct IdCursor {
 }
 
 impl IdCursor {
-    /// Before the first ID, which belongs to the message with this ordinal.
+    /// The position before the first ID, whose message has this ordinal.
     pub(crate) fn new(ordinal: u64) -> Self {
         Self { segment: 0, at: 0, ordinal }
     }
 
-    /// Passes over `count` messages.
+    /// Skips `count` messages.
     pub(crate) fn skip(&mut self, ids: &MessageIds, count: u64) {
         self.ordinal += count;
         self.at += count;
-        self.settle(ids);
+        self.enter_segment(ids);
     }
 
-    /// The ID at this place; moves on.
-    pub(crate) fn next<'a>(&mut self, ids: &'a MessageIds) -> MessageId<'a> {
-        self.settle(ids);
+    /// Returns the ID at this position and advances.
+    pub(crate) fn next<'a>(&mut self, ids: &'a MessageIds) -> ReportedId<'a> {
+        self.enter_segment(ids);
         let id = ids.segments.get(self.segment).and_then(|segment| segment.get(self.at));
-        let id = id.unwrap_or(MessageId::Ordinal(self.ordinal));
+        let id = id.unwrap_or(ReportedId::Ordinal(self.ordinal));
         self.at += 1;
         self.ordinal += 1;
         id
     }
 
-    /// Tells the IDs of the next `count` messages, as many at a time as lie side by side; moves on.
-    pub(crate) fn spans<'a>(&mut self, ids: &'a MessageIds, count: u64, mut tell: impl FnMut(Span<'a>)) {
+    /// Passes the IDs of the next `count` messages to `visit`, as many at a time as are adjacent, and advances.
+    pub(crate) fn spans<'a>(&mut self, ids: &'a MessageIds, count: u64, mut visit: impl FnMut(Span<'a>)) {
         let end = self.ordinal + count;
         while self.ordinal < end {
-            self.settle(ids);
+            self.enter_segment(ids);
             let Some(segment) = ids.segments.get(self.segment) else { return };
             let more = (end - self.ordinal).min(segment.len() - self.at);
             let (at, ordinal) = (self.at, self.ordinal);
             match (segment, segment.ints()) {
-                (Segment::Ordinals(_), _) => tell(Span::Ordinals { first: ordinal, count: more }),
-                (_, Some(ids)) => tell(Span::Ints(&ids[at as usize..(at + more) as usize])),
+                (Segment::Ordinals(_), _) => visit(Span::Ordinals { first: ordinal, count: more }),
+                (_, Some(ids)) => visit(Span::Ints(&ids[at as usize..(at + more) as usize])),
                 (_, None) => (0..more).for_each(|step| {
-                    tell(Span::One(segment.get(at + step).unwrap_or(MessageId::Ordinal(ordinal + step))));
+                    visit(Span::One(segment.get(at + step).unwrap_or(ReportedId::Ordinal(ordinal + step))));
                 }),
             }
             self.at += more;
@@ -212,7 +212,8 @@ impl IdCursor {
         }
     }
 
-    fn settle(&mut self, ids: &MessageIds) {
+    /// Moves to the segment that holds the position, if the position is past the end of its segment.
+    fn enter_segment(&mut self, ids: &MessageIds) {
         while let Some(segment) = ids.segments.get(self.segment) {
             let length = segment.len();
             if self.at < length {
@@ -237,9 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// However reports cut the messages, each keeps its ID.
         #[test]
-        fn ids_stay_with_their_messages(
+        fn each_message_keeps_its_id_wherever_reports_split(
             given in prop::collection::vec(prop_oneof![
                 Just(Given::Ordinal), any::<i64>().prop_map(Given::Int), ".{0,5}".prop_map(Given::Text),
             ], 0..80),
@@ -260,9 +260,9 @@ mod tests {
                 for at in 0..part.len() {
                     let expected = &given[(seen + at) as usize];
                     match (cursor.next(&part), expected) {
-                        (MessageId::Ordinal(n), Given::Ordinal) => prop_assert_eq!(n, seen + at),
-                        (MessageId::Int(id), Given::Int(expected)) => prop_assert_eq!(id, *expected),
-                        (MessageId::Text(id), Given::Text(expected)) => prop_assert_eq!(id, expected),
+                        (ReportedId::Ordinal(n), Given::Ordinal) => prop_assert_eq!(n, seen + at),
+                        (ReportedId::Int(id), Given::Int(expected)) => prop_assert_eq!(id, *expected),
+                        (ReportedId::Text(id), Given::Text(expected)) => prop_assert_eq!(id, expected),
                         (id, expected) => prop_assert!(false, "{:?} is not {:?}", id, expected),
                     }
                 }

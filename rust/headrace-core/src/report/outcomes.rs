@@ -1,4 +1,4 @@
-//! Outcomes in the order of the messages, packed: a run of entries with consecutive IDs takes a few bytes, and so does a
+//! Outcomes in produce order, run-length encoded: a run of entries with consecutive IDs takes a few bytes, and so does a
 //! run of equal failures.
 
 use crate::reply::EntryId;
@@ -6,17 +6,17 @@ use crate::reply::EntryId;
 /// Consecutive messages with one outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// Delivered in entries of `rows` messages each: the first entry under `first`, the others under the sequence numbers
-    /// that follow.
+    /// Delivered in entries of `rows` messages each: the first entry has the ID `first`, the others the following
+    /// sequence numbers.
     Delivered { first: EntryId, entries: u64, rows: u64 },
-    /// There before: written by an earlier try, whose entry IDs are not known.
+    /// Written by an earlier attempt, whose entry IDs are unknown.
     Deduplicated { count: u64 },
-    /// Failed, all as `failure` of the report's table says.
+    /// Failed. `failure` is an index into the report's table of failures.
     Failed { failure: u32, count: u64 },
 }
 
 impl Run {
-    /// How many messages these are.
+    /// The number of messages.
     pub(crate) fn count(&self) -> u64 {
         match *self {
             Self::Delivered { entries, rows, .. } => entries * rows,
@@ -25,14 +25,16 @@ impl Run {
     }
 }
 
-/// The packed list. Each run is `count << 2 | kind`; then, of a failure, its index in the table; of entries the ID, as
-/// differences to the run before, and the rows of an entry where there are several. All are variable-length integers of
-/// seven bits a byte.
+/// The run-length encoded outcomes.
+///
+/// Each run is `count << 2 | kind`. A failure adds its index in the table; entries add their first ID, as the difference
+/// from the previous run, and the rows per entry if there are several. All numbers are variable-length integers with
+/// seven bits per byte.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Outcomes {
     packed: Vec<u8>,
-    /// The run that may still grow.
-    open: Option<Run>,
+    /// The last run, which may still grow and is not packed yet.
+    last: Option<Run>,
     /// The first ID of the last packed run of entries.
     base: Base,
 }
@@ -41,7 +43,7 @@ pub(crate) struct Outcomes {
 const ONE_ROW_EACH: u64 = 0;
 const SEVERAL_ROWS_EACH: u64 = 1;
 const FAILED: u64 = 2;
-const RECOGNISED: u64 = 3;
+const DEDUPLICATED: u64 = 3;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Base {
@@ -50,10 +52,11 @@ struct Base {
 }
 
 impl Outcomes {
-    /// `more` entries of `rows` messages each, the first under `id`, the others under the sequence numbers that follow.
+    /// Appends `more` entries of `rows` messages each: the first has the ID `id`, the others the following sequence
+    /// numbers.
     #[inline]
     pub(crate) fn push_delivered(&mut self, id: EntryId, more: u64, rows: u64) {
-        if let Some(Run::Delivered { first, entries, rows: before }) = &mut self.open
+        if let Some(Run::Delivered { first, entries, rows: before }) = &mut self.last
             && first.ms == id.ms
             && id.seq.checked_sub(first.seq) == Some(*entries)
             && *before == rows
@@ -65,7 +68,7 @@ impl Outcomes {
     }
 
     pub(crate) fn push_deduplicated(&mut self, more: u64) {
-        if let Some(Run::Deduplicated { count }) = &mut self.open {
+        if let Some(Run::Deduplicated { count }) = &mut self.last {
             *count += more;
             return;
         }
@@ -73,8 +76,8 @@ impl Outcomes {
     }
 
     pub(crate) fn push_failed(&mut self, failure: u32, more: u64) {
-        if let Some(Run::Failed { failure: last, count }) = &mut self.open
-            && *last == failure
+        if let Some(Run::Failed { failure: index, count }) = &mut self.last
+            && *index == failure
         {
             *count += more;
             return;
@@ -85,20 +88,20 @@ impl Outcomes {
     #[cold]
     fn start(&mut self, run: Run) {
         let packed = &mut self.packed;
-        match self.open.replace(run) {
+        match self.last.replace(run) {
             None => {}
             Some(Run::Delivered { first, entries, rows }) => {
                 put(packed, entries << 2 | if rows == 1 { ONE_ROW_EACH } else { SEVERAL_ROWS_EACH });
                 let Base { ms, seq } = self.base;
                 put(packed, zigzag(first.ms.wrapping_sub(ms)));
-                // In a new millisecond sequence numbers begin near 0; in the same one near the last.
+                // Sequence numbers start near 0 in a new millisecond, and near the last one in the same millisecond.
                 put(packed, if first.ms == ms { zigzag(first.seq.wrapping_sub(seq)) } else { first.seq });
                 if rows != 1 {
                     put(packed, rows);
                 }
                 self.base = Base { ms: first.ms, seq: first.seq };
             }
-            Some(Run::Deduplicated { count }) => put(packed, count << 2 | RECOGNISED),
+            Some(Run::Deduplicated { count }) => put(packed, count << 2 | DEDUPLICATED),
             Some(Run::Failed { failure, count }) => {
                 put(packed, count << 2 | FAILED);
                 put(packed, u64::from(failure));
@@ -111,31 +114,31 @@ impl Outcomes {
         Runs { outcomes: self, cursor: RunCursor::default() }
     }
 
-    /// How many bytes the packed runs take.
+    /// The size of the packed runs in bytes.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         self.packed.len()
     }
 }
 
-/// A place in the list, for a reader that does not borrow it.
+/// A position in [`Outcomes`], for a reader that does not borrow them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunCursor {
     at: usize,
     base: Base,
-    open_taken: bool,
+    last_taken: bool,
 }
 
 impl RunCursor {
-    /// The run at this place; moves on.
+    /// Returns the run at this position and advances.
     pub(crate) fn next(&mut self, outcomes: &Outcomes) -> Option<Run> {
         let packed = &outcomes.packed;
         if self.at >= packed.len() {
-            return if std::mem::replace(&mut self.open_taken, true) { None } else { outcomes.open };
+            return if std::mem::replace(&mut self.last_taken, true) { None } else { outcomes.last };
         }
         let head = take(packed, &mut self.at);
         let count = head >> 2;
-        if head & 3 == RECOGNISED {
+        if head & 3 == DEDUPLICATED {
             return Some(Run::Deduplicated { count });
         }
         if head & 3 == FAILED {
@@ -151,7 +154,7 @@ impl RunCursor {
     }
 }
 
-/// Iterates over the runs.
+/// An iterator over the runs.
 #[derive(Debug)]
 pub(crate) struct Runs<'a> {
     outcomes: &'a Outcomes,
@@ -223,7 +226,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(runs in prop::collection::vec(prop_oneof![
+        fn outcomes_read_back_as_pushed(runs in prop::collection::vec(prop_oneof![
             (prop_oneof![any::<u64>(), 0..4_u64], prop_oneof![0..u64::MAX - 100, 0..4_u64], 1..9_u64, 1..4_u64)
                 .prop_map(|(ms, seq, entries, rows)| Run::Delivered { first: EntryId { ms, seq }, entries, rows }),
             (1..9_u64).prop_map(|count| Run::Deduplicated { count }),
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_entries_of_a_busy_server_take_a_few_kilobytes() {
+    fn a_million_entries_of_a_busy_server_take_less_than_10_kb() {
         for rows in [1, 10] {
             let mut outcomes = Outcomes::default();
             for n in 0..1_000_000_u64 {
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trickle_stays_within_sixteen_bytes_a_message() {
+    fn isolated_outcomes_take_less_than_16_bytes_each() {
         let mut outcomes = Outcomes::default();
         for n in 0..1_000_u64 {
             outcomes.push_delivered(EntryId { ms: 1_790_000_000_000 + n * 7_919, seq: n % 3 }, 1, 1);

@@ -1,4 +1,4 @@
-//! A column of short texts, most of which end in a number that is one more than the last one's: message IDs, entry IDs.
+//! A builder of text columns in which most values end in the previous value's number plus one: message IDs, entry IDs.
 
 use arrow_array::StringArray;
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
@@ -6,10 +6,11 @@ use arrow_schema::ArrowError;
 
 use crate::decimal;
 
-/// The longest text that ends in a number: an entry ID has at most 41 bytes.
+/// The buffer size for a text that ends in a number: an entry ID has at most 41 bytes.
 const WIDTH: usize = 48;
 
-/// Arrow's own builder asks for room three times a text. Here one that follows another costs a copy and its last digit.
+/// Builds a column of texts. Arrow's own builder checks its capacity three times per text; here a consecutive text costs
+/// a copy and an increment.
 pub(super) struct Texts {
     bytes: Vec<u8>,
     offsets: Vec<i32>,
@@ -17,9 +18,9 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// For `count` texts of about this length. No more than 65,536, each no longer than a message ID (16 KiB): so offsets
-    /// of 32 bits suffice.
-    pub(super) fn of(count: usize, length: usize) -> Self {
+    /// Reserves memory for `count` texts of about `length` bytes. With at most 65,536 texts, none longer than a message ID
+    /// (16 KiB), 32-bit offsets suffice.
+    pub(super) fn with_capacity(count: usize, length: usize) -> Self {
         let mut offsets = Vec::with_capacity(count + 1);
         offsets.push(0);
         Self { bytes: Vec::with_capacity(count * length + WIDTH), offsets, valid: NullBufferBuilder::new(0) }
@@ -30,13 +31,13 @@ impl Texts {
         self.push_offsets(1, text.len());
     }
 
-    /// `count` texts, which are `prefix` and the numbers from `first` on. A prefix has at most 21 bytes.
+    /// Appends `count` texts: `prefix` and a number, counting up from `first`. A prefix has at most 21 bytes.
     pub(super) fn push_numbers(&mut self, prefix: &str, mut first: u64, mut count: usize) {
         while count > 0 {
             let mut digits = itoa::Buffer::new();
             let (prefix, digits) = (prefix.as_bytes(), digits.format(first).as_bytes());
             let length = prefix.len() + digits.len();
-            // A copy of a constant size costs least. What lies behind the text is cut off again.
+            // A copy of a constant size is the cheapest. The bytes behind the text are truncated.
             let mut text = [0; WIDTH];
             text[..prefix.len()].copy_from_slice(prefix);
             text[prefix.len()..length].copy_from_slice(digits);
@@ -58,26 +59,26 @@ impl Texts {
     }
 
     pub(super) fn push_nulls(&mut self, count: usize) {
-        self.settle();
+        self.append_valid();
         self.push_offsets(count, 0);
         self.valid.append_n_nulls(count);
     }
 
     pub(super) fn finish(mut self) -> Result<StringArray, ArrowError> {
-        self.settle();
+        self.append_valid();
         let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
         StringArray::try_new(offsets, Buffer::from_vec(self.bytes), self.valid.finish())
     }
 
-    /// `count` more texts of `length` bytes are there.
-    #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // see `of`
+    /// Appends the offsets of `count` texts of `length` bytes each.
+    #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // see `with_capacity`
     fn push_offsets(&mut self, count: usize, length: usize) {
         let start = self.offsets.last().copied().unwrap_or_default() as usize;
         self.offsets.extend((1..=count).map(|n| (start + n * length) as i32));
     }
 
-    /// Counts the texts since the last nulls as valid: once for all of them.
-    fn settle(&mut self) {
+    /// Marks the texts since the last null as valid, all at once.
+    fn append_valid(&mut self) {
         self.valid.append_n_non_nulls(self.offsets.len() - 1 - self.valid.len());
     }
 }
@@ -88,8 +89,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_that_were_pushed() {
-        let mut texts = Texts::of(0, 0);
+    fn the_column_holds_the_pushed_texts() {
+        let mut texts = Texts::with_capacity(0, 0);
         let mut expected = Vec::new();
         for (prefix, first, count) in
             [("", 0, 1_200), ("18446744073709551615-", u64::MAX - 3, 4), ("7-", 95, 0), ("7-", 99_998, 3), ("é", 9, 2)]
@@ -103,6 +104,6 @@ mod tests {
         }
         let array = texts.finish().unwrap();
         assert_eq!(array.iter().map(|text| text.map(str::to_owned)).collect::<Vec<_>>(), expected);
-        assert!(Texts::of(0, 0).finish().unwrap().iter().next().is_none());
+        assert!(Texts::with_capacity(0, 0).finish().unwrap().iter().next().is_none());
     }
 }

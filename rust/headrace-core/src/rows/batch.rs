@@ -1,4 +1,4 @@
-//! The rows of one record batch, ready to be written.
+//! The bound rows of one record batch, ready to be encoded.
 
 use arrow_buffer::Buffer;
 
@@ -10,19 +10,19 @@ use super::{entry_id, json};
 use crate::error::{Fault, code};
 use crate::resp::write_bulk;
 
-/// The rows of one record batch. A row is a number below [`Rows::len`]; with another one these methods may panic.
+/// The bound rows of one record batch. A row is an index below [`Rows::len`]; the methods may panic for others.
 ///
-/// [`Rows::field_count`] comes first: it says whether a row can be sent at all.
+/// Call [`Rows::field_count`] first: it returns the fault of a row that cannot be sent.
 pub struct Rows<'a> {
     len: usize,
     stream_keys: Option<Column<'a>>,
     entry_ids: Option<Column<'a>>,
     body: Body<'a>,
-    /// The number of fields, if it is known that every row can be sent and has as many.
+    /// The number of fields, if every row is known to be valid and to have as many.
     every_row: Option<usize>,
-    /// The columns that may hold a value that cannot be written, and their names: the only ones that are looked at.
-    doubtful: Vec<(usize, &'a str)>,
-    /// Offsets and bytes of the payloads, if every row is a payload and no more, in the most common layout.
+    /// The columns that may hold invalid values, by index and name: only these are checked.
+    unchecked: Vec<(usize, &'a str)>,
+    /// Offsets and bytes of the payloads, if every row is only a payload, in the most common Arrow layout.
     plain: Option<(&'a [i32], &'a [u8])>,
 }
 
@@ -33,7 +33,7 @@ enum Body<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Names are bulk strings.
+    /// Rows whose only field is a payload. `name` is the field's name as a bulk string.
     pub(super) fn of_payload(len: usize, name: &'a [u8], payloads: Column<'a>) -> Self {
         Self::of(len, Body::Payload { name, payloads })
     }
@@ -56,15 +56,15 @@ impl<'a> Rows<'a> {
             Body::Payload { payloads, .. } => payloads.plain(),
             Body::Fields(_) | Body::Json { .. } => None,
         };
-        Self { len, stream_keys: None, entry_ids: None, body, every_row, doubtful: Vec::new(), plain }
+        Self { len, stream_keys: None, entry_ids: None, body, every_row, unchecked: Vec::new(), plain }
     }
 
-    /// Looks for values that cannot be written, so that their rows fail. `names` are those of the columns.
+    /// Enables the check for invalid values, so that their rows fail. `names` are the names of the columns.
     pub(super) fn checked(self, names: impl Iterator<Item = &'a str>) -> Self {
-        let mut doubtful: Vec<_> = names.enumerate().collect();
-        doubtful.retain(|(at, _)| self.columns()[*at].1.may_be_outside_day(0..self.len));
-        let every_row = self.every_row.filter(|_| doubtful.is_empty());
-        Self { every_row, doubtful, ..self }
+        let mut unchecked: Vec<_> = names.enumerate().collect();
+        unchecked.retain(|(at, _)| self.columns()[*at].1.may_be_outside_day(0..self.len));
+        let every_row = self.every_row.filter(|_| unchecked.is_empty());
+        Self { every_row, unchecked, ..self }
     }
 
     /// The columns of fields or JSON.
@@ -87,7 +87,7 @@ impl<'a> Rows<'a> {
         self.len
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -98,24 +98,24 @@ impl<'a> Rows<'a> {
         self.stream_keys.is_some() || self.entry_ids.is_some()
     }
 
-    /// Where this row goes; `None`: to the endpoint's stream key.
+    /// The stream key of this row; `None`: the endpoint's.
     pub fn stream_key(&self, row: usize) -> Option<&'a [u8]> {
         self.stream_keys.as_ref()?.bytes(row)
     }
 
-    /// The entry ID that this row is to have; `None`: the server's choice.
+    /// The entry ID of this row; `None`: chosen by the server.
     pub fn entry_id(&self, row: usize) -> Option<&'a [u8]> {
         self.entry_ids.as_ref()?.bytes(row)
     }
 
-    /// Whether there is any [payload alone](Self::payload_alone).
+    /// Whether rows may be a [payload alone](Self::payload_alone).
     #[inline]
     pub fn has_payload_alone(&self) -> bool {
         !self.is_routed() && matches!(self.body, Body::Payload { .. })
     }
 
-    /// The payload of a row that is no more than a payload for the endpoint's stream key, which is what most rows are;
-    /// `None` for any other, and for one that cannot be sent.
+    /// The payload of a row that is only a payload for the endpoint's stream key, the most common case; `None` for other
+    /// rows and for one that cannot be sent.
     #[inline]
     pub fn payload_alone(&self, row: usize) -> Option<&'a [u8]> {
         match self.plain {
@@ -131,8 +131,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The payload of a row as a slice of the column's own buffer, which it keeps alive: the same bytes as written by
-    /// [`Rows::write_fields`]. `None` if it is null or in no buffer (a short one of a view), and for rows that are no payload.
+    /// The payload of a row as a slice of the column's buffer, which the slice keeps alive: the bytes that
+    /// [`Rows::write_fields`] writes. `None` if it is null or inline in a view, and for rows without a payload.
     pub fn payload_buffer(&self, row: usize) -> Option<Buffer> {
         match &self.body {
             Body::Payload { payloads, .. } => payloads.buffer(row),
@@ -140,10 +140,10 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// How many field-value pairs this row gives (at least one), or why it cannot be sent.
+    /// The number of field-value pairs of this row (at least one), or the fault of a row that cannot be sent.
     ///
-    /// The faults are `BAD_STREAM_KEY`, `BAD_ENTRY_ID`, `BAD_VALUE`, `NULL_PAYLOAD` and `EMPTY`, in this order if there are
-    /// several.
+    /// The faults are `BAD_STREAM_KEY`, `BAD_ENTRY_ID`, `BAD_VALUE`, `NULL_PAYLOAD` and `EMPTY`; the first in this order
+    /// is returned.
     #[inline]
     pub fn field_count(&self, row: usize) -> Result<usize, Fault> {
         match self.every_row {
@@ -165,7 +165,7 @@ impl<'a> Rows<'a> {
         }
         let columns = self.columns();
         let outside = |(at, name): &(usize, &str)| columns[*at].1.outside_day(row).map(|outside| outside.message(name));
-        if let Some(message) = self.doubtful.iter().find_map(outside) {
+        if let Some(message) = self.unchecked.iter().find_map(outside) {
             return Err(Fault::new(code::BAD_VALUE, message));
         }
         match &self.body {
@@ -183,8 +183,7 @@ impl<'a> Rows<'a> {
 
     /// Appends the row's fields as bulk strings: [`Rows::field_count`] times a name and a value.
     ///
-    /// `scratch` is overwritten. It is the caller's so that its memory, a few KiB, serves row after row: it should be handed
-    /// in as it was left.
+    /// `scratch` is overwritten. The caller owns it so that its few KiB are allocated once for all rows; pass it unchanged.
     #[inline]
     pub fn write_fields(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         match &self.body {
@@ -196,7 +195,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Appends the row's payload or JSON as a field of this name, which is a bulk string. A row of fields has neither.
+    /// Appends the row's payload or JSON as a field; `name` is its name as a bulk string. A row of fields has neither.
     pub fn write_payload(&self, row: usize, name: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         match &self.body {
             Body::Payload { payloads, .. } => {
@@ -218,7 +217,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The part of `scratch` that a line is put together in. It is there.
+/// The part of `scratch` in which a line is assembled. Never `None`: the memory is allocated if necessary.
 fn room(scratch: &mut Vec<u8>) -> Option<&mut [u8; line::SIZE]> {
     if scratch.len() < line::SIZE {
         scratch.resize(line::SIZE, 0);

@@ -1,4 +1,4 @@
-//! Byte strings of a column, in each layout that Arrow has for them.
+//! The byte strings of a column, in each of Arrow's layouts.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use crate::utf8;
 
 /// The byte strings of text and binary columns.
 pub(super) enum Bytes<'a> {
-    /// Offsets, and what they lie in.
+    /// 32-bit offsets and the values.
     Small(&'a [i32], &'a Buffer),
-    /// The same with wider offsets.
+    /// 64-bit offsets and the values.
     Large(&'a [i64], &'a Buffer),
     TextView(&'a GenericByteViewArray<StringViewType>),
     BinaryView(&'a GenericByteViewArray<BinaryViewType>),
@@ -28,7 +28,7 @@ impl<'a> Bytes<'a> {
         Self::Large(array.value_offsets(), array.values())
     }
 
-    /// Whether these rows all are UTF-8, whatever their nulls hide.
+    /// Whether all these rows are UTF-8, including the values of null rows.
     pub(super) fn are_texts(&self, rows: Range<usize>) -> bool {
         match self {
             Self::Small(offsets, values) => {
@@ -62,7 +62,8 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// The same bytes as a slice of the column's own buffer, which it keeps alive. `None` if they are in no buffer.
+    /// The bytes of a row as a slice of the column's buffer, which the slice keeps alive. `None` if they are inline in a
+    /// view.
     pub(super) fn buffer(&self, row: usize) -> Option<Buffer> {
         let (values, span) = match self {
             Self::Small(offsets, values) => (*values, span(offsets, row)),
@@ -78,14 +79,14 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// From where to where a row's part goes. Arrow has checked the offsets: they are within what they lie in.
+/// The range of a row's bytes or elements. Arrow has checked that the offsets are within the values.
 #[inline]
 #[allow(clippy::cast_sign_loss)]
 pub(super) fn span(offsets: &[i32], row: usize) -> Range<usize> {
     offsets[row] as usize..offsets[row + 1] as usize
 }
 
-/// [`span`] with wider offsets.
+/// [`span`] with 64-bit offsets.
 #[inline]
 #[allow(clippy::cast_sign_loss)]
 pub(super) fn large_span(offsets: &[i64], row: usize) -> Range<usize> {
@@ -99,9 +100,9 @@ where
     array.value(row).as_ref()
 }
 
-/// Where a view points; `None` if the bytes are in the view itself, as those of up to 12 bytes are.
+/// The buffer and the range that a view points to; `None` if it holds the bytes inline, as it does up to 12 bytes.
 ///
-/// From its low end a view is four numbers of 32 bits: length, prefix, the buffer's index, the offset in it:
+/// From its low end a view is four 32-bit numbers: length, prefix, buffer index, offset in the buffer:
 /// <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
 fn view_span<T: ByteViewType>(array: &GenericByteViewArray<T>, row: usize) -> Option<(&Buffer, Range<usize>)> {
     const MAX_INLINE: usize = 12;
@@ -126,7 +127,7 @@ mod tests {
     use crate::rows::{Body, Layout, RowPlan};
 
     #[test]
-    fn a_payload_is_lent_from_the_column_itself() {
+    fn a_payload_buffer_shares_the_memory_of_the_column() {
         let words = [Some("skipped"), Some("longer than a view holds"), None, Some(""), Some("no")];
         let bytes = words.map(|word| word.map(str::as_bytes));
         let arrays: [ArrayRef; 7] = [
@@ -147,7 +148,7 @@ mod tests {
             for row in 0..rows.len() {
                 let (copied, lent) = (rows.payload_alone(row), rows.payload_buffer(row));
                 if is_view && copied.is_some_and(|bytes| bytes.len() <= 12) {
-                    assert_eq!(lent, None, "the bytes are in the view");
+                    assert_eq!(lent, None, "the bytes are inline in the view");
                     continue;
                 }
                 assert_eq!(lent.as_deref(), copied);

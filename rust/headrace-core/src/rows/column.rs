@@ -1,4 +1,4 @@
-//! One column of a record batch with its type resolved, so that a value is a match and a copy away.
+//! A column of a record batch with its type resolved: to write a value takes a match and a copy.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use super::extension::{self, Extension};
 use super::interval::Intervals;
 use super::line::{Line, Piece};
 use super::shape::Shape;
-use super::text::{self, Style};
+use super::text::{self, Style, write_integer};
 use super::time;
 use super::timestamps::Timestamps;
 
@@ -29,16 +29,16 @@ pub(super) struct Column<'a> {
     values: Values<'a>,
 }
 
-/// Which rows are null.
+/// The null rows of a column.
 #[derive(Clone, Copy)]
 enum Nulls<'a> {
-    /// Those that are marked.
+    /// The rows that the validity buffer marks.
     Marked(&'a NullBuffer),
-    /// Those of a dictionary that are marked, or whose key stands for null; all of a column that has only nulls.
+    /// In a dictionary, the marked rows and those whose value is null; in a column of type null, all rows.
     ByValue(Option<&'a NullBuffer>),
 }
 
-/// The values of a column. Those at null rows mean nothing.
+/// The values of a column. Values of null rows have no meaning.
 #[repr(u8)]
 pub(super) enum Values<'a> {
     Null,
@@ -65,7 +65,7 @@ pub(super) enum Values<'a> {
     Timestamp(Timestamps<'a>),
     Text(Bytes<'a>),
     Binary(Bytes<'a>),
-    /// Text that may not be UTF-8, where it has to be.
+    /// Text that has to be UTF-8 and is not known to be.
     Unchecked(Bytes<'a>),
     Uuid(&'a FixedSizeBinaryArray),
     Bool8(&'a [i8]),
@@ -79,7 +79,7 @@ pub(super) enum Values<'a> {
     Struct(Vec<(Piece<'a>, Column<'a>)>),
 }
 
-/// Where the elements of a list are.
+/// The ranges of the elements of lists.
 pub(super) enum Spans<'a> {
     Small(&'a [i32]),
     Large(&'a [i64]),
@@ -87,8 +87,8 @@ pub(super) enum Spans<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// `shape` is that of the array's type; `None` if it is not. `rows` are those that may be read; `None`: few of
-    /// them, which are not known yet.
+    /// Resolves an array; `None` if `shape` does not fit its type. `rows`: the rows that may be read; `None`: a few rows
+    /// that are not known yet.
     pub(super) fn new(array: &'a dyn Array, shape: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
         let values = Values::new(array, shape, rows)?;
         let nulls = match (&values, array.nulls().filter(|nulls| nulls.null_count() > 0)) {
@@ -98,12 +98,12 @@ impl<'a> Column<'a> {
         Some(Self { nulls, values })
     }
 
-    /// The values, whether they are null or not.
+    /// The values, including those of null rows.
     pub(super) fn values(&self) -> &Values<'a> {
         &self.values
     }
 
-    /// The values and the place in them that hold this row's; `None` if it is null.
+    /// The values that hold this row and its index in them; `None` if it is null.
     #[inline(always)]
     pub(super) fn locate(&self, row: usize) -> Option<(&Values<'a>, usize)> {
         match self.nulls {
@@ -124,7 +124,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The bytes of a text or binary column's row; `None` if it is null.
+    /// The bytes of a row of a text or binary column; `None` if it is null.
     #[inline]
     pub(super) fn bytes(&self, row: usize) -> Option<&'a [u8]> {
         match self.locate(row)? {
@@ -133,7 +133,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// [`Column::bytes`] as a slice of the column's own buffer.
+    /// [`Column::bytes`] as a slice of the column's buffer.
     pub(super) fn buffer(&self, row: usize) -> Option<Buffer> {
         match self.locate(row)? {
             (Values::Text(bytes) | Values::Binary(bytes), place) => bytes.buffer(place),
@@ -153,13 +153,13 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Whether it is known that no row is null. The values of a dictionary may be null as well.
+    /// Whether no row is known to be null. Never true for a dictionary, whose values may be null too.
     pub(super) fn is_never_null(&self) -> bool {
         self.nulls.is_none()
     }
 }
 
-// What is not inlined is so for the stack: a type may have 64 levels, and a thread 128 KiB.
+// The functions with `inline(never)` save stack: a type may have 64 levels, and a thread 128 KiB.
 impl<'a> Values<'a> {
     fn new(array: &'a dyn Array, shape: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
         match shape {
@@ -228,10 +228,10 @@ impl<'a> Values<'a> {
     fn dictionary(array: &'a dyn Array, values: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
         let array = array.as_any_dictionary_opt()?;
         let keys = Column::new(array.keys(), &Shape::Scalar, None)?;
-        // A large one may come with each of many small record batches: then its values are not worth a look.
+        // The same large dictionary may come with many small record batches: then the check of its values is not worth it.
         let all = 0..array.values().len();
-        let looked_at = rows.filter(|rows| all.len() / 4 <= rows.len()).map(|_| all);
-        let values = Column::new(array.values(), values, looked_at)?;
+        let checked = rows.filter(|rows| all.len() / 4 <= rows.len()).map(|_| all);
+        let values = Column::new(array.values(), values, checked)?;
         Some(Self::Dictionary(Box::new((keys, values))))
     }
 
@@ -275,7 +275,7 @@ impl<'a> Values<'a> {
         Some(Self::Struct(members))
     }
 
-    /// A dictionary's key as an index. Arrow has checked that it is one.
+    /// The key of a dictionary as an index. Arrow has checked that it is one.
     fn dictionary_key(&self, row: usize) -> Option<usize> {
         match self {
             Self::I8(values) => usize::try_from(values[row]).ok(),
@@ -290,7 +290,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Appends the value as text, as the table in [`super`] has it. Nested types have none.
+    /// Appends the value as text, by the table in [`super`]. Nested types have no text.
     #[inline(always)]
     pub(super) fn write_text(&self, row: usize, out: &mut Line<'_>, style: Style) {
         match self {
@@ -323,7 +323,7 @@ impl<'a> Values<'a> {
 }
 
 impl Values<'_> {
-    /// [`Values::write_text`] of dates and times.
+    /// [`Values::write_text`] for dates and times.
     #[inline(always)]
     pub(super) fn write_time(&self, row: usize, out: &mut Line<'_>, style: Style) {
         match self {
@@ -338,7 +338,7 @@ impl Values<'_> {
 }
 
 impl Spans<'_> {
-    /// The places of a row's elements.
+    /// The range of a row's elements.
     pub(super) fn get(&self, row: usize) -> Range<usize> {
         match self {
             Self::Small(offsets) => span(offsets, row),
@@ -347,7 +347,7 @@ impl Spans<'_> {
         }
     }
 
-    /// The places of the elements of all of these rows.
+    /// The range of the elements of all these rows.
     pub(super) fn of(&self, rows: Range<usize>) -> Range<usize> {
         if rows.is_empty() { 0..0 } else { self.get(rows.start).start..self.get(rows.end - 1).end }
     }
@@ -357,10 +357,6 @@ impl Spans<'_> {
 fn write_bool(out: &mut Line<'_>, value: bool) {
     let (text, length) = if value { (b"true\0", 4) } else { (b"false", 5) };
     out.push_start(text, length);
-}
-
-pub(super) fn write_integer(out: &mut Line<'_>, value: impl itoa::Integer) {
-    out.push_text(itoa::Buffer::new().format(value).as_bytes());
 }
 
 fn natives<T: ArrowPrimitiveType>(array: &dyn Array) -> Option<&[T::Native]> {

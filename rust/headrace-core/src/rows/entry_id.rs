@@ -1,11 +1,11 @@
-//! Which values may stand where XADD expects an entry ID.
+//! Validation of the entry IDs that a caller gives.
 
 /// The longest part of a refused entry ID that an error quotes, in characters.
 const MAX_QUOTED: usize = 64;
 
 /// Whether `value` is `*`, `<ms>`, `<ms>-<seq>` or `<ms>-*`.
 ///
-/// XADD looks for its options until it meets the entry ID, so that a value such as `MAXLEN` would be read as an option:
+/// XADD parses options until it meets the entry ID, so a value such as `MAXLEN` would be taken for an option:
 /// <https://redis.io/docs/latest/commands/xadd/> (`<ms>-*` since Redis 7.0; an older server refuses it).
 pub(super) fn is_entry_id(value: &[u8]) -> bool {
     if value == b"*" {
@@ -27,7 +27,7 @@ fn is_u64(digits: &[u8]) -> bool {
             .is_some()
 }
 
-/// What a person needs to see of a value that is no entry ID.
+/// The start of an invalid entry ID, for an error.
 pub(super) fn quoted(value: &[u8]) -> String {
     String::from_utf8_lossy(value).chars().take(MAX_QUOTED).collect()
 }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_four_forms_of_an_entry_id_are_taken() {
+    fn the_four_forms_of_an_entry_id_are_accepted() {
         for good in ["*", "0", "1526919030474", "1526919030474-55", "5-*", "18446744073709551615-18446744073709551615"]
         {
             assert!(is_entry_id(good.as_bytes()), "{good}");
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_server_could_read_as_something_else_is_refused() {
+    fn values_that_are_not_entry_ids_are_refused() {
         let bad = [
             "",
             "-",
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_value_is_cut() {
+    fn a_quoted_value_is_truncated() {
         assert_eq!(quoted(&[b'x'; 1000]).len(), MAX_QUOTED);
         assert_eq!(quoted(b"MAXLEN\xff"), "MAXLEN\u{fffd}");
     }

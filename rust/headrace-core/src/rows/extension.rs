@@ -1,5 +1,5 @@
-//! Extension types: a type of Arrow with a name that says what its values mean. Those that are not here are written as
-//! the type that they are stored as (<https://arrow.apache.org/docs/format/CanonicalExtensions.html>).
+//! Extension types: Arrow types with a name that gives their values another meaning. Types that are not listed here are
+//! written as their storage type (<https://arrow.apache.org/docs/format/CanonicalExtensions.html>).
 
 use arrow_array::FixedSizeBinaryArray;
 use arrow_schema::{DataType, Field};
@@ -7,34 +7,34 @@ use arrow_schema::{DataType, Field};
 use super::line::Line;
 use crate::{Error, Result};
 
-/// The bytes of a UUID.
+/// The size of a UUID in bytes.
 pub(super) const UUID_SIZE: i32 = 16;
 
 /// The length of a UUID's text.
 pub(super) const UUID_TEXT: usize = 36;
 
-/// The name that a column of Python objects gets: polars exports one as eight bytes a value, an address, and Arrow has no
-/// type for it.
+/// The extension name of a column of Python objects. Arrow has no type for them; polars exports eight bytes per value, an
+/// address.
 pub const OBJECTS: &str = "polars.object";
 
-/// The name that older versions of polars give it.
+/// The extension name in older versions of polars.
 const OBJECTS_BEFORE: &str = "POLARS_EXTENSION_TYPE";
 
-/// Why these cannot be written: the end of a sentence that begins with the column.
+/// The reason for refusing such a column: the end of a sentence that has the column as its subject.
 pub(super) const OBJECTS_REFUSED: &str =
     "holds Python objects (polars Object), of which Arrow gets no more than addresses (cast it to String or Binary)";
 
-/// The extension types that are not written as what they are stored as.
+/// The extension types that are not written as their storage type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extension {
     /// `arrow.uuid`
     Uuid,
-    /// `arrow.bool8`: zero is false, and any other number true.
+    /// `arrow.bool8`: zero is false, any other number is true.
     Bool8,
 }
 
 impl Extension {
-    /// That of a column; one whose storage is not what the name asks for has none.
+    /// The extension type of a column; `None` also if the storage type does not fit the name.
     pub(super) fn of(field: &Field) -> Option<Self> {
         match (field.extension_type_name()?, field.data_type()) {
             ("arrow.uuid", DataType::FixedSizeBinary(UUID_SIZE)) => Some(Self::Uuid),
@@ -44,12 +44,12 @@ impl Extension {
     }
 }
 
-/// Whether a column is of Python objects.
+/// Whether a column holds Python objects.
 pub(super) fn is_of_objects(field: &Field) -> bool {
     field.extension_type_name().is_some_and(|name| name == OBJECTS || name == OBJECTS_BEFORE)
 }
 
-/// Refuses a column that is or has Python objects.
+/// Refuses a column that is or contains a column of Python objects.
 pub(crate) fn refuse_objects(column: &Field) -> Result<()> {
     if holds_objects(column) {
         return Err(Error::schema(format!("column {:?} cannot be written: it {OBJECTS_REFUSED}", column.name())));
@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_uuid_is_its_digits_in_five_groups(bytes: [u8; 16]) {
+        fn a_uuid_is_written_as_five_groups_of_digits(bytes: [u8; 16]) {
             let digits = format!("{:032x}", u128::from_be_bytes(bytes));
             let groups = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
             let text = String::from_utf8(uuid_text(&bytes).to_vec());

@@ -1,7 +1,7 @@
-//! The message IDs of a record batch, copied out of it.
+//! The message IDs of a record batch, as a copy.
 //!
-//! Reports outlive the record batch, and data that came over Arrow's C interface is freed only as a whole: a shared column
-//! of IDs would keep every payload beside it in memory.
+//! Reports outlive the record batch, and data from Arrow's C interface is freed only as a whole: a shared column of IDs
+//! would keep every payload in memory.
 
 use arrow_array::builder::LargeStringBuilder;
 use arrow_array::cast::AsArray;
@@ -15,20 +15,20 @@ use arrow_schema::{DataType, Field};
 use super::extension::{self, Extension};
 use crate::{Error, Result};
 
-/// The longest message ID in bytes: reports keep them.
+/// The longest message ID in bytes, limited because reports keep message IDs.
 pub const MAX_MESSAGE_ID: usize = 16 * 1024;
 
-/// The types a column of message IDs may have, for errors.
+/// The types of a column of message IDs, for errors.
 const SUPPORTED: &str = "int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid";
 
-/// A message ID of an Arrow column.
+/// A message ID that the caller chose, in an Arrow column or for one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Id<'a> {
-    /// Of a signed column.
+pub enum CallerId<'a> {
+    /// A signed integer.
     Int(i64),
-    /// Of an unsigned column.
+    /// An unsigned integer.
     UInt(u64),
-    /// Of a text column.
+    /// A string.
     Text(&'a str),
 }
 
@@ -38,7 +38,7 @@ pub struct IdColumn(Ids);
 
 #[derive(Debug, Clone)]
 enum Ids {
-    /// This many rows without a message ID.
+    /// The number of rows, none of which has a message ID.
     Null(usize),
     Int(Int64Array),
     UInt(UInt64Array),
@@ -46,9 +46,9 @@ enum Ids {
 }
 
 impl IdColumn {
-    /// Copies the IDs out of `array`. Refuses a type that is not one for message IDs, and texts that are too long or no
-    /// UTF-8. `column` is the array's name and type.
-    #[allow(clippy::needless_pass_by_value)] // the caller gives it away
+    /// Copies the IDs of `array`. Refuses types that cannot hold message IDs, and texts that are too long or not UTF-8.
+    /// `column` is the array's name and type.
+    #[allow(clippy::needless_pass_by_value)] // the caller is done with it
     pub fn new(array: ArrayRef, column: &Field) -> Result<Self> {
         if Extension::of(column) == Some(Extension::Uuid) {
             return Ok(Self(Ids::Text(uuids(&array))));
@@ -89,12 +89,12 @@ impl IdColumn {
         }
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `length` rows from `offset` on, or as many of them as there are.
+    /// Up to `length` rows, starting at `offset`.
     #[must_use]
     pub fn slice(&self, offset: usize, length: usize) -> Self {
         let offset = offset.min(self.len());
@@ -107,7 +107,7 @@ impl IdColumn {
         })
     }
 
-    /// All of them, where they are signed integers and none is null.
+    /// All IDs, if they are signed integers and none is null.
     pub(crate) fn ints(&self) -> Option<&[i64]> {
         match &self.0 {
             Ids::Int(array) if array.null_count() == 0 => Some(array.values()),
@@ -115,13 +115,13 @@ impl IdColumn {
         }
     }
 
-    /// The message ID of a row; `None` if it is null, or if there is no such row.
-    pub fn get(&self, row: usize) -> Option<Id<'_>> {
-        let is_there = |nulls: Option<&NullBuffer>| nulls.is_none_or(|nulls| row < nulls.len() && nulls.is_valid(row));
+    /// The message ID of a row; `None` if it is null or the row does not exist.
+    pub fn get(&self, row: usize) -> Option<CallerId<'_>> {
+        let is_valid = |nulls: Option<&NullBuffer>| nulls.is_none_or(|nulls| row < nulls.len() && nulls.is_valid(row));
         match &self.0 {
-            Ids::Int(array) if is_there(array.nulls()) => array.values().get(row).copied().map(Id::Int),
-            Ids::UInt(array) if is_there(array.nulls()) => array.values().get(row).copied().map(Id::UInt),
-            Ids::Text(array) if row < array.len() && is_there(array.nulls()) => Some(Id::Text(array.value(row))),
+            Ids::Int(array) if is_valid(array.nulls()) => array.values().get(row).copied().map(CallerId::Int),
+            Ids::UInt(array) if is_valid(array.nulls()) => array.values().get(row).copied().map(CallerId::UInt),
+            Ids::Text(array) if row < array.len() && is_valid(array.nulls()) => Some(CallerId::Text(array.value(row))),
             Ids::Null(_) | Ids::Int(_) | Ids::UInt(_) | Ids::Text(_) => None,
         }
     }
@@ -137,13 +137,13 @@ fn widened_unsigned<T: ArrowPrimitiveType<Native: Into<u64>>>(array: &ArrayRef) 
     UInt64Array::new(ids.collect(), copied_nulls(array))
 }
 
-/// Which rows are null, as bits of our own.
+/// The null rows, as a copy.
 fn copied_nulls(array: &ArrayRef) -> Option<NullBuffer> {
     let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0)?;
     Some(nulls.iter().collect())
 }
 
-/// The bytes of each row: what claims to be UTF-8 is not yet trusted to be.
+/// The bytes of each row, which are not known to be UTF-8 yet.
 fn rows_of<O: OffsetSizeTrait>(array: &ArrayRef) -> impl Iterator<Item = Option<&[u8]>> {
     let array = array.as_string::<O>();
     let (bytes, offsets) = (array.value_data(), array.value_offsets());
@@ -153,7 +153,7 @@ fn rows_of<O: OffsetSizeTrait>(array: &ArrayRef) -> impl Iterator<Item = Option<
     })
 }
 
-/// The texts, or the first row that holds none and what it holds instead.
+/// Copies the texts, or returns the first invalid row and its description.
 fn copied<'a>(
     length: usize,
     rows: impl Iterator<Item = Option<&'a [u8]>>,
@@ -167,7 +167,7 @@ fn copied<'a>(
         if bytes.len() > MAX_MESSAGE_ID {
             return Err((row, format!("of more than {MAX_MESSAGE_ID} bytes ({})", bytes.len())));
         }
-        texts.append_value(std::str::from_utf8(bytes).map_err(|_| (row, "that is no UTF-8".to_owned()))?);
+        texts.append_value(std::str::from_utf8(bytes).map_err(|_| (row, "that is not UTF-8".to_owned()))?);
     }
     Ok(texts.finish())
 }
@@ -183,7 +183,7 @@ fn uuids(array: &ArrayRef) -> LargeStringArray {
     texts.finish()
 }
 
-/// Refuses a column whose type is not one for message IDs.
+/// Refuses a column whose type cannot hold message IDs.
 pub(super) fn check_type(column: &Field) -> Result<()> {
     let data_type = column.data_type();
     let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
@@ -239,13 +239,13 @@ mod tests {
             column(LargeStringArray::from(vec![None, Some("a")])),
             column(StringViewArray::from(vec![None, Some("a")])),
         ];
-        let expected = [(&ints[..], Id::Int(-7)), (&uints, Id::UInt(7)), (&texts, Id::Text("a"))];
+        let expected = [(&ints[..], CallerId::Int(-7)), (&uints, CallerId::UInt(7)), (&texts, CallerId::Text("a"))];
         for (columns, id) in expected {
             for column in columns {
                 assert_eq!((column.len(), column.get(0), column.get(1), column.get(2)), (2, None, Some(id), None));
             }
         }
-        assert_eq!(column(UInt64Array::from(vec![u64::MAX])).get(0), Some(Id::UInt(u64::MAX)));
+        assert_eq!(column(UInt64Array::from(vec![u64::MAX])).get(0), Some(CallerId::UInt(u64::MAX)));
         assert_eq!(column(NullArray::new(3)).get(1), None);
     }
 
@@ -267,9 +267,9 @@ mod tests {
         ];
         for ids in columns.map(|ids| ids.slice(1, 5).slice(1, 100)) {
             let text = |id| match id {
-                Id::Int(id) => id.to_string(),
-                Id::UInt(id) => id.to_string(),
-                Id::Text(id) => id.to_owned(),
+                CallerId::Int(id) => id.to_string(),
+                CallerId::UInt(id) => id.to_string(),
+                CallerId::Text(id) => id.to_owned(),
             };
             let texts: Vec<String> = (0..5).filter_map(|row| ids.get(row)).map(text).collect();
             assert_eq!(texts, ["4", "5", "6", "7"], "{ids:?}");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_too_long_are_refused_by_row_and_hidden_ones_are_not_looked_at() {
+    fn a_text_that_is_too_long_is_refused_by_row_unless_it_is_null() {
         let long = "x".repeat(MAX_MESSAGE_ID + 1);
         for array in [
             Arc::new(StringArray::from(vec!["a", &long])) as ArrayRef,

@@ -1,4 +1,4 @@
-//! Durations and intervals, as Spark prints them in `to_json`.
+//! Durations and intervals as text, in the notation of Spark's `to_json`.
 //!
 //! | Arrow | Spark | text |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | interval of months | `INTERVAL YEAR TO MONTH` | `INTERVAL '1-2' YEAR TO MONTH` |
 //! | interval of months, days and nanoseconds, or of days and milliseconds | `CalendarInterval` | `1 years 2 months 3 days 4 hours 5 minutes 6.5 seconds` |
 //!
-//! Arrow does not say which fields an interval of Spark's has, so that these are all: `INTERVAL '1' DAY` is
-//! `INTERVAL '1 00:00:00' DAY TO SECOND`. The fraction has up to nine digits, where Spark has six.
+//! An Arrow type does not tell which fields Spark's interval type has, so all are written: `INTERVAL '1' DAY` becomes
+//! `INTERVAL '1 00:00:00' DAY TO SECOND`. The fraction has up to nine digits, Spark's up to six.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
@@ -17,24 +17,24 @@ use arrow_array::types::{
 };
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
-use super::column::write_integer;
 use super::line::Line;
+use super::text::write_integer;
 use super::time::{self, SECONDS_PER_DAY, two_digits};
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// A column of durations or intervals.
 pub(super) enum Intervals<'a> {
-    /// Of this many of the unit.
+    /// Numbers of the unit.
     Duration(&'a [i64], TimeUnit),
-    /// Of months.
+    /// Months.
     YearMonth(&'a [i32]),
     DayTime(&'a [IntervalDayTime]),
     MonthDayNano(&'a [IntervalMonthDayNano]),
 }
 
 impl<'a> Intervals<'a> {
-    /// `None` for another type.
+    /// Resolves an array; `None` for another type.
     pub(super) fn new(array: &'a dyn Array) -> Option<Self> {
         Some(match array.data_type() {
             DataType::Duration(unit) => {
@@ -55,7 +55,7 @@ impl<'a> Intervals<'a> {
         })
     }
 
-    /// Appends the value. It is shorter than what [is free](Line::make_room).
+    /// Appends the value, which is shorter than the [free margin](Line::make_room).
     pub(super) fn write(&self, row: usize, out: &mut Line<'_>) {
         match self {
             Self::Duration(values, unit) => write_day_to_second(out, time::in_nanos(values[row], *unit)),
@@ -71,7 +71,7 @@ impl<'a> Intervals<'a> {
         }
     }
 
-    /// Appends the value as a map's key: as Spark's internal value prints, which is microseconds, or months.
+    /// Appends the value as a map key: Spark prints its internal value, which is microseconds or months.
     pub(super) fn write_map_key(&self, row: usize, out: &mut Line<'_>) {
         match self {
             Self::Duration(values, unit) => write_integer(out, time::in_nanos(values[row], *unit).div_euclid(1000)),
@@ -109,7 +109,7 @@ fn write_year_to_month(out: &mut Line<'_>, months: i32) {
     out.push(b"' YEAR TO MONTH");
 }
 
-/// The parts that are not zero, each with its sign: `1 years -2 days 0.5 seconds`.
+/// Appends the parts that are not zero, each with its sign: `1 years -2 days 0.5 seconds`.
 fn write_calendar(out: &mut Line<'_>, months: i32, days: i32, nanos: i128) {
     if (months, days, nanos) == (0, 0, 0) {
         return out.push(b"0 seconds");
@@ -145,7 +145,7 @@ fn write_sign(out: &mut Line<'_>, is_negative: bool) {
     out.push_start(b"-", usize::from(is_negative));
 }
 
-/// The fraction of a second with its point, as far as it is not zero.
+/// Appends the fraction of a second with its point, without trailing zeros; nothing if it is zero.
 fn write_fraction(out: &mut Line<'_>, nanos: u32) {
     if nanos == 0 {
         return;
@@ -183,9 +183,9 @@ mod tests {
         written(&Intervals::MonthDayNano(&[IntervalMonthDayNano { months, days, nanoseconds }]))
     }
 
-    // Those of microseconds, and all of months, are what Spark 4.3 wrote.
+    // Spark 4.3 wrote those of microseconds, and all of months.
     #[test]
-    fn durations_are_intervals_from_day_to_second() {
+    fn durations_are_written_from_day_to_second() {
         for (micros, text) in [
             (93_784_500_000, "1 02:03:04.5"),
             (-93_784_000_001, "-1 02:03:04.000001"),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_months_are_from_year_to_month() {
+    fn intervals_of_months_are_written_from_year_to_month() {
         for (months, text) in [
             (14, "1-2"),
             (-14, "-1-2"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn calendar_intervals_have_the_parts_that_are_not_zero() {
+    fn calendar_intervals_omit_zero_parts() {
         for (months, days, nanos, text) in [
             (14, 25, 18_367_500_000_000, "1 years 2 months 25 days 5 hours 6 minutes 7.5 seconds"),
             (-14, -25, -18_367_000_001_000, "-1 years -2 months -25 days -5 hours -6 minutes -7.000001 seconds"),
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_duration_reads_back_the_same(value in any::<i64>(), unit in prop::sample::select(vec![
+        fn a_duration_parses_to_the_same_value(value in any::<i64>(), unit in prop::sample::select(vec![
             TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond,
         ])) {
             let text = duration(value, unit);

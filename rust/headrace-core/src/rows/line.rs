@@ -1,35 +1,35 @@
-//! Fields in the making: where the pieces of an entry are put together before they go to the caller's buffer.
+//! The line: memory in which the pieces of an entry are assembled before they go to the caller's buffer.
 
 use crate::resp::write_bulk;
 
-/// What is free before each value. The longest text of a number is that of a decimal of 256 bits with a scale of -128: a
-/// sign, 78 digits and 128 zeros.
+/// The free bytes before each value. The longest text of a number is a decimal of 256 bits with a scale of -128: a sign,
+/// 78 digits and 128 zeros.
 const MARGIN: usize = 512;
 
-/// How much is gathered at most. A power of two: see [`within`].
+/// The most bytes that a line gathers. A power of two: see [`within`].
 const CAPACITY: usize = 4096;
 
-/// The longest that [`Line::push`] takes.
+/// The most bytes that [`Line::push`] takes.
 const MAX_PUSHED: usize = 64;
 
 /// The memory that a line needs.
 pub(super) const SIZE: usize = CAPACITY + MAX_PUSHED;
 
-/// Gathers the many short pieces of an entry in memory that is there already, since a vector would ask with each of them
-/// whether it has to grow. What is long goes past it.
+/// Gathers the many short pieces of an entry in memory of fixed size, because a vector would check its capacity for each.
+/// Long pieces bypass it.
 ///
-/// Pieces are copied in sizes that are known when this is compiled, with some bytes too many where it has to be: that is a
-/// few moves, where a copy of any length is a call.
+/// Pieces are copied with sizes that are known at compile time, if necessary with some bytes too many: that takes a few
+/// moves, where a copy of variable length is a call.
 pub(super) struct Line<'o> {
     room: &'o mut [u8; SIZE],
-    /// How much of it is in use.
+    /// The number of bytes in use.
     end: usize,
     out: &'o mut Vec<u8>,
 }
 
-/// Bytes that are written again and again: a field's name, a key of JSON.
+/// Bytes that every row repeats: the name of a field, a JSON key.
 pub(super) struct Piece<'a> {
-    /// The first of them, which are all most of the time.
+    /// The first bytes, which are usually all.
     start: [u8; 32],
     bytes: &'a [u8],
 }
@@ -51,7 +51,7 @@ impl<'o> Line<'o> {
         Self { room, end: 0, out }
     }
 
-    /// Has to be called before each value, or other sequence of bytes that is shorter than that.
+    /// Makes room for a value or another sequence of at most [`MARGIN`] bytes. Must be called before each.
     #[inline]
     pub(super) fn make_room(&mut self) {
         if self.end > CAPACITY - MARGIN {
@@ -59,7 +59,7 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// Hands on what is gathered. Has to be called in the end.
+    /// Passes the gathered bytes on. Must be called at the end.
     #[inline]
     pub(super) fn flush(&mut self) {
         self.out.extend_from_slice(&self.room[..within(self.end)]);
@@ -81,11 +81,11 @@ impl<'o> Line<'o> {
         self.end = end + length;
     }
 
-    /// Appends a text that is shorter than what is free.
+    /// Appends a text that fits the free bytes.
     #[inline]
     pub(super) fn push_text(&mut self, text: &[u8]) {
         let end = within(self.end);
-        // Most have such a length.
+        // The most common lengths.
         match text.len() {
             8..=16 => self.push_ends::<8>(end, text),
             17..=32 => self.push_ends::<16>(end, text),
@@ -94,7 +94,7 @@ impl<'o> Line<'o> {
         self.end = end + text.len();
     }
 
-    /// Writes a text of `N` to twice as many bytes: two halves, which may overlap.
+    /// Writes a text of `N` to `2 * N` bytes as two halves, which may overlap.
     #[inline]
     fn push_ends<const N: usize>(&mut self, at: usize, text: &[u8]) {
         if let (Some(head), Some(tail)) = (text.first_chunk::<N>(), text.last_chunk::<N>()) {
@@ -142,13 +142,13 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// Takes the last bytes away.
+    /// Removes the last bytes.
     #[inline]
     pub(super) fn remove(&mut self, length: usize) {
         self.end = self.end.saturating_sub(length);
     }
 
-    /// Takes the zeros at the end away.
+    /// Removes the zeros at the end.
     #[inline]
     pub(super) fn trim_zeros(&mut self) {
         while self.end > 0 && self.room[within(self.end - 1)] == b'0' {
@@ -159,7 +159,7 @@ impl<'o> Line<'o> {
     /// The most bytes that [`Line::insert_point`] moves.
     pub(super) const MAX_PLACES: i8 = 40;
 
-    /// Puts a point in front of the last `places` bytes.
+    /// Inserts a point before the last `places` bytes.
     #[inline]
     pub(super) fn insert_point(&mut self, places: u8) {
         let point = within(self.end.wrapping_sub(places.into()));
@@ -187,13 +187,14 @@ impl<'o> Line<'o> {
         start
     }
 
-    /// Begins a field for which there [is room](Line::make_room): `start` is its [`Line::field_start`]. Returns where the value begins.
+    /// Begins a field, after [`make_room`](Line::make_room): `start` is its [`Line::field_start`]. Returns the position of
+    /// the value.
     #[inline]
     pub(super) fn begin_field(&mut self, start: &Piece<'_>) -> usize {
         if start.is_short() {
             self.push_piece(start);
         } else {
-            // The header has to stay where it can be corrected.
+            // The header has to stay in the line, where it can be corrected.
             let name = start.bytes.len() - HEADER.len();
             self.push_bytes(&start.bytes[..name]);
             self.push(HEADER);
@@ -201,7 +202,7 @@ impl<'o> Line<'o> {
         self.end
     }
 
-    /// Ends the field whose value begins there, and is shorter than what was free. Now its length is known.
+    /// Ends the field whose value starts at `value` and fits the margin, and corrects its length.
     #[inline]
     pub(super) fn end_field(&mut self, value: usize) {
         let length = self.end.wrapping_sub(value);
@@ -209,7 +210,7 @@ impl<'o> Line<'o> {
         if let 10..=99 = length {
             self.room[digits..digits + 2].copy_from_slice(&DIGIT_PAIRS[length]);
         } else if length < 10 {
-            // One digit less: the text, and what comes after it, moves up.
+            // The length has one digit less: the text moves up by one byte.
             self.room.copy_within(digits + 4..digits + 20, digits + 3);
             self.room[digits..digits + 3].copy_from_slice(&[b'0' + length as u8, b'\r', b'\n']);
             self.end -= 1;
@@ -241,14 +242,14 @@ impl<'o> Line<'o> {
         self.push(b"\r\n");
     }
 
-    /// Begins a bulk string of any length, before anything else is gathered. Returns where it begins.
+    /// Begins a bulk string of any length in an empty line. Returns its position.
     pub(super) fn begin_bulk(&mut self) -> usize {
-        // The header is written when the length is known, at the end of this.
+        // Reserves the header, which is written at the end of this space when the length is known.
         self.end = MAX_HEADER;
         self.out.len()
     }
 
-    /// Ends the bulk string that began there, and [flushes](Line::flush) it.
+    /// Ends the bulk string that starts at `start`, and [flushes](Line::flush) it.
     pub(super) fn end_bulk(&mut self, start: usize) {
         let length = self.out.len() - start + self.end - MAX_HEADER;
         let mut buffer = itoa::Buffer::new();
@@ -267,7 +268,7 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// What `write` appends.
+    /// Returns what `write` appends.
     #[cfg(test)]
     pub(super) fn written(write: impl FnOnce(&mut Line<'_>)) -> Vec<u8> {
         let (mut room, mut out) = ([0; SIZE], Vec::new());
@@ -281,10 +282,10 @@ impl<'o> Line<'o> {
 /// The header of a value whose length has two digits.
 const HEADER: &[u8; 5] = b"$00\r\n";
 
-/// The longest header: a marker, 20 digits and the line's end.
+/// The longest header: a `$`, 20 digits and the line end.
 const MAX_HEADER: usize = 23;
 
-/// The same place, so said that the compiler knows that a [push](Line::push) fits there.
+/// The same position, in a form that lets the compiler see that a [push](Line::push) fits there.
 #[inline]
 fn within(place: usize) -> usize {
     debug_assert!(place < CAPACITY);
@@ -306,7 +307,7 @@ pub(super) const DIGIT_PAIRS: [[u8; 2]; 100] = {
 mod tests {
     use super::*;
 
-    /// A field whose value is written in one piece by `end_field`, or by `end_field_with` from 100 bytes on.
+    /// Writes a field in one piece, with `end_field`, or from 100 bytes on with `end_field_with`.
     fn field(line: &mut Line<'_>, start: &Piece<'_>, value: &[u8]) {
         line.make_room();
         let begun = line.begin_field(start);
@@ -318,12 +319,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_bulk_strings_wherever_they_come_to_lie() {
+    fn fields_are_bulk_strings_at_every_position() {
         for (name, value) in [(1, 0), (1, 9), (3, 10), (23, 99), (24, 7), (25, 7), (40, 100), (130, 33), (600, 5000)] {
             let (name, value) = ("n".repeat(name), vec![b'v'; value]);
             let start = Line::field_start(&name);
             let written = Line::written(|line| {
-                // As many as it takes to go over the room's end several times.
+                // Enough to pass the end of the memory several times.
                 for shift in 0..1000 {
                     field(line, &Piece::new(b"$1\r\ns\r\n$00\r\n"), &vec![b's'; shift % 13]);
                     field(line, &Piece::new(&start), &value);
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_three_digits_makes_room_for_the_third() {
+    fn a_length_of_three_digits_is_inserted() {
         let start = Line::field_start("n");
         let written = Line::written(|line| {
             let value = line.begin_field(&Piece::new(&start));
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bulk_string_may_be_longer_than_the_room() {
+    fn a_bulk_string_may_be_longer_than_the_line() {
         for length in [0, 9, 10, 99, 100, 999, 1000, 4000, 4100, 100_000] {
             let (mut room, mut out) = ([b'x'; SIZE], b"before".to_vec());
             let mut line = Line::new(&mut room, &mut out);
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_every_length_are_copied_whole() {
+    fn texts_of_every_length_are_copied_completely() {
         let text: Vec<u8> = (0..128).collect();
         for length in 0..=text.len() {
             assert_eq!(Line::written(|line| line.push_text(&text[..length])), &text[..length]);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_goes_before_the_last_places() {
+    fn a_point_is_inserted_before_the_last_places() {
         for places in 1..=40 {
             let digits = "1".repeat(60);
             let written = Line::written(|line| {

@@ -1,4 +1,4 @@
-//! Which columns are written as what: resolved once per schema.
+//! The plan of a layout: which column becomes what, resolved once per schema.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::batch::Rows;
 use super::column::Column;
 use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
-use super::{ids, json};
+use super::{ids, string};
 use crate::contain::contain;
 use crate::resp::write_bulk;
 use crate::{Error, Result};
@@ -17,32 +17,32 @@ use crate::{Error, Result};
 /// The most column names that an error lists.
 const MAX_LISTED: usize = 20;
 
-/// How alike (0 to 1, Jaro-Winkler) a column's name must be to one that does not exist to be proposed for it.
+/// The least similarity (0 to 1, Jaro-Winkler) of a column's name to a missing one for a suggestion.
 const LIKENESS: f64 = 0.75;
 
-/// Which column of a record batch becomes what of an entry. All of these are names of columns.
+/// The names of the columns that become the parts of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// What the entry holds.
+    /// The columns of the entry's fields.
     pub body: Body,
-    /// The caller's own names for the messages: integers or text.
+    /// The column of message IDs: integers or text.
     pub message_id: Option<String>,
-    /// Where a row goes, if not to the endpoint's stream key: text or binary.
+    /// The column of stream keys, text or binary; `None`: the endpoint's.
     pub stream_key: Option<String>,
-    /// The entry IDs, if not the server's: text.
+    /// The column of entry IDs, text; `None`: the server chooses them.
     pub entry_id: Option<String>,
 }
 
-/// What an entry holds of its row. A column that has another part in the [`Layout`] may be in the body as well.
+/// The fields of an entry. A column with another part in the [`Layout`] may be in the body as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// The bytes of this column as the payload field. A row where they are null fails.
+    /// The bytes of this column as the payload field. A row with a null fails.
     Payload(String),
-    /// Each of these columns as a field of its name, with its value as text. Nulls are left out; a row with nothing but
+    /// Each of these columns as a field with the column's name and its value as text. Nulls are omitted; a row with only
     /// nulls fails.
     Fields(Vec<String>),
-    /// These columns, or all of the record batch, as one JSON object in the payload field. Nulls are left out; a row with
-    /// nothing but nulls is `{}`.
+    /// These columns, or all columns, as one JSON object in the payload field. Nulls are omitted; a row with only nulls is
+    /// `{}`.
     Json(Option<Vec<String>>),
 }
 
@@ -61,11 +61,11 @@ enum BodyPlan {
     Payload(Vec<u8>, Source),
     /// The fields' names as bulk strings, and the columns.
     Fields(Vec<(Vec<u8>, Source)>),
-    /// The field's name as a bulk string, then keys ([`json::key`]) and columns.
+    /// The field's name as a bulk string, then the keys ([`string::key`]) and the columns.
     Json(Vec<u8>, Vec<(Vec<u8>, Source)>),
 }
 
-/// A column that is read.
+/// A column that the plan reads.
 #[derive(Debug)]
 struct Source {
     index: usize,
@@ -75,9 +75,9 @@ struct Source {
 }
 
 impl RowPlan {
-    /// Refuses columns that are not there (or twice), and types that cannot be written.
+    /// Refuses missing or ambiguous columns, and types that cannot be written.
     ///
-    /// `payload_field` is the field of a payload or of JSON; `ts_field` the one that the caller adds to each entry.
+    /// `payload_field` is the name of the payload or JSON field; `ts_field` that of the time that the caller adds.
     pub fn new(schema: &Schema, layout: &Layout, payload_field: &str, ts_field: Option<&str>) -> Result<Self> {
         let body = match &layout.body {
             Body::Payload(column) => {
@@ -103,7 +103,7 @@ impl RowPlan {
                 }
                 let columns: Vec<String> = columns.clone().unwrap_or_else(every);
                 let source =
-                    |column: &String| Ok((json::key(column), Source::new(schema, column, "be in JSON", Role::Json)?));
+                    |column: &String| Ok((string::key(column), Source::new(schema, column, "be in JSON", Role::Json)?));
                 BodyPlan::Json(bulk(payload_field), columns.iter().map(source).collect::<Result<_>>()?)
             }
         };
@@ -120,7 +120,7 @@ impl RowPlan {
         })
     }
 
-    /// Resolves the columns of a record batch, once for all of its rows. Refuses a record batch of another schema.
+    /// Resolves the columns of a record batch, once for all its rows. Refuses a different schema.
     pub fn bind<'a>(&'a self, batch: &'a RecordBatch) -> Result<Rows<'a>> {
         let bind = |source: &'a Source| source.bind(batch);
         let bind_all = |sources: &'a [(Vec<u8>, Source)]| -> Result<Vec<_>> {
@@ -131,23 +131,25 @@ impl RowPlan {
         let rows = batch.num_rows();
         Ok(match &self.body {
             BodyPlan::Payload(name, source) => Rows::of_payload(rows, name, source.bind(batch)?),
-            BodyPlan::Fields(sources) => Rows::of_fields(rows, bind_all(sources)?).checked(names(sources)),
-            BodyPlan::Json(name, sources) => Rows::of_json(rows, name, bind_all(sources)?).checked(names(sources)),
+            BodyPlan::Fields(sources) => Rows::of_fields(rows, bind_all(sources)?).checked(column_names(sources)),
+            BodyPlan::Json(name, sources) => {
+                Rows::of_json(rows, name, bind_all(sources)?).checked(column_names(sources))
+            }
         }
         .routed(stream_keys, entry_ids))
     }
 
-    /// The column whose value at this row panics when it is written alone.
+    /// The column whose value in this row panics when it alone is encoded.
     pub(crate) fn culprit(&self, batch: &RecordBatch, row: usize) -> Option<usize> {
         self.body().into_iter().enumerate().filter(|_| row < batch.num_rows()).find_map(|(place, source)| {
-            let written = contain(|| {
+            let encoded = contain(|| {
                 if let Ok(rows) = self.bind_alone(place, batch)
                     && rows.field_count(row).is_ok()
                 {
                     rows.write_fields(row, &mut Vec::new(), &mut Vec::new());
                 }
             });
-            written.is_err().then_some(source.index)
+            encoded.is_err().then_some(source.index)
         })
     }
 
@@ -161,7 +163,7 @@ impl RowPlan {
         }
     }
 
-    /// Rows of this column of the body alone.
+    /// The rows with only the column of the body at `place`.
     fn bind_alone<'a>(&'a self, place: usize, batch: &'a RecordBatch) -> Result<Rows<'a>> {
         let rows = batch.num_rows();
         let bind = |(name, source): &'a (Vec<u8>, Source)| Ok(vec![(Piece::new(name), source.bind(batch)?)]);
@@ -172,32 +174,32 @@ impl RowPlan {
         })
     }
 
-    /// The columns that are read, by number.
+    /// The indexes of the columns that are read.
     pub(crate) fn columns(&self) -> Vec<usize> {
         let sources = self.body().into_iter().chain(&self.stream_key).chain(&self.entry_id);
         sources.map(|source| source.index).chain(self.message_id).collect()
     }
 
-    /// Where the message IDs are, if the layout names a column for them.
+    /// The index of the column of message IDs, if the layout has one.
     pub fn message_id_column(&self) -> Option<usize> {
         self.message_id
     }
 }
 
-/// The column of the callers' own names for the messages. Refuses one that is not there (or twice), or of another type.
+/// The index of the column of message IDs. Refuses a missing or ambiguous column, and a type that cannot hold them.
 pub(crate) fn message_id_column(schema: &Schema, column: &str) -> Result<usize> {
     let index = find(schema, column)?;
     ids::check_type(schema.field(index)).map(|()| index)
 }
 
-/// The columns of these names, in this order, for the argument of this name. Refuses those that are not there (or twice).
+/// The indexes of these columns, in this order, for the argument `argument`. Refuses missing and ambiguous columns.
 pub(crate) fn columns_of(schema: &Schema, argument: &str, columns: &[String]) -> Result<Vec<usize>> {
     check_names(argument, columns)?;
     columns.iter().map(|column| find(schema, column)).collect()
 }
 
 impl Source {
-    /// `part` is what the column is to do, as in "it cannot …".
+    /// `part` is the purpose of the column, as in "it cannot …".
     fn new(schema: &Schema, name: &str, part: &str, role: Role) -> Result<Self> {
         let index = find(schema, name)?;
         let field = schema.field(index);
@@ -217,7 +219,7 @@ impl Source {
         let same = same.filter(|field| *field.data_type() == self.data_type);
         same.and_then(|_| Column::new(batch.column(self.index), &self.shape, Some(0..batch.num_rows()))).ok_or_else(|| {
             Error::schema(format!(
-                "the record batch has another schema than the first one: column {} was {:?} of type {}, now its columns are {}",
+                "the record batch has a different schema than the first one: column {} was {:?} of type {}, now its columns are {}",
                 self.index + 1,
                 self.name,
                 self.data_type,
@@ -228,17 +230,17 @@ impl Source {
 }
 
 /// The names of the columns.
-fn names(sources: &[(Vec<u8>, Source)]) -> impl Iterator<Item = &str> {
+fn column_names(sources: &[(Vec<u8>, Source)]) -> impl Iterator<Item = &str> {
     sources.iter().map(|(_, source)| source.name.as_str())
 }
 
-/// The column of that name, which must be there once.
+/// The index of the column with this name, which must exist exactly once.
 fn find(schema: &Schema, name: &str) -> Result<usize> {
     let mut found = schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
     match (found.next(), found.next()) {
         (Some((index, _)), None) => Ok(index),
         (Some(_), Some(_)) => {
-            Err(Error::schema(format!("the record batch has two columns of one name, rename one of them: {name:?}")))
+            Err(Error::schema(format!("the record batch has two columns with the same name, rename one: {name:?}")))
         }
         (None, _) => {
             let likeness = |field: &str| strsim::jaro_winkler(field, name);
@@ -261,7 +263,7 @@ fn listed(schema: &Schema) -> String {
     }
 }
 
-/// Refuses a list of columns that is empty, or names one twice.
+/// Refuses a list of columns that is empty or has duplicates.
 fn check_names(option: &str, columns: &[String]) -> Result<()> {
     let mut seen = HashSet::new();
     if columns.is_empty() {

@@ -1,4 +1,4 @@
-//! Values that their type does not allow: times outside a day. Arrow checks none of them.
+//! Detection of values that their type does not allow: times outside a day. Arrow does not check them.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(super) struct OutsideDay {
 }
 
 impl OutsideDay {
-    /// Why a row with it in this column cannot be sent.
+    /// The error text for a row with this time in the column.
     pub(super) fn message(self, column: &str) -> String {
         let unit = match self.unit {
             TimeUnit::Second => "s",
@@ -28,8 +28,8 @@ impl OutsideDay {
 }
 
 impl Column<'_> {
-    /// Whether any of these rows may hold a time outside a day: asked once, so that other columns are not looked at row
-    /// by row. Values under a null, and those of a dictionary that no row has, count as well.
+    /// Whether any of these rows may hold a time outside a day, including values of null rows and unused values of a
+    /// dictionary. Called once per column, so that the rows of most columns are not checked one by one.
     pub(super) fn may_be_outside_day(&self, rows: Range<usize>) -> bool {
         match self.values() {
             Values::Time32(times, unit) => any_outside(times.get(rows), *unit),

@@ -1,23 +1,23 @@
-//! Column types that can be written, and what is known of them before there is a record batch.
+//! The column types that can be written, resolved once per schema.
 
 use std::collections::HashSet;
 
 use arrow_schema::{DataType, Field, Fields};
 
 use super::extension::{self, Extension};
-use super::json;
+use super::string;
 use super::zone::Zone;
 
-/// What has to be made of a column's type once per schema: parsed time zones, JSON keys.
+/// The resolved type of a column: holds what is computed once per schema, such as parsed time zones and JSON keys.
 #[derive(Debug)]
 pub(super) enum Shape {
-    /// Nothing.
+    /// A type with nothing to compute.
     Scalar,
     /// Text that has to be UTF-8.
     Text,
     /// A timestamp with a zone.
     Zoned(Zone),
-    /// An extension type that is not written as what it is stored as.
+    /// An extension type that is not written as its storage type.
     Extension(Extension),
     /// The shape of a dictionary's values.
     Dictionary(Box<Shape>),
@@ -25,27 +25,27 @@ pub(super) enum Shape {
     List(Box<Shape>),
     /// The shapes of keys and values.
     Map(Box<(Shape, Shape)>),
-    /// The members of a struct, each with its JSON key ([`json::key`]).
+    /// The members of a struct, each with its JSON key ([`string::key`]).
     Struct(Vec<(Vec<u8>, Shape)>),
 }
 
-/// What a column is written as: this decides which types it may have.
+/// The role of a column, which decides the types that it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Bytes as they are.
+    /// Unchanged bytes.
     Bytes,
-    /// Bytes as they are that must be text.
+    /// Unchanged bytes that must be text.
     Text,
     /// A value as text.
     Field,
     /// A value in JSON.
     Json,
-    /// A map's key in JSON.
+    /// A map key in JSON.
     MapKey,
 }
 
 impl Role {
-    /// The types of this role, for errors.
+    /// The supported types of this role, for errors.
     pub(super) fn supported(self) -> &'static str {
         match self {
             Self::Bytes => "utf8, large_utf8, utf8_view, binary, large_binary, binary_view",
@@ -65,19 +65,19 @@ impl Role {
     }
 }
 
-/// Why a type cannot be written.
+/// The reason why a type cannot be written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// Names of nested fields, outermost first; empty if it is the column itself.
+    /// Names of the nested fields that lead to the type, outermost first; empty for the column itself.
     pub(super) path: Vec<String>,
-    /// The end of a sentence that begins with the column.
+    /// The end of a sentence that has the column as its subject.
     pub(super) reason: String,
 }
 
 impl Refused {
     fn of_type(data_type: &DataType, role: Role) -> Self {
         let role = match role {
-            Role::MapKey => format!("as a map's key (supported: {})", role.supported()),
+            Role::MapKey => format!("as a map key (supported: {})", role.supported()),
             Role::Bytes | Role::Text | Role::Field | Role::Json => format!("(supported: {})", role.supported()),
         };
         Self { path: Vec::new(), reason: format!("has the type {data_type}, which cannot be written {role}") }
@@ -90,7 +90,7 @@ impl Refused {
 }
 
 impl Shape {
-    /// The shape of a column, if `role` may have its type.
+    /// The shape of a column, if its type is supported for `role`.
     pub(super) fn new(field: &Field, role: Role) -> Result<Self, Refused> {
         if extension::is_of_objects(field) {
             return Err(Refused { path: Vec::new(), reason: extension::OBJECTS_REFUSED.to_owned() });
@@ -174,7 +174,7 @@ fn nested_shape(field: &Field, role: Role) -> Result<Shape, Refused> {
 }
 
 fn of_struct(members: &Fields) -> Result<Shape, Refused> {
-    // Spark hands on what Arrow has no type for as a struct with a marked member.
+    // Spark exports types that Arrow lacks as a struct with a marked member.
     let is_marked =
         |tag: &str| members.iter().any(|member| member.metadata().get(tag).is_some_and(|mark| mark == "true"));
     if let Some(tag) = ["variant", "geometry", "geography"].into_iter().find(|tag| is_marked(tag)) {
@@ -183,9 +183,9 @@ fn of_struct(members: &Fields) -> Result<Shape, Refused> {
     }
     let mut names = HashSet::new();
     if let Some(member) = members.iter().find(|member| !names.insert(member.name())) {
-        let reason = format!("is a struct with two members of one name: {}", member.name());
+        let reason = format!("is a struct with two members with the same name: {}", member.name());
         return Err(Refused { path: Vec::new(), reason });
     }
-    let shapes = members.iter().map(|member| Ok((json::key(member.name()), nested_shape(member, Role::Json)?)));
+    let shapes = members.iter().map(|member| Ok((string::key(member.name()), nested_shape(member, Role::Json)?)));
     shapes.collect::<Result<_, _>>().map(Shape::Struct)
 }

@@ -1,4 +1,4 @@
-//! JSON against what Spark 4.3 (Java 17) gave for the same values: `to_json(struct(*))`, default options.
+//! JSON compared with the output of Spark 4.3 (Java 17) for the same values: `to_json(struct(*))`, default options.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn json(columns: Vec<(&str, ArrayRef)>) -> Vec<String> {
     written.collect()
 }
 
-/// What stands after `{"a":` for each row, with nothing for a member that is left out.
+/// The JSON after `{"a":` for each row; empty for an omitted member.
 fn values(array: impl Array + 'static) -> Vec<String> {
     let rows = json(vec![("a", Arc::new(array))]);
     let value =
@@ -153,7 +153,7 @@ fn dates_and_times() {
 }
 
 #[test]
-fn nulls_are_left_out_of_objects_and_kept_in_lists_and_maps() {
+fn nulls_are_omitted_from_objects_and_kept_in_lists_and_maps() {
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("n", Arc::new(NullArray::new(2))),
         ("i", Arc::new(Int32Array::from(vec![None, Some(1)]))),
@@ -193,7 +193,7 @@ fn structs_and_nested_lists() {
     ];
     assert_eq!(values(StructArray::new(fields, arrays, None)), ["{\"a\\\"b\":1,\"z\":{}}"]);
 
-    // A null struct within a list is kept, an empty one as well.
+    // A null struct within a list is kept, as is an empty one.
     let elements = StructArray::new(
         nothing.fields().clone(),
         vec![Arc::new(Int32Array::from(vec![None, Some(9)]))],
@@ -235,7 +235,7 @@ fn map_keys_are_written_as_sparks_internal_values() {
 }
 
 #[test]
-fn types_that_spark_does_not_make_follow_the_same_rules() {
+fn types_that_spark_lacks_follow_the_same_rules() {
     let words: DictionaryArray<Int32Type> = [Some("a"), None, Some("b"), Some("a")].into_iter().collect();
     assert_eq!(values(words), ["\"a\"", "", "\"b\"", "\"a\""]);
     let large =

@@ -1,5 +1,5 @@
-//! Layout and record batch in, fields out.
-// Arrow's arrays read best by the name of their type.
+//! The fields of record batches in every layout.
+// Arrow arrays are easiest to read by the name of their type.
 #![allow(clippy::unwrap_used, clippy::from_iter_instead_of_collect)]
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true))).unwrap()
 }
 
-/// Reads bulk strings, and nothing but bulk strings.
+/// Parses bytes that consist of bulk strings only.
 fn parse_bulks(mut rest: &[u8]) -> Vec<Vec<u8>> {
     let mut bulks = Vec::new();
     while let Some(after) = rest.strip_prefix(b"$") {
@@ -51,14 +51,14 @@ fn parse_bulks(mut rest: &[u8]) -> Vec<Vec<u8>> {
     bulks
 }
 
-/// Each row's fields or fault; checks that as many are written as were promised.
+/// The fields or the fault of each row. Checks that `field_count` equals the number of written fields.
 pub(super) fn written(batch: &RecordBatch, layout: &Layout) -> Vec<Result<Pairs, Fault>> {
     let plan = RowPlan::new(&batch.schema(), layout, "payload", Some("ts")).unwrap();
     let rows = plan.bind(batch).unwrap();
     assert_eq!(rows.len(), batch.num_rows());
     let row = |row| {
         let count = rows.field_count(row)?;
-        // Not empty: what is in the buffers must not matter.
+        // Not empty: the previous content of the buffers must not matter.
         let (mut out, mut scratch) = (b"*5\r\n".to_vec(), b"left over".to_vec());
         rows.write_fields(row, &mut out, &mut scratch);
         let bulks = parse_bulks(out.strip_prefix(b"*5\r\n").unwrap());
@@ -68,7 +68,7 @@ pub(super) fn written(batch: &RecordBatch, layout: &Layout) -> Vec<Result<Pairs,
     (0..rows.len()).map(row).collect()
 }
 
-/// The text of each row's one field; `None` for a row without any.
+/// The text of the only field of each row; `None` for a row without fields.
 fn texts(array: impl Array + 'static) -> Vec<Option<String>> {
     let rows = written(&batch(vec![("a", Arc::new(array))]), &fields(&["a"]));
     rows.into_iter().map(|row| row.ok().map(|mut pairs| String::from_utf8(pairs.remove(0).1).unwrap())).collect()
@@ -82,7 +82,7 @@ fn refused(columns: Vec<(&str, DataType)>, layout: &Layout) -> String {
 }
 
 #[test]
-fn a_payload_is_taken_as_it_is_from_every_layout() {
+fn a_payload_is_unchanged_in_every_arrow_layout() {
     let words = [Some("a\r\n\0"), None, Some("")];
     let bytes = words.map(|word| word.map(str::as_bytes));
     let arrays: [ArrayRef; 8] = [
@@ -106,7 +106,7 @@ fn a_payload_is_taken_as_it_is_from_every_layout() {
 }
 
 #[test]
-fn a_field_per_column_without_the_nulls() {
+fn each_column_is_a_field_unless_null() {
     let batch = batch(vec![
         ("id", Arc::new(Int64Array::from(vec![Some(1), None, None]))),
         ("näme", Arc::new(StringArray::from(vec![Some("x"), Some("y"), None]))),
@@ -119,7 +119,7 @@ fn a_field_per_column_without_the_nulls() {
 }
 
 #[test]
-fn values_as_text() {
+fn every_type_is_written_as_text() {
     let text = |text: &str| Some(text.to_owned());
     assert_eq!(texts(UInt64Array::from(vec![Some(u64::MAX), None])), [text("18446744073709551615"), None]);
     assert_eq!(texts(BooleanArray::from(vec![true, false])), [text("true"), text("false")]);
@@ -142,7 +142,7 @@ fn values_as_text() {
 }
 
 #[test]
-fn a_dictionary_may_hold_null_under_a_key_or_nothing_at_all() {
+fn a_dictionary_may_hold_null_values_or_no_values() {
     let values = Arc::new(StringArray::from(vec![Some("a"), None]));
     let keys = PrimitiveArray::<Int8Type>::from(vec![Some(0), Some(1), None]);
     assert_eq!(texts(DictionaryArray::new(keys, values)), [Some("a".to_owned()), None, None]);
@@ -182,7 +182,7 @@ fn routing_columns_are_read_and_checked() {
 }
 
 #[test]
-fn a_record_batch_may_have_no_rows_or_no_columns() {
+fn record_batches_without_rows_or_columns_are_accepted() {
     assert!(written(&batch(vec![("p", Arc::new(StringArray::new_null(0)))]), &payload("p")).is_empty());
     let options = RecordBatchOptions::new().with_row_count(Some(2));
     let nothing = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options).unwrap();
@@ -191,8 +191,8 @@ fn a_record_batch_may_have_no_rows_or_no_columns() {
 }
 
 #[test]
-fn a_row_may_be_of_any_length() {
-    // Values and names around the sizes in which pieces are copied, and of more than is gathered at once.
+fn rows_of_any_length_are_written() {
+    // Values and names around the sizes in which pieces are copied, and larger than a line.
     let lengths = (0..140).chain([510, 511, 512, 513, 4090, 4095, 4096, 4097, 9000]);
     let names: Vec<(String, String)> =
         lengths.map(|length| (format!("{length:0length$}"), "\"é".repeat(length))).collect();
@@ -211,11 +211,10 @@ fn a_row_may_be_of_any_length() {
 }
 
 #[test]
-fn a_record_batch_of_another_schema_is_refused() {
+fn a_record_batch_with_a_different_schema_is_refused() {
     let first = batch(vec![("p", Arc::new(StringArray::from(vec!["x"])))]);
     let plan = RowPlan::new(&first.schema(), &payload("p"), "payload", None).unwrap();
-    let message =
-        "the record batch has another schema than the first one: column 1 was \"p\" of type Utf8, now its columns are";
+    let message = "the record batch has a different schema than the first one: column 1 was \"p\" of type Utf8, now its columns are";
     for (other, columns) in [
         (batch(vec![("p", Arc::new(BinaryArray::from_vec(vec![b"x"])))]), "p"),
         (batch(vec![("q", Arc::new(StringArray::from(vec!["x"])))]), "q"),
@@ -227,7 +226,7 @@ fn a_record_batch_of_another_schema_is_refused() {
 }
 
 #[test]
-fn columns_that_are_not_there_or_twice_are_named() {
+fn missing_and_ambiguous_columns_are_named() {
     let columns =
         || vec![("body", DataType::Utf8), ("id", DataType::Int64), ("id", DataType::Int64), ("ts", DataType::Utf8)];
     assert_eq!(
@@ -238,7 +237,7 @@ fn columns_that_are_not_there_or_twice_are_named() {
         refused(columns(), &payload("dob")),
         "the record batch has no column \"dob\" (columns: body, id, id, ts)"
     );
-    let twice = "the record batch has two columns of one name, rename one of them: \"id\"";
+    let twice = "the record batch has two columns with the same name, rename one: \"id\"";
     assert_eq!(refused(columns(), &fields(&["id"])), twice);
     assert_eq!(refused(columns(), &layout(Body::Json(None))), twice);
     assert_eq!(refused(columns(), &fields(&["body", "body"])), "fields names a column twice: \"body\"");
@@ -296,15 +295,15 @@ fn types_that_cannot_be_written_are_named() {
 }
 
 #[test]
-fn what_json_cannot_hold_is_named() {
+fn types_that_json_cannot_hold_are_named() {
     let json = layout(Body::Json(None));
     let map = |key| {
         let entries = vec![Field::new("key", key, false), Field::new("value", DataType::Utf8, true)];
         DataType::Map(Arc::new(Field::new_struct("entries", entries, false)), false)
     };
-    // Spark writes the Java object's address for these.
+    // Spark writes the address of a Java object for these.
     assert!(refused(vec![("m", map(DataType::Binary))], &json).contains("\"key\" in it has the type Binary"));
-    assert!(refused(vec![("m", map(DataType::new_list(DataType::Utf8, true)))], &json).contains("as a map's key"));
+    assert!(refused(vec![("m", map(DataType::new_list(DataType::Utf8, true)))], &json).contains("as a map key"));
 
     let marked =
         Field::new("metadata", DataType::Binary, false).with_metadata([("variant".into(), "true".into())].into());
@@ -317,13 +316,13 @@ fn what_json_cannot_hold_is_named() {
 
     let twice =
         DataType::Struct(vec![Field::new("a", DataType::Utf8, true), Field::new("a", DataType::Utf8, true)].into());
-    assert!(refused(vec![("s", twice)], &json).ends_with("two members of one name: a"));
+    assert!(refused(vec![("s", twice)], &json).ends_with("two members with the same name: a"));
 
     let zone = DataType::Timestamp(TimeUnit::Second, Some("Mars/Base".into()));
     assert!(refused(vec![("t", zone)], &json).contains("it has an unknown time zone: Mars/Base ("));
 }
 
-/// A record batch with a column of many of the types, and a slice of it.
+/// A slice of a record batch with columns of many types.
 fn any_batch() -> impl Strategy<Value = RecordBatch> {
     let row = (
         any::<Option<i64>>(),
@@ -378,7 +377,7 @@ proptest! {
     }
 
     #[test]
-    fn json_reads_back_as_the_row(batch in any_batch()) {
+    fn json_parses_to_the_row(batch in any_batch()) {
         for (row, pairs) in written(&batch, &layout(Body::Json(None))).into_iter().enumerate() {
             let object: serde_json::Value = serde_json::from_slice(&pairs.unwrap()[0].1).unwrap();
             let ints: &Int64Array = batch.column(0).as_any().downcast_ref().unwrap();

@@ -1,4 +1,4 @@
-//! Numbers as text: floats and decimals. Integers need no more than itoa.
+//! Numbers as text: integers, floats and decimals.
 
 use std::fmt::LowerExp;
 
@@ -6,17 +6,22 @@ use arrow_buffer::i256;
 
 use super::line::Line;
 
-/// Whom a text is for, where that makes a difference.
+/// The notation of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// A field's value: all that is stored. Decimals are plain (`0.00000012`), timestamps have the digits they need.
+    /// The value of a field, in full precision. Decimals are plain (`0.00000012`), timestamps have as many digits as needed.
     Field,
     /// JSON as Spark writes it. Decimals below 0.000001 have an exponent (`1.2E-7`: `BigDecimal.toString`), timestamps have
-    /// three digits, cut (the default `timestampFormat` is `yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]`).
+    /// three digits, truncated (the default `timestampFormat` is `yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]`).
     Json,
 }
 
-/// `value` as `Double.toString` of Java 19 and later writes it: the shortest digits that read back the same value.
+/// Appends an integer in decimal.
+pub(super) fn write_integer(out: &mut Line<'_>, value: impl itoa::Integer) {
+    out.push_text(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Appends a double as `Double.toString` of Java 19 and later does: the shortest digits that parse to the same value.
 #[inline]
 pub(super) fn write_f64(out: &mut Line<'_>, value: f64, style: Style) {
     if is_plain(value) {
@@ -26,7 +31,7 @@ pub(super) fn write_f64(out: &mut Line<'_>, value: f64, style: Style) {
     }
 }
 
-/// `value` as `Float.toString` writes it; see [`write_f64`].
+/// Appends a float as `Float.toString` does; see [`write_f64`].
 #[inline]
 pub(super) fn write_f32(out: &mut Line<'_>, value: f32, style: Style) {
     if is_plain(value.into()) {
@@ -36,14 +41,14 @@ pub(super) fn write_f32(out: &mut Line<'_>, value: f32, style: Style) {
     }
 }
 
-/// Writes a float that is very large or small, or no number.
+/// Appends a float that is very large, very small, or not finite.
 #[inline(never)]
 fn write_other_float<F>(out: &mut Line<'_>, value: F, is_subnormal: bool, style: Style)
 where
     F: zmij::Float + Into<f64> + LowerExp + Copy,
 {
     if let Some(name) = name_of_non_finite(value.into()) {
-        // JSON has no numbers for these.
+        // JSON has no such numbers.
         let quotes = usize::from(style == Style::Json);
         out.push_start(b"\"", quotes);
         out.push_text(name.as_bytes());
@@ -53,7 +58,7 @@ where
     }
 }
 
-/// Java's names for what is no number.
+/// Java's names for values that are not finite.
 fn name_of_non_finite(value: f64) -> Option<&'static str> {
     if value.is_nan() {
         Some("NaN")
@@ -71,15 +76,15 @@ fn is_plain(value: f64) -> bool {
 
 /// Rewrites the digits of a non-zero number as `d.dddE<exponent>`.
 ///
-/// Java takes the nearest of the two-digit decimals where one digit would do (`4.9E-324`, not `5.0E-324`). That makes a
-/// difference for the smallest numbers only: with `two_digits` this writes nothing for a single digit, and returns false.
+/// Java writes the nearest decimal of two digits where one digit would suffice (`4.9E-324`, not `5.0E-324`). This differs
+/// only for the smallest numbers: with `two_digits` this writes nothing for a single digit, and returns false.
 fn write_scientific(out: &mut Line<'_>, number: &str, two_digits: bool) -> bool {
     let (sign, number) = number.strip_prefix('-').map_or(("", number), |number| ("-", number));
     let (mantissa, exponent) = number.split_once('e').unwrap_or((number, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let mut digits = [0; 40];
     let mut length = 0;
-    // The exponent of a digit right before the point is 0; leading zeros are not digits.
+    // The exponent of the digit before the point is 0; leading zeros are not significant.
     let mut first_exponent = exponent.parse::<isize>().unwrap_or_default() + whole.len().cast_signed() - 1;
     for digit in whole.bytes().chain(fraction.bytes()) {
         if length == 0 && digit == b'0' {
@@ -110,7 +115,7 @@ fn without_trailing_zeros(digits: &[u8]) -> &[u8] {
 /// `unscaled` × 10^-`scale`.
 #[inline]
 pub(super) fn write_decimal(out: &mut Line<'_>, unscaled: i128, scale: i8, style: Style) {
-    // Most decimals fit 64 bits, which divide several times faster, and most have digits on both sides of the point.
+    // Most decimals fit 64 bits, which are divided several times faster, and have digits on both sides of the point.
     if let (Ok(small), 1..=Line::MAX_PLACES) = (i64::try_from(unscaled), scale) {
         let mut buffer = itoa::Buffer::new();
         let digits = buffer.format(small).as_bytes();
@@ -132,7 +137,8 @@ pub(super) fn write_decimal256(out: &mut Line<'_>, unscaled: i256, scale: i8, st
     if let Some(small) = unscaled.to_i128() {
         return write_decimal(out, small, scale, style);
     }
-    // 18 digits at a time, from the end. The remainder has the sign of the number: the smallest one has no opposite.
+    // 18 digits at a time, from the end. The remainder keeps the sign, because the smallest number has no positive
+    // counterpart.
     let chunk = i256::from_i128(1_000_000_000_000_000_000);
     let mut digits = [0; 90];
     let mut rest = unscaled;
@@ -148,7 +154,7 @@ pub(super) fn write_decimal256(out: &mut Line<'_>, unscaled: i256, scale: i8, st
     place_point(out, unscaled.is_negative(), &digits[first..], scale, style);
 }
 
-/// Writes a decimal's digits (no leading zeros) with its sign and its point.
+/// Appends a decimal from its digits (without leading zeros), with its sign and its point.
 fn place_point(out: &mut Line<'_>, negative: bool, digits: &[u8], scale: i8, style: Style) {
     if negative {
         out.push(b"-");
@@ -209,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_written_as_java_does() {
+    fn doubles_are_written_as_in_java() {
         for (value, text) in [
             (0.0, "0.0"),
             (-0.0, "-0.0"),
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_written_as_java_does() {
+    fn floats_are_written_as_in_java() {
         for (value, text) in [
             (1.0, "1.0"),
             (0.1, "0.1"),
@@ -281,14 +287,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn doubles_read_back_the_same(bits in any::<u64>()) {
+        fn doubles_parse_to_the_same_value(bits in any::<u64>()) {
             let value = f64::from_bits(bits);
             prop_assume!(value.is_finite());
             prop_assert_eq!(double(value).parse::<f64>().unwrap().to_bits(), bits);
         }
 
         #[test]
-        fn floats_read_back_the_same(bits in any::<u32>()) {
+        fn floats_parse_to_the_same_value(bits in any::<u32>()) {
             let value = f32::from_bits(bits);
             prop_assume!(value.is_finite());
             prop_assert_eq!(float(value).parse::<f32>().unwrap().to_bits(), bits);
@@ -303,7 +309,7 @@ mod tests {
         }
 
         #[test]
-        fn a_decimal_is_the_number_with_a_point_in_it(
+        fn a_decimal_is_its_digits_with_a_point(
             unscaled in prop_oneof![any::<i128>(), any::<i64>().prop_map(i128::from), -2000_i128..2000],
             scale in 0_i8..=38,
         ) {
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_decimals() {
+    fn the_widest_decimals_are_written() {
         for value in [i256::MIN, i256::MAX, i256::from_parts(0, 1), i256::from_parts(0, -1)] {
             assert_eq!(written(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
         }

@@ -8,7 +8,7 @@ use super::text::Style;
 pub(super) const SECONDS_PER_DAY: i64 = 86_400;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// How many of `unit` a second has.
+/// The number of `unit` in a second.
 pub(super) fn per_second(unit: TimeUnit) -> u64 {
     match unit {
         TimeUnit::Second => 1,
@@ -18,17 +18,17 @@ pub(super) fn per_second(unit: TimeUnit) -> u64 {
     }
 }
 
-/// How many of `unit` a day has.
+/// The number of `unit` in a day.
 pub(super) fn per_day(unit: TimeUnit) -> i64 {
     SECONDS_PER_DAY * per_second(unit).cast_signed()
 }
 
-/// The same duration in nanoseconds.
+/// Converts a duration to nanoseconds.
 pub(super) fn in_nanos(value: i64, unit: TimeUnit) -> i128 {
     i128::from(value) * i128::from(NANOS_PER_SECOND / per_second(unit))
 }
 
-/// The day that holds a millisecond, both counted from 1970.
+/// The day of a millisecond, both counted from 1970.
 pub(super) fn day_of_millis(millis: i64) -> i64 {
     millis.div_euclid(SECONDS_PER_DAY * 1000)
 }
@@ -41,7 +41,7 @@ pub(super) fn write_date(out: &mut Line<'_>, days: i64) {
     out.push(&[b'-', m1, m2, b'-', d1, d2]);
 }
 
-/// Four digits, or as many as it takes with a sign in front: ISO 8601 wants the sign past 9999, and before the year 0.
+/// Appends a year with four digits, or more with a sign: ISO 8601 requires the sign after 9999 and before the year 0.
 fn write_year(out: &mut Line<'_>, year: i64) {
     let number = year.unsigned_abs();
     if !(0..=9999).contains(&year) {
@@ -56,16 +56,16 @@ fn write_year(out: &mut Line<'_>, year: i64) {
 
 /// `12:34:56.5`, from the time since midnight.
 ///
-/// Rows with values outside the day fail before ([`super::range`]). Here they are taken modulo 24 hours, so that no number
-/// has more digits than there is room for.
+/// Rows with values outside a day have failed before ([`super::range`]). Here they wrap around after 24 hours, so that no
+/// number has more digits than there is room for.
 pub(super) fn write_time(out: &mut Line<'_>, value: i64, unit: TimeUnit) {
     write_time_of_day(out, value.rem_euclid(per_day(unit)).cast_unsigned(), unit, Style::Field);
 }
 
-/// [`write_time`] of a value within the day.
+/// [`write_time`] for a value within a day.
 #[inline(always)]
 pub(super) fn write_time_of_day(out: &mut Line<'_>, value: u64, unit: TimeUnit, style: Style) {
-    // Each unit on its own: a division by a constant is a multiplication.
+    // A branch per unit: the compiler turns a division by a constant into a multiplication.
     let (second, micros, nanos) = match unit {
         TimeUnit::Microsecond => (value / 1_000_000, value % 1_000_000, 0),
         TimeUnit::Nanosecond => (value / NANOS_PER_SECOND, value / 1000 % 1_000_000, value % 1000),
@@ -94,7 +94,7 @@ pub(super) fn write_time_of_day(out: &mut Line<'_>, value: u64, unit: TimeUnit, 
     }
 }
 
-/// A number below 100.
+/// The two digits of a number below 100.
 #[inline]
 pub(super) fn two_digits(number: u32) -> [u8; 2] {
     DIGIT_PAIRS[number as usize]
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn years_that_do_not_fit_four_digits_have_a_sign() {
+    fn years_outside_four_digits_have_a_sign() {
         for (days, text) in [
             (3_789_592, "+12345-07-21"),
             (-719_528, "0000-01-01"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_day() {
+    fn times_of_day_are_written() {
         assert_eq!(written(|out| write_time(out, 45_296, TimeUnit::Second)), "12:34:56");
         assert_eq!(written(|out| write_time(out, 45_296_123_456_000, TimeUnit::Nanosecond)), "12:34:56.123456");
         assert_eq!(in_nanos(1, TimeUnit::Millisecond), 1_000_000);
@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dates_are_those_of_chrono(days in -90_000_000_i32..90_000_000) {
+        fn dates_equal_those_of_chrono(days in -90_000_000_i32..90_000_000) {
             let expected = NaiveDate::from_epoch_days(days).unwrap();
             prop_assert_eq!(civil(days.into()), (expected.year().into(), expected.month(), expected.day()));
             prop_assert_eq!(year_of(days_from_year(expected.year().into())), i64::from(expected.year()));

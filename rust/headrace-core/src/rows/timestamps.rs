@@ -9,17 +9,16 @@ use super::text::Style;
 use super::time::{self, SECONDS_PER_DAY};
 use super::zone::Zone;
 
-/// A column of timestamps, each with one of the values of [`TimeUnit`] since 1970.
+/// A column of timestamps, counted in `unit` since 1970.
 pub(super) struct Timestamps<'a> {
     values: &'a [i64],
     unit: TimeUnit,
     zone: Option<Zone>,
-    /// That of the last one, as the next is often of the same.
+    /// The day of the last timestamp, because the next one is often on the same day.
     day: Cell<Day>,
 }
 
-/// A stretch of time within which the local date and the offset from UTC stay the same. Times are counted in the
-/// column's unit.
+/// A period within which the local date and the offset from UTC are constant. Times are counted in the column's unit.
 #[derive(Clone, Copy)]
 struct Day {
     start: i64,
@@ -32,7 +31,7 @@ struct Day {
     offset: Part,
 }
 
-/// A part of a timestamp's text. The longest is a date of seconds: `+292277026596-12-04T`.
+/// A part of a timestamp's text. The longest is a date from seconds: `+292277026596-12-04T`.
 #[derive(Clone, Copy, PartialEq)]
 struct Part {
     bytes: [u8; 24],
@@ -85,13 +84,13 @@ impl<'a> Timestamps<'a> {
             }
         });
         let (mut start, mut last) = (value, value);
-        // In a zone that changes its clocks it takes a search. When no two rows follow each other on a day, it would be
-        // in vain.
+        // A zone with daylight saving time needs a search for the ends of the day. It is skipped for a new date, because
+        // the next row may be on another day again.
         if !self.zone.is_some_and(Zone::changes) || date == self.day.get().date {
             start = value.saturating_sub(clock);
             last = value.saturating_add(SECONDS_PER_DAY * per_second - 1 - clock);
-            // The shortest time between two changes of a zone's clocks is four days (Africa/Freetown, 1939): where both
-            // ends have the same offset, it is that of all between.
+            // Two changes of a zone's offset are at least four days apart (Africa/Freetown, 1939): if both ends of a day
+            // have the same offset, so has all time between.
             while offset_at(start) != offset {
                 start += (value - start + 1) / 2;
             }
@@ -110,14 +109,14 @@ impl<'a> Timestamps<'a> {
 }
 
 impl Part {
-    /// What `write` appends to the line; it is taken away again.
+    /// Captures what `write` appends to the line, and removes it from the line.
     fn new(line: &mut Line<'_>, write: impl FnOnce(&mut Line<'_>)) -> Self {
         let (bytes, length) = line.take_back(write);
         Self { bytes, length }
     }
 }
 
-/// `+02:00`, or `Z` for none.
+/// Appends `+02:00`, or `Z` for zero.
 fn write_offset(out: &mut Line<'_>, offset: i32) {
     if offset == 0 {
         return out.push(b"Z");
@@ -128,7 +127,7 @@ fn write_offset(out: &mut Line<'_>, offset: i32) {
     out.push(&hours);
     out.push(b":");
     out.push(&minutes);
-    // Local mean time before zones were introduced. Java writes it too.
+    // Local mean time, before zones were introduced. Java writes the seconds too.
     if !magnitude.is_multiple_of(60) {
         out.push(b":");
         out.push(&seconds);
@@ -171,7 +170,7 @@ mod tests {
         texts(&[value], unit, zone, style).remove(0)
     }
 
-    /// What chrono says.
+    /// The text according to chrono.
     fn expected(seconds: i64, zone: &str) -> String {
         let utc = DateTime::from_timestamp(seconds, 0).unwrap();
         let offset = zone.parse::<Tz>().unwrap().offset_from_utc_datetime(&utc.naive_utc()).fix();
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_has_the_digits_it_needs() {
+    fn a_fraction_has_as_many_digits_as_needed() {
         for (value, unit, text) in [
             (0, TimeUnit::Second, "1970-01-01T00:00:00"),
             (1_500, TimeUnit::Millisecond, "1970-01-01T00:00:01.5"),
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_is_too_large() {
+    fn extreme_values_are_written() {
         let extremes = [i64::MIN, i64::MAX, i64::MIN + 1, i64::MAX - 1, i64::MIN, i64::MAX];
         for unit in UNITS {
             for zone in [None, zone("+18:00"), zone("-18:00"), zone("Europe/Berlin")] {
@@ -229,9 +228,9 @@ mod tests {
     }
 
     #[test]
-    fn a_day_whose_clocks_change_is_told_apart() {
+    fn offsets_change_within_a_day() {
         // Every quarter of an hour around a change: Berlin's in 2026, New York's in 1883 to standard time, the day that
-        // Apia left out.
+        // Apia skipped.
         for (name, change) in
             [("Europe/Berlin", 1_774_746_000), ("America/New_York", -2_717_650_800), ("Pacific/Apia", 1_325_239_200)]
         {
@@ -243,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn timestamps_are_those_of_chrono(micros in -62_135_596_800_000_000_i64..253_402_300_800_000_000) {
+        fn timestamps_equal_those_of_chrono(micros in -62_135_596_800_000_000_i64..253_402_300_800_000_000) {
             let expected = DateTime::from_timestamp_micros(micros).unwrap();
             prop_assert_eq!(
                 timestamp(micros, TimeUnit::Microsecond, zone("UTC"), Style::Json),
@@ -251,10 +250,10 @@ mod tests {
             );
         }
 
-        /// Values near each other, so that they share days.
+        /// Adjacent values, so that they share days.
         #[test]
-        fn the_day_of_the_last_one_is_never_mistaken_for_that_of_the_next(
-            first in -3_700_000_000_i64..3_200_000_000, // the table that chrono has ends with the year 2100
+        fn a_cached_day_is_used_only_within_that_day(
+            first in -3_700_000_000_i64..3_200_000_000, // chrono's table ends with the year 2100
             steps in proptest::collection::vec(prop_oneof![-4000_i64..4000, -90_000_i64..90_000, -20_000_000_i64..20_000_000], 40),
             name in proptest::sample::select(&NAMED[..]),
         ) {
@@ -264,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn far_values_are_the_same_in_company_as_alone(
+        fn a_value_is_written_the_same_in_a_column_and_alone(
             first in any::<i64>(),
             steps in proptest::collection::vec(prop_oneof![-100_000_i64..100_000, any::<i64>()], 20),
             unit in proptest::sample::select(&UNITS[..]),

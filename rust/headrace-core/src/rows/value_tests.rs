@@ -1,5 +1,5 @@
-//! Values that their type alone does not explain: extension types, objects, times outside a day.
-// Arrow's arrays read best by the name of their type.
+//! Values that depend on more than the Arrow type: extension types, objects, times outside a day.
+// Arrow arrays are easiest to read by the name of their type.
 #![allow(clippy::unwrap_used, clippy::from_iter_instead_of_collect)]
 
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ fn column(key: &str, array: ArrayRef) -> RecordBatch {
     RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![array]).unwrap()
 }
 
-/// The value of each row's one field; `None` for a row without any.
+/// The value of the only field of each row; `None` for a row without fields.
 fn values(batch: &RecordBatch, layout: &Layout) -> Vec<Option<String>> {
     let value = |row: Result<Pairs, Fault>| String::from_utf8(row.ok()?.remove(0).1).ok();
     written(batch, layout).into_iter().map(value).collect()
@@ -52,7 +52,7 @@ fn list_of(element: Field, array: ArrayRef) -> ArrayRef {
 }
 
 #[test]
-fn a_uuid_is_text() {
+fn a_uuid_is_written_as_text() {
     let text = |text: &str| Some(text.to_owned());
     let batch = column("arrow.uuid", Arc::new(uuids()));
     let texts = ["123e4567-e89b-12d3-a456-426614174000", "00000000-0000-0000-0000-000000000000"];
@@ -64,7 +64,7 @@ fn a_uuid_is_text() {
     let batch = RecordBatch::try_from_iter([("a", list_of(element, Arc::new(uuids())))]).unwrap();
     assert_eq!(values(&batch, &json()), [text(&format!("{{\"a\":[\"{}\",null,\"{}\"]}}", texts[0], texts[1]))]);
 
-    // Of another size it is no UUID, whatever its name.
+    // With another size it is not a UUID, whatever its name.
     let short = FixedSizeBinaryArray::try_from_iter([*b"abc"].into_iter()).unwrap();
     assert_eq!(values(&column("arrow.uuid", Arc::new(short)), &json()), [text("{\"a\":\"YWJj\"}")]);
     assert_eq!(values(&column("other", Arc::new(uuids().slice(2, 1))), &json()).len(), 1);
@@ -81,7 +81,7 @@ fn a_bool8_is_a_boolean() {
 }
 
 #[test]
-fn other_extension_types_are_what_they_are_stored_as() {
+fn other_extension_types_are_written_as_their_storage_type() {
     for key in ["arrow.json", "arrow.opaque", "geoarrow.wkt"] {
         let batch = column(key, Arc::new(StringArray::from(vec!["{\"b\":1}"])));
         assert_eq!(values(&batch, &fields(&["a"])), [Some("{\"b\":1}".to_owned())]);
@@ -90,7 +90,7 @@ fn other_extension_types_are_what_they_are_stored_as() {
 }
 
 #[test]
-fn columns_of_python_objects_are_refused_wherever_they_are() {
+fn columns_of_python_objects_are_refused_at_every_level() {
     let objects = extension("o", "polars.object", &DataType::FixedSizeBinary(8));
     let nested = Field::new("s", DataType::Struct(vec![objects.clone()].into()), true);
     let schema = Schema::new(vec![objects, nested, Field::new("n", DataType::Int32, true)]);
@@ -134,7 +134,7 @@ fn a_time_outside_a_day_fails_its_row() {
             assert_eq!(fault.code, code::BAD_VALUE);
             assert_eq!(fault.message, format!("column \"t\": the time {value} is outside a day"));
             assert_eq!(rows.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true, false]);
-            // Rows of another slice do not count.
+            // Rows outside the slice are not checked.
             assert!(written(&batch.slice(2, 1), &layout)[0].is_ok());
         }
     }
@@ -156,7 +156,7 @@ fn a_time_outside_a_day_is_found_in_nested_columns() {
         assert!(rows[0].is_ok());
         assert_eq!(rows[1].as_ref().unwrap_err().message, "column \"a\": the time 86400 s is outside a day");
     }
-    // What a null hides is no value.
+    // A value below a null is not checked.
     let field = Arc::new(Field::new("t", times().data_type().clone(), true));
     let hidden = StructArray::new(vec![field].into(), vec![times()], Some(NullBuffer::from(vec![true, false])));
     let batch = RecordBatch::try_from_iter([("a", Arc::new(hidden) as ArrayRef)]).unwrap();
@@ -164,7 +164,7 @@ fn a_time_outside_a_day_is_found_in_nested_columns() {
 }
 
 #[test]
-fn durations_are_fields_as_they_are_json() {
+fn durations_have_the_same_text_in_fields_and_json() {
     let array: ArrayRef = Arc::new(DurationSecondArray::from(vec![90_061]));
     let batch = RecordBatch::try_from_iter([("a", array)]).unwrap();
     let text = "INTERVAL '1 01:01:01' DAY TO SECOND";

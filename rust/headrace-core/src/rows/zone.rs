@@ -1,4 +1,4 @@
-//! Time zones of timestamp columns: the zone's offset from UTC at an instant.
+//! The time zones of timestamp columns: a zone's offset from UTC at an instant.
 
 use arrow_array::timezone::Tz;
 use chrono::{DateTime, Offset, TimeZone, Utc};
@@ -8,23 +8,23 @@ use super::time::{SECONDS_PER_DAY, days_from_year, year_of};
 /// The zone that a timestamp column names.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Zone {
-    /// The same offset at all times, in seconds east of UTC.
+    /// A constant offset, in seconds east of UTC.
     Fixed(i32),
     /// A zone of the IANA database: its offset depends on the instant.
     Named {
         /// Its table.
         zone: Tz,
-        /// The offset after the table's end, if it no longer changes.
-        settled: Option<i32>,
+        /// The offset after the end of the table, if it no longer changes.
+        final_offset: Option<i32>,
     },
 }
 
-/// The IANA table that is compiled in ends with the year 2100.
+/// The last full year of the compiled-in IANA table, which ends with the year 2100.
 const LAST_TABLED_YEAR: i64 = 2099;
 
 impl Zone {
-    /// Understands what Arrow allows (`Europe/Berlin`, `+05:30`), and the other forms that Spark takes as a session time
-    /// zone and hands on as they are: `Z`, `GMT+5`, `UTC+05:30:15`, `-0500`.
+    /// Parses the forms that Arrow allows (`Europe/Berlin`, `+05:30`), and the other forms that Spark accepts as a session
+    /// time zone and passes on unchanged: `Z`, `GMT+5`, `UTC+05:30:15`, `-0500`.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let offset = ["UTC", "GMT", "UT"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
         if offset.is_empty() && !name.is_empty() || matches!(name, "Z" | "Etc/UTC" | "Etc/GMT") {
@@ -40,7 +40,7 @@ impl Zone {
         let days = days_from_year(LAST_TABLED_YEAR)..days_from_year(LAST_TABLED_YEAR + 1);
         let mut offsets = days.map(|day| offset_in(zone, day * SECONDS_PER_DAY));
         let first = offsets.next();
-        Self::Named { zone, settled: first.filter(|first| offsets.all(|offset| offset == *first)) }
+        Self::Named { zone, final_offset: first.filter(|first| offsets.all(|offset| offset == *first)) }
     }
 
     /// Whether the offset depends on the instant.
@@ -52,7 +52,7 @@ impl Zone {
     pub(super) fn offset(self, second: i64) -> i32 {
         match self {
             Self::Fixed(offset) => offset,
-            Self::Named { zone, settled } => match (tabled(second), settled) {
+            Self::Named { zone, final_offset } => match (equivalent_second(second), final_offset) {
                 (Some(_), Some(offset)) => offset,
                 (Some(equal), None) => offset_in(zone, equal),
                 (None, _) => offset_in(zone, second),
@@ -62,17 +62,18 @@ impl Zone {
 }
 
 fn offset_in(zone: Tz, second: i64) -> i32 {
-    // What chrono cannot hold is more than 262,000 years ago.
+    // Instants that chrono cannot hold are more than 262,000 years ago.
     let instant = DateTime::from_timestamp(second, 0).unwrap_or(DateTime::<Utc>::MIN_UTC);
     zone.offset_from_utc_datetime(&instant.naive_utc()).fix().local_minus_utc()
 }
 
-/// For a second after the end of the table: the same second of an equal year (same weekdays, same length) within.
+/// For a second after the end of the table, the same second of an equivalent year (same weekdays, same length) within it;
+/// `None` for a second within the table.
 ///
-/// The rules for daylight saving time go by month and weekday and hold on beyond the table, in Java as well;
-/// 9999-12-31 is a popular way to say "never".
-fn tabled(second: i64) -> Option<i64> {
-    // The year is not needed for most.
+/// The rules of daylight saving time go by month and weekday and continue after the table, as in Java; 9999-12-31 is a
+/// common way to write "never".
+fn equivalent_second(second: i64) -> Option<i64> {
+    // Avoids computing the year for most values.
     const END: i64 = 4_102_444_800;
     if second < END {
         return None;
@@ -80,8 +81,8 @@ fn tabled(second: i64) -> Option<i64> {
     let year = year_of(second.div_euclid(SECONDS_PER_DAY));
     let start = days_from_year(year);
     let length = days_from_year(year + 1) - start;
-    // Among 28 years every weekday begins a common year and a leap year. The latest are the best: some zones have dates
-    // of Ramadan in their tables, up to 2087.
+    // In 28 years, common years and leap years start on each weekday. The latest year is the best: some zones have dates of
+    // Ramadan in their tables, up to 2087.
     let mut equal =
         (LAST_TABLED_YEAR - 27..=LAST_TABLED_YEAR).rev().map(|year| (days_from_year(year), days_from_year(year + 1)));
     let equal_start = equal.find(|(from, to)| to - from == length && (from - start) % 7 == 0).map(|(from, _)| from);
@@ -111,7 +112,7 @@ fn parse_offset(text: &str) -> Option<i32> {
         *number = if plain { part.parse().ok()? } else { return None };
     }
     let [hours, minutes, seconds]: [i32; 3] = numbers;
-    // Java's limit, and more than any zone ever had.
+    // Java's limit, which no zone has ever exceeded.
     (hours <= 18 && minutes < 60 && seconds < 60).then_some(sign * (hours * 3600 + minutes * 60 + seconds))
 }
 
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_that_spark_hands_on_is_understood() {
+    fn every_form_that_spark_passes_on_is_parsed() {
         let forms = [
             ("UTC", 0),
             ("Z", 0),
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn daylight_saving_time_goes_on_after_the_table_ends() {
+    fn daylight_saving_time_continues_after_the_table() {
         let sydney = Zone::parse("Australia/Sydney").unwrap();
         let berlin = Zone::parse("Europe/Berlin").unwrap();
         // Offsets of Java 17's ZoneRules: 9999-12-31T12:00Z, 2131-09-10, 2104-07-01, the last second of a microsecond timestamp.
@@ -191,8 +192,8 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_that_gave_up_changing_its_clocks_does_not_begin_again() {
-        // Morocco's table has the dates of Ramadan up to 2087, and one offset from then on.
+    fn a_zone_that_ended_daylight_saving_time_keeps_its_offset() {
+        // Morocco's table has the dates of Ramadan up to 2087, and a constant offset after that.
         let casablanca = Zone::parse("Africa/Casablanca").unwrap();
         for month in 0..2000 {
             assert_eq!(casablanca.offset(4_102_444_800 + month * 30 * SECONDS_PER_DAY), 3600, "{month}");
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_instant_is_too_far() {
+    fn extreme_instants_have_an_offset() {
         for second in [i64::MIN, i64::MAX] {
             Zone::parse("Europe/Berlin").unwrap().offset(second);
         }

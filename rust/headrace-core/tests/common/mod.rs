@@ -16,7 +16,7 @@ use headrace_core::error::Fault;
 use headrace_core::transport::{ConnectError, NeverInterrupted, Transport, Watch, connect};
 use tempfile::TempDir;
 
-/// How long a server may take to answer its first PING.
+/// The time limit for a server's first reply to PING.
 const START: Duration = Duration::from_secs(20);
 
 pub struct Server {
@@ -26,13 +26,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server on a Unix socket, with more options as `redis.conf` has them; none where no server is installed, which
-    /// only a run outside CI may do without.
+    /// Starts a server on a Unix socket, with further options as in `redis.conf`. `None` if no server is installed, which
+    /// fails in CI.
     pub fn start(options: &[&str]) -> Option<Self> {
         Self::launch(None, options)
     }
 
-    /// A server that listens on a free TCP port as well. `port_option` is `--port` or `--tls-port`.
+    /// Starts a server that also listens on a free TCP port. `port_option` is `--port` or `--tls-port`.
     pub fn start_tcp(port_option: &str, options: &[&str]) -> Option<Self> {
         Self::launch(Some(port_option), options)
     }
@@ -63,7 +63,7 @@ impl Server {
 
     fn await_answer(&mut self) {
         let started = Instant::now();
-        // Any reply will do: a server that wants a password refuses, and lives.
+        // Any reply is enough: a server that requires a password refuses, but runs.
         while self
             .client()
             .and_then(|mut client| redis::cmd("PING").query::<redis::Value>(&mut client))
@@ -84,12 +84,12 @@ impl Server {
         self.directory.path()
     }
 
-    /// A client of another make, to look at what is there.
+    /// An independent client, to inspect the stored data.
     pub fn client(&self) -> redis::RedisResult<redis::Connection> {
         redis::Client::open(format!("unix://{}", self.socket().display()))?.get_connection()
     }
 
-    /// The same, where the server takes one connection only.
+    /// The same, retrying while the server accepts no further connection.
     pub fn client_at_last(&self) -> redis::Connection {
         let started = Instant::now();
         loop {
@@ -103,7 +103,7 @@ impl Server {
         }
     }
 
-    /// The endpoint of this server's Unix socket, with more options as text.
+    /// The endpoint of this server's Unix socket, with further options as text.
     pub fn endpoint(&self, options: &[(&str, &str)]) -> Endpoint {
         let socket = self.socket();
         endpoint(&[&[("unix_socket", socket.to_str().unwrap())], options].concat())
@@ -111,7 +111,7 @@ impl Server {
 }
 
 impl Server {
-    /// SIGKILL: connections end without a word.
+    /// Kills the server with SIGKILL: connections end without a reply.
     pub fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -133,7 +133,7 @@ fn program() -> Option<PathBuf> {
     programs.into_iter().find(|program| program.is_file())
 }
 
-/// A port that was free just now.
+/// A port that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -149,7 +149,7 @@ pub fn endpoint(options: &[(&str, &str)]) -> Endpoint {
     Endpoint::new(options, Form::Text).unwrap()
 }
 
-/// The endpoint of a TCP port of this machine, by its address unless a host is given.
+/// The endpoint of a TCP port on this machine, by address unless a host is given.
 pub fn tcp_endpoint(port: u16, options: &[(&str, &str)]) -> Endpoint {
     let port = port.to_string();
     let mut all = vec![("port", &*port)];
@@ -160,7 +160,7 @@ pub fn tcp_endpoint(port: u16, options: &[(&str, &str)]) -> Endpoint {
     endpoint(&all)
 }
 
-/// Interrupts from an instant on.
+/// A watch that interrupts from an instant on.
 pub struct InterruptedFrom(pub Instant);
 
 impl Watch for InterruptedFrom {
@@ -173,6 +173,6 @@ pub fn try_connect(endpoint: &Endpoint) -> Result<Transport, Fault> {
     match connect(endpoint, &endpoint.settings().unwrap(), &mut NeverInterrupted) {
         Ok(transport) => Ok(transport),
         Err(ConnectError::Fault(fault)) => Err(fault),
-        Err(ConnectError::Interrupted) => panic!("nobody interrupted"),
+        Err(ConnectError::Interrupted) => panic!("interrupted without a request"),
     }
 }

@@ -1,8 +1,8 @@
-//! What is left of secrets in memory: nothing, when endpoint and dispatcher are gone.
+//! A scan of the memory for secrets: none may be left once endpoint and dispatcher are dropped.
 //!
-//! Each case is a process of its own: this program once more, with the case among its variables. It is handed secrets in
-//! the one place that the case is about, and masked ones to look for. What the TLS library makes of a key, its numbers, is
-//! not looked for: they live as long as the connection, and it does not zero them.
+//! Each case runs in a separate process: this program again, with the case in an environment variable. It gets secrets in
+//! the one place that the case tests, and masked copies to search for. The scan ignores the numbers that the TLS library
+//! computes from a key: they live as long as the connection, and the library does not zero them.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
@@ -20,7 +20,7 @@ use std::process::Command;
 use common::Server;
 use headrace_core::endpoint::{Form, NoPassword, OptionValue, PasswordProvider, Provider};
 use headrace_core::secret::Secret;
-use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, GivenId, NeverInterrupted};
+use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, IdArgument, NeverInterrupted};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use scan::{Scanner, masked, unmasked};
 use zeroize::Zeroizing;
@@ -30,7 +30,7 @@ const FOLDER: &str = "HEADRACE_MEMORY_FOLDER";
 const PORTS: &str = "HEADRACE_MEMORY_PORTS";
 const PASSWORD: &str = "HEADRACE_MEMORY_PASSWORD";
 
-/// Each case, and whether the endpoint itself has a secret in it for as long as it lives.
+/// The cases, and whether the endpoint holds a secret while it lives.
 const CASES: [(&str, bool); 12] = [
     ("password", true),
     ("password as bytes", true),
@@ -52,7 +52,7 @@ fn no_secret_is_left_in_memory() {
         let case = case.into_string().unwrap();
         return if case == "control" { control() } else { run(&case) };
     }
-    // Long, so that a buffer that grows leaves more of it behind than an allocator writes over.
+    // Long, so that a growing buffer leaves more of it behind than an allocator overwrites.
     let mut random = [0; 1000];
     getrandom::fill(&mut random).unwrap();
     let password: String = random.iter().map(|byte| char::from(b'a' + byte % 26)).collect();
@@ -106,13 +106,13 @@ fn write_files(folder: &Path, password: &str) -> String {
     client_key
 }
 
-/// The files that the parent wrote, read into memory that is zeroed.
+/// Reads a file of the parent process into memory that is zeroed on drop.
 fn read(name: &str) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(fs::read(Path::new(&env::var_os(FOLDER).unwrap()).join(name)).unwrap())
 }
 
-/// What to look for: the password, and of the key's text, in PKCS #8, what encodes its secret number and nothing else. The
-/// public one is behind it.
+/// The secrets to search for: the password, and the part of the key's PKCS #8 text that encodes only its private number,
+/// which precedes the public one.
 fn secrets() -> Vec<Vec<u8>> {
     let key = unmasked(&read("masked-key"));
     let lines: Vec<&[u8]> = key.split(|byte| *byte == b'\n').collect();
@@ -120,7 +120,7 @@ fn secrets() -> Vec<Vec<u8>> {
     vec![read("masked-password").to_vec(), masked(&lines[1][48..]), masked(&lines[2][..24])]
 }
 
-/// That the scan finds what there is: a secret that lives, and one that was freed as it was.
+/// Checks that the scan finds a live secret, and one that was freed without being zeroed.
 fn control() {
     let secrets = secrets();
     let scanner = Scanner::new(&secrets);
@@ -140,19 +140,19 @@ fn run(case: &str) {
     let scanner = Scanner::new(&secrets());
     let mut dispatcher = Dispatcher::new(endpoint(case), DispatcherOptions::default());
     dispatcher.make_room(&mut NeverInterrupted).unwrap();
-    dispatcher.produce(b"payload", GivenId::None).unwrap();
+    dispatcher.produce(b"payload", IdArgument::None).unwrap();
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
     let expected = if case == "file, refused" { (0, 1) } else { (1, 0) };
     assert_eq!((report.delivered(), report.failed()), expected, "{:?}", report.failed_by_code());
 
     let (_, keeps) = CASES.iter().find(|(known, _)| *known == case).unwrap();
-    assert_eq!(scanner.scan().is_empty(), !keeps, "while it lives: {:?}", scanner.scan());
+    assert_eq!(scanner.scan().is_empty(), !keeps, "while the endpoint lives: {:?}", scanner.scan());
     drop(dispatcher);
-    assert_eq!(scanner.scan(), [""; 0], "when it is gone");
+    assert_eq!(scanner.scan(), [""; 0], "after the drop");
     eprintln!("looked through memory: {case}");
 }
 
-/// The endpoint of a case. No secret passes through anything here that is not zeroed.
+/// The endpoint of a case. Secrets pass only through memory that is zeroed.
 fn endpoint(case: &str) -> Endpoint {
     let password = || unmasked(&read("masked-password"));
     let text = |bytes: Zeroizing<Vec<u8>>| OptionValue::Text(as_text(bytes));
@@ -207,7 +207,7 @@ fn as_text(mut bytes: Zeroizing<Vec<u8>>) -> Zeroizing<String> {
     Zeroizing::new(String::from_utf8(std::mem::take(&mut *bytes)).unwrap())
 }
 
-/// Knows the password, masked.
+/// A provider that holds the password masked.
 struct Masked;
 
 impl PasswordProvider for Masked {

@@ -1,7 +1,7 @@
-//! Looks for pieces of secrets in all the memory of this process that can be written to. Linux only.
+//! A scanner that searches all writable memory of this process for pieces of secrets. Linux only.
 //!
-//! The secrets are kept masked, so that what looks for them holds none itself. Pieces of 8 bytes are enough: an allocator
-//! writes over the beginning of what is freed.
+//! It keeps the secrets masked, so that it holds none itself. It searches for pieces of 8 bytes, because an allocator
+//! overwrites the beginning of freed memory.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ pub(crate) fn masked(secret: &[u8]) -> Vec<u8> {
     secret.iter().map(|byte| byte ^ MASK).collect()
 }
 
-/// The secret itself, in memory that is zeroed.
+/// The secret, in memory that is zeroed on drop.
 pub(crate) fn unmasked(masked: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut secret = Zeroizing::new(Vec::with_capacity(masked.len()));
     secret.extend(masked.iter().map(|byte| byte ^ MASK));
@@ -27,30 +27,30 @@ pub(crate) fn unmasked(masked: &[u8]) -> Zeroizing<Vec<u8>> {
 
 pub(crate) struct Scanner {
     pieces: HashSet<[u8; PIECE]>,
-    /// By the first two bytes of a piece: most of what is there needs no more.
+    /// Indexed by the first two bytes of a piece, which rule out most of the memory.
     beginnings: Vec<bool>,
-    /// Where the kernel put the environment: the caller's, not ours to zero.
+    /// The memory of the environment, which belongs to the caller and cannot be zeroed.
     environment: Range<u64>,
 }
 
 impl Scanner {
-    /// For the pieces of these secrets, which are masked.
+    /// A scanner for the pieces of these masked secrets.
     pub(crate) fn new(secrets: &[Vec<u8>]) -> Self {
         let pieces: HashSet<[u8; PIECE]> =
             secrets.iter().flat_map(|secret| secret.windows(PIECE)).map(|piece| piece.try_into().unwrap()).collect();
-        assert!(pieces.len() > 16, "too little to look for");
+        assert!(pieces.len() > 16, "too few pieces to search for");
         let mut beginnings = vec![false; 1 << 16];
         for piece in &pieces {
             beginnings[beginning(piece)] = true;
         }
-        // proc(5): env_start and env_end are the 50th and 51st field; the second may have blanks in it, in parentheses.
+        // proc(5): env_start and env_end are the 50th and 51st field; the second, in parentheses, may contain blanks.
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();
         let field = |number: usize| fields.split_whitespace().nth(number - 3).unwrap().parse().unwrap();
         Self { pieces, beginnings, environment: field(50)..field(51) }
     }
 
-    /// Where pieces were found: one line for each mapping, with how many.
+    /// The mappings with pieces of secrets: one line each, with the number of pieces.
     pub(crate) fn scan(&self) -> Vec<String> {
         let memory = File::open("/proc/self/mem").unwrap();
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -66,12 +66,12 @@ impl Scanner {
                 found.push(format!("{pieces} pieces in {mapping}"));
             }
         }
-        assert!(bytes > 1 << 20, "only {bytes} bytes of memory were looked at");
+        assert!(bytes > 1 << 20, "only {bytes} bytes of memory were scanned");
         found
     }
 
     fn count(&self, memory: &File, at: u64, end: u64, buffer: &mut [u8]) -> usize {
-        // Zeroed before it is filled: it is a part of what is scanned.
+        // Zeroed before it is filled, because the scan covers it too.
         buffer.zeroize();
         let wanted = buffer.len().min(usize::try_from(end - at).unwrap());
         let read = memory.read_at(&mut buffer[..wanted], at).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What reads the replies to control commands, in pieces, beside slow ones.
+//! The readers of replies to control commands, fed in pieces and compared with slow reference readers.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The scanner of replies, in pieces and whole, beside the slow one.
+//! The scanner of replies, fed in pieces and as a whole, compared with the slow reference scanner.
 
 #![no_main]
 
