@@ -1,4 +1,4 @@
-"""Reads what callgrind wrote: how many instructions, in which functions, and who asked for memory how often."""
+"""Read the output of callgrind: instructions by function, and allocations by caller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Functions of the C library that hand out memory, or more of it.
+#: Functions of the C library that allocate or grow memory.
 ALLOCATORS = {"malloc", "calloc", "realloc", "reallocarray", "posix_memalign", "aligned_alloc", "memalign"}
 
 _NAME = re.compile(r"(c?)(fn|ob)=(\(\d+\))(?: (.*))?$")
@@ -15,7 +15,7 @@ _NAME = re.compile(r"(c?)(fn|ob)=(\(\d+\))(?: (.*))?$")
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one dump. Functions are named with the file that they were loaded from."""
+    """The counts of one dump. A function's name includes the file that it was loaded from."""
 
     instructions: int
     by_function: Counter[str]
@@ -30,7 +30,7 @@ def read(dump: Path) -> Counts:
     """Read a dump; its format is in the Callgrind Format Specification of valgrind's manual.
 
     Raises:
-        ValueError: It holds no counts, or what was read of it does not add up to its total.
+        ValueError: It holds no counts, or they do not add up to its total.
     """
     names: dict[tuple[str, str], str] = {}
     by_function: Counter[str] = Counter()

@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def record(pytestconfig: pytest.Config) -> Record:
-    """Keeps a turn for the tables, the pictures and the JSON."""
+    """Record a turn for the tables, the pictures and the JSON."""
 
     def record(bench: Bench, turn: Turn) -> None:
         pytestconfig.stash[_taken].setdefault(bench.name, (bench, []))[1].append(turn)
@@ -47,7 +47,7 @@ def record(pytestconfig: pytest.Config) -> Record:
 
 @pytest.fixture
 def take_turn(benchmark: BenchmarkFixture, record: Record) -> TakeTurn:
-    """Takes a turn of a contender, in a process of its own; see `benches.driver.TakeTurn`."""
+    """Take a turn of a contender, in a separate process; see `benches.driver.TakeTurn`."""
     if benchmark.disabled:
         pytest.skip("it only measures: `make bench` turns it on")
     return turn_taker(benchmark, record)

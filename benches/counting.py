@@ -14,7 +14,7 @@ from benches.turns import Target
 
 
 class CountingServer:
-    """Answers each XADD with a rising entry ID, and stores nothing. It is a `benches.servers.Watch` of itself."""
+    """A server that answers each XADD with a rising entry ID and stores nothing; also its own `Watch`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -40,7 +40,7 @@ class CountingServer:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def entries_added(self, stream_key: str) -> int:
-        """How many XADD it counted, whatever their stream key."""
+        """The number of XADD commands, for any stream key."""
         return int(self._ask(b"XLEN", stream_key.encode())[1:])
 
     def __enter__(self) -> Self:

@@ -12,14 +12,14 @@ from benches.servers import bench_program
 
 from headrace.testing import LocalServer
 
-#: PINGs that are sent to see what the round trip really is.
+#: PINGs that measure the actual round trip.
 PINGS = 20
-#: How much longer than asked for the quickest may take, in seconds: the server and two processes that wake up.
+#: Seconds that the quickest PING may exceed the requested round trip: the server and two processes that wake up.
 TOLERANCE = 0.0005
 
 
 class DelayProxy:
-    """Between its port and a server each direction takes half of `round_trip` (seconds). It is checked by PINGs."""
+    """A proxy that delays each direction by half of `round_trip` (seconds); PINGs check the result."""
 
     def __init__(self, server: LocalServer, round_trip: float) -> None:
         self.round_trip = round_trip

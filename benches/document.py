@@ -1,4 +1,4 @@
-"""Puts tables into docs/benchmarks.md, so that nobody copies figures by hand.
+"""Write tables into docs/benchmarks.md, so that no figure is copied by hand.
 
 The place of a benchmark is between the comments `<!-- throughput -->` and `<!-- /throughput -->`.
 """
@@ -11,10 +11,10 @@ from pathlib import Path
 
 
 def fill(path: Path, name: str, lines: Iterable[str]) -> None:
-    """Replace what is in the place of a benchmark.
+    """Replace the section of a benchmark.
 
     Raises:
-        ValueError: The document has no place for it.
+        ValueError: The document has no such section.
     """
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
@@ -26,7 +26,7 @@ def fill(path: Path, name: str, lines: Iterable[str]) -> None:
 
 
 def taken_on(machine: Mapping[str, str]) -> str:
-    """When and on what: a line for above the tables."""
+    """The line above the tables: the date and the machine."""
     return (
         f"{machine['day']}: {machine['cpu']}, {machine['cores']} cores, {machine['system']}; load before, of 1, 5 and "
         f"15 minutes: {machine['load']}. {machine['servers']}; Python {machine['python']}, {machine['packages']}."

@@ -1,4 +1,4 @@
-"""How a turn is taken, and where its figures go.
+"""The fixtures that take a turn and record its figures.
 
 A benchmark is a test for each turn:
 
@@ -11,8 +11,8 @@ A benchmark is a test for each turn:
             target = Target.at(server, contender.rows())
             take_turn(BENCH, contender, target, group=title(program), number=number, watch=watch)
 
-`interleaved` makes the contenders take turns, so that a machine that slows down for a while slows down all of them.
-What does not fit into a worker process is measured by the test itself, which hands a `Turn` to the fixture `record`.
+`interleaved` makes the contenders take turns, so that a temporary slowdown of the machine affects all of them.
+Tests that cannot use a worker process measure by themselves, and pass a `Turn` to the fixture `record`.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ G = TypeVar("G")
 
 
 class Record(Protocol):
-    """The fixture `record`: keeps a turn for the tables, the pictures and the JSON."""
+    """The fixture `record`: records a turn for the tables, the pictures and the JSON."""
 
     def __call__(self, bench: Bench, turn: Turn) -> None: ...
 
 
 class TakeTurn(Protocol):
-    """The fixture `take_turn`: one turn of a contender, in a process of its own, measured and checked and recorded.
+    """The fixture `take_turn`: runs, measures, checks and records one turn of a contender in a separate process.
 
     Args:
-        bench: Whose turn it is.
-        contender: Who takes it.
-        target: Where its rows go.
-        group: The table that it belongs to, such as the server's name; ratios are taken inside a group.
+        bench: The benchmark.
+        contender: The client under test.
+        target: The destination of its rows.
+        group: The name of its table, such as the server; ratios are taken within a group.
         number: The round, from 1.
         watch: The server, for its CPU and the check of what is stored.
-        entries: How many entries the stream must hold in the end. Default: one for each row.
+        entries: The number of entries that the stream must hold at the end. Default: one per row.
         warm_up: Whether the worker sends one batch into another stream before its turn, off the clock.
-        check: Called after the turn, off the clock, while what was sent is still there.
+        check: Called after the turn, off the clock, before the stream is deleted.
 
     Figures: `seconds`, `client_cpu`, `rss`, `peak_rss`, with `watch` also `server_cpu`, and what the contender adds.
     """
@@ -112,7 +112,7 @@ def interleaved(
     """The parameters (number, group, contender) of every turn, in the order in which they are taken."""
     turns = []
     for number in range(rounds):
-        # Another contender begins each round: none of them always finds the server as the same other one left it.
+        # Each round begins with another contender, so that none always follows the same other one.
         first = number % len(contenders)
         for group in groups:
             for contender in (*contenders[first:], *contenders[:first]):

@@ -25,7 +25,7 @@ def of_turns(machine: Mapping[str, str], turns: Sequence[Turn]) -> dict[str, Any
 
 
 def put(path: Path, name: str, part: Mapping[str, Any]) -> None:
-    """Replace one benchmark's part; the others stay as they were taken."""
+    """Replace one benchmark's part; the others are kept."""
     whole = load(path) | {name: part}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(dumped(whole), encoding="utf-8")

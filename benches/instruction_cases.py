@@ -1,8 +1,8 @@
-"""What runs under callgrind: each case sends its rows a few batches at a time, with a mark between.
+"""The program that runs under callgrind: each case sends its batches with marks between them.
 
-The mark is a call of `getpriority` in the C library, which nothing else here calls: callgrind is told to write down
-what it counted, and to count anew, whenever it sees one. For each case there are three counts: making ready and the
-first batches, `SHORT` batches, `LONG` batches. The difference of the latter two is what the messages cost, with their
+The mark is a call of `getpriority` in the C library, which nothing else calls here: callgrind dumps and resets its
+counts at each of them. Each case has three counts: the preparation with the
+first batches, `SHORT` batches, `LONG` batches. The difference of the latter two is the cost of the messages, with their
 share of a record batch and its flush.
 """
 
@@ -23,18 +23,18 @@ from benches.turns import Target
 
 from headrace import Dispatcher, Endpoint
 
-#: What the driver tells callgrind to look for.
+#: The function at whose calls callgrind dumps its counts.
 MARK = "getpriority"
 ROWS_OF_BATCH = 10_000
 FIRST, SHORT, LONG = 2, 1, 3
 
-#: Sends so many batches and waits for the replies.
+#: Sends a number of batches and waits for the replies.
 Send = Callable[[int], object]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A way to hand rows over. `loop` is the case that costs what its Python loop does, to be told beside it."""
+    """A way to hand rows over. `loop` names the case with the cost of its Python loop alone, shown beside it."""
 
     title: str
     prepare: Callable[[Dispatcher], Send]
@@ -145,7 +145,7 @@ def mark() -> None:
 
 
 def main(port: int, names: list[str]) -> None:
-    gc.disable()  # it would fall into one interval or the other
+    gc.disable()  # a collection would fall into one of the intervals
     for number, name in enumerate(names, 1):
         case = CASES[name]
         print(f"under callgrind, {number} of {len(names)}: {case.title}", file=sys.stderr, flush=True)

@@ -1,12 +1,12 @@
-"""Instructions and allocations a message, by callgrind: they hold still where seconds do not.
+"""Instructions and allocations per message, by callgrind: they are stable where seconds are not.
 
     python -m benches.instructions                    every case, against the ceilings of instructions.toml
     python -m benches.instructions payload json       only these
-    python -m benches.instructions --profile payload  and where they go
+    python -m benches.instructions --profile payload  the functions that spend them
 
 Exit status 1: a case is above its ceiling, and no profile was asked for. What the kernel does is not counted. The
-messages go to a server that only counts: under callgrind a client is some fifty times slower, and a real server's clock
-would make it see as many times more milliseconds; the counting server's goes by entries.
+messages go to a server that only counts: under callgrind a client is about fifty times slower, so a real server's
+entry IDs would change their milliseconds that much more often; the counting server's clock advances by entries.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from benches.machine import described
 from benches.tables import aligned
 
 BUDGET = Path(__file__).with_name("instructions.toml")
-#: A ceiling that is so much above the figure guards little.
+#: A ceiling further above the figure than this guards too little.
 SLACK = 1.10
-#: Cases that must not allocate for each message. A record batch and a buffer that grows have a few of their own.
+#: Cases that must not allocate per message. A record batch and a growing buffer allocate a few times.
 WITHOUT_ALLOCATIONS = {"payload", "payload-16", "payload-1024", "trim-every-100", "fields", "json"}
 ALLOCATIONS = 0.1
 #: Lines of a profile.
@@ -120,7 +120,7 @@ def lines(costs: dict[str, Cost], budget: dict[str, int]) -> Iterator[tuple[str,
 
 
 def above(costs: dict[str, Cost], budget: dict[str, int]) -> Iterator[str]:
-    """What is too much: instructions over a ceiling, or an allocation for each message of a record batch."""
+    """The violations: instructions over a ceiling, or an allocation per message of a record batch."""
     for name, found in costs.items():
         if name in budget and found.instructions > budget[name]:
             yield f"TOO MANY: {name}: {found.instructions:,.0f} instructions a message; the ceiling is {budget[name]:,}"

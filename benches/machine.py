@@ -1,4 +1,4 @@
-"""What the figures were taken on, and with."""
+"""The machine and the versions that the figures were measured with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("redis", "hiredis", "valkey-glide-sync", "coredis", "pyarrow")
 
 
 def described() -> dict[str, str]:
-    """The machine, as the tables and the JSON tell of it."""
+    """The description of the machine in the tables and the JSON."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return {
         "day": datetime.datetime.now(datetime.UTC).date().isoformat(),

@@ -1,4 +1,4 @@
-"""Record batches that are made as they are sent, and nothing that is kept of them: what is held, headrace holds."""
+"""Record batches created while they are sent, and not kept: only headrace holds memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benches.turns import Run, Target
 
 from headrace import Dispatcher
 
-#: The server is to be busy with entries, not with trimming.
+#: Large, so that the server spends its time on entries, not on trimming.
 OPTIONS = {"trim_every": 100}
 SCHEMA = pa.schema({"id": pa.int64(), "payload": pa.binary()})
 
@@ -40,7 +40,7 @@ def produce_batch(target: Target) -> Run:
 
 
 def reader(target: Target) -> Run:
-    """One call that reads all rows, and one report: it names them by their ordinals, since given IDs would be kept."""
+    """One call that reads all rows, and one report. Message IDs are ordinals, since a report would keep given IDs."""
 
     def run() -> int:
         with Dispatcher(endpoint(target, OPTIONS)) as dispatcher:

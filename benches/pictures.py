@@ -2,7 +2,7 @@
 
     python -m benches.pictures docs/pictures/figures.json docs/pictures
 
-A picture whose benchmark is not in the file stays as it is. The same figures give the same bytes.
+A picture whose benchmark is not in the file is not changed. The same figures give the same bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes prepared beforehand, sent while replies are read: the most that a line and a server can take.
+"""Prepared bytes, sent while replies are read: the maximum throughput of a line and a server.
 
 The floor of `benches.contenders` does either the one or the other, and needs a window for it. Here the window may be
 open, whatever the round trip is; and the rows may be of any kind.
@@ -18,9 +18,9 @@ TYPED = ("order_id", "weight", "customer", "express", "placed", "total")
 
 
 def prepare(target: Target, window: int = 0, typed: bool = False) -> Run:
-    """`window` commands are left unanswered at most, 0: no bound. `typed`: six fields in place of a payload.
+    """Send with at most `window` unanswered commands (0: no bound). `typed`: six fields in place of a payload.
 
-    Reading never stops while writing goes on: a server whose replies nobody takes stops to listen at some point.
+    It reads while it writes: a server stops reading from a client that does not read its replies.
     """
     ts, head = now(), ("XADD", target.stream_key, "MAXLEN", "~", target.maxlen, "*")
     fields = [typed_fields(n) for n in range(target.batch)] if typed else [["payload", p] for p in payloads(target)]
@@ -38,7 +38,7 @@ def prepare(target: Target, window: int = 0, typed: bool = False) -> Run:
                 has_room = bool(chunk) and (not window or sent - stored + count <= window)
                 poll.register(connection, select.POLLIN | (select.POLLOUT if has_room else 0))
                 events = sum(events for _, events in poll.poll(SILENCE * 1000))
-                if not events:  # an error reply has no `$`: it is waited for in vain
+                if not events:  # an error reply has no `$`: the turn then times out
                     raise TimeoutError(f"{target.rows - stored:,} replies did not come")
                 if events & ~select.POLLOUT:
                     stored += receive(connection).count(b"$")

@@ -1,4 +1,4 @@
-"""One line that says what is being measured: rewritten on a terminal, else now and then a new one."""
+"""A progress line: rewritten on a terminal, otherwise printed at intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark asks of the server: a clean start, its CPU, and how much it was really given."""
+"""The servers of the benchmarks: a clean start, CPU time, and the number of entries added."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Watch(Protocol):
-    """Looks at the server around a turn."""
+    """Observes the server during a turn."""
 
     def fresh(self) -> None:
-        """Make it as it was at its start; called before the turn."""
+        """Reset the server; called before the turn."""
 
     def cpu(self) -> float:
-        """CPU seconds that it has used, user and system."""
+        """The CPU seconds of the server, user and system."""
 
     def entries_added(self, stream_key: str) -> int:
-        """How many entries a stream was given, by the server's own count."""
+        """The number of entries added to a stream, counted by the server."""
 
 
 class ServerWatch:
@@ -36,7 +36,7 @@ class ServerWatch:
         self._client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2)
 
     def fresh(self) -> None:
-        # A fresh stream; and nothing of the old one is left to be freed while the next one is measured.
+        # A new stream; the old one is freed now, not while the next turn is measured.
         self._client.flushall(asynchronous=False)
         self._client.config_resetstat()
 

@@ -1,4 +1,4 @@
-"""One message, one reply: how long a call takes on a connection that is in use."""
+"""One message, one reply: the duration of a call on an open connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from benches.contenders.common import now, payloads
 from benches.turns import Done, Run, Target
 
-#: Calls before those that are looked at: the connection, the caches, the branches.
+#: Calls before the measured ones, to warm up the connection, the caches and the branch prediction.
 WARM_UP_CALLS = 1_000
 
 
@@ -27,7 +27,7 @@ def dispatch(target: Target) -> Run:
 
 
 def xadd(target: Target) -> Run:
-    """`redis.Redis.xadd`, with hiredis. Its caller would make `ts` anew for each call; here it costs nothing."""
+    """`redis.Redis.xadd`, with hiredis. A real caller would format `ts` for each call; here it is constant."""
     import redis
     from redis.utils import HIREDIS_AVAILABLE
 
@@ -53,7 +53,7 @@ def xadd(target: Target) -> Run:
 
 
 def timed(call: Callable[[bytes], object], target: Target) -> Done:
-    """Call it for each row, and tell how long the calls took: half of them at most `p50` seconds, and so on."""
+    """Call it for each row; returns percentiles of the duration in seconds, such as `p50`."""
     rows = payloads(target)
     took = []
     for row in range(target.rows):

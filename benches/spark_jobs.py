@@ -1,6 +1,6 @@
 """What Spark runs in its Python workers: nothing, headrace, redis-py.
 
-A job runs one action over all rows, and returns how many of them it saw confirmed.
+A job runs one action over all rows, and returns the number of confirmed rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.spark import xadd
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows are like; `layout` is what headrace is told of them."""
+    """The kind of rows, and the `layout` options of headrace for them."""
 
     name: str
     layout: dict[str, Any] = field(hash=False)
@@ -32,7 +32,7 @@ Job = Callable[[Any, Rows, Target], int]
 
 
 def count_only(frame: Any, _rows: Rows, _target: Target) -> int:
-    """A mapInArrow that does nothing: Spark's own work, and that of its workers."""
+    """A mapInArrow that does nothing: the cost of Spark and its workers."""
 
     def count(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa

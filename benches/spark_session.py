@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-#: Clock ticks a second, in which Linux tells CPU times: 10 ms are the smallest difference that is seen.
+#: Clock ticks per second, the unit of CPU times in Linux: a resolution of 10 ms.
 TICKS = os.sysconf("SC_CLK_TCK")
 PARTITIONS = 2
 PAYLOAD_BYTES = 120
@@ -80,7 +80,7 @@ class SparkProcesses:
         self._collect = context._jvm.System.gc
 
     def collect_garbage(self) -> None:
-        """So that a job does not pay for what the one before it left in the JVM."""
+        """Collect garbage in the JVM, so that a job does not pay for the previous one."""
         self._collect()
 
     def jvm_cpu(self) -> float:
@@ -92,7 +92,7 @@ class SparkProcesses:
         return sum(found.own_cpu + found.ended_children_cpu for found in map(stat, self.workers()))
 
     def peak_memory_of_workers(self) -> int:
-        """The most that one worker ever held, in bytes."""
+        """The peak memory of one worker, in bytes."""
         return max(peak_memory(pid) for pid in self.workers())
 
     def workers(self) -> list[int]:
@@ -112,7 +112,7 @@ class SparkProcesses:
 
 
 class Stat(NamedTuple):
-    """What is needed of /proc/PID/stat."""
+    """The fields of /proc/PID/stat that are used."""
 
     parent: int
     own_cpu: float
@@ -121,7 +121,7 @@ class Stat(NamedTuple):
 
 def stat(pid: int) -> Stat:
     """Read it: proc_pid_stat(5)."""
-    # The name of the program, in parentheses, may hold anything; behind it comes the third field.
+    # The name of the program, in parentheses, may hold anything; the third field follows it.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own, ended = fields[11:13], fields[13:15]
     return Stat(int(fields[1]), sum(map(int, own)) / TICKS, sum(map(int, ended)) / TICKS)
@@ -130,5 +130,5 @@ def stat(pid: int) -> Stat:
 def peak_memory(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    # A process that has ended and was not waited for has none.
+    # A zombie process has none.
     return int(found[1]) * 1024 if found else 0

@@ -1,6 +1,6 @@
 """The tables: medians of the rounds, and the ratios, which carry over to another machine better than the figures.
 
-A `Bench` says what its tables look like; each file of benchmarks has one.
+A `Bench` describes its tables; each benchmark file has one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from statistics import median
 
 from benches.turns import Turn
 
-#: With fewer rows, a turn is over before it is under way.
+#: With fewer rows, a turn is too short to measure.
 MEANINGFUL_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Column:
-    """A figure as it is shown. `of` is None where a turn has no such figure."""
+    """A column of a table. `of` returns None for a turn without the figure."""
 
     head: str
     of: Callable[[Turn], float | None]
@@ -96,7 +96,7 @@ def body(bench: Bench, turns: Sequence[Turn], first: list[str]) -> Iterator[tupl
 
 
 def in_order(turns: Sequence[Turn]) -> list[str]:
-    """The contenders as the first round had them."""
+    """The contenders in the order of the first round."""
     return list(dict.fromkeys(turn.contender for turn in sorted(turns, key=lambda turn: turn.number)))
 
 
@@ -116,10 +116,10 @@ def ratio_lines(bench: Bench, turns: Sequence[Turn]) -> Iterator[str]:
 
 
 def ratios(turns: Sequence[Turn], column: Column, ours: str, other: str) -> list[float]:
-    """One for each round: what slowed down the machine for a while is in both of its figures."""
+    """The ratio of each round: a temporary slowdown of the machine affects both of its figures."""
     found = {(turn.contender, turn.number): column.of(turn) for turn in turns}
     pairs = [(found.get((ours, number)), found.get((other, number))) for number in sorted({t.number for t in turns})]
-    # Of very few rows the clock of the CPU may see nothing.
+    # With very few rows the CPU clock may show no time.
     return [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
 
 

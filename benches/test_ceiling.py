@@ -1,4 +1,4 @@
-"""How fast the lean clients are by themselves: against a server that only counts, so that no server holds them back."""
+"""The speed of the lean clients against a server that only counts, so that the server is not the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several connections into one server: what they gain. The server runs commands one after the other all the same."""
+"""The gain of several connections to one server, which still runs commands one after the other."""
 
 from __future__ import annotations
 

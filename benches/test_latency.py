@@ -14,7 +14,7 @@ from benches.turns import Contender, Target
 from headrace.testing import LocalServer
 from support import Program, make_certs
 
-#: The first 1,000 of them are not looked at.
+#: Calls; the first 1,000 are not measured.
 CALLS = 21_000
 DISPATCH = Contender("headrace dispatch", "benches.single_calls:dispatch", max_rows=CALLS)
 XADD = Contender("redis-py xadd, with hiredis", "benches.single_calls:xadd", max_rows=CALLS)
@@ -44,7 +44,7 @@ def program_for(transport: str) -> Program | None:
 def target_of(
     server_of: Callable[[Program], LocalServer], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TargetOf]:
-    """The server of a transport, and the target of so many rows there."""
+    """The server of a transport, and a target with this number of rows."""
     with ExitStack() as stack:
         tls: list[tuple[LocalServer, str]] = []
 

@@ -51,7 +51,7 @@ def record_batch(fields: Fields) -> list[bytes]:
 
 
 def batches(name: str, **options: object) -> Contender:
-    """headrace's `produce_batch` with options of its own."""
+    """headrace's `produce_batch` with these options."""
     return Contender(name, "benches.contenders.headrace_:produce_batch", {"batch_options": options})
 
 

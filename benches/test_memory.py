@@ -1,6 +1,6 @@
-"""How much memory a producer needs: the same for twenty times the rows.
+"""The memory of a producer: the same for twenty times the rows.
 
-Every figure is the peak of a process of its own; in Spark that of its Python workers.
+Every figure is the peak of a separate process; in Spark that of its Python workers.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_memory(
         target = Target(rows, unix_socket=server.unix_socket)
         turn = take_turn(BENCH, contender, target, group=f"{rows:,}", number=1, watch=watch)
     if "peak_rss" not in turn.figures:
-        pytest.skip("the peak of a process's memory is told on Linux only")
+        pytest.skip("the peak memory of a process is available on Linux only")
     check(peaks, turn)
 
 
@@ -116,7 +116,7 @@ def test_memory_in_spark(
 
 
 def check(peaks: Peaks, turn: Turn) -> None:
-    """The peak is about that of the turn with fewer rows. Of very few rows it is not the same: nothing was full yet."""
+    """Check that the peak is about that of the turn with fewer rows, unless those were too few to fill the buffers."""
     peaks[turn.contender, turn.rows] = turn.figures["peak_rss"]
     fewer = peaks.get((turn.contender, turn.rows // TIMES))
     if fewer is not None and turn.rows >= TIMES * MEANINGFUL_ROWS:

@@ -1,4 +1,4 @@
-"""Payloads from 16 bytes to 1 MiB: where the work is in the command, and where it is in the bytes."""
+"""Payloads from 16 bytes to 1 MiB: the cost per command and the cost per byte."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headrace.testing import LocalServer
 
 KIB = 1024
 SIZES = (16, 120, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB)
-#: Bytes of payload in a turn at most, when `HEADRACE_BENCH_ROWS` is what it is without being told.
+#: Maximum bytes of payload in a turn with the default `HEADRACE_BENCH_ROWS`.
 TURN_BYTES = 200_000_000 * ROWS // 1_000_000
-#: Bytes of payload in a record batch at most.
+#: Maximum bytes of payload in a record batch.
 BATCH_BYTES = 16 * KIB * KIB
 
 BENCH = Bench(

@@ -1,6 +1,6 @@
-"""How wide the window must be: the same rows over lines with a round trip, with windows of several sizes.
+"""The window that a round trip needs: the same rows over lines with several round trips and windows.
 
-The measure is the floor without any window on the same line: prepared bytes, as fast as the line and the server take
+The reference is the floor without a window on the same line: prepared bytes, as fast as the line and the server accept
 them. The proxy that delays runs on the same machine, so that all of them leave it a share of the cores.
 """
 
@@ -21,9 +21,9 @@ from support import Program
 
 ROUND_TRIPS_MS = (0.0, 0.25, 1.0, 5.0)
 WINDOWS = (256, 1_024, 4_096, 8_192, 16_384)
-#: Bytes that no window of `WINDOWS` comes near.
+#: Bytes that no window of `WINDOWS` reaches.
 AMPLE = 64 * 2**20
-#: What a dispatcher may hold beside its window of 2 MiB: buffers, a report, the arrays of a record batch.
+#: Bytes that a dispatcher may hold beside its window of 2 MiB: buffers, a report, the arrays of a record batch.
 MEMORY = 16 * 2**20
 
 _PRODUCE_BATCH = "benches.contenders.headrace_:produce_batch"

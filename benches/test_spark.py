@@ -1,7 +1,7 @@
 """Rows from Spark into a stream: headrace beside Spark alone, the server alone, and redis-py.
 
-Spark's rows are in its memory before the clock starts. What headrace costs is what is left of its figures when those of
-the other two are taken off: of a mapInArrow that does nothing, and of a server that is fed with prepared bytes.
+Spark's rows are in its memory before the clock starts. The cost of headrace is its figure minus those of
+a mapInArrow that does nothing and of a server that receives prepared bytes.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from support import Program
 
 #: redis-py has this part of the rows.
 SLOW_PART = 5
-#: Rounds that nobody looks at: the JVM compiles what runs often, and goes on with it for some seconds.
+#: Rounds that are not measured: the JVM compiles hot code for some seconds.
 WARM_UP_ROUNDS = 2
 
 NOTHING, SERVER_ALONE = "Spark alone: mapInArrow that counts", "server alone: prepared bytes"
 HEADRACE, ONLY_FAILED = "headrace.spark.xadd", "headrace.spark.xadd, only_failed"
 REDIS_PY = "redis-py with hiredis in mapInArrow"
-#: The order of the turns: what headrace is compared with comes before it in each round.
+#: The order of the turns: in each round headrace comes after what it is compared with.
 JOBS: dict[str, Job | None] = {
     NOTHING: count_only,
     SERVER_ALONE: None,
@@ -151,7 +151,7 @@ def test_spark(
 def measured(
     benchmark: BenchmarkFixture, session: Session, watch: ServerWatch, job: Callable[[], int], rows: int
 ) -> Figures:
-    """Run a job, and tell what all that take part in it used."""
+    """Run a job; returns the resources that all its processes used."""
     processes = session.processes
     processes.collect_garbage()
     watch.fresh()
@@ -171,7 +171,7 @@ def measured(
 
 
 def beyond(turn: Turn, nothing: Turn, server_alone: Turn) -> Figures:
-    """How far a turn is from what it cannot fall below; all of the same number of rows."""
+    """The cost of a turn above its lower bound, for the same number of rows."""
     larger = max(nothing.figures["seconds"], server_alone.figures["seconds"])
     server_cpu = turn.figures["server_cpu"] - server_alone.figures["server_cpu"]
     own_cpu = all_cpu(turn) - turn.figures["server_cpu"] - all_cpu(nothing)

@@ -1,6 +1,6 @@
-"""The words of the benchmarks: a contender takes a turn at a target, and figures come of it.
+"""The types of the benchmarks: a contender takes a turn at a target, which yields figures.
 
-Only the standard library, and little of it: every worker process imports this.
+It imports little of the standard library and nothing else, because every worker process imports it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.testing import LocalServer
 
-#: The length of a turn and how often each contender has one, as `make bench` was told.
+#: The rows of a turn and the number of rounds, from the arguments of `make bench`.
 ROWS = int(os.environ.get("HEADRACE_BENCH_ROWS", "1000000"))
 ROUNDS = int(os.environ.get("HEADRACE_BENCH_ROUNDS", "5"))
 
@@ -23,7 +23,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Target:
-    """Where the rows go, and how many of them.
+    """The destination of the rows, and their number.
 
     `batch` is the number of different payloads; they are sent again and again, so that every contender has them in the
     cache. `rows` is a multiple of it.
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Done:
-    """What a contender says at the end of its turn, beside what is measured from outside."""
+    """The figures that a contender reports itself, beside those measured from outside."""
 
     rows: int
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Contender:
     """A client and the way it is used.
 
     `call` is `module:function`, a `Prepare`: only the worker imports it, and so only what this contender needs.
-    `max_rows` shortens the turns of a slow one: every figure is told per row.
+    `max_rows` shortens the turns of a slow contender: every figure is per row.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""A process of its own for each turn: it has imported what its contender needs, and no other's garbage is in it.
+"""A separate process for each turn, which has imported only what its contender needs.
 
-The driver starts it with a `Job` on its standard input; the worker prepares, sends some rows to warm up, and says that
-it is ready. On "go" it runs, and tells what it saw and what it used. All of it is lines of JSON over two pipes.
+The driver starts it with a `Job` on its standard input; the worker prepares, sends some rows to warm up, and reports
+that it is ready. On "go" it runs, and reports its result and its resources. Messages are lines of JSON over two pipes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Worker:
     """
 
     def __init__(self, contender: Contender, target: Target, *, warm_up: bool = True) -> None:
-        # -u: what it says goes out at once.
+        # -u: output is not buffered.
         command = [sys.executable, "-u", "-m", "benches.worker"]
-        # Its standard error stays the driver's: what a client warns of is to be seen.
+        # Its standard error stays the driver's, so that warnings of a client are visible.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             self._say(
@@ -75,7 +75,7 @@ class Worker:
     def _hear(self, expected: str) -> dict[str, Any]:
         line = cast(TextIO, self._process.stdout).readline()
         if not line:
-            raise WorkerError(f"the worker ended without a word, with status {self._process.wait()}")
+            raise WorkerError(f"the worker ended without an answer, with status {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         if expected not in answer:
             raise WorkerError(f"in the worker:\n{answer['error']}")
@@ -126,7 +126,7 @@ class PeakMemory:
     def __init__(self) -> None:
         self._before: float | None = None
         try:
-            Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): VmHWM begins anew
+            Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): resets VmHWM
         except OSError:
             return
         self._before = self._bytes("VmRSS")

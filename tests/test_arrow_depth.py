@@ -1,4 +1,4 @@
-"""Arrow data that is nested deeper than a stack is deep: refused by name, and released."""
+"""Arrow data that is nested too deeply for the stack: refused by name, and released."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headrace import Dispatcher, Endpoint, ReaderError, SchemaError
 from headrace.testing import LocalServer
 from support.deep_arrow import COLUMN, LAYOUTS, Deep, formats
 
-#: The stack of a thread in musl.
+#: The stack size of a thread in musl.
 STACK = 128 * 1024
-#: Levels of a column, its leaf included: pyarrow reads as many.
+#: The maximum levels of a column, including its leaf: the same as in pyarrow.
 LIMIT = 64
-#: Levels of a column that is written as Arrow IPC.
+#: The maximum levels of a column that is written as Arrow IPC.
 IPC_LIMIT = 32
-#: Frames of release callbacks: those of the deepest column that is read, below the record batch.
+#: Nested release callbacks: those of the deepest column that is read, below the record batch.
 FRAMES = LIMIT + 1
 
 _T = TypeVar("_T")
@@ -62,7 +62,7 @@ def dispatcher(any_server: LocalServer) -> Iterator[Dispatcher]:
 
 
 def check_refused(dispatcher: Dispatcher, deep: Deep, call: Callable[..., Any], message: str, **layout: Any) -> None:
-    # What is wrong with a schema is said before anything is read, what is wrong with an array when it is.
+    # A bad schema is reported before any data is read, a bad array when it is read.
     with pytest.raises((SchemaError, ReaderError), match=f'"{COLUMN}".*{message}') as caught:
         call(lambda: dispatcher.produce_batch(deep, **layout))
     assert dispatcher.unreported == 1
@@ -120,7 +120,7 @@ def test_as_deep_as_the_limit_is_read(
     while isinstance(value, list | dict):
         depth += 1
         (value,) = value if isinstance(value, list) else value.values()
-    maps = sum(level == b"+m" for level in levels)  # their entries are no level of the JSON
+    maps = sum(level == b"+m" for level in levels)  # map entries are no level of the JSON
     assert (value, depth) == (0, LIMIT - maps)
     for one in deep:
         one.give_up()

@@ -15,7 +15,7 @@ from support.c_arrow import ArrowSchema, Held
 EXECUTIONS = 20_000
 
 
-def test_no_structure_costs_an_outcome() -> None:
+def test_every_structure_leaves_one_outcome_per_row() -> None:
     results = run(seed=1, first=0, executions=EXECUTIONS)
     assert not results.findings, results.findings[0]
     assert results.executions == EXECUTIONS
@@ -31,7 +31,7 @@ def test_no_structure_costs_an_outcome() -> None:
 
 
 def valid(number: int = 0) -> Execution:
-    """The first valid execution from this number on that has rows of JSON."""
+    """The first valid execution from this number that has rows of JSON."""
     for at in count(number):
         drawn = draw(1, at)
         if drawn.kind == "valid array" and drawn.values and drawn.layout == {"json": True}:
@@ -40,7 +40,7 @@ def valid(number: int = 0) -> Execution:
     raise AssertionError
 
 
-def test_the_harness_sees_what_is_wrong(any_server: LocalServer) -> None:
+def test_the_harness_finds_injected_errors(any_server: LocalServer) -> None:
     session = Session(any_server.unix_socket)
 
     def findings() -> list[str]:

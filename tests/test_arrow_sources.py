@@ -21,7 +21,7 @@ from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.arrow_sources import MAPS, SOURCES, differences
 
-#: Where `make test` puts polars 1, beside the newer one.
+#: The folder in which `make test` installs polars 1.
 POLARS_1 = Path(os.environ.get("HEADRACE_TEST_POLARS_1") or Path(sys.prefix) / "polars-1")
 
 
@@ -50,7 +50,7 @@ def test_values_are_those_of_polars_1(any_server: LocalServer) -> None:
     assert found == {source: {} for source in SOURCES if source.startswith("polars")}
 
 
-def test_a_parquet_file_of_more_rows_than_a_scanner_gives_at_once(
+def test_a_parquet_file_of_several_record_batches(
     any_server: LocalServer, connect: Callable[..., Any], tmp_path: Path
 ) -> None:
     """The second record batch of such a scanner is a slice of the row group."""

@@ -1,4 +1,4 @@
-"""Who may write: AUTH, ACLs, and what becomes of messages when the server says no. No secret comes out anywhere."""
+"""AUTH and ACLs: the outcomes of messages that the server refuses, and secrets that stay hidden."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.testing import LocalServer
 from support import Monitor, Program
 from support.endpoints import CANARY
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 USERS = [
@@ -45,12 +45,12 @@ def to(server: LocalServer, **options: Any) -> Endpoint:
 
 @dataclass
 class Seen:
-    """What became of a batch of three messages, and what the server saw of it."""
+    """The outcomes of a batch of three messages, and what the server saw."""
 
     report: DeliveryReport
     connections: int
     tried: dict[str, int]
-    """How often each command was tried, also where it was refused; CLIENT apart."""
+    """How often each command was tried, including refused calls; without CLIENT."""
     monitor: list[list[bytes]]
     users: set[str]
 
@@ -114,7 +114,7 @@ def test_passwords_of_any_bytes(any_server: LocalServer, connect: Connect, passw
     assert admin.xlen("s") == 1
 
 
-# --- what a user needs
+# --- required permissions
 
 
 def test_a_user_with_nothing_but_xadd_on_the_key(guarded: LocalServer, connect: Connect) -> None:
@@ -124,7 +124,7 @@ def test_a_user_with_nothing_but_xadd_on_the_key(guarded: LocalServer, connect: 
     assert (seen.connections, seen.tried) == (1, {"auth": 1, "xadd": 3})
 
 
-def test_a_user_with_what_group_and_database_need(guarded: LocalServer, connect: Connect) -> None:
+def test_a_user_with_the_permissions_for_group_and_database(guarded: LocalServer, connect: Connect) -> None:
     endpoint = to(guarded, username="grouping", password="app-password", db=3, consumer_group="g")
     seen = send_three(guarded, connect, endpoint)
     assert seen.report.ok
@@ -141,7 +141,7 @@ def test_a_user_with_what_group_and_database_need(guarded: LocalServer, connect:
     [("app", CANARY), ("nobody", CANARY), ("disabled", "app-password"), (None, CANARY)],
     ids=["wrong password", "no such user", "disabled user", "disabled default user"],
 )
-def test_credentials_that_are_refused(
+def test_wrong_credentials_are_refused(
     guarded: LocalServer, connect: Connect, username: str | None, password: str
 ) -> None:
     seen = send_three(guarded, connect, to(guarded, username=username, password=password))
@@ -152,7 +152,9 @@ def test_credentials_that_are_refused(
     assert password not in message
 
 
-def test_a_password_where_the_server_has_none(program: Program, start_server: StartServer, connect: Connect) -> None:
+def test_a_password_for_a_server_without_one_is_refused(
+    program: Program, start_server: StartServer, connect: Connect
+) -> None:
     server = start_server(program, config={"user": USERS[:1]})
     seen = send_three(server, connect, to(server, password=CANARY))
     assert seen.outcomes == {("permanent", "ERR", "no")}
@@ -161,15 +163,15 @@ def test_a_password_where_the_server_has_none(program: Program, start_server: St
     assert CANARY not in seen.report.failed[0].message
 
 
-def test_no_credentials_where_the_server_wants_some(guarded: LocalServer, connect: Connect) -> None:
-    """It shows in the handshake: behind it, large messages would be answered by protocol errors."""
+def test_missing_credentials_are_refused(guarded: LocalServer, connect: Connect) -> None:
+    """The handshake finds out: after it, large messages would get protocol errors."""
     for more in ({}, {"consumer_group": "g"}):
         seen = send_three(guarded, connect, to(guarded, **more))
         assert seen.outcomes == {("permanent", "NOAUTH", "no")}
         assert (seen.connections, seen.tried) == (1, {})
 
 
-def test_no_credentials_and_a_large_message(guarded: LocalServer) -> None:
+def test_missing_credentials_are_refused_before_a_large_message(guarded: LocalServer) -> None:
     with Dispatcher(to(guarded)) as dispatcher:
         dispatcher.produce(b"x" * 100_000)
         dispatcher.produce(b"y")
@@ -179,7 +181,9 @@ def test_no_credentials_and_a_large_message(guarded: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("username", ["without-xadd", "elsewhere"])
-def test_a_user_without_the_command_or_the_key(guarded: LocalServer, connect: Connect, username: str) -> None:
+def test_a_user_without_permission_for_the_command_or_the_key(
+    guarded: LocalServer, connect: Connect, username: str
+) -> None:
     seen = send_three(guarded, connect, to(guarded, username=username, password="app-password"))
     assert seen.outcomes == {("permanent", "NOPERM", "no")}
     assert (seen.connections, seen.tried) == (1, {"auth": 1, "xadd": 3})
@@ -195,7 +199,7 @@ def test_a_user_without_the_command_or_the_key(guarded: LocalServer, connect: Co
         ({"consumer_group": "g"}, {"auth": 1, "xgroup": 1}, "XGROUP CREATE"),
     ],
 )
-def test_a_user_without_what_group_or_database_need(
+def test_a_user_without_permission_for_group_or_database(
     guarded: LocalServer, connect: Connect, options: dict[str, Any], tried: dict[str, int], command: str
 ) -> None:
     seen = send_three(guarded, connect, to(guarded, username="app", password="app-password", **options))
@@ -204,7 +208,7 @@ def test_a_user_without_what_group_or_database_need(
     assert f": {command} was refused: NOPERM " in seen.report.failed[0].message
 
 
-def test_the_next_batch_tries_once_more(any_server: LocalServer, connect: Connect) -> None:
+def test_the_next_batch_connects_again(any_server: LocalServer, connect: Connect) -> None:
     admin = connect(any_server)
     admin.config_set("requirepass", "first")
     admin.config_resetstat()
@@ -222,16 +226,16 @@ def test_the_next_batch_tries_once_more(any_server: LocalServer, connect: Connec
         dispatcher.close()
 
 
-# --- no secret comes out
+# --- secrets stay hidden
 
 
 def refused_by(server: LocalServer) -> Endpoint:
-    # Made here, so that no frame of a traceback has the password among its own variables.
+    # Created here, so that no frame of a traceback holds the password in a local variable.
     return to(server, username="app", password=CANARY, consumer_group="g")
 
 
-def told(error: BaseException) -> str:
-    """All that an exception can be made to say, as the tools do it that print local variables."""
+def reported(error: BaseException) -> str:
+    """The full text of an exception, with local variables as debugging tools print them."""
     lines = traceback.TracebackException.from_exception(error, capture_locals=True).format()
     return "".join([*lines, str(error), repr(error), repr(error.__dict__), repr(error.args)])
 
@@ -274,13 +278,13 @@ def test_no_password_in_reports_exceptions_logs_and_warnings(
         gc.collect()
     assert [one.category for one in warned] == [ResourceWarning]
     texts = [
-        *(told(error) for error in (by_dispatch, by_report, by_close, by_body)),
+        *(reported(error) for error in (by_dispatch, by_report, by_close, by_body)),
         *map(repr, (endpoint, dispatcher, report, report.failed, report.failed_by_code, vars(dispatcher))),
         *map(str, (endpoint, dispatcher, report, *(one.message for one in warned))),
         caplog.text,
         *capfd.readouterr(),
     ]
-    assert "self = <Dispatcher to " in texts[0]  # local variables are in there
+    assert "self = <Dispatcher to " in texts[0]  # includes local variables
     assert "WRONGPASS" in texts[0]
     assert "password='***'" in repr(endpoint)
     for text in texts:
@@ -302,8 +306,8 @@ def test_no_password_in_the_frames_of_a_refused_endpoint(build: Callable[[], End
     error = caught(build)
     assert isinstance(error, ConfigError)
     assert CANARY not in str(error)
-    # The line of source that is shown holds the name of the constant.
-    assert CANARY not in told(error)
+    # The traceback shows the source line, which holds the name of the constant.
+    assert CANARY not in reported(error)
 
 
 # --- passwords that change
@@ -315,7 +319,7 @@ def send_one(dispatcher: Dispatcher) -> list[tuple[str, str, str]]:
 
 
 def change_password(admin: Any, password: str) -> None:
-    """Change it, and end the connections that came with the old one."""
+    """Change the password, and end the connections that used the old one."""
     admin.config_set("requirepass", password)
     admin.client_kill_filter(_type="normal", skipme=True)
 
@@ -328,7 +332,7 @@ def test_password_file_is_read_at_each_connect(
     any_server: LocalServer, connect: Connect, tmp_path: Path, line_end: str
 ) -> None:
     file = tmp_path / "password"
-    file.touch(mode=0o600)  # a file that others may read is warned of
+    file.touch(mode=0o600)  # headrace warns of a file that others may read
     file.write_bytes(f"first{line_end}".encode())
     admin = connect(any_server)
     admin.config_set("requirepass", "first")

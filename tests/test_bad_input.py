@@ -16,14 +16,14 @@ from headrace.testing import LocalServer
 from support import Certs, Monitor
 from support.endpoints import CANARY
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 Build = Callable[..., Endpoint]
 
 
 @pytest.fixture
 def untouched(tcp_server: LocalServer, connect: Connect) -> Iterator[LocalServer]:
-    """A server that must see neither a command nor a connection during the test."""
+    """A server that must see no command and no connection during the test."""
     client = connect(tcp_server)
     before = client.info("stats")["total_connections_received"]
     with Monitor(tcp_server) as seen:
@@ -34,7 +34,7 @@ def untouched(tcp_server: LocalServer, connect: Connect) -> Iterator[LocalServer
 
 @pytest.fixture
 def dispatcher(untouched: LocalServer) -> Iterator[Dispatcher]:
-    """A dispatcher to that server. At the end it must hold no message."""
+    """A dispatcher for that server, which must hold no message at the end."""
     dispatcher = Dispatcher(Endpoint(host=untouched.host, port=untouched.port, stream_key="s"))
     yield dispatcher
     if not dispatcher.closed:
@@ -96,7 +96,9 @@ STREAM_KEY = "stream_key must be text or bytes, of 1 byte to 512 MiB, got "
         ({"tls_ca_cert": "/ca"}, "tls_ca_cert needs tls to be true; without it everything would go in plain text"),
     ],
 )
-def test_options_of_an_endpoint(untouched: LocalServer, options: dict[str, Any], message: str) -> None:
+def test_wrong_options_of_an_endpoint_are_refused(
+    untouched: LocalServer, options: dict[str, Any], message: str
+) -> None:
     given = {"host": untouched.host, "port": untouched.port, "stream_key": "s", **options}
     for build in (lambda: Endpoint(**given), lambda: Endpoint.from_mapping(given)):
         error = check(build, ConfigError, message)
@@ -104,7 +106,7 @@ def test_options_of_an_endpoint(untouched: LocalServer, options: dict[str, Any],
         assert isinstance(error, ValueError)
 
 
-def test_tls_files(untouched: LocalServer, certs: Certs, tmp_path: Path) -> None:
+def test_wrong_tls_files_are_refused(untouched: LocalServer, certs: Certs, tmp_path: Path) -> None:
     client, missing, text = certs.client, tmp_path / "missing.pem", tmp_path / "text.pem"
     text.write_text("no PEM")
     cases: list[tuple[dict[str, Any], str]] = [
@@ -130,7 +132,7 @@ def test_tls_files(untouched: LocalServer, certs: Certs, tmp_path: Path) -> None
         ("redis://h/?stream_kye=s", "unknown option 'stream_kye'; did you mean 'stream_key'?"),
     ],
 )
-def test_urls(url: str, message: str) -> None:
+def test_wrong_urls_are_refused(url: str, message: str) -> None:
     check(lambda: Endpoint.from_url(url), ConfigError, message)
 
 
@@ -158,7 +160,9 @@ OVERRIDES = 'error_overrides must be a mapping from codes such as "OOM" to "perm
         ({"window_entries": 5}, "unknown option 'window_entries'; did you mean 'window_max_entries'?"),
     ],
 )
-def test_options_of_a_dispatcher(untouched: LocalServer, options: dict[str, Any], message: str) -> None:
+def test_wrong_options_of_a_dispatcher_are_refused(
+    untouched: LocalServer, options: dict[str, Any], message: str
+) -> None:
     endpoint = Endpoint(host=untouched.host, port=untouched.port, stream_key="s")
     error = check(lambda: Dispatcher(endpoint, **options), ConfigError, message)
     assert error.option in options
@@ -176,13 +180,13 @@ def test_a_dispatcher_needs_an_endpoint() -> None:
 @pytest.mark.parametrize(
     ("payload", "name"), [(None, "NoneType"), (5, "int"), (1.5, "float"), (["a"], "list"), ({"a": 1}, "dict")]
 )
-def test_payloads(dispatcher: Dispatcher, payload: Any, name: str) -> None:
+def test_wrong_payloads_are_refused(dispatcher: Dispatcher, payload: Any, name: str) -> None:
     message = f"a payload must be bytes-like or a str: got {name}"
     check(lambda: dispatcher.produce(payload), MessageError, message)
     check(lambda: dispatcher.dispatch(payload), MessageError, message)
 
 
-def test_a_payload_with_half_a_character(dispatcher: Dispatcher) -> None:
+def test_a_payload_with_a_lone_surrogate_is_refused(dispatcher: Dispatcher) -> None:
     message = "a str payload must be valid Unicode: it has lone surrogates"
     check(lambda: dispatcher.produce("\ud800"), MessageError, message)
 
@@ -201,11 +205,11 @@ def test_a_payload_with_half_a_character(dispatcher: Dispatcher) -> None:
         ("\ud800", "a message ID must be valid Unicode: it has lone surrogates"),
     ],
 )
-def test_message_ids(dispatcher: Dispatcher, message_id: Any, message: str) -> None:
+def test_wrong_message_ids_are_refused(dispatcher: Dispatcher, message_id: Any, message: str) -> None:
     check(lambda: dispatcher.produce(b"x", message_id), MessageError, message)
 
 
-def test_the_largest_message_ids_are_taken(any_server: LocalServer) -> None:
+def test_the_largest_message_ids_are_accepted(any_server: LocalServer) -> None:
     with Dispatcher(Endpoint(unix_socket=any_server.unix_socket, stream_key="s")) as dispatcher:
         given: list[int | str] = ["x" * 16_384, "ä" * 8_192, "", 2**63 - 1, -(2**63), 0]
         for message_id in given:
@@ -295,21 +299,21 @@ ONE_OF = "payload, fields and json are mutually exclusive"
         ({"fields": ["id"], "json": ["id"]}, ONE_OF),
     ],
 )
-def test_layouts(dispatcher: Dispatcher, layout: dict[str, Any], message: str) -> None:
+def test_wrong_layouts_are_refused(dispatcher: Dispatcher, layout: dict[str, Any], message: str) -> None:
     for data in (BATCH, pa.Table.from_batches([BATCH, BATCH]), BATCH.slice(1)):
         error = check(lambda data=data: dispatcher.produce_batch(data, **layout), SchemaError, message)  # type: ignore[misc]
         assert isinstance(error, TypeError)
 
 
 @pytest.mark.parametrize("layout", [{}, {"json": True}], ids=["payload", "json"])
-def test_two_columns_of_one_name(dispatcher: Dispatcher, layout: dict[str, Any]) -> None:
+def test_two_columns_of_one_name_are_refused(dispatcher: Dispatcher, layout: dict[str, Any]) -> None:
     twice = pa.record_batch([pa.array(["a"]), pa.array(["b"])], names=["payload", "payload"])
     message = 'the record batch has two columns with the same name, rename one: "payload"'
     check(lambda: dispatcher.produce_batch(twice, **layout), SchemaError, message)
 
 
 @pytest.mark.parametrize("data", [None, 5, "text", b"text", ["a"], {"payload": ["a"]}, pa.schema([])])
-def test_data_that_is_no_arrow(dispatcher: Dispatcher, data: Any) -> None:
+def test_data_without_the_arrow_interface_is_refused(dispatcher: Dispatcher, data: Any) -> None:
     message = (
         "data must be an Arrow record batch, table or reader (an object with __arrow_c_array__ or __arrow_c_stream__): "
         f"got {type(data).__name__}"
@@ -322,7 +326,7 @@ def test_data_that_is_no_arrow(dispatcher: Dispatcher, data: Any) -> None:
     [pa.array(["a"]), pa.chunked_array([["a"]]), pl.Series("payload", ["a"])],
     ids=["array", "chunked array", "polars series"],
 )
-def test_arrow_data_without_columns(dispatcher: Dispatcher, data: Any) -> None:
+def test_arrow_data_without_columns_is_refused(dispatcher: Dispatcher, data: Any) -> None:
     with pytest.raises(SchemaError, match=r"^data must be an Arrow record batch, table or reader"):
         dispatcher.produce_batch(data)
 
@@ -336,7 +340,7 @@ def test_message_ids_of_a_column_have_the_same_limit(dispatcher: Dispatcher) -> 
 @pytest.mark.parametrize(
     ("bytes_", "text"), [(pa.binary(), pa.utf8()), (pa.large_binary(), pa.large_utf8())], ids=["utf8", "large_utf8"]
 )
-def test_message_ids_of_a_column_are_utf8(dispatcher: Dispatcher, bytes_: pa.DataType, text: pa.DataType) -> None:
+def test_message_ids_of_a_column_must_be_utf8(dispatcher: Dispatcher, bytes_: pa.DataType, text: pa.DataType) -> None:
     ids = pa.array([b"a", b"\xff"], bytes_).view(text)
     batch = pa.record_batch({"payload": [None, "b"], "id": ids})
     message = 'column "id" holds a message ID that is not UTF-8 in row 1'
@@ -344,18 +348,18 @@ def test_message_ids_of_a_column_are_utf8(dispatcher: Dispatcher, bytes_: pa.Dat
 
 
 @pytest.mark.parametrize("argument", ["payload", "message_id", "stream_key", "entry_id"])
-def test_names_of_columns_are_text(dispatcher: Dispatcher, argument: str) -> None:
+def test_column_names_must_be_text(dispatcher: Dispatcher, argument: str) -> None:
     with pytest.raises(TypeError, match=argument):
         dispatcher.produce_batch(BATCH, **{argument: 5})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "soon"])
-def test_timeouts_of_flush(dispatcher: Dispatcher, timeout: Any) -> None:
+def test_wrong_timeouts_of_flush_are_refused(dispatcher: Dispatcher, timeout: Any) -> None:
     with pytest.raises((ConfigError, TypeError), match="timeout"):
         dispatcher.flush(timeout)
 
 
-def test_a_refusal_leaves_no_trace(any_server: LocalServer, connect: Connect) -> None:
+def test_a_refused_call_has_no_effect(any_server: LocalServer, connect: Connect) -> None:
     with Dispatcher(Endpoint(unix_socket=any_server.unix_socket, stream_key="s")) as dispatcher:
         dispatcher.produce(b"before")
         refusals: list[Callable[[], object]] = [
@@ -378,9 +382,9 @@ def test_a_refusal_leaves_no_trace(any_server: LocalServer, connect: Connect) ->
 # --- after close
 
 
-def test_after_close(dispatcher: Dispatcher) -> None:
+def test_calls_after_close_are_refused(dispatcher: Dispatcher) -> None:
     dispatcher.close()
-    dispatcher.close()  # a second one does nothing
+    dispatcher.close()  # a second close does nothing
     empty = pa.table({"payload": pa.array([], pa.string())})
     actions: list[Callable[[], object]] = [
         lambda: dispatcher.produce(b"x"),

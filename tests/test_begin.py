@@ -1,4 +1,4 @@
-"""`Dispatcher.begin`: which tokens and versions name a batch, and what is said of all others."""
+"""`Dispatcher.begin`: the tokens and versions that can name a batch, and the errors of all others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ INTEGER = "a version must be an integer: got "
         (("t", np.float64(7)), INTEGER + "float64"),
     ],
 )
-def test_a_batch_with_a_wrong_name_does_not_begin(any_server: LocalServer, arguments: Any, message: str) -> None:
+def test_a_wrong_batch_name_is_refused(any_server: LocalServer, arguments: Any, message: str) -> None:
     with script(any_server) as dispatcher:
         with pytest.raises(MessageError) as caught:
             dispatcher.begin(*arguments)
@@ -50,7 +50,7 @@ def test_a_batch_with_a_wrong_name_does_not_begin(any_server: LocalServer, argum
         dispatcher.begin("t", version=0)
 
 
-def test_every_integer_is_a_version(any_server: LocalServer, connect: Connect) -> None:
+def test_every_integer_is_a_valid_version(any_server: LocalServer, connect: Connect) -> None:
     with script(any_server) as dispatcher:
         for version in (0, np.int8(1), np.uint64(2), 2**53):
             dispatcher.begin("batch", version)
@@ -59,7 +59,7 @@ def test_every_integer_is_a_version(any_server: LocalServer, connect: Connect) -
             assert connect(any_server).get(MARKER) == b"%d 1" % int(version)
 
 
-def test_what_a_version_raises_that_is_no_error_is_raised_by_begin(any_server: LocalServer) -> None:
+def test_begin_propagates_base_exceptions_of_a_version(any_server: LocalServer) -> None:
     class Interrupted:
         def __index__(self) -> int:
             raise KeyboardInterrupt

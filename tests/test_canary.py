@@ -1,4 +1,4 @@
-"""A canary: one secret in each place that takes one, looked for in every place where it might come out.
+"""A canary: a secret passed in each possible way, and searched for in every place where it might appear.
 
 Spark's own places are those of tests/test_datasource_secrets.py, memory without Python is rust/headrace-core's
 tests/memory_scan, and what `Debug` shows of the core's types its tests/debug_texts.rs.
@@ -44,7 +44,7 @@ Texts = Iterable[str | bytes]
 
 
 def attributes(thing: object) -> Iterator[str]:
-    """What every attribute of an object shows, and what its methods are bound to."""
+    """The representation of each attribute of an object, and of the objects its methods are bound to."""
     for name in dir(thing):
         with contextlib.suppress(AttributeError, TypeError):  # such as __abstractmethods__
             value = getattr(thing, name)
@@ -54,7 +54,7 @@ def attributes(thing: object) -> Iterator[str]:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception with all that it stands on."""
+    """An exception with its causes, contexts and frames."""
     seen: list[BaseException] = []
     rest: list[BaseException | None] = [error]
     while rest:
@@ -106,7 +106,7 @@ def modules() -> Iterator[str]:
 
 
 def command_lines(trace: Trace) -> Iterator[bytes]:
-    """What `ps` shows of this process and its children, servers among them."""
+    """What `ps` shows of this process and its children, including servers."""
     yield f"of {len(trace.server)} commands".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ def not_picklable(trace: Trace) -> Iterator[str]:
         yield str(caught.value)
 
 
-#: Each place: what is to be looked at, and a word that is there. A place without its word was not looked at.
+#: Each place to search, and a word that must be found there, as proof that the place was searched.
 PLACES: dict[str, tuple[Callable[[Trace], Texts], str]] = {
     "repr of endpoints": (lambda t: map(repr, t.endpoints), "Endpoint("),
     "str of endpoints": (lambda t: map(str, t.endpoints), "stream key"),
@@ -200,11 +200,11 @@ PLACES: dict[str, tuple[Callable[[Trace], Texts], str]] = {
     "entries and keys": (lambda t: [t.server["keys and entries"]], "payload"),
 }
 
-#: Where a secret is that was given itself: who pickles such an endpoint is told so in its docstring.
+#: The places that hold a secret passed by value: the docstring of such an endpoint says so of pickles.
 IN_PLAIN = {"state of endpoints", "pickles of endpoints"}
 
 
-# --- the looking
+# --- the search
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def trace(
 
 
 @pytest.mark.parametrize("trace", WAYS, ids=[way.name for way in WAYS], indirect=True)
-def test_a_secret_comes_out_nowhere(trace: Trace) -> None:
+def test_a_secret_appears_nowhere(trace: Trace) -> None:
     looked_at, found, expected = [], set(), set()
     if trace.way.in_endpoint:
         expected |= IN_PLAIN
@@ -253,7 +253,7 @@ def test_a_secret_comes_out_nowhere(trace: Trace) -> None:
     print(f"{trace.way.name}: {len(looked_at)} places looked at, {len(found - expected)} secrets found")
 
 
-def test_each_shape_of_a_secret_would_be_seen() -> None:
+def test_each_encoding_of_a_secret_would_be_found() -> None:
     secret = Secret()
     line = secret.lines[0]
     shown: list[str | bytes] = [
@@ -272,7 +272,7 @@ def test_each_shape_of_a_secret_would_be_seen() -> None:
     assert secret.text not in repr(secret)
 
 
-#: A program of its own, which looks through its own memory; what it looks for it has masked only.
+#: A separate process that searches its own memory; it holds the pattern only masked.
 SCAN = """
 import sys
 from pathlib import Path
@@ -304,13 +304,13 @@ print(scan() > 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_password_file_never_gets_into_python(start_server: StartServer, tmp_path: Path) -> None:
+def test_the_content_of_a_password_file_never_reaches_python(start_server: StartServer, tmp_path: Path) -> None:
     password = os.urandom(2048).hex()
     server = start_server(config={"requirepass": password})
-    (tmp_path / "password").touch(mode=0o600)  # a file that others may read is warned of
+    (tmp_path / "password").touch(mode=0o600)  # headrace warns of a file that others may read
     (tmp_path / "password").write_text(password)
     masked = bytes(byte ^ 0xA5 for byte in password.encode())
-    # Pieces of it: what is freed is soon written over in part.
+    # Search for pieces: freed memory is soon overwritten in part.
     pieces = [masked[start : start + 32].hex() for start in range(16, len(masked), 512)]
     command = [sys.executable, "-c", SCAN, server.unix_socket, str(tmp_path / "password"), *pieces]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

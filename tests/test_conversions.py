@@ -1,4 +1,4 @@
-"""Data that cannot be read as Arrow: the error says why, and by which call it can."""
+"""Data that cannot be read as Arrow: the error says why, and which call converts it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dispatcher() -> Iterator[Dispatcher]:
 
 
 def stand_in(module: str, name: str, *methods: str) -> Any:
-    """An object of a library or of a version of one that is not installed."""
+    """A stand-in for an object of a library, or a version, that is not installed."""
     return type(name, (), {"__module__": module, **dict.fromkeys(methods, lambda _: pytest.fail("called"))})()
 
 
@@ -77,7 +77,7 @@ def parquet_file() -> Any:
         (lambda: sys.stdin, f"got {type(sys.stdin).__name__}"),
     ],
 )
-def test_data_without_the_interface_is_named_with_its_conversion(
+def test_the_error_names_the_conversion_for_data_without_the_interface(
     dispatcher: Dispatcher, make: Callable[[], Any], hint: str
 ) -> None:
     with pytest.raises(SchemaError) as caught:
@@ -104,10 +104,8 @@ COLUMN = "a single column is not a table: pass"
         ),
     ],
 )
-def test_data_that_cannot_be_read_is_named_with_the_reason(
-    dispatcher: Dispatcher, make: Callable[[], Any], pattern: str
-) -> None:
-    """In the text, which may be all that a log has; the exception of the library is the cause."""
+def test_the_error_says_why_data_cannot_be_read(dispatcher: Dispatcher, make: Callable[[], Any], pattern: str) -> None:
+    """The text says it, because a log may hold nothing else; the library's exception is the cause."""
     with pytest.raises(SchemaError, match=f"^{WANTED}: {pattern}$") as caught:
         dispatcher.produce_batch(make())
     assert isinstance(caught.value.__cause__, Exception)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,20 +17,10 @@ import headrace
 from headrace.spark import register
 from headrace.testing import LocalServer
 from support.datasource import connections, messages, payloads, save, stored, to, writer
-from support.spark import start_spark
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -66,7 +56,7 @@ def test_a_table_of_every_type_is_json(spark: SparkSession, client: redis.Redis,
     assert sorted(payloads(client)) == sorted(expected)
 
 
-def test_roles_by_their_names(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_columns_have_roles_by_their_names(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     frame = spark.createDataFrame(
         [("a", "one", None, "5-1"), ("b", "two", "other", "6-1"), ("c", "three", "other", "7-1")],
         "message_id string, body string, stream_key string, entry_id string",
@@ -105,7 +95,7 @@ def test_trimming(spark: SparkSession, client: redis.Redis, any_server: LocalSer
     assert client.xlen("events") == 10
 
 
-def test_nothing_to_write(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_an_empty_dataframe_writes_nothing(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     before = connections(client)
     save(messages(spark, 0), any_server)
     save(messages(spark, 3, 8), any_server)
@@ -144,7 +134,7 @@ def test_option_names_in_any_case(spark: SparkSession, client: redis.Redis, any_
         ({"checkpointLocation": "/tmp/x"}, "unknown option 'checkpointlocation'"),
     ],
 )
-def test_mistakes_are_told_before_any_task_starts(
+def test_mistakes_are_reported_before_any_task_starts(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer, options: dict[str, str], text: str
 ) -> None:
     frame = messages(spark, 10).withColumn("flag", sf.lit(True))
@@ -160,7 +150,7 @@ def test_modes(spark: SparkSession, client: redis.Redis, any_server: LocalServer
     frame = messages(spark, 10)
     with pytest.raises(AnalysisException, match=r"mode\('append'\)"):
         writer(frame, to(any_server)).mode("overwrite").save()
-    # Spark's own words, for it does not ask the data source.
+    # Spark's own error text: it does not ask the data source.
     for mode in ("errorifexists", "ignore"):
         with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
             frame.write.format("redis_streams").options(**to(any_server)).mode(mode).save()
@@ -218,8 +208,10 @@ def test_mistakes_in_sql(spark: SparkSession, client: redis.Redis, any_server: L
     assert client.dbsize() == 0
 
 
-def test_registered_by_hand(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
-    """In a session of its own: the format is known to Spark already, and is what was registered from then on."""
+def test_the_format_can_be_registered_by_hand(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
+    """In a new session: Spark already knows the format, and uses the registered class from then on."""
     session = spark.newSession()
     register(session)
     save(messages(session, 10), any_server)
@@ -237,7 +229,7 @@ def test_a_thread_that_calls_register_finds_the_format(
     assert [client.xlen(key) for key in ("one", "two", "three")] == [10, 10, 10]
 
 
-def test_register_sets_the_active_session_of_the_calling_thread_only(spark: SparkSession) -> None:
+def test_register_sets_only_the_active_session_of_the_calling_thread(spark: SparkSession) -> None:
     def active() -> bool:
         jvm: Any = spark._jvm
         return bool(jvm.org.apache.spark.sql.SparkSession.getActiveSession().isDefined())
@@ -253,7 +245,7 @@ def test_register_sets_the_active_session_of_the_calling_thread_only(spark: Spar
 
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["found by Spark", "registered"])
-def test_reading_is_refused_with_the_way_to_read(spark: SparkSession, by_hand: bool) -> None:
+def test_reading_is_refused_with_advice(spark: SparkSession, by_hand: bool) -> None:
     session = spark.newSession()
     if by_hand:
         register(session)

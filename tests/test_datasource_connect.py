@@ -20,9 +20,9 @@ Connect = Callable[..., redis.Redis]
 
 
 @pytest.mark.timeout(300)
-def test_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
+def test_every_way_to_write_works_with_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
-    # Workers of Connect run in a folder of their own.
+    # The workers of Spark Connect run in another folder.
     path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": path}
     program = [sys.executable, __file__, any_server.unix_socket, str(tmp_path)]

@@ -19,7 +19,7 @@ def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) ->
     assert len(programs) == len(prints) >= 5
     program = tmp_path / "examples.py"
     program.write_text("\n\n".join(programs))
-    # A small Spark: the program takes whatever there is.
+    # The examples use the default session: keep it small.
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.master local[2]\nspark.ui.enabled false\nspark.sql.shuffle.partitions 2\n"
         f"spark.local.dir {tmp_path}\nspark.sql.warehouse.dir {tmp_path}/warehouse\n"
@@ -31,7 +31,7 @@ def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) ->
     assert done.stdout == "".join(prints)
 
 
-def test_links_of_the_manual_lead_somewhere() -> None:
+def test_links_of_the_manual_are_valid() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", MANUAL)
     assert len(links) > 3
     for link in links:

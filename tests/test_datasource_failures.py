@@ -1,4 +1,4 @@
-"""`on_failure`: what becomes of rows that cannot be written, what is told of them, and how they are written later."""
+"""`on_failure`: what happens to rows that cannot be written, how they are reported, and how they are written later."""
 
 from __future__ import annotations
 
@@ -21,20 +21,15 @@ from conftest import StartServer
 from headrace import Dispatcher, Endpoint, tables
 from headrace.spark.failures import advice
 from headrace.testing import LocalServer
-from support.datasource import MoodyServer, Options, messages, payloads, save, stored, writer
+from support.datasource import InterceptingServer, Options, messages, payloads, save, stored, writer
 from support.processes import wait_until
-from support.spark import start_spark
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 
-#: In the payload of each row that is mixed in; no message repeats it.
+#: A part of each payload, which no error message may repeat.
 PAYLOAD = "payload-of-row"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
 
 
 @pytest.fixture
@@ -45,19 +40,19 @@ def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
 
 
 @pytest.fixture
-def moody(any_server: LocalServer) -> Iterator[Options]:
-    """Options that lead to a server without memory for some payloads."""
+def intercepted(any_server: LocalServer) -> Iterator[Options]:
+    """Options for a server without memory for some payloads."""
 
     def answer(command: list[bytes]) -> bytes | None:
         full = command[1] == b"events" and any(b"too-much" in argument for argument in command)
         return b"-OOM command not allowed when used memory > 'maxmemory'.\r\n" if full else None
 
-    with MoodyServer(any_server, answer) as server:
+    with InterceptingServer(any_server, answer) as server:
         yield {"host": "127.0.0.1", "port": server.port, "stream_key": "events"}
 
 
 def mixed(spark: SparkSession, rows: int = 100) -> DataFrame:
-    """Two partitions; of every ten rows the fourth has no payload, the sixth a wrong key, the eighth is too much."""
+    """Two partitions; of every ten rows the fourth has no payload, the sixth a wrong key, the eighth is too large."""
     return spark.range(0, rows, 1, 2).selectExpr(
         "concat('m', id) AS message_id",
         f"case id % 10 when 3 then null when 7 then 'too-much' else concat('{PAYLOAD}', id) end AS payload",
@@ -70,16 +65,16 @@ CODES = {3: "NULL_PAYLOAD", 5: "WRONGTYPE", 7: "OOM"}
 
 
 def said_by(error: Exception) -> str:
-    """What an error says, without the lines of code that its traceback repeats."""
+    """The text of an error, without the source lines of its traceback."""
     return re.sub(r'\n +File ".*\n +.*(\n +[\^~]+)?', "", str(error))
 
 
 # --- fail -------------------------------------------------------------------------------------------------------------
 
 
-def test_fail(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
+def test_fail(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
     with pytest.raises(PythonException) as caught:
-        writer(mixed(spark), moody).save()
+        writer(mixed(spark), intercepted).save()
     text = said_by(caught.value)
     assert "15 of 50 rows were not written to redis://127.0.0.1" in text
     for part in ("NULL_PAYLOAD 5", "WRONGTYPE 5", "OOM 5", "and 5 more"):
@@ -93,7 +88,7 @@ def test_fail(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
         assert f"\n{code}: {advice(code)}" in text
     assert PAYLOAD not in text
     assert "too-much" not in text
-    # What was in flight has ended, and nothing is there twice.
+    # The messages in flight have ended, and there are no duplicates.
     written = payloads(client)
     assert len(written) == len(set(written))
     assert set(written) <= set(GOOD)
@@ -114,7 +109,7 @@ def test_ordinals_over_many_record_batches(spark: SparkSession, client: redis.Re
     assert client.xlen("events") == 29_999
 
 
-def test_a_server_that_does_not_come_back(spark: SparkSession, closed_port: int) -> None:
+def test_a_server_that_stays_down_fails_the_task(spark: SparkSession, closed_port: int) -> None:
     options = {"host": "127.0.0.1", "port": closed_port, "stream_key": "events", "retry_deadline": 0.3}
     with pytest.raises(PythonException) as caught:
         writer(messages(spark, 20_000), options).save()
@@ -124,10 +119,8 @@ def test_a_server_that_does_not_come_back(spark: SparkSession, closed_port: int)
 
 
 @pytest.mark.parametrize("on_failure", ["report", "dead_letter"])
-def test_a_server_that_does_not_come_back_is_no_fault_of_rows(
-    spark: SparkSession, closed_port: int, on_failure: str
-) -> None:
-    """It ends the first task, and is not waited for by each group of rows after it."""
+def test_a_server_that_stays_down_is_no_failure_of_rows(spark: SparkSession, closed_port: int, on_failure: str) -> None:
+    """It ends the first task; later groups of rows do not wait for it again."""
     options: Options = {"host": "127.0.0.1", "port": closed_port, "stream_key": "events", "on_failure": on_failure}
     if on_failure == "dead_letter":
         options["dead_letter_key"] = "dead"
@@ -137,7 +130,7 @@ def test_a_server_that_does_not_come_back_is_no_fault_of_rows(
     assert re.search(r"\d\d,\d+ of \d\d,\d+ rows were not written .*\(CONNECT \d\d,\d+\): server unreachable", text)
     assert f"server unreachable until retry_deadline; on_failure={on_failure} only covers row errors" in text
     assert "given up after" in text
-    # Whoever wants no retry gets on without it.
+    # Without retries nothing waits.
     if on_failure == "report":
         writer(messages(spark, 1_000_000), {**options, "retry": "false"}).save()
 
@@ -158,7 +151,7 @@ def test_a_server_that_comes_back(
         time.sleep(away)
         server.restart()
         back.append(time.monotonic())
-        before = min(client.xlen("events"), 199_999)  # all of them, if this thread had to wait for its turn
+        before = min(client.xlen("events"), 199_999)  # possibly all, if this thread was scheduled late
         wait_until(lambda: client.xlen("events") > before)
         back.append(time.monotonic())
 
@@ -175,7 +168,7 @@ def test_a_server_that_comes_back(
         assert len(written) == 200_000
 
 
-def test_there_is_advice_for_every_code_of_ours() -> None:
+def test_there_is_advice_for_every_own_code() -> None:
     own = [code for code in tables.CODES.values() if code.is_own]
     assert len(own) > 20
     assert [code.name for code in own if not code.advice] == []
@@ -184,8 +177,8 @@ def test_there_is_advice_for_every_code_of_ours() -> None:
 # --- report -----------------------------------------------------------------------------------------------------------
 
 
-def test_report(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
-    writer(mixed(spark), {**moody, "on_failure": "report"}).save()
+def test_report(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
+    writer(mixed(spark), {**intercepted, "on_failure": "report"}).save()
     assert sorted(payloads(client)) == GOOD
 
 
@@ -199,25 +192,29 @@ def test_report(spark: SparkSession, client: redis.Redis, moody: Options) -> Non
         ({"max_failed_rows": 0}, "15 of 50 rows .*: more than max_failed_rows=0\n"),
     ],
 )
-def test_limits(spark: SparkSession, client: redis.Redis, moody: Options, limits: Options, reason: str | None) -> None:
-    write = writer(mixed(spark), {**moody, "on_failure": "report", **limits})
+def test_limits(
+    spark: SparkSession, client: redis.Redis, intercepted: Options, limits: Options, reason: str | None
+) -> None:
+    write = writer(mixed(spark), {**intercepted, "on_failure": "report", **limits})
     if reason is None:
         write.save()
     else:
-        # The first of a whole write is told by its commit, the others by a task.
+        # The commit reports the first limit for the whole write, a task reports the others.
         with pytest.raises((PythonException, AnalysisException), match=reason):
             write.save()
 
 
-def test_limits_do_not_mind_no_rows(spark: SparkSession, any_server: LocalServer) -> None:
+def test_limits_allow_an_empty_write(spark: SparkSession, any_server: LocalServer) -> None:
     save(messages(spark, 0), any_server, on_failure="report", max_failed_ratio="0", max_failed_rows="0")
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
-def test_dead_letters(spark: SparkSession, client: redis.Redis, moody: Options) -> None:
-    writer(mixed(spark), {**moody, "on_failure": "dead_letter", "dead_letter_key": "dead", "maxlen": 1_000}).save()
+def test_dead_letters(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
+    writer(
+        mixed(spark), {**intercepted, "on_failure": "dead_letter", "dead_letter_key": "dead", "maxlen": 1_000}
+    ).save()
     assert sorted(payloads(client)) == GOOD
     letters = list(stored(client, "dead").values())
     assert Counter(fields["code"].decode() for fields in letters) == dict.fromkeys(CODES.values(), 10)
@@ -239,7 +236,7 @@ def test_dead_letters(spark: SparkSession, client: redis.Redis, moody: Options) 
 
 
 def test_dead_letters_of_other_layouts(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
-    """The row itself, which gives the very same entry when it is written again in the same way."""
+    """A dead letter holds the row itself, which gives the same entry when it is written again."""
     frame = spark.sql("""
         select id, 1.0e10d as x, timestamp '2026-04-14 12:00:00' as at, array(id, null) as list,
             if(id = 1, 'text', null) as stream_key, if(id = 1, '5-1', null) as entry_id
@@ -259,7 +256,7 @@ def test_dead_letters_of_other_layouts(spark: SparkSession, client: redis.Redis,
 
 
 def test_many_dead_letters(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
-    """More rows than are kept at a time: each failure still finds its row."""
+    """More rows than are buffered at once: each failure still finds its row."""
     key = "if(id % 1000 = 7, 'text', null) AS stream_key"
     frame = spark.range(0, 150_000, 1, 1).selectExpr("string(id) AS body", key)
     save(frame, any_server, on_failure="dead_letter", dead_letter_key="dead")
@@ -272,9 +269,9 @@ def test_many_dead_letters(spark: SparkSession, client: redis.Redis, any_server:
 
 
 def test_dead_letters_that_cannot_be_written_fail_the_task(
-    spark: SparkSession, client: redis.Redis, moody: Options
+    spark: SparkSession, client: redis.Redis, intercepted: Options
 ) -> None:
-    options = {**moody, "on_failure": "dead_letter", "dead_letter_key": "text"}
+    options = {**intercepted, "on_failure": "dead_letter", "dead_letter_key": "text"}
     with pytest.raises(PythonException) as caught:
         writer(mixed(spark), options).save()
     text = said_by(caught.value)

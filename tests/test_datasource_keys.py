@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from headrace import ConfigError, Endpoint
 from headrace.spark import write
 from headrace.testing import LocalServer
 from support.datasource import messages, payloads, save, to
-from support.spark import start_spark
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 
@@ -25,13 +26,7 @@ KEYED: dict[str, Any] = {"exactly_once": "idmp", "exactly_once_key": "message_id
 EXPECTED = sorted(f"p{n}" for n in range(2_000))
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-def test_a_write_with_other_partitions_and_another_order(
+def test_a_repeated_write_may_have_other_partitions_and_another_order(
     spark: SparkSession, server: LocalServer, connect: Connect
 ) -> None:
     client = connect(server)
@@ -46,10 +41,10 @@ def test_a_write_with_other_partitions_and_another_order(
     assert client.xlen("events") == 2_010
 
 
-def test_a_micro_batch_that_runs_again(
+def test_a_micro_batch_that_runs_again_writes_nothing_twice(
     spark: SparkSession, server: LocalServer, connect: Connect, tmp_path: Path
 ) -> None:
-    """Its commit is taken away, as a driver that dies before it does; the rows come back in other partitions."""
+    """Its commit is removed, as if the driver had died before it; the rows come back in other partitions."""
     client, checkpoint = connect(server), tmp_path / "checkpoint"
     messages(spark, 2_000, 4).write.parquet(str(tmp_path / "rows"))
 
@@ -65,7 +60,7 @@ def test_a_micro_batch_that_runs_again(
     assert sorted(payloads(client)) == EXPECTED
 
 
-def test_what_it_needs(spark: SparkSession, server: LocalServer) -> None:
+def test_keyed_writes_check_their_requirements(spark: SparkSession, server: LocalServer) -> None:
     with pytest.raises(Exception, match="exactly_once_key 'message_id' needs message_id"):
         save(spark.range(3).selectExpr("'x' AS payload"), server, txn_app_id="job", txn_version=1, **KEYED)
     twice = spark.range(2).selectExpr("1 AS message_id", "'x' AS payload").coalesce(1)

@@ -1,4 +1,4 @@
-"""What a task tells the driver, and what both log. A task runs here without Spark."""
+"""The commit message of a task, and the logs of task and driver. The task runs without Spark here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS = pa.RecordBatch.from_pydict(
 
 
 class Task:
-    """What a writer asks of `TaskContext`."""
+    """The part of `TaskContext` that a writer uses."""
 
     def __init__(self, partition: int, attempt: int) -> None:
         self._numbers = partition, attempt
@@ -78,7 +78,7 @@ def run(
     return again
 
 
-def test_a_task_tells_what_became_of_its_rows(
+def test_the_commit_message_counts_the_outcomes_of_a_task(
     monkeypatch: pytest.MonkeyPatch, client: redis.Redis, any_server: LocalServer, log: pytest.LogCaptureFixture
 ) -> None:
     writer = make(any_server, on_failure="report")
@@ -102,7 +102,7 @@ def test_a_task_tells_what_became_of_its_rows(
     )
 
 
-def test_what_a_second_attempt_writes_may_be_there_twice(
+def test_rows_of_a_second_attempt_are_possible_duplicates(
     monkeypatch: pytest.MonkeyPatch, client: redis.Redis, any_server: LocalServer
 ) -> None:
     batch = ROWS.slice(0, 1)
@@ -111,7 +111,7 @@ def test_what_a_second_attempt_writes_may_be_there_twice(
     assert payloads(client) == ["body-0", "body-0"]
 
 
-def test_a_transaction_recognises_rows(
+def test_a_transaction_deduplicates_rows(
     monkeypatch: pytest.MonkeyPatch, client: redis.Redis, any_server: LocalServer
 ) -> None:
     writer = make(any_server, txn_app_id="job", txn_version="1", on_failure="dead_letter", dead_letter_key="dead")
@@ -180,7 +180,7 @@ def test_the_commit_sums_and_logs(any_server: LocalServer, log: pytest.LogCaptur
     assert len(lines) == 11
 
 
-def test_the_commit_minds_the_limits(any_server: LocalServer) -> None:
+def test_the_commit_enforces_the_limits(any_server: LocalServer) -> None:
     written = PartitionCommit(partitions=(0,), delivered=90, first_failures=(failure(0, 1, "OOM"),))
     written.failed_by_code.update({"OOM": 10})
     make(any_server, on_failure="report", max_failed_rows=10, max_failed_ratio=0.1).commit([written])

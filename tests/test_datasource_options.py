@@ -50,7 +50,7 @@ def layout(columns: dict[str, str], **options: str) -> ColumnLayout:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_options_say() -> None:
+def test_options_are_parsed() -> None:
     settings = batch(port="6380", maxlen="1000", maxlen_approximate="FALSE", window_max_entries="10", classify="strict")
     assert (settings.endpoint.port, settings.endpoint.maxlen, settings.endpoint.maxlen_approximate) == (
         6380,
@@ -126,7 +126,7 @@ def test_wrong_options(options: dict[str, str], option: str, text: str) -> None:
     assert error.option == option
 
 
-def test_streaming_queries_have_a_name_of_their_own() -> None:
+def test_streaming_queries_are_exactly_once_by_default() -> None:
     settings = stream(checkpointlocation="/tmp/x", queryname="orders")
     assert settings.exactly_once
     assert settings.dispatcher == {"exactly_once": "auto", "retry": "true", "retry_unknown": "false"}
@@ -137,18 +137,18 @@ def test_streaming_queries_have_a_name_of_their_own() -> None:
         stream(txn_app_id="job", txn_version="1")
 
 
-def test_batches_have_the_name_that_they_are_given() -> None:
+def test_a_batch_write_with_a_transaction_is_exactly_once() -> None:
     settings = batch(txn_app_id="job", txn_version="7")
     assert settings.exactly_once
     assert settings.transaction is not None
     assert (settings.transaction.app_id, settings.transaction.version) == ("job", 7)
 
 
-def test_every_option_is_known_once() -> None:
+def test_every_option_is_defined_once() -> None:
     options = known()
     assert len(options) > 50
     assert len(options) == len(set(options))
-    # Columns and the endpoint's own options have names apart.
+    # Columns and endpoint options have different names.
     assert {"stream_key", "stream_key_column", "payload", "url", "retry_deadline", "exactly_once", "token_ttl"} <= set(
         options
     )
@@ -186,7 +186,7 @@ def test_a_url_with_a_password_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("callable_", [lambda: CANARY, Path("p").exists, os.getcwd, dict, partial(os.getenv, CANARY)])
-def test_a_callable_of_which_spark_makes_text_is_refused(callable_: object) -> None:
+def test_a_callable_that_spark_turned_into_text_is_refused(callable_: object) -> None:
     error = refused(password=str(callable_))
     assert error.option == "password"
     assert str(error).startswith("password must be text, got a callable; give password_env or password_file")
@@ -194,7 +194,7 @@ def test_a_callable_of_which_spark_makes_text_is_refused(callable_: object) -> N
     batch(password="<function>")
 
 
-def test_a_key_itself_is_refused(tmp_path: Path) -> None:
+def test_an_inline_private_key_is_refused(tmp_path: Path) -> None:
     pem = Pem(tmp_path, "client")
     given = {"tls": "true", "tls_cert": str(pem.cert), "tls_key": str(pem.key)}
     assert batch(**given).endpoint.tls
@@ -206,7 +206,7 @@ def test_a_key_itself_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["post=1", "port=0", "payload=nope", "url=redis://x:SECRET@y", "username="])
 def test_tracebacks_with_locals_show_no_secret(wrong: str) -> None:
-    """What Spark 4.3 prints under spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled."""
+    """Spark 4.3 prints them with spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled."""
     option, value = wrong.split("=")
 
     def as_spark_does(options: dict[str, str]) -> None:
@@ -223,7 +223,7 @@ def test_tracebacks_with_locals_show_no_secret(wrong: str) -> None:
     assert CANARY not in text
 
 
-def test_a_writer_shows_no_secret_and_travels() -> None:
+def test_a_pickled_writer_shows_no_secret() -> None:
     options = {**HERE, "password": CANARY}
     writer = RedisStreams(options).writer(schema(payload="string"), overwrite=False)
     again = pickle.loads(pickle.dumps(writer))
@@ -341,7 +341,7 @@ def test_several_rows_in_an_entry_are_not_exactly_once(packing: dict[str, str]) 
     resolve(stream(rows_per_entry="1"), schema(payload="string"))
 
 
-def test_nothing_overwrites() -> None:
+def test_overwrite_is_refused() -> None:
     source = RedisStreams(dict(HERE))
     with pytest.raises(ConfigError, match=r"mode\('append'\)"):
         source.writer(schema(payload="string"), overwrite=True)

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
-from support.datasource import MoodyServer, Options, payloads, save, stored, writer
-from support.spark import start_spark
+from support.datasource import InterceptingServer, Options, payloads, save, stored, writer
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 
@@ -33,12 +34,6 @@ GOOD = set(range(ROWS)) - NULLS - WRONG - BIG
 CODES = {"NULL_PAYLOAD": len(NULLS), "WRONGTYPE": len(WRONG), "OOM": len(BIG)}
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
 @pytest.fixture
 def client(server: LocalServer, connect: Connect) -> redis.Redis:
     client = connect(server)
@@ -47,7 +42,7 @@ def client(server: LocalServer, connect: Connect) -> redis.Redis:
 
 
 class Memory:
-    """What a server says to rows that are too much for it, until it is given memory."""
+    """The answer of a server without memory for some rows, until `full` is reset."""
 
     def __init__(self) -> None:
         self.full = True
@@ -65,13 +60,13 @@ def memory() -> Memory:
 
 @pytest.fixture
 def options(server: LocalServer, memory: Memory) -> Iterator[Options]:
-    """Options that lead to the server; not all of its memory is there for the stream `events`."""
-    with MoodyServer(server, memory) as moody:
-        yield {"host": "127.0.0.1", "port": moody.port, "stream_key": "events"}
+    """Options for the server, which has no memory for some rows of the stream `events`."""
+    with InterceptingServer(server, memory) as intercepted:
+        yield {"host": "127.0.0.1", "port": intercepted.port, "stream_key": "events"}
 
 
 def everything(spark: SparkSession, *more: str) -> DataFrame:
-    """Rows of two partitions: without a payload, for a key that is no stream, too big, and good ones."""
+    """Rows of two partitions: without a payload, for a key that is no stream, too large, and good ones."""
     return spark.range(0, ROWS, 1, 2).selectExpr(
         "id AS message_id",
         "case id % 10 when 3 then null when 7 then concat('big', id) else concat('p', id) end AS body",
@@ -81,7 +76,7 @@ def everything(spark: SparkSession, *more: str) -> DataFrame:
 
 
 def written(client: redis.Redis) -> list[int]:
-    """The rows that are in the stream, by their numbers."""
+    """The numbers of the rows in the stream."""
     return sorted(int(payload.removeprefix("p")) for payload in payloads(client))
 
 
@@ -115,7 +110,7 @@ def test_dead_letters_are_written_again(
     monkeypatch: pytest.MonkeyPatch,
     layout: str,
 ) -> None:
-    """By the example of docs/spark.md, word for word; then the streams hold what the DataFrame does."""
+    """By the example of docs/spark.md, verbatim; afterwards the streams hold all rows of the DataFrame."""
     if layout == "payload":
         frame, body = everything(spark), "body"
         left = NULLS  # what has no payload cannot be written
@@ -140,8 +135,10 @@ def test_dead_letters_are_written_again(
         assert sorted(payloads(client, key)) == sorted(row.payload for row in rows if row.key == key), key
 
 
-def test_a_server_without_memory(spark: SparkSession, client: redis.Redis, server: LocalServer) -> None:
-    """The real thing: the server has none left for dead letters either, and the task fails rather than lose rows."""
+def test_dead_letters_that_do_not_fit_fail_the_task(
+    spark: SparkSession, client: redis.Redis, server: LocalServer
+) -> None:
+    """A real server without memory has none for dead letters either: the task fails rather than lose rows."""
     frame = spark.range(0, 300, 1, 1).selectExpr(
         "id AS message_id",
         f"case when id % 10 = 3 then null when id < 100 then 'small' else repeat('big', {20_000}) end AS body",

@@ -31,7 +31,7 @@ from headrace.testing import LocalServer
 
 SECRET = "canary-hunter2"
 
-#: Each place: where it is (what the program prints, or a folder that it fills), and a word that is there.
+#: Each place to search (the program's output, or a folder that it fills), and a word that must be found there.
 PLACES = {
     "physical plans": ("printed", "== Physical Plan =="),
     "logical plans": ("printed", "== Optimized Logical Plan =="),
@@ -75,7 +75,7 @@ logger.spark.level = info
 
 
 def password() -> str:
-    """A password that is asked for where a connection is made."""
+    """A password provider, called for each connection."""
     return os.environ["REDIS_SECRET"]
 
 
@@ -124,7 +124,7 @@ def main(unix_socket: str, folder: str, way: str) -> None:
     spark.sparkContext.setLogLevel("INFO")
     logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     if way == "password":
-        # It writes down every call of Java's, those with options among them.
+        # It logs every call to Java, including those with options.
         logging.getLogger("py4j").setLevel(logging.INFO)
     lines = Path(folder, "lines")
     lines.mkdir()
@@ -210,7 +210,7 @@ def look_at_processes(folder: Path) -> None:
 
 
 def look_at_ui(url: str, folder: Path) -> None:
-    """Keep every page that the UI leads to, and what its REST API says."""
+    """Save every page linked from the UI, and the replies of its REST API."""
     folder.mkdir()
     links = ["/jobs/", "/stages/", "/storage/", "/environment/", "/executors/", "/SQL/", "/StreamingQuery/"]
     (application,) = json.loads(urlopen(f"{url}/api/v1/applications").read())

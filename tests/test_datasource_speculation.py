@@ -1,4 +1,4 @@
-"""Speculation: Spark runs a slow task a second time while the first goes on, and takes what ends first.
+"""Speculation: Spark runs a second attempt of a slow task, and uses the one that ends first.
 
 In a process of its own, on a cluster of two executors: `local[n]` does not speculate.
 """
@@ -23,14 +23,14 @@ from support.processes import wait_until
 
 Connect = Callable[..., redis.Redis]
 
-#: Of each of the two partitions; a record batch of the writer's fills more than the buffers on its way.
+#: Rows of each of the two partitions: a record batch exceeds the buffers between Spark and the writer.
 ROWS = 2_000
 RECORD_BATCH = 100
 PAYLOAD = 1_000
 
 
 @pytest.mark.timeout(240)
-def test_two_attempts_at_the_same_time(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
+def test_two_concurrent_attempts_write_each_row_once(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
     path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": path}
@@ -40,11 +40,11 @@ def test_two_attempts_at_the_same_time(any_server: LocalServer, connect: Connect
     expected = [str(n) for n in range(2 * ROWS)]
     once, twice = ([tuple(payload.split()) for payload in payloads(client, key)] for key in ("once", "twice"))
     assert sorted(number for number, _ in once) == sorted(expected)
-    # Each attempt says who it is: some rows of partition 0 are from the first one, some from the second.
+    # Each row names its attempt: some rows of partition 0 are from the first, some from the second.
     of_0 = [(number, attempt) for number, attempt in once if int(number) < ROWS]
     assert [number for number, _ in of_0] == expected[:ROWS]
     assert {attempt for _, attempt in of_0} == {"0", "1"}
-    # The same without a transaction, which is at least once.
+    # Without a transaction the guarantee is at least once.
     counts = Counter(number for number, _ in twice)
     assert set(counts) == set(expected)
     assert set(counts.values()) == {1, 2}
@@ -78,7 +78,7 @@ def main(unix_socket: str, folder: str) -> None:
 def start_cluster(folder: str) -> str:
     """Start a master and two workers in the driver's JVM, as `local-cluster` does, and return the master's URL.
 
-    The workers have a host each, which `local-cluster` has not: Spark runs no second attempt on the host of the first.
+    Unlike in `local-cluster` each worker has its own host: Spark runs no second attempt on the host of the first.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -99,7 +99,7 @@ def start_cluster(folder: str) -> str:
 
 
 def paced(unix_socket: str, key: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make what gives the writer its rows; the two attempts at partition 0 wait for each other."""
+    """Make the source of the rows; the two attempts at partition 0 wait for each other."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.testing import LocalServer
 from support.datasource import payloads, stored, to
-from support.spark import start_spark
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
-
-
 class Lines:
-    """A folder of text files that a stream reads, one file in a micro-batch."""
+    """A folder of text files that a stream reads, one file per micro-batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
@@ -43,18 +33,18 @@ class Lines:
         self.written: list[str] = []
 
     def add(self, count: int) -> None:
-        """One more file, of so many lines."""
+        """Add a file of `count` lines."""
         lines = [f"line {n}" for n in range(len(self.written), len(self.written) + count)]
         path = self._folder / f"{len(self.written):06}.txt"
         path.write_text("\n".join(lines))
-        os.utime(path, (1_700_000_000 + len(self.written),) * 2)  # Spark takes the oldest first
+        os.utime(path, (1_700_000_000 + len(self.written),) * 2)  # Spark reads the oldest file first
         self.written += lines
 
     def read(self) -> DataFrame:
         return self._spark.readStream.option("maxFilesPerTrigger", "1").text(str(self._folder))
 
     def forget_commit(self, batch: int) -> None:
-        """As when the driver dies before it has noted the end of a micro-batch: it runs again."""
+        """Remove the commit of a micro-batch, as if the driver had died before it: it runs again."""
         for path in (self.checkpoint / "commits").glob(f"*{batch}*"):
             path.unlink()
 
@@ -65,7 +55,7 @@ def lines(spark: SparkSession, tmp_path: Path) -> Lines:
 
 
 def start(lines: Lines, server: LocalServer, frame: DataFrame | None = None, **options: Any) -> StreamingQuery:
-    """Start a query that ends when all that is there was written."""
+    """Start a query that ends when all files are written."""
     frame = lines.read() if frame is None else frame
     write = frame.writeStream.format("redis_streams").trigger(availableNow=True)
     return write.option("checkpointLocation", str(lines.checkpoint)).options(**to(server, **options)).start()
@@ -100,7 +90,7 @@ def test_other_layouts(client: redis.Redis, any_server: LocalServer, lines: Line
     assert payloads(client) == [json.dumps({"value": line, "n": 6}, separators=(",", ":")) for line in lines.written]
 
 
-def test_mistakes_end_the_query_before_a_row_is_written(
+def test_mistakes_end_the_query_before_any_row_is_written(
     client: redis.Redis, any_server: LocalServer, lines: Lines
 ) -> None:
     lines.add(1)
@@ -118,14 +108,14 @@ def test_other_output_modes_are_refused(client: redis.Redis, any_server: LocalSe
     lines.add(1)
     counts = lines.read().groupBy("value").count().writeStream.format("redis_streams")
     counts = counts.options(**to(any_server, checkpointLocation=str(lines.checkpoint)))
-    # The second are Spark's own words: it has no updates for data sources in Python.
+    # The second text is Spark's own: it has no update mode for Python data sources.
     for mode, text in (("complete", "use 'append', or foreachBatch"), ("update", "does not support Update mode")):
         with pytest.raises(StreamingQueryException, match=text):
             counts.outputMode(mode).start().awaitTermination(60)
     assert client.dbsize() == 0
 
 
-def test_reading_is_refused_with_the_way_to_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_reading_is_refused_with_advice(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.readStream.format("redis_streams").options(host="h", stream_key="s").load()
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(StreamingQueryException, match="redis_streams only writes: read the stream with a client"):
@@ -147,7 +137,7 @@ def test_dead_letters_name_their_micro_batch(client: redis.Redis, any_server: Lo
 
 
 @pytest.mark.parametrize(("exactly_once", "entries"), [("auto", 6), ("script", 6), ("off", 9)])
-def test_a_micro_batch_that_runs_again(
+def test_a_micro_batch_that_runs_again_writes_nothing_twice(
     client: redis.Redis, any_server: LocalServer, lines: Lines, exactly_once: str, entries: int
 ) -> None:
     for count in (3, 3):
@@ -162,7 +152,7 @@ def test_a_micro_batch_that_runs_again(
 def test_failed_rows_of_a_micro_batch_that_runs_again(
     client: redis.Redis, any_server: LocalServer, lines: Lines
 ) -> None:
-    """Written rows are deduplicated. Dead letters may be there twice: a row is rather told of twice than lost."""
+    """Written rows are deduplicated. Dead letters may be duplicated: a row is rather reported twice than lost."""
     client.set("text", "not a stream")
     lines.add(5)
     frame = lines.read().selectExpr("value AS payload", "if(value = 'line 2', 'text', null) AS stream_key")
@@ -173,8 +163,10 @@ def test_failed_rows_of_a_micro_batch_that_runs_again(
     assert {fields["payload"] for fields in stored(client, "dead").values()} == {b"line 2"}
 
 
-def test_rows_behind_one_that_the_server_refuses(client: redis.Redis, any_server: LocalServer, lines: Lines) -> None:
-    """They are not written either: the order of the stream is kept. Each is a dead letter."""
+def test_rows_after_a_refused_one_become_dead_letters(
+    client: redis.Redis, any_server: LocalServer, lines: Lines
+) -> None:
+    """They are not written either, to keep the order of the stream."""
     for count in (4, 2):
         lines.add(count)
     frame = lines.read().selectExpr("value AS payload", "if(value = 'line 2', '1-0', null) AS entry_id")
@@ -184,7 +176,7 @@ def test_rows_behind_one_that_the_server_refuses(client: redis.Redis, any_server
     assert letters == [(b"line 2", b"ERR"), (b"line 3", b"BLOCKED")]
 
 
-def test_a_failed_micro_batch_runs_on_where_it_failed(
+def test_a_failed_micro_batch_continues_where_it_failed(
     client: redis.Redis, any_server: LocalServer, lines: Lines
 ) -> None:
     client.set("text", "not a stream")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,18 +16,13 @@ from headrace.testing import LocalServer
 from support import Program
 from support.datasource import messages, payloads, save
 from support.processes import wait_until
-from support.spark import start_spark
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-def test_the_same_write_twice(
+def test_a_repeated_write_is_deduplicated(
     spark: SparkSession, start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     server = start_server(program)
@@ -37,7 +32,7 @@ def test_the_same_write_twice(
     for _ in range(2):
         save(frame, server, txn_app_id="job", txn_version=3)
         assert sorted(payloads(client)) == expected
-    # An older one is known, a newer one or one of another application is not.
+    # An older version is deduplicated; a newer one, or one of another application, is not.
     save(frame, server, txn_app_id="job", txn_version=2)
     assert client.xlen("events") == 2_000
     save(frame, server, txn_app_id="job", txn_version=4)
@@ -47,9 +42,7 @@ def test_the_same_write_twice(
 
 
 @pytest.mark.needs("idmp")
-def test_it_does_not_lean_on_what_the_stream_remembers(
-    spark: SparkSession, any_server: LocalServer, connect: Connect
-) -> None:
+def test_deduplication_outlives_idmp_duration(spark: SparkSession, any_server: LocalServer, connect: Connect) -> None:
     """Redis 8.6 remembers a producer's IDs for IDMP-DURATION: a write that runs again after that writes nothing."""
     client: Any = connect(any_server)
 
@@ -68,7 +61,7 @@ def test_it_does_not_lean_on_what_the_stream_remembers(
     assert client.xlen("events") == 2_000
 
 
-def test_a_write_that_failed_goes_on(spark: SparkSession, any_server: LocalServer, connect: Connect) -> None:
+def test_a_failed_write_continues(spark: SparkSession, any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     client.set("text", "not a stream")
     frame = messages(spark, 1_000).withColumn("stream_key", sf.expr("if(message_id = 700, 'text', null)"))

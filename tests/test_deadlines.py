@@ -31,47 +31,47 @@ def stall(request: pytest.FixtureRequest) -> Stall:
 def test_flush_ends_with_its_timeout(around: Surroundings, stall: Stall, timeout: float) -> None:
     seconds, report = waits.flush(around, stall, timeout)
     assert timeout <= seconds < timeout + BUSY
-    told = labels(report)
-    assert len(told) in (1, WAITING)
-    assert {(kind, written) for kind, _, written in told} <= {("retryable", "no"), ("retryable", stall.written)}
+    reported = labels(report)
+    assert len(reported) in (1, WAITING)
+    assert {(kind, written) for kind, _, written in reported} <= {("retryable", "no"), ("retryable", stall.written)}
 
 
 @pytest.mark.parametrize("name", waits.named("connect_timeout"))
 def test_a_connect_ends_with_its_timeout(around: Surroundings, name: str) -> None:
-    """All of it: name, socket, TLS, sign-on and what is asked before the first message, however slowly it goes on."""
+    """The timeout covers name resolution, socket, TLS, authentication and preflight, however slow each step is."""
     seconds, report = waits.connect(around, name, 0.5)
     assert 0.5 <= seconds < 0.5 + BUSY
     assert set(labels(report)) == {("retryable", "TIMEOUT", "no")}
 
 
 @pytest.mark.parametrize("name", waits.named("command_timeout"))
-def test_a_silence_ends_with_command_timeout(around: Surroundings, name: str) -> None:
+def test_command_timeout_ends_a_silence(around: Surroundings, name: str) -> None:
     seconds, report = waits.silence(around, name, 0.5)
     assert 0.4 <= seconds < 0.5 * 1.1 + BUSY
     assert {(kind, code) for kind, code, _ in labels(report)} == {("retryable", "TIMEOUT")}
 
 
 @pytest.mark.parametrize("progress", get_args(waits.Progress))
-def test_progress_is_what_puts_the_end_off(progress: waits.Progress) -> None:
-    """The last reply, or the last byte of one that never ends: command_timeout counts from there."""
+def test_progress_extends_the_deadline(progress: waits.Progress) -> None:
+    """command_timeout counts from the last byte received, even of a reply that never ends."""
     seconds, report = waits.after_progress(progress, 0.5)
     assert 0.4 <= seconds < 0.5 * 1.1 + BUSY
     assert report.delivered == (5 if progress == "5 replies" else 0)
     assert set(labels(report)[report.delivered :]) == {("retryable", "TIMEOUT", "unknown")}
 
 
-def test_a_resolver_that_never_answers() -> None:
-    """Where the system has namespaces for it; what waits for the resolver has its own test in Rust."""
-    told = dns.measure(1)
-    if told is None:
-        pytest.skip("this system gives nobody namespaces of his own")
-    assert 1 <= told["connect_timeout 1"][0] < 1 + BUSY
-    assert 0.3 <= told["flush(timeout=0.3)"][0] < 0.3 + BUSY
-    assert told["Ctrl-C"][0] < BOUND
+def test_connect_timeout_bounds_a_resolver_that_never_answers() -> None:
+    """Needs namespaces of the system; the wait for the resolver has its own test in Rust."""
+    reported = dns.measure(1)
+    if reported is None:
+        pytest.skip("this system allows no namespaces")
+    assert 1 <= reported["connect_timeout 1"][0] < 1 + BUSY
+    assert 0.3 <= reported["flush(timeout=0.3)"][0] < 0.3 + BUSY
+    assert reported["Ctrl-C"][0] < BOUND
 
 
-def test_ctrl_c(around: Surroundings, stall: Stall) -> None:
-    """Nothing is lost: every message has its outcome in the next report."""
+def test_ctrl_c_loses_no_message(around: Surroundings, stall: Stall) -> None:
+    """Each message has its outcome in the next report."""
     with stall.enter(around) as dispatcher:
         waiting = dispatcher.unreported
         with interrupted():

@@ -1,4 +1,4 @@
-"""Durability: what `wait_replicas` and `wait_aof` call delivered, and what becomes of messages that are not."""
+"""Durability: when `wait_replicas` and `wait_aof` count a message as delivered, and its outcome otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def to(server: LocalServer, endpoint: dict[str, Any] | None = None, **options: A
 
 
 def waits(client: Any, command: str = "wait") -> int:
-    """How often the server was asked, without the question whether it can be asked."""
+    """How often WAIT or WAITAOF was called, without the preflight."""
     return int(client.info("commandstats")[f"cmdstat_{command}"]["calls"]) - 1
 
 
@@ -40,15 +40,15 @@ def test_a_delivered_message_is_on_the_replica(replicated: tuple[LocalServer, Lo
     with to(master) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads))
         report = dispatcher.flush()
-        # At once: nobody waits for the replica here.
+        # At once, without waiting for the replica.
         assert stored(connect(replica)) == [
             (outcome.entry_id, payload) for outcome, payload in zip(outcomes(report), payloads, strict=True)
         ]
         assert report.ok
 
 
-def test_a_replica_that_stands_still_is_told(replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
-    """After `wait_timeout`, which is not the silence that `command_timeout` is about."""
+def test_a_stalled_replica_fails_the_messages(replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+    """It takes `wait_timeout`, which does not count as silence under `command_timeout`."""
     master, replica = replicated
     with to(master, {"command_timeout": 1}, wait_timeout=1.5) as dispatcher:
         with stopped(replica):
@@ -69,7 +69,7 @@ def test_a_replica_that_stands_still_is_told(replicated: tuple[LocalServer, Loca
         assert dispatcher.stats().failed_by_code == {"NOT_REPLICATED": 3}
 
 
-def test_more_replicas_than_there_are(any_replicated: tuple[LocalServer, LocalServer]) -> None:
+def test_missing_replicas_fail_the_messages(any_replicated: tuple[LocalServer, LocalServer]) -> None:
     with to(any_replicated[0], wait_replicas=2, wait_timeout=0.05) as dispatcher:
         dispatcher.produce(b"x")
         failures = dispatcher.flush().failed
@@ -79,7 +79,7 @@ def test_more_replicas_than_there_are(any_replicated: tuple[LocalServer, LocalSe
 
 
 @pytest.mark.parametrize("how", ["produce", "produce_batch", "produce_batch of large ones", "exactly once"])
-def test_it_is_waited_for_each_so_many_entries(
+def test_wait_is_sent_after_every_wait_every_entries(
     any_replicated: tuple[LocalServer, LocalServer], connect: Connect, how: str
 ) -> None:
     master, _ = any_replicated
@@ -102,7 +102,7 @@ def test_it_is_waited_for_each_so_many_entries(
 @pytest.mark.parametrize(
     "layout", [{"rows_per_entry": 10}, {"arrow_ipc": True, "rows_per_entry": 10}], ids=["rows", "ipc"]
 )
-def test_entries_of_several_rows(
+def test_wait_covers_entries_of_several_rows(
     any_replicated: tuple[LocalServer, LocalServer], connect: Connect, layout: dict[str, Any]
 ) -> None:
     master, replica = any_replicated
@@ -139,7 +139,7 @@ def test_outcomes_stay_in_order_around_refused_messages(
         dispatcher.produce_batch(batch, stream_key="key")
         reports = [dispatcher.poll(), dispatcher.flush()]
         assert labels(*reports) == [expected[kind] for kind in kinds]
-        # Failures alone, also while one message waits, are bounded: each of these is a run of its own.
+        # Failures are bounded even while a message waits: each of these is a separate run of outcomes.
         dispatcher.produce_batch(batch.slice(0, 1), stream_key="key")
         for _ in range(50):
             dispatcher.produce_batch(batch.slice(1, 2), stream_key="key")
@@ -147,10 +147,10 @@ def test_outcomes_stay_in_order_around_refused_messages(
 
 
 @pytest.mark.parametrize("retry", [None, RetryPolicy(retry_unknown=True, initial_backoff=0.01)], ids=["once", "retry"])
-def test_a_connection_that_ends_before_the_reply(
+def test_a_connection_that_ends_before_the_wait_reply(
     replicated: tuple[LocalServer, LocalServer], connect: Connect, retry: RetryPolicy | None
 ) -> None:
-    """The entries have their IDs, WAIT is under way: another connection could prove nothing."""
+    """The entries have their IDs and WAIT is in flight: WAIT on another connection would not cover them."""
     master, replica = replicated
     client = connect(master)
     with to(master, wait_timeout=60, retry=retry) as dispatcher:
@@ -168,8 +168,10 @@ def test_a_connection_that_ends_before_the_reply(
         wait_until(lambda: dispatcher.poll().delivered)
 
 
-def test_what_is_sent_again_is_waited_for_again(replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
-    """Memory that runs out in the middle, and comes back while the replica stands still."""
+def test_retried_messages_wait_for_replicas_again(
+    replicated: tuple[LocalServer, LocalServer], connect: Connect
+) -> None:
+    """Memory runs out in mid-batch, and comes back while the replica is stalled."""
     master, replica = replicated
     client = connect(master)
     payloads = payloads_of(0, 2_000, 100)
@@ -191,15 +193,15 @@ def test_what_is_sent_again_is_waited_for_again(replicated: tuple[LocalServer, L
                 report = dispatcher.flush()
             assert report.retries >= len(rows)
             assert labels(report) == [label] * len(rows)
-            # One that was refused may be overtaken by those behind it.
+            # Later messages may overtake a refused one.
             assert sorted(payload for _, payload in stored(client)[-len(rows) :]) == sorted(rows)
         resume(replica)
 
 
-def test_connections_that_are_cut_again_and_again(
+def test_repeated_cuts_lose_no_replicated_message(
     replicated: tuple[LocalServer, LocalServer], connect: Connect
 ) -> None:
-    """What is delivered is on the replica, in order; what was answered too late for its WAIT is told."""
+    """Delivered messages are on the replica, in order; messages without a WAIT reply fail."""
     master, replica = replicated
     client = connect(master)
     payloads = payloads_of(0, 30_000, 100)
@@ -211,16 +213,18 @@ def test_connections_that_are_cut_again_and_again(
                 dispatcher.produce_batch(batch_of(payloads[start : start + 1_000]))
                 reports.append(dispatcher.poll())
             reports.append(dispatcher.flush())
-        told = outcomes(*reports)
+        reported = outcomes(*reports)
     lost = {("retryable", code, "unknown") for code in ("RESET", "EOF")}
-    assert {outcome.label for outcome in told} <= {DELIVERED, MISSING, *lost}
+    assert {outcome.label for outcome in reported} <= {DELIVERED, MISSING, *lost}
     sent = [(KEY, payload) for payload in payloads]
-    check_accounting(client, sent, told)
-    check_accounting(connect(replica), sent, told)
+    check_accounting(client, sent, reported)
+    check_accounting(connect(replica), sent, reported)
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_dispatch_waits_as_well(any_replicated: tuple[LocalServer, LocalServer], connect: Connect, alive: bool) -> None:
+def test_dispatch_waits_for_replicas(
+    any_replicated: tuple[LocalServer, LocalServer], connect: Connect, alive: bool
+) -> None:
     master, replica = any_replicated
     with to(master, wait_timeout=0.05) as dispatcher:
         dispatcher.produce(b"before")
@@ -234,7 +238,7 @@ def test_dispatch_waits_as_well(any_replicated: tuple[LocalServer, LocalServer],
         assert labels(dispatcher.flush()) == [DELIVERED if alive else MISSING]
 
 
-def test_who_only_polls_gets_the_outcomes(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+def test_poll_alone_returns_all_outcomes(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     master, replica = any_replicated
     with to(master, wait_timeout=1) as dispatcher:
         dispatcher.dispatch(b"poll opens no connection")
@@ -257,10 +261,10 @@ def test_who_only_polls_gets_the_outcomes(any_replicated: tuple[LocalServer, Loc
         resume(replica)
 
 
-def test_who_only_polls_is_told_nothing_too_early_by_a_retry(
+def test_poll_returns_no_retried_outcome_before_its_wait(
     any_replicated: tuple[LocalServer, LocalServer], connect: Connect
 ) -> None:
-    """What was answered behind a message that is given up waits with it, and then for its cover."""
+    """Outcomes after a message that is given up wait for it, and then for the WAIT reply."""
     master, replica = any_replicated
     connect(master).set("bad", "no stream")
     batch = pa.record_batch({"payload": ["1", "2", "3"], "key": ["good", "bad", "good"]})
@@ -279,8 +283,8 @@ def test_who_only_polls_is_told_nothing_too_early_by_a_retry(
         assert labels(*reports) == [MISSING, ("retryable", "WRONGTYPE", "no"), MISSING]
 
 
-def test_failures_between_the_entries_keep_nothing_waiting(any_replicated: tuple[LocalServer, LocalServer]) -> None:
-    """They make more runs of outcomes than there are entries until WAIT is due: it is asked for before."""
+def test_failures_between_entries_do_not_delay_wait(any_replicated: tuple[LocalServer, LocalServer]) -> None:
+    """They make more runs of outcomes than the entries that trigger WAIT: it is sent earlier."""
     with to(any_replicated[0], wait_every=100, window_max_entries=64) as dispatcher:
         column = pa.array([None if n % 2 else b"x" for n in range(2_000)], pa.binary())
         dispatcher.produce_batch(pa.record_batch({"payload": column}))
@@ -312,10 +316,10 @@ def test_flush_ends_in_time(any_replicated: tuple[LocalServer, LocalServer], con
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-def test_a_batch_that_is_begun_again_is_delivered_when_the_replica_has_it(
+def test_a_batch_begun_again_waits_for_the_replica(
     replicated: tuple[LocalServer, LocalServer], connect: Connect
 ) -> None:
-    """Each try on a connection of its own, on which WAIT covers nothing that was not written there."""
+    """Each attempt uses a new connection, where WAIT covers only what was written on it."""
     master, replica = replicated
     payloads = payloads_of(0, 1_000, 20)
 

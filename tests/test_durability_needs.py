@@ -1,4 +1,4 @@
-"""Durability: what `wait_replicas` and `wait_aof` need of the server, and what is said where it is missing."""
+"""Durability: what `wait_replicas` and `wait_aof` require of the server, and the errors without it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from test_faults import DELIVERED, batch_of, payloads_of
 
 
 @pytest.mark.parametrize("appendonly", [True, False])
-def test_the_append_only_file(start_server: StartServer, program: Program, connect: Connect, appendonly: bool) -> None:
-    """Delivered where it can be, and refused before the first message where not. Killed afterwards, nothing is lost."""
+def test_wait_aof_needs_an_append_only_file(
+    start_server: StartServer, program: Program, connect: Connect, appendonly: bool
+) -> None:
+    """Delivered messages survive a kill; a server without the file is refused before the first message."""
     config = {"appendonly": appendonly, "appendfsync": "everysec"}
     server = start_server(program, config=config)
     payloads = payloads_of(0, 5_000, 100)
@@ -42,7 +44,7 @@ def test_the_append_only_file(start_server: StartServer, program: Program, conne
         assert connect(server).xlen(KEY) == 0
 
 
-def test_a_file_that_is_never_synced(start_server: StartServer) -> None:
+def test_a_file_that_is_never_synced_fails_the_messages(start_server: StartServer) -> None:
     server = start_server(needs="redis-8.0", config={"appendonly": True, "appendfsync": "no"})
     with to(server, wait_replicas=0, wait_aof=True, wait_timeout=0.1) as dispatcher:
         dispatcher.produce(b"x")
@@ -52,7 +54,9 @@ def test_a_file_that_is_never_synced(start_server: StartServer) -> None:
 
 
 @pytest.mark.parametrize("appendonly", [True, False])
-def test_the_files_of_replicas(start_server: StartServer, replicate: Replicate, appendonly: bool) -> None:
+def test_wait_aof_covers_the_files_of_replicas(
+    start_server: StartServer, replicate: Replicate, appendonly: bool
+) -> None:
     synced = {"appendfsync": "always"}
     master, _ = replicate(config={"appendonly": appendonly, **synced}, appendonly=True, **synced)
     with to(master, wait_aof=True, wait_timeout=10 if appendonly else 0.5) as dispatcher:
@@ -63,7 +67,9 @@ def test_the_files_of_replicas(start_server: StartServer, replicate: Replicate, 
             assert "in 1 of 1 append-only files of the server and in 0 of 1 of replicas" in report.failed[0].message
 
 
-def test_a_user_without_the_right_to_it(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+def test_a_user_without_permission_for_wait_is_refused(
+    any_replicated: tuple[LocalServer, LocalServer], connect: Connect
+) -> None:
     master, _ = any_replicated
     client = connect(master)
     client.acl_setuser("writer", enabled=True, passwords=["+secret"], keys=["*"], commands=["+xadd"])
@@ -73,7 +79,7 @@ def test_a_user_without_the_right_to_it(any_replicated: tuple[LocalServer, Local
         assert labels(report) == [("permanent", "NOPERM", "no")]
         assert report.failed[0].message.startswith("WAIT was refused: NOPERM ")
         assert client.xlen(KEY) == 0
-        # What is taken away later is found out by the messages that are written.
+        # A permission revoked later shows in the outcomes of written messages.
         client.execute_command("ACL", "SETUSER", "writer", "+wait")
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok
@@ -85,8 +91,8 @@ def test_a_user_without_the_right_to_it(any_replicated: tuple[LocalServer, Local
         assert client.xlen(KEY) == 2
 
 
-def test_a_replica_speaks_for_itself(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
-    """READONLY, which a failover mends, and not a word of WAIT."""
+def test_a_replica_fails_with_readonly(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+    """The code is READONLY, which a failover fixes, and not an error of WAIT."""
     _, replica = any_replicated
     with to(replica) as dispatcher:
         dispatcher.produce(b"x")
@@ -114,13 +120,13 @@ def test_wrong_options_are_refused(any_server: LocalServer, options: dict[str, A
         Dispatcher(endpoint_to(any_server), **options)
 
 
-def test_they_are_options_of_spark_too(any_replicated: tuple[LocalServer, LocalServer]) -> None:
+def test_spark_accepts_the_options(any_replicated: tuple[LocalServer, LocalServer]) -> None:
     master, _ = any_replicated
     options = {"unix_socket": master.unix_socket, "stream_key": KEY, "wait_replicas": "2", "wait_timeout": "0.05"}
     with read(options, streaming=False).make_dispatcher() as dispatcher:
         dispatcher.produce(b"x")
         report = dispatcher.flush()
-        # At least once is Spark's to do: the dispatcher does not send them again.
+        # Spark provides at-least-once: the dispatcher does not retry.
         assert (labels(report), report.retries) == ([MISSING], 0)
     with pytest.raises(ConfigError, match="wait_timeout must be a number of seconds"):
         read({**options, "wait_timeout": "0"}, streaming=False)

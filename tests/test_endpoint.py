@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives import serialization
 from headrace import ConfigError, Endpoint
 from headrace.endpoint import EndpointOptions
 from headrace.tables import ENDPOINT
-from support import specification
+from support.endpoint_examples import EXAMPLES as ENDPOINT_EXAMPLES
 from support.endpoints import CANARY, Pem, build, refused
 
-EXAMPLES: list[dict[str, Any]] = [example.options for example in specification.EXAMPLES]
+EXAMPLES: list[dict[str, Any]] = [example.options for example in ENDPOINT_EXAMPLES]
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def other_pem(tmp_path_factory: pytest.TempPathFactory) -> Pem:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: "+".join(example)[:60])
-def test_takes_the_examples_of_the_specification(example: dict[str, Any], pem: Pem) -> None:
+def test_typical_options_are_accepted(example: dict[str, Any], pem: Pem) -> None:
     files = {"tls_ca_cert": str(pem.ca), "tls_cert": str(pem.cert), "tls_key": str(pem.key)}
     example = {name: files.get(name, value) for name, value in json.loads(json.dumps(example)).items()}
     endpoint = Endpoint.from_mapping(example)
@@ -149,7 +149,7 @@ def test_options_are_attributes_that_cannot_be_set() -> None:
         ({"timeout": 5}, "unknown option 'timeout'; did you mean 'connect_timeout'?"),
     ],
 )
-def test_errors_name_option_value_and_what_is_allowed(options: dict[str, Any], message: str) -> None:
+def test_errors_name_the_option_the_value_and_the_allowed_values(options: dict[str, Any], message: str) -> None:
     error = refused(**options)
     assert str(error) == message
     assert error.option in {*options, "host"}
@@ -176,7 +176,7 @@ def test_options_as_text() -> None:
         Endpoint._from_text({"host": "h", "stream_key": "s", "port": "x"})
 
 
-def test_values_keep_their_kind() -> None:
+def test_values_keep_their_type() -> None:
     endpoint = build(minid="1713091234567", stream_key=b"\xff\x00", consumer_group=bytearray(b"g"), connect_timeout=0.1)
     assert endpoint.minid == 1713091234567
     assert endpoint.stream_key == b"\xff\x00"
@@ -191,7 +191,7 @@ def test_values_keep_their_kind() -> None:
 # --- URLs
 
 
-def test_urls() -> None:
+def test_urls_are_parsed() -> None:
     url = "redis://producer@db1:6380/2?stream_key=order-events&maxlen=10"
     endpoint = Endpoint.from_url(url, password_env="REDIS_PASSWORD", trim_every=5)
     assert endpoint == Endpoint(
@@ -240,7 +240,7 @@ def test_an_option_may_not_repeat_the_url() -> None:
 # --- process-wide defaults
 
 
-def test_defaults_of_the_environment_hold_as_when_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_defaults_are_read_when_an_endpoint_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     before = build()
     monkeypatch.setenv("HEADRACE_CONNECT_TIMEOUT", "7.5")
     monkeypatch.setenv("HEADRACE_COMMAND_TIMEOUT", "70")
@@ -259,7 +259,7 @@ def test_defaults_of_the_environment_hold_as_when_built(monkeypatch: pytest.Monk
     assert hash(before) == hash(after)
 
 
-def test_defaults_of_the_file_hold_as_they_are_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_defaults_are_read_at_each_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "defaults.json"
     file.write_text('{"default_port": 7000, "default_db": 1, "connect_timeout": 9}')
     monkeypatch.setenv("HEADRACE_DEFAULTS", str(file))
@@ -301,7 +301,7 @@ def test_wrong_variables_are_named(name: str, value: str, allowed: str, monkeypa
 # --- TLS
 
 
-def test_tls_takes_paths_and_pem(pem: Pem) -> None:
+def test_tls_accepts_paths_and_pem(pem: Pem) -> None:
     paths = build(tls=True, tls_ca_cert=pem.ca, tls_cert=str(pem.cert), tls_key=pem.key, tls_server_name="db1")
     assert (paths.tls_ca_cert, paths.tls_cert) == (str(pem.ca), str(pem.cert))
     given = build(
@@ -313,7 +313,7 @@ def test_tls_takes_paths_and_pem(pem: Pem) -> None:
     assert str(build(tls=True)) == "rediss://h:6379 stream key s"
 
 
-def test_tls_files_are_checked_before_anything_is_connected(pem: Pem, other_pem: Pem, tmp_path: Path) -> None:
+def test_tls_files_are_checked_before_connecting(pem: Pem, other_pem: Pem, tmp_path: Path) -> None:
     missing = tmp_path / "missing.pem"
     empty = tmp_path / "empty.pem"
     empty.write_text("no PEM")

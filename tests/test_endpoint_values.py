@@ -54,7 +54,7 @@ def test_repr_and_str_show_options_and_hide_secrets(pem: Pem) -> None:
     assert repr(build(password_env="P")) == "Endpoint(host='h', stream_key='s', password_env='P')"
 
 
-def test_no_way_to_look_at_an_endpoint_shows_a_secret(pem: Pem) -> None:
+def test_no_representation_of_an_endpoint_shows_a_secret(pem: Pem) -> None:
     key = pem.key.read_text()
     secret_lines = [line for line in key.splitlines() if len(line) > 40 and "-----" not in line]
     assert secret_lines
@@ -113,7 +113,7 @@ def test_endpoints_are_values(pem: Pem) -> None:
         assert build(**{**options, **change}) != one
     assert one != "h"
     assert len({one, same, build()}) == 2
-    # What only repeats a default is no difference.
+    # An explicit default makes no difference.
     assert build(tls=False, maxlen_approximate=True, trim_every=1, nomkstream=False, db=None) == build()
 
 
@@ -128,7 +128,7 @@ def test_endpoints_are_immutable() -> None:
 
 
 class Named(Endpoint):
-    """An endpoint of a user's own class."""
+    """A user's subclass of Endpoint."""
 
     __slots__ = ()
 
@@ -172,7 +172,7 @@ def test_pickling_keeps_every_option(protocol: int, pem: Pem) -> None:
         assert copy.deepcopy(endpoint) is endpoint
 
 
-def test_unpickling_looks_at_no_file_and_no_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpickling_reads_no_file_and_no_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pem = Pem(tmp_path, "gone")
     defaults = tmp_path / "defaults.json"
     defaults.write_text('{"default_port": 7000}')

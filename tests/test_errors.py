@@ -1,4 +1,4 @@
-"""The errors of headrace: their classes, and that they cross the borders of processes."""
+"""The errors of headrace: their classes, and that they can be pickled."""
 
 from __future__ import annotations
 

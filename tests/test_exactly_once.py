@@ -42,23 +42,23 @@ def test_a_batch_that_is_begun_again_is_written_once(server: LocalServer, connec
             report = dispatcher.flush()
             assert (report.ok, report.delivered) == (True, 1_234)
             assert report.deduplicated == (1_234 if round_ else 0)
-            told = outcomes(report)
+            reported = outcomes(report)
             if round_:
-                assert {outcome.entry_id for outcome in told} == {None}
-                assert {outcome.label for outcome in told} == {DELIVERED}
+                assert {outcome.entry_id for outcome in reported} == {None}
+                assert {outcome.label for outcome in reported} == {DELIVERED}
             else:
-                assert [(outcome.entry_id, payload) for outcome, payload in zip(told, payloads, strict=True)] == stored(
-                    client
-                )
+                assert [
+                    (outcome.entry_id, payload) for outcome, payload in zip(reported, payloads, strict=True)
+                ] == stored(client)
     assert bodies(client) == payloads
     assert client.get(MARKER) == b"0 1234"
     assert 0 < client.ttl(MARKER) <= 86_400
 
 
-def test_another_process_goes_on_where_the_first_was_killed(
+def test_another_process_continues_where_the_first_was_killed(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
-    """Killed in mid-batch, with rows in flight; rows keep their numbers whatever calls they come by."""
+    """Killed in mid-batch, with rows in flight; rows keep their numbers whichever calls hand them over."""
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 30_000, 50)
 
@@ -121,8 +121,8 @@ def test_lost_connections_write_nothing_twice(
     assert bodies(connect(server)) == payloads
 
 
-def test_memory_that_runs_out_in_mid_batch(server: LocalServer, connect: Connect) -> None:
-    """Refused as the specification has it (permanent): the rest is blocked. A new process writes it then, once."""
+def test_an_out_of_memory_error_blocks_the_rest_of_the_batch(server: LocalServer, connect: Connect) -> None:
+    """OOM is permanent by default, so the rest is blocked. A new process then writes it once."""
     client = connect(server)
     payloads = payloads_of(0, 1_000, 20)
     with script(server, script_run_rows=10) as dispatcher:
@@ -133,11 +133,11 @@ def test_memory_that_runs_out_in_mid_batch(server: LocalServer, connect: Connect
         dispatcher.produce_batch(batch_of(payloads[305:]))
         report = dispatcher.flush()
         assert report.delivered == 0
-        told = labels(report)
-        assert told[0] == ("permanent", "OOM", "no")
-        assert set(told[10:]) == {("retryable", "BLOCKED", "no")}
+        reported = labels(report)
+        assert reported[0] == ("permanent", "OOM", "no")
+        assert set(reported[10:]) == {("retryable", "BLOCKED", "no")}
         client.config_set("maxmemory", 0)
-        # Those behind it stay blocked, or order would be lost.
+        # Later rows stay blocked to keep the order.
         dispatcher.produce(b"behind")
         assert labels(dispatcher.flush()) == [("retryable", "BLOCKED", "no")]
         assert bodies(client) == payloads[:305]
@@ -153,7 +153,7 @@ def test_memory_that_runs_out_in_mid_batch(server: LocalServer, connect: Connect
     assert bodies(client) == payloads
 
 
-def test_memory_that_comes_back_is_waited_for(server: LocalServer, connect: Connect) -> None:
+def test_an_out_of_memory_error_is_retried_under_failover(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     payloads = payloads_of(0, 2_000, 20)
     with script(server, classify="failover") as dispatcher:
@@ -169,8 +169,8 @@ def test_memory_that_comes_back_is_waited_for(server: LocalServer, connect: Conn
 
 
 @pytest.mark.parametrize("mode", ["script", "idmp"])
-def test_what_an_earlier_try_may_have_written_is_not_denied(any_server: LocalServer, mode: Any) -> None:
-    """Only the server knows of earlier tries, and it is away. Of a batch without a token there were none."""
+def test_rows_that_an_earlier_attempt_may_have_written_are_unknown(any_server: LocalServer, mode: Any) -> None:
+    """Only the server knows of earlier attempts, and it is down. A batch without a token has none."""
     nowhere = Endpoint(unix_socket=any_server.unix_socket + ".none", stream_key=KEY)
     with Dispatcher(nowhere, exactly_once=mode, retry=RetryPolicy(max_attempts=1)) as dispatcher:
         for written in ("no", "unknown"):
@@ -180,7 +180,7 @@ def test_what_an_earlier_try_may_have_written_is_not_denied(any_server: LocalSer
 
 
 def test_a_row_with_an_inner_error_stops_its_stream_and_no_other(server: LocalServer, connect: Connect) -> None:
-    """An entry ID that is too small, in the middle of a run: the inner code, and those behind it blocked."""
+    """An entry ID that is too small in the middle of a script call: its own code, and later rows are blocked."""
     client = connect(server)
     ids = [f"{n + 1}-1" for n in range(20)]
     ids[7] = "1-1"
@@ -198,14 +198,14 @@ def test_a_row_with_an_inner_error_stops_its_stream_and_no_other(server: LocalSe
         assert "equal or smaller" in report.failed[0].message
         assert (bodies(client, "a"), len(bodies(client, "b"))) == ([b"%d" % n for n in range(7)], 10)
         assert client.get("{a}:headrace:batch") == b"0 7"
-        # Dealt with: the stream goes on behind it.
+        # After skip_failed the stream continues.
         dispatcher.skip_failed()
         dispatcher.produce_batch(pa.record_batch({"payload": ["on"], "key": ["a"]}), stream_key="key")
         assert dispatcher.flush().ok
         assert bodies(client, "a")[7:] == [b"on"]
 
 
-def test_wrongtype_in_mid_run_is_told_by_its_own_code(server: LocalServer, connect: Connect) -> None:
+def test_wrongtype_within_a_script_call_keeps_its_code(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     client.set(KEY, "no stream")
     with script(server, script_run_rows=10) as dispatcher:
@@ -215,7 +215,7 @@ def test_wrongtype_in_mid_run_is_told_by_its_own_code(server: LocalServer, conne
         assert report.failed[0].message == "WRONGTYPE Operation against a key holding the wrong kind of value"
 
 
-def test_rows_that_cannot_be_written_are_passed(server: LocalServer, connect: Connect) -> None:
+def test_rows_that_cannot_be_written_are_skipped(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     column = pa.array([None if n % 10 == 3 else b"%d" % n for n in range(100)], pa.binary())
     with script(server) as dispatcher:
@@ -228,8 +228,8 @@ def test_rows_that_cannot_be_written_are_passed(server: LocalServer, connect: Co
     assert len(bodies(client)) == 90
 
 
-def test_versions_take_a_token_over(server: LocalServer, connect: Connect) -> None:
-    """As the micro-batches of a stream do."""
+def test_a_newer_version_takes_over_a_token(server: LocalServer, connect: Connect) -> None:
+    """Each micro-batch of a stream does so."""
     client = connect(server)
     with script(server) as dispatcher:
         for version, count in ((3, 50), (4, 20)):
@@ -245,7 +245,7 @@ def test_versions_take_a_token_over(server: LocalServer, connect: Connect) -> No
     assert bodies(client) == payloads_of(300, 50) + payloads_of(400, 30)
 
 
-def test_a_marker_that_is_gone_is_told(server: LocalServer, connect: Connect) -> None:
+def test_a_lost_marker_is_reported(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     with script(server) as dispatcher:
         dispatcher.begin("batch")
@@ -266,8 +266,8 @@ def test_a_marker_that_is_gone_is_told(server: LocalServer, connect: Connect) ->
     assert len(bodies(client)) == 50
 
 
-def test_an_unreachable_server_loses_no_number(start_server: StartServer, connect: Connect) -> None:
-    """Rows that failed without being sent must not count as passed by those that come after."""
+def test_an_unreachable_server_skips_no_row_number(start_server: StartServer, connect: Connect) -> None:
+    """Later rows must not count unsent failed rows as skipped."""
     server = start_server(config=DURABLE)
     payloads = payloads_of(0, 3_000)
     policy = RetryPolicy(initial_backoff=0, max_backoff=0, max_attempts=1)
@@ -302,7 +302,7 @@ RIGHTS = ["+xadd", "+eval", "+evalsha", "+get", "+set"]
         ("~{events}:headrace:*", "NOPERM"),
     ],
 )
-def test_rights_that_are_missing_are_named_before_the_first_message(
+def test_missing_permissions_are_named_before_the_first_message(
     server: LocalServer, connect: Connect, without: str, message: str
 ) -> None:
     client = connect(server)
@@ -312,7 +312,7 @@ def test_rights_that_are_missing_are_named_before_the_first_message(
         dispatcher.begin("batch")
         dispatcher.produce(b"x")
         (failure,) = dispatcher.flush().failed
-        # Nobody has looked at the marker: an earlier try may have written it.
+        # The marker was not read: an earlier attempt may have written the row.
         assert (failure.kind, failure.code, failure.written) == ("permanent", "NOPERM", "unknown")
         assert message in failure.message
         assert monitor.commands("XADD", "EVALSHA") == []
@@ -323,8 +323,8 @@ def test_rights_that_are_missing_are_named_before_the_first_message(
     assert bodies(client) == [b"x"]
 
 
-def test_the_oldest_server_names_rights_with_the_first_row(server: LocalServer, connect: Connect) -> None:
-    """Scripts cannot ask for rights before Redis 7.0: the marker cannot be set then, and nothing is written."""
+def test_redis_6_2_reports_missing_permissions_with_the_first_row(server: LocalServer, connect: Connect) -> None:
+    """Before Redis 7.0 scripts cannot check permissions: setting the marker fails, and nothing is written."""
     client = connect(server)
     client.execute_command("ACL", "SETUSER", "writer", "on", ">secret", "~*", "+eval", "+evalsha", "+xadd", "+get")
     with script(server, {"username": "writer", "password": "secret"}) as dispatcher:
@@ -336,7 +336,7 @@ def test_the_oldest_server_names_rights_with_the_first_row(server: LocalServer, 
 
 @pytest.mark.parametrize("classify", ["default", "failover", "strict"])
 @pytest.mark.parametrize("command", ["EVAL", "EVALSHA", "XADD", "GET", "SET"])
-def test_a_command_that_the_server_does_not_have_is_permanent(
+def test_an_unknown_command_is_permanent(
     start_server: StartServer, program: Program, connect: Connect, command: str, classify: Any
 ) -> None:
     server = start_server(program, config={"rename-command": f'{command} ""'})
@@ -366,7 +366,7 @@ def test_a_server_that_may_evict_the_marker_is_refused(server: LocalServer, conn
     client = connect(server)
     client.config_set("maxmemory-policy", policy)
     with script(server) as dispatcher:
-        # Without a limit nothing is evicted.
+        # Without a memory limit nothing is evicted.
         dispatcher.produce(b"first")
         assert dispatcher.flush().ok
     client.config_set("maxmemory", 1_000_000_000)
@@ -378,8 +378,8 @@ def test_a_server_that_may_evict_the_marker_is_refused(server: LocalServer, conn
     assert bodies(client) == [b"first"]
 
 
-def test_two_rows_of_ten_that_memory_ran_out_for(server: LocalServer, connect: Connect) -> None:
-    """A new process that begins the token with all ten has ten entries, in the order of the batch."""
+def test_a_new_process_writes_the_rows_that_memory_ran_out_for(server: LocalServer, connect: Connect) -> None:
+    """It begins the token again with all ten rows: the stream holds ten entries, in the order of the batch."""
     client, payloads = connect(server), payloads_of(0, 10, 20)
     with script(server) as dispatcher:
         dispatcher.begin("batch")
@@ -408,7 +408,7 @@ def off(any_server: LocalServer) -> Iterator[Dispatcher]:
         yield dispatcher
 
 
-def test_what_it_excludes_is_refused_before_anything_is_sent(any_server: LocalServer, off: Dispatcher) -> None:
+def test_incompatible_options_are_refused_before_anything_is_sent(any_server: LocalServer, off: Dispatcher) -> None:
     with pytest.raises(ConfigError, match="begin needs exactly_once 'auto', 'idmp' or 'script', got 'off'"):
         off.begin("batch")
     with pytest.raises(ConfigError, match="token_ttl needs exactly_once 'auto' or 'script'"):
@@ -429,8 +429,8 @@ def test_what_it_excludes_is_refused_before_anything_is_sent(any_server: LocalSe
             dispatcher.skip_failed()
 
 
-def test_a_row_that_is_too_large_condemns_no_other(start_server: StartServer, connect: Connect) -> None:
-    """The server does not say which row of a run it was."""
+def test_a_row_that_is_too_large_fails_alone(start_server: StartServer, connect: Connect) -> None:
+    """The server does not say which row of a script call it was."""
     server = start_server(config={"proto-max-bulk-len": "1mb"})
     payloads = payloads_of(0, 10, 20)
     payloads[5] = b"x" * 2_000_000
@@ -450,7 +450,7 @@ def test_a_row_that_is_too_large_condemns_no_other(start_server: StartServer, co
     assert bodies(connect(server)) == payloads[:5]
 
 
-def test_trimming_and_layouts_hold_in_a_script_as_well(server: LocalServer, connect: Connect) -> None:
+def test_trimming_and_layouts_work_in_a_script(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     batch = pa.record_batch({"id": range(1_000), "name": [None if n % 2 else f"n{n}" for n in range(1_000)]})
     with script(server, {"maxlen": 100, "maxlen_approximate": False}, ts_field=None) as dispatcher:

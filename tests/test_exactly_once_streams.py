@@ -1,4 +1,4 @@
-"""Exactly once, with a column of stream keys: the rows of one stream are a run, and another stream begins another."""
+"""Exactly once with a column of stream keys: each script call holds consecutive rows of one stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = 10
 
 
 def rows(size: int = 1, first: int = 0) -> pa.RecordBatch:
-    """Runs of so many rows; their payloads count from `first` on."""
+    """Rows of three streams in turn, `size` at a time, with payloads that count from `first`."""
     return pa.record_batch(
         {
             "payload": pa.array([b"%d" % row for row in range(first, first + ROWS)], pa.binary()),
@@ -34,10 +34,10 @@ def rows(size: int = 1, first: int = 0) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("window", [1, 2, 3, 8192])
-def test_rows_that_were_gathered_when_connecting_failed(
+def test_gathered_rows_fail_with_a_failed_connect(
     start_server: StartServer, program: Program, connect: Connect, window: int, size: int
 ) -> None:
-    """A run that was not complete, and so in no window yet, fails like those before it: in its place, by this flush."""
+    """An incomplete script call, not yet in the window, fails in its place, in the same flush as those before it."""
     server = start_server(program, config={"user": "default on >right ~* &* +@all"})
     client = connect(server, password="right")
     endpoint = endpoint_to(server, password="wrong")
@@ -46,7 +46,7 @@ def test_rows_that_were_gathered_when_connecting_failed(
             dispatcher.produce_batch(rows(size), stream_key="key")
             report = dispatcher.flush()
             assert dispatcher.unreported == 0
-            assert [(told.message_id, told.code) for told in outcomes(report)] == [
+            assert [(reported.message_id, reported.code) for reported in outcomes(report)] == [
                 (str(row), "WRONGPASS") for row in range(ROWS)
             ]
         client.execute_command("ACL", "SETUSER", "default", "resetpass", ">wrong")
@@ -58,7 +58,7 @@ def test_rows_that_were_gathered_when_connecting_failed(
 
 
 @pytest.mark.parametrize("window", [1, 2, 8192])
-def test_rows_that_were_gathered_when_the_retries_ended(
+def test_gathered_rows_fail_when_the_retries_end(
     start_server: StartServer, program: Program, connect: Connect, window: int
 ) -> None:
     server = start_server(program, config={"min-replicas-to-write": 1})
@@ -68,10 +68,10 @@ def test_rows_that_were_gathered_when_the_retries_ended(
         dispatcher.produce_batch(rows(), stream_key="key")
         report = dispatcher.flush()
         assert dispatcher.unreported == 0
-        told = outcomes(report)
-        assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
-        assert {outcome.code for outcome in told} <= {"NOREPLICAS", "BLOCKED"}
-        assert told[0].code == "NOREPLICAS"
+        reported = outcomes(report)
+        assert [outcome.message_id for outcome in reported] == [str(row) for row in range(ROWS)]
+        assert {outcome.code for outcome in reported} <= {"NOREPLICAS", "BLOCKED"}
+        assert reported[0].code == "NOREPLICAS"
         client.config_set("min-replicas-to-write", 0)
         dispatcher.skip_failed()
         dispatcher.produce_batch(rows(), stream_key="key")
@@ -80,10 +80,10 @@ def test_rows_that_were_gathered_when_the_retries_ended(
 
 
 @pytest.mark.parametrize("window", [1, 2, 5, 8192])
-def test_rows_that_were_gathered_when_the_user_went(
+def test_gathered_rows_fail_when_the_user_is_deleted(
     start_server: StartServer, program: Program, connect: Connect, window: int
 ) -> None:
-    """The connection is lost, what it held is to be sent again, and the next connect fails for good."""
+    """The connection is lost, its messages are to be sent again, and the next connect fails for good."""
     server = start_server(program, config={"user": "writer on >secret ~* &* +@all"})
     client = connect(server)
     endpoint = endpoint_to(server, username="writer", password="secret")
@@ -92,7 +92,7 @@ def test_rows_that_were_gathered_when_the_user_went(
     with Dispatcher(endpoint, **options) as dispatcher:
         dispatcher.produce_batch(rows(), stream_key="key")
         dispatcher.flush().raise_for_failures()
-        client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")  # what is sent now is owed its replies
+        client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")  # messages sent from now on get no reply
         record_batch = rows()
 
         def delete_user() -> None:
@@ -103,9 +103,9 @@ def test_rows_that_were_gathered_when_the_user_went(
             dispatcher.produce_batch(record_batch, stream_key="key")
             report = dispatcher.flush()
         assert dispatcher.unreported == 0
-        told = outcomes(report)
-        assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
-        assert {outcome.code for outcome in told} == {"WRONGPASS"}
+        reported = outcomes(report)
+        assert [outcome.message_id for outcome in reported] == [str(row) for row in range(ROWS)]
+        assert {outcome.code for outcome in reported} == {"WRONGPASS"}
         client.execute_command("ACL", "SETUSER", "writer", "on", ">secret", "~*", "&*", "+@all")
         dispatcher.skip_failed()
         dispatcher.produce_batch(rows(), stream_key="key")
@@ -113,10 +113,10 @@ def test_rows_that_were_gathered_when_the_user_went(
     assert sum(len(stored(client, key)) for key in KEYS) == 2 * ROWS
 
 
-def test_rows_that_were_gathered_when_somebody_left(
+def test_gathered_rows_are_sent_after_an_interrupt(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
-    """Ctrl-C while others wait to be sent again: the run goes out with them, behind them, by the next flush."""
+    """Ctrl-C while earlier rows wait for a retry: the next flush sends these first, then the gathered rows."""
     server = start_server(program, config={"appendonly": "yes", "appendfsync": "always"})
 
     def leave() -> None:
@@ -130,10 +130,10 @@ def test_rows_that_were_gathered_when_somebody_left(
         with pytest.raises(StuckError), after_ticks(10, leave):
             dispatcher.produce_batch(record_batch, stream_key="key")
         server.restart()
-        told = outcomes(dispatcher.flush())
+        reported = outcomes(dispatcher.flush())
         assert dispatcher.unreported == 0
-        assert [outcome.message_id for outcome in told] == [str(row) for row in range(ROWS)]
-        # The first one was in flight, the second one was gathered, the others had not been taken.
-        assert [outcome.code for outcome in told] == [None, None, *["INTERRUPTED"] * (ROWS - 2)]
+        assert [outcome.message_id for outcome in reported] == [str(row) for row in range(ROWS)]
+        # The first was in flight, the second was gathered, the others were not accepted.
+        assert [outcome.code for outcome in reported] == [None, None, *["INTERRUPTED"] * (ROWS - 2)]
     sent = [(KEYS[row % ROWS % 3], b"%d" % row) for row in range(2 * ROWS)]
-    check_accounting(connect(server), sent, [*outcomes(before), *told])
+    check_accounting(connect(server), sent, [*outcomes(before), *reported])

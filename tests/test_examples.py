@@ -1,4 +1,4 @@
-"""The examples, as a user runs them: each in a process of its own."""
+"""The examples, run as a user runs them: each in its own process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(example: str, *arguments: str, **environment: str) -> subprocess.Complet
 
 def test_all_flights_reach_the_stream(tcp_server: LocalServer, connect: Callable[..., redis.Redis]) -> None:
     client = connect(tcp_server, decode_responses=True)
-    client.xadd("flights", {"payload": "an entry of somebody else"}, id="1-1")
+    client.xadd("flights", {"payload": "an existing entry"}, id="1-1")
     done = run("flights.py", "--url", tcp_server.url)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     numbers = {
@@ -48,7 +48,7 @@ def test_all_flights_reach_the_stream(tcp_server: LocalServer, connect: Callable
     assert {tuple(fields) for _, fields in entries} == {("ts",)}
     by_name = {(flight["carrier"], flight["flight"], flight["time_hour"]): flight for flight in flights}
     assert len(by_name) == FLIGHTS
-    # The first line of the file; what is missing in a line is left out.
+    # The first line of the file; empty values are left out.
     assert by_name["UA", 1545, "2013-01-01T10:00:00.000Z"] == json.loads(
         """{"year": 2013, "month": 1, "day": 1, "dep_time": 517, "sched_dep_time": 515, "dep_delay": 2, "arr_time": 830,
         "sched_arr_time": 819, "arr_delay": 11, "carrier": "UA", "flight": 1545, "tailnum": "N14228", "origin": "EWR",
@@ -57,7 +57,7 @@ def test_all_flights_reach_the_stream(tcp_server: LocalServer, connect: Callable
     )
     assert sum("dep_time" not in flight for flight in flights) == 8_255
 
-    # Three entries are shown: the last ones, as they are.
+    # The three newest entries are shown unchanged.
     shown = re.findall(r"^ +(\d+-\d+) (\{.*\})$", done.stdout, re.MULTILINE)
     assert [entry_id for entry_id, _ in shown] == [entry_id for entry_id, _ in reversed(entries[-3:])]
     assert all('"carrier"' in text for _, text in shown)
@@ -71,7 +71,7 @@ def test_all_flights_reach_the_stream(tcp_server: LocalServer, connect: Callable
         ([], {"HEADRACE_SERVER": "/nowhere/redis-server"}, "/nowhere/redis-server"),
     ],
 )
-def test_flights_without_a_server_say_so(arguments: list[str], environment: dict[str, str], text: str) -> None:
+def test_flights_reports_an_unusable_server(arguments: list[str], environment: dict[str, str], text: str) -> None:
     done = run("flights.py", *arguments, **environment)
     assert done.returncode == 1
     assert text in done.stdout
@@ -87,16 +87,16 @@ TIMEOUTS = "connect_timeout=0.5&command_timeout=0.5"
 
 
 class Shop:
-    """A database with an outbox, and the stream that it is drained into."""
+    """A database with an outbox, and the stream that it drains into."""
 
     def __init__(self, server: LocalServer, client: redis.Redis, path: Path) -> None:
         self._command = [sys.executable, str(EXAMPLES / "outbox.py"), str(path), "--url", f"{server.url}?{TIMEOUTS}"]
         self._client = client
-        done = self.drain()  # makes the table
+        done = self.drain()  # creates the table
         assert done.stdout == "waiting 0, set aside 0\n"
         self.database = sqlite3.connect(path, timeout=60)
 
-    def take_orders(self, first: int, end: int) -> None:
+    def insert_orders(self, first: int, end: int) -> None:
         with self.database:
             rows = ((f"order {number}",) for number in range(first, end))
             self.database.executemany("INSERT INTO outbox (payload) VALUES (?)", rows)
@@ -128,87 +128,87 @@ def orders(end: int) -> list[str]:
     return [f"order {number}" for number in range(end)]
 
 
-def test_the_outbox_alone() -> None:
+def test_the_outbox_runs_without_arguments() -> None:
     done = run("outbox.py")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-2:] == ["delivered 500; failed 0", "waiting 0, set aside 0"]
+    assert done.stdout.splitlines()[-2:] == ["delivered 500, failed 0", "waiting 0, set aside 0"]
 
 
-def test_an_outbox_is_drained(shop: Shop) -> None:
-    shop.take_orders(0, 2_500)
+def test_the_outbox_drains_in_order(shop: Shop) -> None:
+    shop.insert_orders(0, 2_500)
     for _ in range(2):
         done = shop.drain()
         assert (done.returncode, done.stderr) == (0, "")
-    shop.take_orders(2_500, 2_600)
+    shop.insert_orders(2_500, 2_600)
     assert shop.drain("--rows", "7").returncode == 0
     assert shop.sent == orders(2_600)
     assert shop.rows() == [(0,)]
 
 
-def test_a_crash_between_flush_and_commit(shop: Shop, any_server: LocalServer) -> None:
-    shop.take_orders(0, 2_500)
+def test_a_crash_between_flush_and_commit_writes_no_row_twice(shop: Shop, any_server: LocalServer) -> None:
+    shop.insert_orders(0, 2_500)
     with stopped(any_server):
         process = shop.start()
         wait_until(lambda: shop.rows(where="batch IS NOT NULL") == [(1_000,)])
-        shop.database.execute("BEGIN IMMEDIATE")  # nobody else can commit now
+        shop.database.execute("BEGIN IMMEDIATE")  # blocks the commit of the relay
     wait_until(lambda: len(shop.sent) == 1_000)
     process.kill()
     process.communicate()
     shop.database.rollback()
     assert shop.rows() == [(2_500,)]
-    # The next worker cannot ask the server what is there, and so keeps the batch as it is.
+    # The next relay cannot ask the server what was written, so it keeps the batch unchanged.
     with stopped(any_server):
         assert shop.drain("--deadline", "0").returncode == 1
     assert shop.rows(where="batch IS NOT NULL") == [(1_000,)]
     done = shop.drain()
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("delivered 1,000, 1,000 of them before; failed 0\n")
+    assert done.stdout.startswith("delivered 1,000 (1,000 by an earlier attempt), failed 0\n")
     assert shop.sent == orders(2_500)
     assert shop.rows() == [(0,)]
 
 
-def test_replies_that_never_came(shop: Shop, any_server: LocalServer) -> None:
-    """Whether those messages were written is not known: their batch stays, and is sent again."""
-    shop.take_orders(0, 200_000)
+def test_a_batch_of_unknown_outcome_is_sent_again(shop: Shop, any_server: LocalServer) -> None:
+    """Without replies it is unknown whether the messages were written: the batch stays and is sent again."""
+    shop.insert_orders(0, 200_000)
     process = shop.start("--rows", "200000", "--deadline", "0.5")
     wait_until(lambda: len(shop.sent) >= 1_000)
     stop(any_server)
     try:
-        said, complaints = process.communicate(timeout=60)
+        printed, warnings = process.communicate(timeout=60)
     finally:
         resume(any_server)
     assert process.returncode == 1
-    # Logging is not set up there: Python shows warnings on stderr.
-    began, ended = complaints.splitlines()
+    # The example does not configure logging: Python prints warnings on stderr.
+    began, ended = warnings.splitlines()
     assert re.match(r"retrying \d+ messages to unix://\S+ stream key order-events for up to 0\.5 s: TIMEOUT: ", began)
     assert re.match(r"retries to unix://\S+ stream key order-events were given up after \d+ tries in ", ended)
-    assert re.search(r"  row \d+ to be retried: TIMEOUT, ", said)
+    assert re.search(r"  row \d+ will be retried: TIMEOUT, ", printed)
     assert shop.rows(where="batch IS NOT NULL AND code IS NULL") == [(200_000,)]
     done = shop.drain()
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.match(r"delivered 200,000, [\d,]+ of them before; failed 0\n", done.stdout)
+    assert re.match(r"delivered 200,000 \([\d,]+ by an earlier attempt\), failed 0\n", done.stdout)
     assert shop.sent == orders(200_000)
 
 
-def test_what_cannot_be_sent_is_set_aside(
+def test_rows_that_fail_permanently_are_set_aside(
     shop: Shop, connect: Callable[..., redis.Redis], any_server: LocalServer
 ) -> None:
     client = connect(any_server)
     client.set("order-events", "not a stream")
-    shop.take_orders(0, 10)
+    shop.insert_orders(0, 10)
     done = shop.drain()
     assert (done.returncode, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
     assert lines[:2] == [
-        "delivered 0; failed 10",
+        "delivered 0, failed 10",
         f"  row 1 set aside: WRONGTYPE, {shop.rows('message', 'id = 1')[0][0]}",
     ]
-    assert lines[2].startswith("  row 2 to be retried: BLOCKED, ")
+    assert lines[2].startswith("  row 2 will be retried: BLOCKED, ")
     assert lines[-1] == "waiting 9, set aside 1"
     assert shop.rows("id, code", "batch IS NULL AND code IS NOT NULL") == [(1, "WRONGTYPE")]
 
     client.delete("order-events")
-    assert shop.drain().stdout.splitlines() == ["delivered 9; failed 0", "waiting 0, set aside 1"]
+    assert shop.drain().stdout.splitlines() == ["delivered 9, failed 0", "waiting 0, set aside 1"]
     with shop.database:
         shop.database.execute("UPDATE outbox SET code = NULL")
     assert shop.drain().returncode == 0

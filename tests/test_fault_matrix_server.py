@@ -1,4 +1,4 @@
-"""Servers that change their mind in mid-pipeline, in every mode: each message is told what became of it."""
+"""Servers whose state changes in mid-pipeline, in every mode: each message has the right outcome."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ from typing import Any
 import pytest
 
 from conftest import Replicate, StartServer
-from faults.bench import BLOCKED, DELIVERED, ROWS, Bench, Label, again, bench, sender
-from faults.places import pack
+from faults.scenario import pack
+from faults.tracked_dispatcher import (
+    BLOCKED,
+    DELIVERED,
+    ROWS,
+    Label,
+    TrackedDispatcher,
+    make_dispatcher,
+    retry_options,
+    tracked_dispatcher,
+)
 from support import Program
 from support.modes import MODES, SOON, Pair, can, pairs, pairs_with
 from support.pipelines import KEY, labels, stored
@@ -27,139 +36,139 @@ every_pair = pytest.mark.parametrize("pair", pairs(), ids=str)
 newer_pairs = pytest.mark.parametrize("pair", pairs_with("redis-7.0", "valkey"), ids=str)
 
 
-def check_refused(told: Sequence[Label], refused: Label, mode: str) -> None:
-    """The first were delivered, the others refused; in script mode one of them, and the others blocked."""
-    taken = told.index(refused)
+def check_refused(reported: Sequence[Label], refused: Label, mode: str) -> None:
+    """Check that the first were delivered and the others refused; in script mode one refused, the others blocked."""
+    taken = reported.index(refused)
     assert 0 < taken < ROWS
     behind = [refused] * (ROWS - taken)
     if mode == "script":
         behind = [refused] + [BLOCKED] * (ROWS - taken - 1)
-    assert told == [DELIVERED] * taken + behind
+    assert reported == [DELIVERED] * taken + behind
 
 
-def go_on(made: Bench, mode: str) -> None:
-    """What comes next is delivered."""
+def go_on(tracked: TrackedDispatcher, mode: str) -> None:
+    """Check that later messages are delivered."""
     if mode == "script":
-        made.sending.skip_failed()
-    assert made.send(ROWS) == [DELIVERED] * ROWS
+        tracked.dispatcher.skip_failed()
+    assert tracked.send(ROWS) == [DELIVERED] * ROWS
 
 
-# --- row 10: a server that is a replica now
+# --- row 10: a server becomes a replica
 
 
 @every_pair
 def test_a_server_becomes_a_replica(pair: Pair, start_server: StartServer, connect: Connect) -> None:
     server = start_server(pair.program)
     client = connect(server)
-    with bench(pair, server) as made:
-        told = made.send_while(server, ("REPLICAOF", "127.0.0.1", 1))
-        check_refused(told, ("permanent", "READONLY", "no"), pair.mode)
-        made.check(client)
+    with tracked_dispatcher(pair, server) as tracked:
+        reported = tracked.send_while(server, ("REPLICAOF", "127.0.0.1", 1))
+        check_refused(reported, ("permanent", "READONLY", "no"), pair.mode)
+        tracked.check(client)
         client.replicaof("NO", "ONE")
-        go_on(made, pair.mode)
-        made.check(client)
+        go_on(tracked, pair.mode)
+        tracked.check(client)
 
 
 @every_pair
 def test_a_server_is_a_replica_for_a_while(pair: Pair, start_server: StartServer, connect: Connect) -> None:
     server = start_server(pair.program)
     client = connect(server)
-    with bench(pair, server, classify="failover", retry=SOON) as made:
-        with made.begun_while(server, ("REPLICAOF", "127.0.0.1", 1)):
+    with tracked_dispatcher(pair, server, classify="failover", retry=SOON) as tracked:
+        with tracked.in_flight_while(server, ("REPLICAOF", "127.0.0.1", 1)):
             with after_ticks(3, lambda: client.replicaof("NO", "ONE")):
-                told = made.flush()
-            assert told == [DELIVERED] * ROWS
-        check_complete(made, client, pair.mode)
+                reported = tracked.flush()
+            assert reported == [DELIVERED] * ROWS
+        check_complete(tracked, client, pair.mode)
 
 
-def check_complete(made: Bench, client: Any, mode: str) -> None:
-    """Everything is there, once; in script mode in its order."""
+def check_complete(tracked: TrackedDispatcher, client: Any, mode: str) -> None:
+    """Check that every message is stored once; in script mode in order."""
     kept = [payload for _, payload in stored(client)]
-    assert sorted(kept) == sorted(made.sent)
-    assert mode != "script" or kept == made.sent
-    assert made.possible_duplicates == 0
+    assert sorted(kept) == sorted(tracked.sent)
+    assert mode != "script" or kept == tracked.sent
+    assert tracked.possible_duplicates == 0
 
 
 @every_pair
-def test_failover(pair: Pair, replicate: Replicate, connect: Connect) -> None:
-    """What was delivered is on the new master, and nothing else is."""
+def test_a_failover_keeps_what_was_delivered(pair: Pair, replicate: Replicate, connect: Connect) -> None:
+    """The new master has the delivered messages and no others."""
     server, replica = replicate(pair.program)
     client = connect(replica)
-    with bench(pair, server) as made:
-        told = made.send_while(server, ("FAILOVER",))
-        check_refused(told, ("permanent", "READONLY", "no"), pair.mode)
+    with tracked_dispatcher(pair, server) as tracked:
+        reported = tracked.send_while(server, ("FAILOVER",))
+        check_refused(reported, ("permanent", "READONLY", "no"), pair.mode)
         wait_until(lambda: client.role()[0] == b"master")
-        made.check(client)
+        tracked.check(client)
 
 
-# --- rows 6 and 8: rights and users
+# --- rows 6 and 8: permissions and users
 
 
 @every_pair
-def test_a_right_is_taken_away(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_a_permission_is_revoked(pair: Pair, start_server: StartServer, connect: Connect) -> None:
     server = start_server(pair.program, config={"user": "app on >secret ~* &* +@all"})
     client = connect(server)
-    with bench(pair, server, {"username": "app", "password": "secret"}) as made:
-        told = made.send_while(server, ("ACL", "SETUSER", "app", "-xadd"))
-        check_refused(told, ("permanent", "NOPERM", "no"), pair.mode)
-        made.check(client)
+    with tracked_dispatcher(pair, server, {"username": "app", "password": "secret"}) as tracked:
+        reported = tracked.send_while(server, ("ACL", "SETUSER", "app", "-xadd"))
+        check_refused(reported, ("permanent", "NOPERM", "no"), pair.mode)
+        tracked.check(client)
         client.execute_command("ACL", "SETUSER", "app", "+xadd")
-        go_on(made, pair.mode)
-        made.check(client)
+        go_on(tracked, pair.mode)
+        tracked.check(client)
 
 
 @every_pair
 def test_a_user_is_deleted(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """Nothing is tried again without a user; with a new one the batch is begun again, and written once."""
+    """Without the user nothing is retried; with a new one the batch is begun again, and written once."""
     server = start_server(pair.program, config={"user": "app on >secret ~* &* +@all"})
     client = connect(server)
     exactly_once: dict[str, Any] = {"token": "batch", "retry": SOON} if pair.mode != "off" else {}
-    with bench(pair, server, {"username": "app", "password": "secret"}, **exactly_once) as made:
-        told = made.send_while(server, ("ACL", "DELUSER", "app"))
-        taken = told.count(DELIVERED)
-        assert told[:taken] == [DELIVERED] * taken
-        lost = {(kind, code, written) for kind, code, written in told[taken:]}
+    with tracked_dispatcher(pair, server, {"username": "app", "password": "secret"}, **exactly_once) as tracked:
+        reported = tracked.send_while(server, ("ACL", "DELUSER", "app"))
+        taken = reported.count(DELIVERED)
+        assert reported[:taken] == [DELIVERED] * taken
+        lost = {(kind, code, written) for kind, code, written in reported[taken:]}
         if pair.mode == "off":
             assert lost <= {("retryable", "RESET", "unknown"), ("retryable", "EOF", "unknown")}
         else:
             assert lost == {("permanent", "WRONGPASS", "unknown")}
-        made.check(client)
-        assert made.send(1)[0][1] in ("WRONGPASS", "BLOCKED")
+        tracked.check(client)
+        assert tracked.send(1)[0][1] in ("WRONGPASS", "BLOCKED")
         client.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all")
         if pair.mode == "off":
-            go_on(made, pair.mode)
-            made.check(client)
+            go_on(tracked, pair.mode)
+            tracked.check(client)
             return
-        made.sending.begin("batch")
-        made.sending.produce_batch(batch_of(made.sent))
-        assert made.sending.flush().ok
-        check_complete(made, client, pair.mode)
+        tracked.dispatcher.begin("batch")
+        tracked.dispatcher.produce_batch(batch_of(tracked.sent))
+        assert tracked.dispatcher.flush().ok
+        check_complete(tracked, client, pair.mode)
 
 
 @every_pair
-def test_credentials_that_change_under_way(
+def test_credentials_change_in_mid_pipeline(
     pair: Pair, start_server: StartServer, connect: Connect, tmp_path: Path
 ) -> None:
-    """Row 21: the file of the password is read anew by the connection that takes over."""
+    """Row 21: the next connection reads the password file again."""
     server = start_server(pair.program, config={"user": "app on >first ~* &* +@all"})
     client = connect(server)
     file = tmp_path / "password"
     file.touch(mode=0o600)
     file.write_text("first")
-    with bench(
+    with tracked_dispatcher(
         pair, server, {"username": "app", "password_file": file}, retry=SOON if pair.mode != "off" else None
-    ) as made:
+    ) as tracked:
         mine = next(line["id"] for line in client.client_list() if line["user"] == "app")
         client.execute_command("ACL", "SETUSER", "app", "resetpass", ">second")
         file.write_text("second")
-        told = made.send_while(server, ("CLIENT", "KILL", "ID", mine))
+        reported = tracked.send_while(server, ("CLIENT", "KILL", "ID", mine))
         if pair.mode == "off":
-            assert {code for _, code, _ in told} <= {None, "RESET", "EOF"}
-            go_on(made, pair.mode)
-            made.check(client)
+            assert {code for _, code, _ in reported} <= {None, "RESET", "EOF"}
+            go_on(tracked, pair.mode)
+            tracked.check(client)
         else:
-            assert told == [DELIVERED] * ROWS
-            check_complete(made, client, pair.mode)
+            assert reported == [DELIVERED] * ROWS
+            check_complete(tracked, client, pair.mode)
 
 
 # --- row 8: memory
@@ -174,32 +183,32 @@ def test_memory_comes_and_goes(pair: Pair, start_server: StartServer, connect: C
     client.eval("for i = 1, 400 do redis.call('XADD', 'ballast', '*', 'x', string.rep('x', 20000)) end", 0)
     retry: dict[str, Any] = {"retry": SOON} if classify == "failover" else {}
     deadline = time.monotonic() + 20
-    with bench(pair, server, classify=classify, **retry) as made:
+    with tracked_dispatcher(pair, server, classify=classify, **retry) as tracked:
         client.config_set("maxmemory", client.info("memory")["used_memory"] + 100_000)
         flapped = False
         with trimming(other):
             while not flapped:
-                told = made.send(200)
+                reported = tracked.send(200)
                 if classify == "failover":
-                    assert told == [DELIVERED] * 200
-                    flapped = made.sending.stats().retries > 0
+                    assert reported == [DELIVERED] * 200
+                    flapped = tracked.dispatcher.stats().retries > 0
                 elif pair.mode == "script":
-                    taken = told.count(DELIVERED)
-                    assert told[:taken] == [DELIVERED] * taken
-                    assert set(told[taken : taken + 1]) <= {("permanent", "OOM", "no")}
-                    assert set(told[taken + 1 :]) <= {BLOCKED}
+                    taken = reported.count(DELIVERED)
+                    assert reported[:taken] == [DELIVERED] * taken
+                    assert set(reported[taken : taken + 1]) <= {("permanent", "OOM", "no")}
+                    assert set(reported[taken + 1 :]) <= {BLOCKED}
                     flapped = taken < 200
-                    made.sending.skip_failed()
+                    tracked.dispatcher.skip_failed()
                 else:
-                    assert set(told) <= {DELIVERED, ("permanent", "OOM", "no")}
-                    flapped |= len(list(itertools.groupby(told))) >= 4
+                    assert set(reported) <= {DELIVERED, ("permanent", "OOM", "no")}
+                    flapped |= len(list(itertools.groupby(reported))) >= 4
                 assert time.monotonic() < deadline, "memory never ran out: nothing was tested"
         client.config_set("maxmemory", 0)
-        go_on(made, pair.mode)
+        go_on(tracked, pair.mode)
         if classify == "failover":
-            check_complete(made, client, pair.mode)
+            check_complete(tracked, client, pair.mode)
         else:
-            made.check(client)
+            tracked.check(client)
 
 
 @contextmanager
@@ -223,32 +232,32 @@ def trimming(client: Any) -> Iterator[None]:
 
 
 @newer_pairs
-def test_a_server_that_has_no_memory_for_its_clients(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """It ends connections: ours, and each new one that brings as much, until the limit is lifted."""
+def test_a_server_evicts_its_clients(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+    """It closes our connection, and each new one with as many bytes, until the limit is lifted."""
     server = start_server(pair.program)
     client = connect(server)
     client.execute_command("CLIENT", "NO-EVICT", "ON")
-    with bench(pair, server, **again(pair)) as made:
-        client.config_set("maxmemory-clients", 1 << 17)  # the least that there is
+    with tracked_dispatcher(pair, server, **retry_options(pair)) as tracked:
+        client.config_set("maxmemory-clients", 1 << 17)  # the lowest limit
 
         def send() -> list[Label]:
             for count, size in ((20, 1_000), (1, 1_000_000), (20, 1_000)):
-                made.produce(count, size)
-            return made.flush()
+                tracked.produce(count, size)
+            return tracked.flush()
 
         if pair.mode == "off":
-            told = send()
-            assert told[20] in [("retryable", "RESET", "unknown"), ("retryable", "EOF", "unknown")]
-            assert {code for _, code, _ in told} <= {None, "RESET", "EOF"}
+            reported = send()
+            assert reported[20] in [("retryable", "RESET", "unknown"), ("retryable", "EOF", "unknown")]
+            assert {code for _, code, _ in reported} <= {None, "RESET", "EOF"}
             client.config_set("maxmemory-clients", 0)
-            go_on(made, pair.mode)
-            made.check(client)
+            go_on(tracked, pair.mode)
+            tracked.check(client)
         else:
             with after_ticks(5, lambda: client.config_set("maxmemory-clients", 0)):
-                told = send()
-            assert told == [DELIVERED] * 41
-            go_on(made, pair.mode)
-            check_complete(made, client, pair.mode)
+                reported = send()
+            assert reported == [DELIVERED] * 41
+            go_on(tracked, pair.mode)
+            check_complete(tracked, client, pair.mode)
 
 
 # --- row 17: a message that is too large
@@ -256,32 +265,32 @@ def test_a_server_that_has_no_memory_for_its_clients(pair: Pair, start_server: S
 
 @every_pair
 def test_a_message_is_too_large(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """That one alone is refused; in script mode those behind it wait for the caller's word."""
+    """Only that message is refused; in script mode later ones are blocked until `skip_failed`."""
     server = start_server(pair.program, config={"proto-max-bulk-len": "1mb"})
     client = connect(server)
     runs: dict[str, Any] = {"script_run_rows": 1} if pair.mode == "script" else {}
-    with bench(pair, server, retry=SOON, **runs) as made:
-        made.produce(20)
-        made.produce(1, 3 << 20)
-        made.produce(30)
-        told = made.flush()
+    with tracked_dispatcher(pair, server, retry=SOON, **runs) as tracked:
+        tracked.produce(20)
+        tracked.produce(1, 3 << 20)
+        tracked.produce(30)
+        reported = tracked.flush()
         behind = BLOCKED if pair.mode == "script" else DELIVERED
-        assert told == [DELIVERED] * 20 + [("permanent", "TOO_LARGE", "no")] + [behind] * 30
-        made.check(client)
-        go_on(made, pair.mode)
-        made.check(client)
+        assert reported == [DELIVERED] * 20 + [("permanent", "TOO_LARGE", "no")] + [behind] * 30
+        tracked.check(client)
+        go_on(tracked, pair.mode)
+        tracked.check(client)
 
 
-# --- rows 18 and 19: connections that servers end
+# --- rows 18 and 19: connections that the server closes
 
 
-def test_idle_connections_that_are_ended(program: Program, start_server: StartServer, connect: Connect) -> None:
-    """It is noticed before the first byte goes out: nothing is unknown, and nothing counts as tried again."""
+def test_idle_connections_are_closed(program: Program, start_server: StartServer, connect: Connect) -> None:
+    """The dispatcher notices it before it sends a byte: nothing is unknown, and nothing counts as a retry."""
     server = start_server(program, transport="tcp", config={"timeout": 1})
     client = connect(server)
     client.client_setname("watching")
     modes = [mode for mode in MODES if can(program, mode)]
-    senders = [sender(Pair(program, mode), server, {"stream_key": mode}) for mode in modes]
+    senders = [make_dispatcher(Pair(program, mode), server, {"stream_key": mode}) for mode in modes]
     for sending in senders:
         sending.produce(b"first")
         assert labels(sending.flush()) == [DELIVERED]
@@ -299,19 +308,19 @@ def test_idle_connections_that_are_ended(program: Program, start_server: StartSe
             assert report.retries == 0
 
 
-#: What a server keeps of replies that nobody reads.
+#: The limit of a server for unread replies.
 LIMIT = "normal 32768 0 0"
-#: Twice as many messages as have room for their replies there and in a socket.
+#: Twice as many messages as have replies that fit into that limit and a socket buffer.
 MANY = 20_000
 
 
 @every_pair
 def test_replies_are_read_while_messages_are_written(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """A server ends whoever leaves its replies there. The window here would let a million messages out before."""
+    """A server closes clients that do not read its replies; the window alone would allow a million messages."""
     server = start_server(pair.program, config={"client-output-buffer-limit": LIMIT})
     endless: dict[str, Any] = {"window_max_entries": 1_000_000, "window_max_bytes": 1 << 28}
     runs: dict[str, Any] = {"script_run_rows": 100} if pair.mode == "script" else {}
-    with sender(pair, server, None, **endless, **runs) as sending:
+    with make_dispatcher(pair, server, None, **endless, **runs) as sending:
         sending.produce_batch(batch_of(payloads_of(0, MANY, 100)))
         report = sending.flush()
         assert report.ok, report
@@ -319,8 +328,8 @@ def test_replies_are_read_while_messages_are_written(pair: Pair, start_server: S
     assert connect(server).xlen(KEY) == MANY
 
 
-def test_replies_that_nobody_reads(program: Program, start_server: StartServer) -> None:
-    """That the limit is one: a client that only writes is ended."""
+def test_a_server_closes_a_client_that_only_writes(program: Program, start_server: StartServer) -> None:
+    """The proof that the limit of the test above works."""
     server = start_server(program, config={"client-output-buffer-limit": LIMIT})
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)

@@ -1,4 +1,4 @@
-"""Connections that break while replies are owed: what is known of each message, and what goes on."""
+"""Connections that break while messages are in flight: the outcome of each message, and the next ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 class StuckError(Exception):
-    """Raised by a tick to leave a call that waits."""
+    """Raised by a tick to leave a waiting call."""
 
 
 def payloads_of(start: int, count: int, size: int = 1_000) -> list[bytes]:
@@ -42,19 +42,19 @@ def produce_all(dispatcher: Dispatcher, payloads: list[bytes]) -> None:
         dispatcher.produce(payload)
 
 
-def check_lost(told: list[Outcome], codes: tuple[str, ...] = LOST) -> None:
-    """Lost with their connection: first those of which a byte was handed over, then those of which none was."""
-    assert {(outcome.kind, outcome.code) for outcome in told} <= {("retryable", code) for code in codes}
-    written = [outcome.written for outcome in told]
+def check_lost(reported: list[Outcome], codes: tuple[str, ...] = LOST) -> None:
+    """Check messages lost with their connection: first those sent at least in part, then those not sent."""
+    assert {(outcome.kind, outcome.code) for outcome in reported} <= {("retryable", code) for code in codes}
+    written = [outcome.written for outcome in reported]
     unknown = written.count("unknown")
-    assert 0 < unknown < len(told), "both must occur"
-    assert written == ["unknown"] * unknown + ["no"] * (len(told) - unknown)
+    assert 0 < unknown < len(reported), "both must occur"
+    assert written == ["unknown"] * unknown + ["no"] * (len(reported) - unknown)
 
 
-def test_kill_while_a_record_batch_waits_for_room(
+def test_a_kill_while_a_record_batch_waits_for_room(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
-    """kill -9 with more rows than the window. The kernel holds some of them, the dispatcher holds others."""
+    """SIGKILL with more rows than the window: the kernel holds some of them, the dispatcher others."""
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 20_000)
     with Dispatcher(endpoint_to(server, command_timeout=600)) as dispatcher:
@@ -66,11 +66,11 @@ def test_kill_while_a_record_batch_waits_for_room(
         with after_ticks(10, server.kill):
             dispatcher.produce_batch(record_batch)
         report = dispatcher.flush()
-        told = outcomes(report)
-        # In the window at the kill; the rest met a server that was not there.
-        waited = [outcome for outcome in told if outcome.code != "CONNECT"]
+        reported = outcomes(report)
+        # These were in the window at the kill; the others found no server.
+        waited = [outcome for outcome in reported if outcome.code != "CONNECT"]
         check_lost(waited)
-        rest = told[len(waited) :]
+        rest = reported[len(waited) :]
         assert {outcome.label for outcome in rest} == {("retryable", "CONNECT", "no")}
         assert len(rest) > 8_192 > len(waited)
         server.restart()
@@ -81,7 +81,7 @@ def test_kill_while_a_record_batch_waits_for_room(
         assert stored(client)[-1][1] == b"after"
 
 
-def test_kill_in_flush(start_server: StartServer, program: Program, connect: Connect) -> None:
+def test_a_kill_during_flush(start_server: StartServer, program: Program, connect: Connect) -> None:
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 5_000)
 
@@ -92,30 +92,30 @@ def test_kill_in_flush(start_server: StartServer, program: Program, connect: Con
         produce_all(dispatcher, payloads[:100])
         first = outcomes(dispatcher.flush())
         stop(server)
-        # It ends when there is no room: the socket is full, and so is the buffer.
+        # It ends when there is no room: the socket and the buffer are full.
         with pytest.raises(StuckError), after_ticks(10, leave):
             produce_all(dispatcher, payloads[100:])
         taken = dispatcher.unreported
         assert 0 < taken < 4_900
         with after_ticks(5, server.kill):
             report = dispatcher.flush()
-        told = outcomes(report)
-        assert len(told) == taken
-        check_lost(told)
+        reported = outcomes(report)
+        assert len(reported) == taken
+        check_lost(reported)
         server.restart()
-        check_accounting(connect(server), [(KEY, payload) for payload in payloads[: 100 + taken]], first + told)
+        check_accounting(connect(server), [(KEY, payload) for payload in payloads[: 100 + taken]], first + reported)
         dispatcher.produce(b"after")
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
-def test_kill_at_full_speed(
+def test_a_kill_at_full_speed(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
 ) -> None:
-    """The server dies while it writes: what it wrote without a reply is unknown, and stored once at most."""
+    """The server dies while it writes: messages without a reply are unknown, and stored at most once."""
     server = start_server(program, transport=transport, config=DURABLE)
     sent: list[bytes] = []
-    told: list[Outcome] = []
+    reported: list[Outcome] = []
     with Dispatcher(endpoint_to(server), window_max_entries=1_000) as dispatcher:
         for turn in range(3):
             for start in range(0, 40_000, 2_000):
@@ -124,19 +124,19 @@ def test_kill_at_full_speed(
                 if start == 20_000:
                     server.kill()
                 dispatcher.produce_batch(batch_of(payloads))
-                told += outcomes(dispatcher.poll())
-            told += outcomes(dispatcher.flush())
+                reported += outcomes(dispatcher.poll())
+            reported += outcomes(dispatcher.flush())
             server.restart()
-        codes = Counter(outcome.code for outcome in told)
+        codes = Counter(outcome.code for outcome in reported)
         assert codes["CONNECT"] > 3 * 10_000
         assert codes[None] > 3 * 10_000
-        check_accounting(connect(server), [(KEY, payload) for payload in sent], told)
+        check_accounting(connect(server), [(KEY, payload) for payload in sent], reported)
         dispatcher.produce(b"after")
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
-def test_a_silent_server(
+def test_a_silent_server_times_out(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
 ) -> None:
     """SIGSTOP: TIMEOUT after command_timeout, and the connection is not used again."""
@@ -158,7 +158,7 @@ def test_a_silent_server(
         produce_all(dispatcher, payloads[200:])
         assert labels(dispatcher.flush()) == [DELIVERED] * 100
         assert client.info("stats")["total_connections_received"] == before + 1
-    # What was handed over may have been executed after all, once; the rest is there.
+    # The messages that were sent may have been executed, once; the others are stored.
     kept = [payload for _, payload in stored(client)]
     assert kept[:100] == payloads[:100]
     assert kept[-100:] == payloads[200:]
@@ -166,8 +166,8 @@ def test_a_silent_server(
     assert len(set(kept)) == len(kept)
 
 
-def test_a_server_that_is_silent_at_connect(any_server: LocalServer) -> None:
-    """The kernel takes the connection; the handshake has no reply: nothing can be written."""
+def test_a_server_that_is_silent_at_connect_times_out(any_server: LocalServer) -> None:
+    """The kernel accepts the connection; the handshake gets no reply, so nothing can be written."""
     endpoint = endpoint_to(any_server, connect_timeout=0.4, command_timeout=60)
     with Dispatcher(endpoint) as dispatcher, stopped(any_server):
         produce_all(dispatcher, payloads_of(0, 100, 10))
@@ -180,8 +180,8 @@ def test_a_server_that_is_silent_at_connect(any_server: LocalServer) -> None:
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-def test_a_slow_server_is_not_a_silent_one(any_server: LocalServer) -> None:
-    """The deadline is the longest silence, not the whole wait: a server that stutters gets all its time."""
+def test_a_slow_server_does_not_time_out(any_server: LocalServer) -> None:
+    """command_timeout bounds a silence, not the whole wait."""
     running = True
 
     def stutter() -> None:
@@ -205,7 +205,7 @@ def test_a_slow_server_is_not_a_silent_one(any_server: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_flush_with_a_timeout(any_server: LocalServer, connect: Connect, connected: bool) -> None:
+def test_flush_ends_at_its_timeout(any_server: LocalServer, connect: Connect, connected: bool) -> None:
     client = connect(any_server)
     with Dispatcher(endpoint_to(any_server, command_timeout=60, connect_timeout=60)) as dispatcher:
         if connected:
@@ -226,8 +226,8 @@ def test_flush_with_a_timeout(any_server: LocalServer, connect: Connect, connect
     assert len(set(kept)) == len(kept)
 
 
-def test_flush_without_waiting(any_server: LocalServer) -> None:
-    """A timeout of 0 takes what is there."""
+def test_flush_with_a_timeout_of_zero_does_not_wait(any_server: LocalServer) -> None:
+    """It takes the replies that have arrived."""
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         assert dispatcher.flush(timeout=0).ok
         dispatcher.produce(b"first")
@@ -239,34 +239,34 @@ def test_flush_without_waiting(any_server: LocalServer) -> None:
 
 
 def test_client_kill_in_mid_pipeline(server: LocalServer, connect: Connect) -> None:
-    """Paused writes wait at the server: its reply is owed, and never comes."""
+    """The server holds paused writes, and their replies never come."""
     client = connect(server)
     payloads = payloads_of(0, 102)
     with Dispatcher(endpoint_to(server)) as dispatcher:
         dispatcher.produce(payloads[0])
-        told = outcomes(dispatcher.flush())
+        reported = outcomes(dispatcher.flush())
         mine = next(line["id"] for line in client.client_list() if line["name"] == "headrace")
         client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
         produce_all(dispatcher, payloads[1:101])
         assert len(dispatcher.poll()) == 0  # sent, not answered
         client.execute_command("CLIENT", "KILL", "ID", mine)
-        told += outcomes(dispatcher.flush())
+        reported += outcomes(dispatcher.flush())
         client.execute_command("CLIENT", "UNPAUSE")
         dispatcher.produce(payloads[101])
-        told += outcomes(dispatcher.flush())
-    assert told[0].label == told[-1].label == DELIVERED
-    assert {outcome.label for outcome in told[1:-1]} <= {("retryable", code, "unknown") for code in LOST}
-    check_accounting(client, [(KEY, payload) for payload in payloads], told)
+        reported += outcomes(dispatcher.flush())
+    assert reported[0].label == reported[-1].label == DELIVERED
+    assert {outcome.label for outcome in reported[1:-1]} <= {("retryable", code, "unknown") for code in LOST}
+    check_accounting(client, [(KEY, payload) for payload in payloads], reported)
 
 
 @pytest.mark.parametrize(
     ("transport", "how"),
     [("unix", "killed"), ("tcp", "killed"), ("unix", "restarted"), ("tcp", "restarted")],
 )
-def test_a_connection_that_ended_while_idle(
+def test_a_connection_that_ended_while_idle_is_replaced(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"], how: str
 ) -> None:
-    """It is noticed before the first byte goes out: the next message goes out on a new one, and nothing is unknown."""
+    """The end is noticed before the first byte goes out: messages use a new connection, and none is unknown."""
     server = start_server(program, transport=transport)
     client = connect(server)
 
@@ -288,7 +288,7 @@ def test_a_connection_that_ended_while_idle(
         assert dispatcher.dispatch(b"and again")
 
 
-def test_a_server_that_died_while_idle(any_server: LocalServer) -> None:
+def test_a_server_that_died_while_idle_fails_the_messages(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         dispatcher.produce(b"x")
         assert labels(dispatcher.flush()) == [DELIVERED]
@@ -300,8 +300,8 @@ def test_a_server_that_died_while_idle(any_server: LocalServer) -> None:
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-def test_signals_of_others_break_nothing(any_server: LocalServer, connect: Connect) -> None:
-    """A program's own signal handlers run while a call waits, and the call goes on."""
+def test_other_signal_handlers_break_nothing(any_server: LocalServer, connect: Connect) -> None:
+    """A program's signal handlers run while a call waits, and the call continues."""
     ran = 0
     ctrl_c = signal.getsignal(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""The checker of the laboratory looks at itself: it finds each kind of lie, and nothing where there is none. No I/O."""
+"""The checker of the fault tests finds each kind of wrong report, and nothing in a correct one. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faults.checker import Message, Promise, violations
 from support.pipelines import Outcome
 
 MESSAGES = [Message(str(number), "ab"[number % 2], b"payload-%d" % number) for number in range(10)]
-#: As far as the modes go.
+#: What the modes allow.
 AT_MOST_ONCE = Promise()
 TWICE = Promise(duplicates=1)
 
@@ -27,12 +27,12 @@ def failed(number: int, written: str | None, kind: str = "retryable") -> Outcome
 
 
 class Account:
-    """Ten messages to two streams: six delivered, two not written, two doubtful, of which the second is there."""
+    """Ten messages to two streams: six delivered, two not written, two of unknown fate of which the last is stored."""
 
     def __init__(self) -> None:
         self.messages = list(MESSAGES)
-        self.told = [delivered(number) for number in range(10)]
-        self.told[4:8] = [failed(4, "no"), failed(5, "no", "permanent"), failed(6, "unknown"), failed(7, "unknown")]
+        self.reported = [delivered(number) for number in range(10)]
+        self.reported[4:8] = [failed(4, "no"), failed(5, "no", "permanent"), failed(6, "unknown"), failed(7, "unknown")]
         here = [number for number in range(10) if number not in (4, 5, 6)]
         self.stored = {
             key: [(f"7-{number}", MESSAGES[number].payload) for number in here if MESSAGES[number].key == key]
@@ -41,13 +41,13 @@ class Account:
         self.promise = AT_MOST_ONCE
 
     def found(self) -> list[str]:
-        return [found.what for found in violations(self.messages, self.told, self.stored, self.promise)]
+        return [found.what for found in violations(self.messages, self.reported, self.stored, self.promise)]
 
     def change(self, number: int, **fields: Any) -> None:
-        self.told[number] = dataclasses.replace(self.told[number], **fields)
+        self.reported[number] = dataclasses.replace(self.reported[number], **fields)
 
     def put(self, number: int, entry_id: str, key: str | None = None) -> None:
-        """Store a message, under this ID."""
+        """Store a message under this ID."""
         entries = self.stored[key or self.messages[number].key]
         entries.append((entry_id, self.messages[number].payload))
         entries.sort(key=lambda entry: tuple(map(int, entry[0].split("-"))))
@@ -58,10 +58,10 @@ class Account:
         self.stored[key] = [entry for entry in self.stored[key] if entry[1] != self.messages[number].payload]
 
 
-def test_the_truth() -> None:
+def test_a_correct_report_has_no_violations() -> None:
     assert Account().found() == []
     account = Account()
-    account.take(7)  # doubtful ones may be there or not
+    account.take(7)  # messages of unknown fate may be stored or not
     assert account.found() == []
 
 
@@ -70,7 +70,7 @@ def lose(account: Account) -> None:
 
 
 def lose_the_only_one(account: Account) -> None:
-    account.messages, account.told = account.messages[:1], account.told[:1]
+    account.messages, account.reported = account.messages[:1], account.reported[:1]
     account.stored = {"a": []}
 
 
@@ -83,20 +83,20 @@ def store_in_another_stream(account: Account) -> None:
     account.put(2, "7-2", "b")
 
 
-def tell_another_id(account: Account) -> None:
+def report_another_id(account: Account) -> None:
     account.change(2, entry_id="7-3")
 
 
-def tell_the_next_one_s_id(account: Account) -> None:
+def swap_two_ids(account: Account) -> None:
     account.change(0, entry_id="7-2")
     account.change(2, entry_id="7-0")
 
 
-def tell_no_id(account: Account) -> None:
+def report_no_id(account: Account) -> None:
     account.change(2, entry_id=None)
 
 
-def store_what_was_not_written(account: Account) -> None:
+def store_an_unwritten_message(account: Account) -> None:
     account.put(4, "7-4")
 
 
@@ -104,37 +104,37 @@ def store_twice(account: Account) -> None:
     account.put(2, "9-2")
 
 
-def store_a_doubtful_one_twice(account: Account) -> None:
+def store_an_unknown_message_twice(account: Account) -> None:
     account.put(7, "9-7")
 
 
-def forget_an_outcome(account: Account) -> None:
-    del account.told[2]
+def drop_an_outcome(account: Account) -> None:
+    del account.reported[2]
 
 
-def tell_an_outcome_twice(account: Account) -> None:
-    account.told.append(account.told[2])
+def report_an_outcome_twice(account: Account) -> None:
+    account.reported.append(account.reported[2])
 
 
-def tell_of_nobody(account: Account) -> None:
-    account.told.append(delivered(99))
+def report_an_unsent_message(account: Account) -> None:
+    account.reported.append(delivered(99))
 
 
-def tell_of_one_for_another(account: Account) -> None:
+def report_under_the_wrong_message_id(account: Account) -> None:
     account.change(6, message_id="2")
 
 
-def mix_up(account: Account) -> None:
+def reorder(account: Account) -> None:
     account.take(2)
     account.put(2, "9-2")
     account.change(2, entry_id="9-2")
 
 
-def be_of_no_kind(account: Account) -> None:
+def fail_without_a_kind(account: Account) -> None:
     account.change(4, kind=None)
 
 
-def leave_open_whether_written(account: Account) -> None:
+def fail_without_written(account: Account) -> None:
     account.change(4, written=None)
 
 
@@ -142,57 +142,57 @@ def fail_with_an_id(account: Account) -> None:
     account.change(6, entry_id="7-6")
 
 
-def deliver_with_a_doubt(account: Account) -> None:
+def deliver_as_unknown(account: Account) -> None:
     account.change(2, written="unknown")
 
 
-CONTRADICTION = "outcomes that contradict themselves"
-FOREIGN = "entries that nobody handed over"
-LOST = "delivered, and not there"
-TOLD_TWICE = "messages with several outcomes"
-UNTOLD = "messages without an outcome"
+CONTRADICTION = "contradictory outcomes"
+FOREIGN = "entries of no message"
+LOST = "delivered but not stored"
+SEVERAL_OUTCOMES = "messages with several outcomes"
+NO_OUTCOME = "messages without an outcome"
 
 
 @pytest.mark.parametrize(
-    ("lie", "found"),
+    ("falsify", "found"),
     [
         (lose, [LOST]),
         (lose_the_only_one, [LOST]),
         (store_other_bytes, [FOREIGN, LOST]),
         (store_in_another_stream, [FOREIGN, LOST]),
-        (tell_another_id, ["delivered, and there under other entry IDs only"]),
-        (tell_the_next_one_s_id, ["delivered, and there under other entry IDs only", "out of order"]),
-        (tell_no_id, ["delivered without an entry ID"]),
-        (store_what_was_not_written, ["not written, and there"]),
-        (store_twice, ["there more often than was told"]),
-        (store_a_doubtful_one_twice, ["there more often than was told"]),
-        (forget_an_outcome, [UNTOLD]),
-        (tell_an_outcome_twice, [TOLD_TWICE]),
-        (tell_of_nobody, ["outcomes of no message"]),
-        (tell_of_one_for_another, [UNTOLD, TOLD_TWICE]),
-        (mix_up, ["out of order"]),
-        (be_of_no_kind, [CONTRADICTION]),
-        (leave_open_whether_written, [CONTRADICTION]),
+        (report_another_id, ["delivered but stored under another entry ID"]),
+        (swap_two_ids, ["delivered but stored under another entry ID", "out of order"]),
+        (report_no_id, ["delivered without an entry ID"]),
+        (store_an_unwritten_message, ["not written but stored"]),
+        (store_twice, ["more duplicates than reported"]),
+        (store_an_unknown_message_twice, ["more duplicates than reported"]),
+        (drop_an_outcome, [NO_OUTCOME]),
+        (report_an_outcome_twice, [SEVERAL_OUTCOMES]),
+        (report_an_unsent_message, ["outcomes of no message"]),
+        (report_under_the_wrong_message_id, [NO_OUTCOME, SEVERAL_OUTCOMES]),
+        (reorder, ["out of order"]),
+        (fail_without_a_kind, [CONTRADICTION]),
+        (fail_without_written, [CONTRADICTION]),
         (fail_with_an_id, [CONTRADICTION]),
-        (deliver_with_a_doubt, [CONTRADICTION]),
+        (deliver_as_unknown, [CONTRADICTION]),
     ],
 )
-def test_a_lie(lie: Callable[[Account], None], found: list[str]) -> None:
+def test_each_wrong_report_is_found(falsify: Callable[[Account], None], found: list[str]) -> None:
     account = Account()
-    lie(account)
+    falsify(account)
     assert account.found() == found
 
 
-def test_duplicates_are_allowed_as_far_as_they_were_told_of() -> None:
+def test_as_many_duplicates_are_allowed_as_were_reported() -> None:
     account = Account()
     account.promise = TWICE
     store_twice(account)
     assert account.found() == []
-    store_a_doubtful_one_twice(account)
-    assert account.found() == ["there more often than was told"]
+    store_an_unknown_message_twice(account)
+    assert account.found() == ["more duplicates than reported"]
 
 
-def test_trimming_takes_the_oldest_only() -> None:
+def test_only_the_oldest_entries_may_be_trimmed() -> None:
     account = Account()
     account.take(0)
     account.take(2)
@@ -200,22 +200,22 @@ def test_trimming_takes_the_oldest_only() -> None:
     account.promise = Promise(trimmed=True)
     assert account.found() == []
     account.put(0, "7-0")
-    assert account.found() == [LOST]  # 2 is away, and 0 is there
+    assert account.found() == [LOST]  # 2 is missing although the older 0 is stored
 
 
-def test_what_was_deduplicated_has_no_id_and_is_there() -> None:
+def test_a_deduplicated_message_is_stored_and_may_lack_its_entry_id() -> None:
     account = Account()
     account.promise = Promise(deduplicated=True)
-    tell_no_id(account)
+    report_no_id(account)
     assert account.found() == []
     account.take(2)
     assert account.found() == [LOST]
 
 
-def test_the_order_of_doubtful_ones() -> None:
+def test_the_order_of_messages_of_unknown_fate() -> None:
     account = Account()
     account.take(7)
-    account.put(7, "7-99")  # it came behind its successor
+    account.put(7, "7-99")  # it arrived after its successors
     assert account.found() == []
     account.promise = Promise(unknown_ordered=True)
     assert account.found() == ["out of order"]
@@ -223,14 +223,14 @@ def test_the_order_of_doubtful_ones() -> None:
     assert account.found() == []
 
 
-def test_a_late_copy_before_the_one_that_was_told_of() -> None:
+def test_a_copy_may_precede_the_reported_entry() -> None:
     account = Account()
     account.promise = Promise(duplicates=2)
-    account.put(8, "7-1")  # a first copy of it came before
+    account.put(8, "7-1")  # its first copy arrived earlier
     assert account.found() == []
 
 
-def test_shares_are_those_of_their_seeds() -> None:
+def test_shares_are_determined_by_their_seeds() -> None:
     share = Share(seed=3, server="redis-8.6", mode="idmp", number=1, faults=40)
     first = [(number, names, rng.random()) for number, names, rng in share.episodes()]
     assert first == [(number, names, rng.random()) for number, names, rng in share.episodes()]

@@ -1,27 +1,27 @@
-"""A pipeline of 50 messages, cut behind every byte of its requests and of its replies."""
+"""A pipeline of 50 messages, cut after each byte of its requests and replies."""
 
 from __future__ import annotations
 
 import pytest
 
 from faults.campaign import pairs, program_of
-from faults.lab import Lab
 from faults.sweep import MESSAGES, sweep
+from faults.testbed import FaultTestbed
 from support.servers import find_programs
 
-#: Without `exactly_once` every byte, on the newest server; elsewhere each so many. `make sweep` does all.
+#: Bytes between cuts, but for every byte in mode off on the newest server. `make sweep` cuts after every byte.
 STEP = 7
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize(("label", "mode"), pairs(), ids=str)
-def test_no_cut_is_told_of_wrongly(label: str, mode: str) -> None:
+def test_every_outcome_is_right_after_a_cut(label: str, mode: str) -> None:
     program = program_of(label)
-    with Lab(program, durable=False) as lab:
-        swept = sweep(lab, mode, 1 if mode == "off" and program == max(find_programs()) else STEP)
+    with FaultTestbed(program, durable=False) as testbed:
+        swept = sweep(testbed, mode, 1 if mode == "off" and program == max(find_programs()) else STEP)
     assert not swept.violations, swept.violations[:5]
     assert swept.cuts >= sum(swept.bytes.values()) // STEP
-    assert sum(swept.told.values()) == swept.cuts * MESSAGES
-    # Cut in the midst, some messages were answered, some were on their way, and some had not begun theirs.
-    assert set(swept.told) == ({"delivered", "no", "unknown"} if mode == "off" else {"delivered"})
+    assert sum(swept.reported.values()) == swept.cuts * MESSAGES
+    # At a cut in the middle, some messages were answered, some were in flight, and some were not sent yet.
+    assert set(swept.reported) == ({"delivered", "no", "unknown"} if mode == "off" else {"delivered"})

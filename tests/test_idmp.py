@@ -1,4 +1,4 @@
-"""Exactly once by the server's memory of names (IDMP, Redis 8.6.2 and later)."""
+"""Exactly once by the server's idempotency IDs (IDMP, Redis 8.6.2 and later)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from test_faults import DELIVERED, DURABLE, batch_of, payloads_of
 Connect = Callable[..., Any]
 
 SOON = RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
-#: What the retries of a policy need: 120 s of them, a command's timeout of 30 s, and 10 s.
+#: Seconds that the policy's retries need: its deadline of 120 s, a command timeout of 30 s, and 10 s.
 NEEDED = 160
 
 idmp_only = pytest.mark.needs("idmp")
@@ -57,8 +57,10 @@ def test_a_batch_that_is_begun_again_is_written_once_and_has_its_first_ids(
                 dispatcher.produce(payload)
             report = dispatcher.flush()
             assert report.ok
-            told = [(outcome.entry_id, payload) for outcome, payload in zip(outcomes(report), payloads, strict=True)]
-            assert told == stored(client)
+            reported = [
+                (outcome.entry_id, payload) for outcome, payload in zip(outcomes(report), payloads, strict=True)
+            ]
+            assert reported == stored(client)
             assert duplicates(client) == 1_234 * round_
         dispatcher.begin("batch", version=1)
         dispatcher.produce(b"another")
@@ -70,7 +72,7 @@ def test_a_batch_that_is_begun_again_is_written_once_and_has_its_first_ids(
 def test_two_rows_that_memory_ran_out_for_are_written_by_the_next_process(
     server: LocalServer, connect: Connect
 ) -> None:
-    """Ten rows; two are refused; whoever begins the token again with all ten writes these two, and no other."""
+    """Of ten rows two are refused; beginning the token again with all ten writes just these two."""
     client, payloads = connect(server), payloads_of(0, 10, 20)
     with idmp(server) as dispatcher:
         dispatcher.begin("batch")
@@ -91,7 +93,7 @@ def test_two_rows_that_memory_ran_out_for_are_written_by_the_next_process(
             assert dispatcher.flush().ok
 
     in_child(again)
-    # The two come behind those that were written before: a stream has no places in between.
+    # The two follow those written before: a stream is append-only.
     assert bodies(client) == [*payloads[:4], *payloads[6:], *payloads[4:6]]
     assert duplicates(client) == 8
 
@@ -120,10 +122,10 @@ def test_lost_connections_write_nothing_twice(start_server: StartServer, program
 
 
 @idmp_only
-def test_a_message_id_names_its_message_whatever_is_around_it(
+def test_a_message_id_identifies_its_message_in_any_batch(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
-    """An outbox worker is killed in mid-batch; the next one finds other rows around those that were sent."""
+    """An outbox worker is killed in mid-batch; the next one finds other rows between those that were sent."""
     server = start_server(program, config=DURABLE)
     client = connect(server)
 
@@ -159,7 +161,7 @@ def test_a_message_id_names_its_message_whatever_is_around_it(
 
 
 @idmp_only
-def test_a_message_id_that_comes_twice_or_not_at_all_is_told(server: LocalServer, connect: Connect) -> None:
+def test_duplicate_and_missing_message_ids_are_reported(server: LocalServer, connect: Connect) -> None:
     table = pa.table({"id": ["a", "b", None, "a"], "payload": [b"1", b"2", b"3", b"4"]})
     with by_message_id(server) as dispatcher:
         dispatcher.begin("outbox")
@@ -174,7 +176,7 @@ def test_a_message_id_that_comes_twice_or_not_at_all_is_told(server: LocalServer
             ("permanent", "NULL_MESSAGE_ID", "no"),
             DELIVERED,
         ]
-        # Of another batch: the same messages once more.
+        # In another batch the same messages are written again.
         dispatcher.begin("outbox")
         dispatcher.produce(b"1", message_id="a")
         assert dispatcher.flush().ok
@@ -201,7 +203,7 @@ def test_rows_that_cannot_be_written_keep_their_numbers(server: LocalServer, con
 
 @idmp_only
 def test_settings_are_made_before_the_first_message(server: LocalServer, connect: Connect) -> None:
-    """Only while nothing is remembered: a changed setting forgets everything, other producers' names too."""
+    """Only on a stream without stored IDs: a changed setting drops the IDs of all producers."""
     client = connect(server)
     with idmp(server) as dispatcher, Monitor(server) as monitor:
         dispatcher.produce(b"1")
@@ -225,7 +227,7 @@ def test_settings_are_made_before_the_first_message(server: LocalServer, connect
 
 
 @idmp_only
-def test_a_stream_that_remembers_too_few_is_mended_or_refused(server: LocalServer, connect: Connect) -> None:
+def test_a_stream_that_remembers_too_few_ids_is_reconfigured(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     client.xadd(KEY, {"payload": "0"})
     client.execute_command("XCFGSET", KEY, "IDMP-MAXSIZE", 10, "IDMP-DURATION", 1_000)
@@ -237,7 +239,7 @@ def test_a_stream_that_remembers_too_few_is_mended_or_refused(server: LocalServe
 
 
 @idmp_only
-def test_nomkstream_makes_no_stream(server: LocalServer, connect: Connect) -> None:
+def test_nomkstream_creates_no_stream(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     with idmp(server, {"nomkstream": True}) as dispatcher:
         dispatcher.produce(b"1")
@@ -249,7 +251,7 @@ def test_nomkstream_makes_no_stream(server: LocalServer, connect: Connect) -> No
     assert bodies(client) == [b"0", b"1"]
 
 
-def test_a_server_without_names_is_found_out_before_the_first_message(
+def test_a_server_without_idmp_is_reported_before_the_first_message(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     server = start_server(program)
@@ -272,7 +274,7 @@ def test_a_server_without_names_is_found_out_before_the_first_message(
         ("+xadd +xinfo|stream +xgroup|create +xgroup|destroy", "needs XCFGSET: NOPERM"),
     ],
 )
-def test_rights_that_are_missing_are_named_before_the_first_message(
+def test_missing_permissions_are_named_before_the_first_message(
     server: LocalServer, connect: Connect, rights: str, missing: str
 ) -> None:
     client = connect(server)
@@ -283,7 +285,7 @@ def test_rights_that_are_missing_are_named_before_the_first_message(
         assert (failure.kind, failure.code, failure.written) == ("permanent", "NOPERM", "no")
         assert missing in failure.message
         assert client.exists(KEY) == 0 or client.xlen(KEY) == 0
-        # A stream whose settings suffice needs less.
+        # A stream with sufficient settings needs fewer permissions.
         client.xadd(KEY, {"payload": "0"})
         client.execute_command("XCFGSET", KEY, "IDMP-DURATION", 1_000)
         client.execute_command("ACL", "SETUSER", "app", "+xinfo|stream")
@@ -306,14 +308,12 @@ def test_rights_that_are_missing_are_named_before_the_first_message(
         ({"ordered": True, "window_max_entries": 5}, "ordered and window_max_entries are mutually exclusive"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
-    any_server: LocalServer, options: dict[str, Any], message: str
-) -> None:
+def test_contradictory_options_are_refused(any_server: LocalServer, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Dispatcher(endpoint_to(any_server), **options)
 
 
-def test_layouts_that_have_no_names_are_refused(any_server: LocalServer) -> None:
+def test_layouts_without_idmp_are_refused(any_server: LocalServer) -> None:
     table = pa.table({"payload": [b"a"], "key": ["k"], "id": ["1-1"]})
     with idmp(any_server) as dispatcher:
         for layout in ({"rows_per_entry": 2}, {"arrow_ipc": True}, {"stream_key": "key"}, {"entry_id": "id"}):
@@ -324,7 +324,7 @@ def test_layouts_that_have_no_names_are_refused(any_server: LocalServer) -> None
 
 
 def test_ordered_messages_are_not_overtaken(server: LocalServer, connect: Connect) -> None:
-    """What is refused for a while is waited for, before the next message goes out."""
+    """A message is retried until it is accepted, before the next one goes out."""
     client = connect(server)
     payloads = payloads_of(0, 200, 20)
     client.config_set("maxmemory", 1)
@@ -343,10 +343,10 @@ def test_ordered_messages_are_not_overtaken(server: LocalServer, connect: Connec
 
 
 @idmp_only
-def test_deduplicated_messages_are_delivered_when_the_replica_has_them(
+def test_deduplicated_messages_wait_for_the_replica(
     any_replicated: tuple[LocalServer, LocalServer], connect: Connect
 ) -> None:
-    """Each try on a connection of its own, where WAIT covers only what was written there: a deduplicated message is."""
+    """Each attempt uses a new connection, whose WAIT covers the deduplicated messages as well."""
     master, replica = any_replicated
     payloads = payloads_of(0, 300, 20)
 

@@ -24,13 +24,13 @@ def is_in_use(dispatcher: Dispatcher) -> bool:
 
 @pytest.fixture
 def in_flush(any_server: LocalServer) -> Iterator[Dispatcher]:
-    """A dispatcher that another thread flushes until the server, which stands still, goes on."""
+    """A dispatcher that another thread flushes until the suspended server resumes."""
     reports: list[DeliveryReport] = []
     with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
         assert dispatcher.dispatch(b"first")
         thread = threading.Thread(target=lambda: reports.append(dispatcher.flush()))
         with stopped(any_server):
-            dispatcher.produce(b"owed")
+            dispatcher.produce(b"in flight")
             thread.start()
             wait_until(lambda: is_in_use(dispatcher))
             yield dispatcher
@@ -39,7 +39,7 @@ def in_flush(any_server: LocalServer) -> Iterator[Dispatcher]:
         assert dispatcher.dispatch(b"last")
 
 
-def test_an_exception_in_the_block_is_the_one_that_is_raised(in_flush: Dispatcher) -> None:
+def test_an_exception_in_the_block_is_raised(in_flush: Dispatcher) -> None:
     def work() -> None:
         with in_flush:
             raise LookupError("of the block")
@@ -50,13 +50,13 @@ def test_an_exception_in_the_block_is_the_one_that_is_raised(in_flush: Dispatche
     assert note.startswith("headrace: cannot flush after this exception: ConcurrentUseError('the dispatcher is in use ")
 
 
-def test_the_end_of_the_block_without_an_exception(in_flush: Dispatcher) -> None:
+def test_the_end_of_the_block_raises_concurrent_use(in_flush: Dispatcher) -> None:
     with pytest.raises(ConcurrentUseError, match="in use by another call"):
         in_flush.__exit__(None, None, None)
 
 
-def test_fork(in_flush: Dispatcher, any_server: LocalServer) -> None:
-    """The child has no such thread, and so nobody who would ever let go of its copy."""
+def test_a_forked_child_can_close_its_copy(in_flush: Dispatcher, any_server: LocalServer) -> None:
+    """The child has no such thread, so its copy must not stay locked."""
     server_pid = any_server.pid
 
     def child() -> tuple[list[str], bool, int, list[str], str]:

@@ -1,4 +1,4 @@
-"""Bytes that look like commands, wherever a caller can put bytes: the server runs what was meant, and nothing else.
+"""Bytes that look like commands, wherever a caller can pass bytes: the server runs only the intended commands.
 
 Its own statistics say which it ran and how often; what is stored is what was given.
 """
@@ -25,7 +25,7 @@ from support import Program
 from support.pipelines import outcomes
 
 Connect = Callable[..., Any]
-#: How often each command was run.
+#: The number of calls of each command.
 Commands = dict[str, int]
 
 EVIL = [
@@ -56,7 +56,7 @@ TEXTS = [part.decode() for part in EVIL if part.isascii()] + ["ä€𝄞", "\u20
 
 
 class Evil:
-    """Bytes and texts made up from a seed, with `EVIL` in them."""
+    """Random bytes and texts from a seed that contain `EVIL`."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
@@ -70,18 +70,18 @@ class Evil:
         return "".join(self._random.choices([*TEXTS, "x", "7"], k=self._random.randrange(1, 5)))
 
     def name(self) -> str:
-        """Of a column: Arrow's C interface ends names at the first zero byte."""
+        """A column name: Arrow's C interface ends names at the first zero byte."""
         return self.text().replace("\0", "0")
 
 
 @pytest.fixture
 def evil(request: pytest.FixtureRequest) -> Evil:
-    """Another one for each test and server: it is named in the failure."""
+    """Input from a new seed per test and server; a failure names the seed."""
     return Evil(request.node.name)
 
 
 class Statistics:
-    """What the server ran between `with` and the end of the block."""
+    """The commands that the server ran during the block."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -93,7 +93,7 @@ class Statistics:
 
     def __exit__(self, *_: object) -> None:
         counts = self._client.info("commandstats")
-        # Without the commands of this test itself: INFO is also what the script that asks for rights looks at.
+        # Without the commands of this test; INFO counts too, which the script calls to check permissions.
         ours = ("cmdstat_config", "cmdstat_info")
         self.commands = {
             name.removeprefix("cmdstat_"): calls["calls"] + calls["rejected_calls"]
@@ -103,8 +103,8 @@ class Statistics:
 
 
 def ran(program: Program, **commands: int) -> Commands:
-    """What one connection ran, if these are the commands behind those that begin it. `xinfo_stream`: a subcommand."""
-    # Subcommands count by themselves since Redis 7.0; SETINFO is there since 7.2, and an unknown one does not count.
+    """The commands of one connection: its handshake, then these. `xinfo_stream`: a subcommand."""
+    # Subcommands are counted separately since Redis 7.0; SETINFO exists since 7.2, and an unknown one is not counted.
     has_subcommands = not program.is_redis or program.numbers >= (7,)
     has_setinfo = not program.is_redis or program.numbers >= (7, 2)
     begin = {"client_setname": 1, "client_setinfo": 2 if has_setinfo or not has_subcommands else 0}
@@ -135,7 +135,9 @@ MESSAGES = 2_000
 
 
 @pytest.mark.parametrize("mode", ["off", "script"])
-def test_messages(server: LocalServer, program: Program, connect: Connect, evil: Evil, mode: str) -> None:
+def test_messages_inject_no_command(
+    server: LocalServer, program: Program, connect: Connect, evil: Evil, mode: str
+) -> None:
     check_messages(
         server,
         connect,
@@ -143,15 +145,17 @@ def test_messages(server: LocalServer, program: Program, connect: Connect, evil:
         {"exactly_once": mode},
         {
             "off": ran(program, xadd=MESSAGES),
-            # A run of 100 rows is one command, the first one with the script itself, and reads and moves the marker.
+            # A script call has 100 rows, the first one also the script's text, and it reads and moves the marker.
             "script": ran(program, eval=2, evalsha=RUNS - 1, get=RUNS, set=RUNS, xadd=MESSAGES),
         }[mode],
     )
 
 
 @pytest.mark.needs("idmp")
-def test_messages_with_names(server: LocalServer, program: Program, connect: Connect, evil: Evil) -> None:
-    # The stream is made, and its settings are.
+def test_messages_with_idmp_inject_no_command(
+    server: LocalServer, program: Program, connect: Connect, evil: Evil
+) -> None:
+    # The stream is created and configured.
     more = {"hello": 1, "xinfo_stream": 2, "xgroup_create": 1, "xgroup_destroy": 1, "xcfgset": 1}
     options = {"exactly_once": "idmp", "exactly_once_key": "message_id"}
     check_messages(server, connect, evil, options, ran(program, xadd=MESSAGES, **more))
@@ -182,8 +186,10 @@ def check_messages(
 
 
 @pytest.mark.parametrize("mode", ["off", "script"])
-def test_rows_of_many_streams(server: LocalServer, program: Program, connect: Connect, evil: Evil, mode: str) -> None:
-    """Stream keys and fields of rows; each stream has a marker of its own."""
+def test_rows_of_many_streams_inject_no_command(
+    server: LocalServer, program: Program, connect: Connect, evil: Evil, mode: str
+) -> None:
+    """Stream keys and fields of rows; each stream has its own marker."""
     client = connect(server)
     for _ in range(ROUNDS):
         client.flushall()
@@ -211,7 +217,9 @@ def test_rows_of_many_streams(server: LocalServer, program: Program, connect: Co
 
 
 @pytest.mark.parametrize("layout", ["json", "rows_per_entry", "arrow_ipc"])
-def test_layouts(server: LocalServer, program: Program, connect: Connect, evil: Evil, layout: str) -> None:
+def test_layouts_inject_no_command(
+    server: LocalServer, program: Program, connect: Connect, evil: Evil, layout: str
+) -> None:
     client = connect(server)
     for turn in range(ROUNDS):
         key, field = b"%d" % turn + evil.data(), evil.text()
@@ -239,8 +247,10 @@ def test_layouts(server: LocalServer, program: Program, connect: Connect, evil: 
             ] == rows
 
 
-def test_who_connects(start_server: StartServer, program: Program, connect: Connect, evil: Evil) -> None:
-    """User names, passwords, groups. A server takes no user name with white space: then AUTH is what it refuses."""
+def test_credentials_and_groups_inject_no_command(
+    start_server: StartServer, program: Program, connect: Connect, evil: Evil
+) -> None:
+    """User names, passwords, groups. A server has no user names with white space: AUTH fails for those."""
     server = start_server(program)
     client = connect(server)
     for turn in range(30):
@@ -261,7 +271,7 @@ def test_who_connects(start_server: StartServer, program: Program, connect: Conn
             assert statistics.commands == {"auth": 1}
 
 
-def test_urls(start_server: StartServer, program: Program, connect: Connect, evil: Evil) -> None:
+def test_urls_inject_no_command(start_server: StartServer, program: Program, connect: Connect, evil: Evil) -> None:
     server = start_server(program, transport="tcp")
     client = connect(server)
     for turn in range(10):
@@ -276,8 +286,8 @@ def test_urls(start_server: StartServer, program: Program, connect: Connect, evi
         assert len(entries(client, key)) == 1
 
 
-def test_entry_ids(server: LocalServer, program: Program, connect: Connect, evil: Evil) -> None:
-    """What is no ID goes nowhere; neither as a trim option nor as an entry's own."""
+def test_wrong_entry_ids_are_never_sent(server: LocalServer, program: Program, connect: Connect, evil: Evil) -> None:
+    """Neither as a trim option nor as the ID of an entry."""
     client = connect(server)
     texts = [evil.text() for _ in range(200)]
     data = pa.record_batch({"payload": pa.array(["x"] * 200), "id": texts})

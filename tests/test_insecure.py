@@ -1,4 +1,4 @@
-"""What makes an endpoint weaker, and is warned of: TLS without checks, secrets in files that others may read."""
+"""Insecure settings that cause warnings: TLS without checks, secrets in files that others may read."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from support import Certs
 from support.endpoints import CANARY, Pem, build, refused
 from support.tls import REFUSED, Start, Tampering, to, without_mark, without_tls_13
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 SKIPPED = r"^tls_insecure_skip_verify: neither the certificate of \S+ nor its name is checked; whoever answers"
-#: Who is refused otherwise: see test_tls_refusals.py.
+#: Certificates that are refused by default: see test_tls_refusals.py.
 UNTRUSTED = ("wrong_name", "expired", "not_yet_valid", "common_name", "self_signed", "ca_itself", "for_clients")
 
 
@@ -45,15 +45,15 @@ def unchecked(server: LocalServer, **options: Any) -> Endpoint:
 
 
 def outcome(endpoint: Endpoint) -> tuple[str, str, str] | str:
-    """What becomes of a message: its failure, or what the server has."""
+    """The failure of a message, or what the server stored."""
     with Dispatcher(endpoint) as dispatcher:
         dispatcher.produce(b"x")
         report = dispatcher.flush()
         return next(((one.kind, one.code, one.written) for one in report.failed), f"{report.delivered} delivered")
 
 
-def told(call: Callable[..., object], *arguments: Any, **options: Any) -> list[str]:
-    """What is warned of meanwhile."""
+def reported(call: Callable[..., object], *arguments: Any, **options: Any) -> list[str]:
+    """The warnings during the block."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call(*arguments, **options)
@@ -66,7 +66,7 @@ def told(call: Callable[..., object], *arguments: Any, **options: Any) -> list[s
 
 @pytest.mark.needs("tls")
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_any_certificate_will_do(start: Start, connect: Connect, version: str) -> None:
+def test_any_certificate_is_accepted(start: Start, connect: Connect, version: str) -> None:
     for name in UNTRUSTED:
         server = start(getattr(start.certs, name), version=version)
         assert outcome(unchecked(server)) == "1 delivered", name
@@ -75,20 +75,20 @@ def test_any_certificate_will_do(start: Start, connect: Connect, version: str) -
 
 
 @pytest.mark.needs("tls")
-def test_a_client_certificate_is_shown_all_the_same(start: Start) -> None:
+def test_a_client_certificate_is_still_sent(start: Start) -> None:
     server, client = start(mutual=True), start.certs.client
     assert outcome(unchecked(server, tls_cert=client.cert, tls_key=client.key)) == "1 delivered"
     assert outcome(unchecked(server)) == REFUSED
 
 
 @pytest.mark.needs("tls")
-def test_it_is_still_tls_of_this_age(start: Start, tcp_server: LocalServer) -> None:
+def test_plain_tcp_and_old_tls_versions_are_still_refused(start: Start, tcp_server: LocalServer) -> None:
     assert outcome(unchecked(tcp_server, connect_timeout=0.3)) == ("retryable", "TIMEOUT", "no")
     assert outcome(unchecked(start(version="TLSv1.1"))) == REFUSED
 
 
 @pytest.mark.needs("tls")
-def test_the_server_must_have_the_key_of_its_certificate(start: Start) -> None:
+def test_the_server_must_hold_the_key_of_its_certificate(start: Start) -> None:
     server = start()
     with Tampering(server, hello=without_tls_13, answer=without_mark) as between:
         dispatcher = Dispatcher(unchecked(server, port=between.port))
@@ -99,10 +99,10 @@ def test_the_server_must_have_the_key_of_its_certificate(start: Start) -> None:
     assert "does not verify" in failure.message
 
 
-# --- and how it is asked for
+# --- how it is set
 
 
-def test_it_is_off_and_shown_where_it_is_on(pem: Pem) -> None:
+def test_it_is_off_by_default_and_the_repr_shows_it(pem: Pem) -> None:
     assert build(tls=True).tls_insecure_skip_verify is False
     assert build(tls=True, tls_insecure_skip_verify=False) == build(tls=True)
     with pytest.warns(InsecureWarning):
@@ -126,7 +126,7 @@ def test_it_is_off_and_shown_where_it_is_on(pem: Pem) -> None:
         ),
     ],
 )
-def test_contradictions(pem: Pem, options: dict[str, Any], message: str) -> None:
+def test_contradictory_options_are_refused(pem: Pem, options: dict[str, Any], message: str) -> None:
     options = {name: pem.ca if value == "CA" else value for name, value in options.items()}
     error = refused(tls_insecure_skip_verify=True, **options)
     assert error.option == "tls_insecure_skip_verify"
@@ -135,7 +135,7 @@ def test_contradictions(pem: Pem, options: dict[str, Any], message: str) -> None
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-def test_not_in_a_url(value: str) -> None:
+def test_a_url_cannot_set_it(value: str) -> None:
     url = f"rediss://h?stream_key=s&tls_insecure_skip_verify={value}"
     with pytest.raises(ConfigError, match=r"^tls_insecure_skip_verify cannot be given in a URL, ") as caught:
         Endpoint.from_url(url)
@@ -146,7 +146,7 @@ def test_not_in_a_url(value: str) -> None:
         assert Endpoint.from_url("rediss://h", stream_key="s", tls_insecure_skip_verify=True).tls
 
 
-def test_not_for_a_whole_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_wide_default_cannot_set_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("TLS_INSECURE_SKIP_VERIFY", "DEFAULT_TLS_INSECURE_SKIP_VERIFY"):
         monkeypatch.setenv(f"HEADRACE_{name}", "true")
     assert not build(tls=True).tls_insecure_skip_verify
@@ -156,10 +156,10 @@ def test_not_for_a_whole_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         assert f"unknown option '{name}'" in str(refused(tls=True))
 
 
-# --- how warnings reach people
+# --- warnings
 
 
-def test_one_warning_where_the_endpoint_is_built(pem: Pem) -> None:
+def test_building_an_endpoint_warns_once(pem: Pem) -> None:
     options: dict[str, Any] = {"host": "h", "stream_key": "s", "tls": True, "tls_insecure_skip_verify": True}
     makes: list[Callable[[], Endpoint]] = [
         lambda: Endpoint(**options),
@@ -170,21 +170,21 @@ def test_one_warning_where_the_endpoint_is_built(pem: Pem) -> None:
         with pytest.warns(InsecureWarning, match=SKIPPED) as caught:
             endpoint = make()
         assert [one.filename for one in caught] == [__file__]
-        assert told(pickle.loads, pickle.dumps(endpoint)) == []
+        assert reported(pickle.loads, pickle.dumps(endpoint)) == []
         assert pickle.loads(pickle.dumps(endpoint)) == endpoint
 
 
-def test_in_spark_where_the_options_are_read() -> None:
+def test_spark_warns_where_the_options_are_read() -> None:
     options = {"host": "h", "stream_key": "s", "tls": "true", "tls_insecure_skip_verify": "true"}
     for streaming in (False, True):
         with pytest.warns(InsecureWarning, match=SKIPPED) as caught:
             settings = read(options, streaming=streaming)
         assert len(caught) == 1
         assert settings.endpoint.tls_insecure_skip_verify
-        assert told(pickle.loads, pickle.dumps(settings)) == []
+        assert reported(pickle.loads, pickle.dumps(settings)) == []
 
 
-def test_warnings_can_be_silenced_and_be_made_errors() -> None:
+def test_warnings_can_be_silenced_or_made_errors() -> None:
     assert headrace.InsecureWarning is InsecureWarning
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -200,34 +200,34 @@ def test_warnings_can_be_silenced_and_be_made_errors() -> None:
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o700, 0o620, 0o602, 0o640, 0o604, 0o644, 0o444, 0o755])
 @pytest.mark.parametrize("option", ["tls_key", "password_file"])
-def test_a_file_that_others_may_read(pem: Pem, tmp_path: Path, option: str, mode: int) -> None:
+def test_a_secret_file_that_others_may_read_warns(pem: Pem, tmp_path: Path, option: str, mode: int) -> None:
     password = tmp_path / "password"
     password.write_text(CANARY)
     password.chmod(0o600)
     options: dict[str, Any] = {"tls": True, "tls_cert": pem.cert, "tls_key": pem.key, "password_file": password}
     options[option].chmod(mode)
-    texts = told(build, **options)
+    texts = reported(build, **options)
     readable = f"{option}: '{options[option]}' can be read by others than its owner (mode {mode:04o}); "
     assert texts == ([f"{readable}chmod 600 makes it private"] if mode & 0o044 else [])
 
 
-def test_all_that_is_weak_is_told(pem: Pem, tmp_path: Path) -> None:
+def test_every_weakness_is_reported(pem: Pem, tmp_path: Path) -> None:
     password, link = tmp_path / "password", tmp_path / "link"
     password.write_text(CANARY)
     password.chmod(0o644)
     link.symlink_to(password)
     pem.key.chmod(0o644)
     options: dict[str, Any] = {"tls": True, "tls_cert": pem.cert, "tls_key": pem.key}
-    texts = told(build, **options, password_file=link, tls_insecure_skip_verify=True)
+    texts = reported(build, **options, password_file=link, tls_insecure_skip_verify=True)
     assert [text.split(":")[0] for text in texts] == ["tls_insecure_skip_verify", "tls_key", "password_file"]
     assert f"'{link}'" in texts[2]
     secret = [CANARY, *pem.key.read_text().splitlines()]
     assert not any(line in text for text in texts for line in secret)
 
 
-def test_what_is_no_file_is_not_told(pem: Pem, tmp_path: Path) -> None:
+def test_other_than_regular_files_do_not_warn(pem: Pem, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o644)
     for name in ("not there", "pipe", "."):
-        assert told(build, password_file=tmp_path / name) == []
+        assert reported(build, password_file=tmp_path / name) == []
     pem.key.chmod(0o644)
-    assert told(build, tls=True, tls_cert=pem.cert, tls_key=pem.key.read_bytes()) == []
+    assert reported(build, tls=True, tls_cert=pem.cert, tls_key=pem.key.read_bytes()) == []

@@ -1,4 +1,4 @@
-"""Interpreters that headrace is not made for: subinterpreters, and builds without the GIL. They are told so."""
+"""Unsupported interpreters (subinterpreters, builds without the GIL): the import fails with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from packaging.tags import cpython_tags
 
 import headrace
 
-#: Two subinterpreters that import headrace, and the main one, that uses it. Legacy ones: nothing else refuses there.
+#: Two subinterpreters import headrace, and the main one uses it. Legacy ones, since those refuse nothing themselves.
 SUBINTERPRETERS = """
 import sys, threading
 
@@ -55,17 +55,17 @@ print("well")
 
 @pytest.mark.parametrize("order", ["main first", "subinterpreter first"])
 def test_a_subinterpreter_is_refused(order: str, tmp_path: Path) -> None:
-    """Each time, whoever comes first; the main interpreter is as it was."""
+    """At each import, in any order; the main interpreter is unaffected."""
     said = tmp_path / "said"
     command = [sys.executable, "-X", "dev", "-c", SUBINTERPRETERS, order, str(said)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
-    told = "headrace works only in the main interpreter, not in a subinterpreter: import it there, "
-    assert said.read_text() == f"{told}or in another process\n" * 2
+    reported = "headrace works only in the main interpreter, not in a subinterpreter: import it there, "
+    assert said.read_text() == f"{reported}or in another process\n" * 2
 
 
 def test_a_build_without_the_gil_is_refused() -> None:
-    """By what such a build says of itself (PEP 703). Wheels do not go there; somebody may compile one."""
+    """By the flag of such a build (PEP 703). Wheels exclude it, but it can be compiled there."""
     code = "import sys; sys.abiflags = 't'; import headrace"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
@@ -73,8 +73,8 @@ def test_a_build_without_the_gil_is_refused() -> None:
     assert done.stderr.splitlines()[-1] == f"ImportError: {expected}"
 
 
-def test_wheels_do_not_go_to_builds_without_the_gil() -> None:
-    """They are for the stable ABI, which those do not have: pip passes over them."""
+def test_wheels_exclude_builds_without_the_gil() -> None:
+    """They use the stable ABI, which such builds lack: pip skips them."""
     (suffix,) = {path.suffixes[0] for path in Path(headrace.__file__).parent.glob("_headrace.*.so")}
     assert suffix == ".abi3"
     platforms = ["manylinux_2_28_x86_64"]

@@ -33,14 +33,14 @@ def batch_of(payloads: list[bytes]) -> pa.RecordBatch:
 
 @pytest.fixture
 def waiting(any_server: LocalServer) -> Iterator[Dispatcher]:
-    """A dispatcher that is connected to a server that stands still."""
+    """A dispatcher connected to a suspended server."""
     with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
         assert dispatcher.dispatch(b"first")
         with stopped(any_server):
             yield dispatcher
 
 
-def test_in_flush(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
+def test_ctrl_c_in_flush(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
     payloads = payloads_of(100, 10)
     for payload in payloads:
         waiting.produce(payload)
@@ -54,7 +54,7 @@ def test_in_flush(any_server: LocalServer, connect: Connect, waiting: Dispatcher
     assert [payload for _, payload in stored(connect(any_server))] == [b"first", *payloads]
 
 
-def test_in_flush_with_a_timeout(any_server: LocalServer, waiting: Dispatcher) -> None:
+def test_ctrl_c_in_flush_with_a_timeout(any_server: LocalServer, waiting: Dispatcher) -> None:
     waiting.produce(b"x")
     with interrupted():
         waiting.flush(timeout=50)
@@ -62,8 +62,8 @@ def test_in_flush_with_a_timeout(any_server: LocalServer, waiting: Dispatcher) -
     assert labels(waiting.flush()) == [DELIVERED]
 
 
-def test_right_before_a_report_is_handed_out() -> None:
-    """The signal is there before the last reply: the report must not go with it."""
+def test_ctrl_c_right_before_a_report_is_returned() -> None:
+    """The signal arrives before the last reply: the report must not be lost."""
     main = threading.main_thread().ident
     assert main is not None
 
@@ -81,41 +81,41 @@ def test_right_before_a_report_is_handed_out() -> None:
         with pytest.raises(KeyboardInterrupt):
             dispatcher.flush()
         assert dispatcher.unreported == 1
-        (told,) = outcomes(dispatcher.flush())
-    assert (told.message_id, told.entry_id) == ("mine", "7-1")
+        (reported,) = outcomes(dispatcher.flush())
+    assert (reported.message_id, reported.entry_id) == ("mine", "7-1")
 
 
-def test_in_produce_batch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
-    """The rows that were not taken fail; those that were go on."""
+def test_ctrl_c_in_produce_batch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
+    """Rows that were not accepted fail; the others continue."""
     payloads = payloads_of(10_000)
-    rows = batch_of(payloads)  # not in the block: it takes a while, and is interrupted as well
+    rows = batch_of(payloads)  # outside the block: it takes a while and could be interrupted
     client = connect(any_server)
     with interrupted():
         waiting.produce_batch(rows)
     assert waiting.unreported == 10_000
     resume(any_server)
-    told = outcomes(waiting.flush())
-    taken = sum(outcome.entry_id is not None for outcome in told)
+    reported = outcomes(waiting.flush())
+    taken = sum(outcome.entry_id is not None for outcome in reported)
     assert 0 < taken < 9_000
-    assert [outcome.label for outcome in told[taken:]] == [("retryable", "INTERRUPTED", "no")] * (10_000 - taken)
+    assert [outcome.label for outcome in reported[taken:]] == [("retryable", "INTERRUPTED", "no")] * (10_000 - taken)
     client.xtrim(KEY, maxlen=taken, approximate=False)  # without `first`
-    check_accounting(client, [(KEY, payload) for payload in payloads], told)
+    check_accounting(client, [(KEY, payload) for payload in payloads], reported)
 
 
-def test_in_the_second_record_batch_of_a_table(any_server: LocalServer, waiting: Dispatcher) -> None:
-    """Those behind it were not read: no report tells of them."""
+def test_ctrl_c_in_the_second_record_batch_of_a_table(any_server: LocalServer, waiting: Dispatcher) -> None:
+    """Later record batches were not read and are in no report."""
     small, large = batch_of(payloads_of(10)), batch_of(payloads_of(5_000))
     with interrupted():
         waiting.produce_batch(pa.Table.from_batches([small, large, small]))
     resume(any_server)
-    told = labels(waiting.flush())
-    assert len(told) == 5_010
-    assert told[-1] == ("retryable", "INTERRUPTED", "no")
+    reported = labels(waiting.flush())
+    assert len(reported) == 5_010
+    assert reported[-1] == ("retryable", "INTERRUPTED", "no")
 
 
-def test_in_rows_that_are_all_bad(any_server: LocalServer) -> None:
-    """They need no room in the window, so nothing is ever waited for."""
-    count = 10_000_000  # some seconds
+def test_ctrl_c_in_rows_that_all_fail(any_server: LocalServer) -> None:
+    """They need no room in the window, so the call never waits."""
+    count = 10_000_000  # takes some seconds
     rows = pa.record_batch({"payload": pa.nulls(count, pa.utf8())})
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         with interrupted():
@@ -128,11 +128,11 @@ def test_in_rows_that_are_all_bad(any_server: LocalServer) -> None:
         assert not report.ok
 
 
-def test_in_record_batches_while_there_is_no_server(closed_port: int) -> None:
-    """Each fails at once; there are a great many."""
-    rows = pa.Table.from_batches([batch_of([b"x"])] * 2_000_000)  # some seconds
+def test_ctrl_c_in_record_batches_without_a_server(closed_port: int) -> None:
+    """Each fails at once, but there are many."""
+    rows = pa.Table.from_batches([batch_of([b"x"])] * 2_000_000)  # takes some seconds
     with Dispatcher(Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)) as dispatcher:
-        dispatcher.produce(b"x" * 100_000)  # more than a chunk: this one connects
+        dispatcher.produce(b"x" * 100_000)  # more than a chunk, so it connects
         with interrupted():
             dispatcher.produce_batch(rows)
         report = dispatcher.flush()
@@ -143,8 +143,8 @@ def test_in_record_batches_while_there_is_no_server(closed_port: int) -> None:
         assert not report.ok
 
 
-def test_in_produce(any_server: LocalServer, waiting: Dispatcher) -> None:
-    """The message was not taken."""
+def test_ctrl_c_in_produce(any_server: LocalServer, waiting: Dispatcher) -> None:
+    """The message was not accepted."""
     with interrupted():
         for _ in range(10_000):
             waiting.produce(b"x" * 1_000)
@@ -157,22 +157,22 @@ def test_in_produce(any_server: LocalServer, waiting: Dispatcher) -> None:
     assert outcomes(report)[-1].message_id == "the next"
 
 
-def test_in_dispatch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
-    """Its message was handed over, and nobody waits for the outcome any more; those of others stay theirs."""
+def test_ctrl_c_in_dispatch(any_server: LocalServer, connect: Connect, waiting: Dispatcher) -> None:
+    """Its outcome is dropped; the outcomes of other messages are kept."""
     waiting.produce(b"before", "before")
     with interrupted():
         waiting.dispatch(b"interrupted")
     waiting.produce(b"after", "after")
     resume(any_server)
-    told = outcomes(waiting.flush())
-    assert [outcome.message_id for outcome in told] == ["before", "after"]
+    reported = outcomes(waiting.flush())
+    assert [outcome.message_id for outcome in reported] == ["before", "after"]
     kept = stored(connect(any_server))
     assert [payload for _, payload in kept] == [b"first", b"before", b"interrupted", b"after"]
-    assert [outcome.entry_id for outcome in told] == [kept[1][0], kept[3][0]]
+    assert [outcome.entry_id for outcome in reported] == [kept[1][0], kept[3][0]]
 
 
 @pytest.mark.parametrize("call", ["flush", "produce_batch", "dispatch"])
-def test_in_connect(any_server: LocalServer, connect: Connect, call: str) -> None:
+def test_ctrl_c_in_connect(any_server: LocalServer, connect: Connect, call: str) -> None:
     client = connect(any_server)
     endpoint = endpoint_to(any_server, connect_timeout=60)
     rows = batch_of(payloads_of(200))
@@ -188,10 +188,10 @@ def test_in_connect(any_server: LocalServer, connect: Connect, call: str) -> Non
             else:
                 dispatcher.produce_batch(rows)
         resume(any_server)
-        told = labels(dispatcher.flush())
-    taken = [label for label in told if label == DELIVERED]
-    assert told == taken + [("retryable", "INTERRUPTED", "no")] * (len(told) - len(taken))
-    assert len(told) == (202 if call == "produce_batch" else 2)
+        reported = labels(dispatcher.flush())
+    taken = [label for label in reported if label == DELIVERED]
+    assert reported == taken + [("retryable", "INTERRUPTED", "no")] * (len(reported) - len(taken))
+    assert len(reported) == (202 if call == "produce_batch" else 2)
     assert len(taken) >= 2
     kept = [payload for _, payload in stored(client)]
     assert kept[:2] == [b"a", b"b"]
@@ -199,8 +199,8 @@ def test_in_connect(any_server: LocalServer, connect: Connect, call: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["close", "with"])
-def test_in_close(waiting: Dispatcher, how: str) -> None:
-    """It is closed, and says what nobody will ever hear of."""
+def test_ctrl_c_in_close(waiting: Dispatcher, how: str) -> None:
+    """The dispatcher is closed, and warns of the messages without an outcome."""
     for _ in range(2_000):
         waiting.produce(b"x")
     leave = waiting.close if how == "close" else lambda: waiting.__exit__(None, None, None)
@@ -210,8 +210,8 @@ def test_in_close(waiting: Dispatcher, how: str) -> None:
     assert waiting.closed
 
 
-def test_in_the_flush_after_an_exception(waiting: Dispatcher) -> None:
-    """The exception of the block stays the one that is raised."""
+def test_ctrl_c_in_the_flush_after_an_exception(waiting: Dispatcher) -> None:
+    """The exception of the block is still raised."""
 
     def work() -> None:
         with waiting:
@@ -230,8 +230,8 @@ def test_in_the_flush_after_an_exception(waiting: Dispatcher) -> None:
     assert waiting.closed
 
 
-def test_a_handler_of_ones_own(any_server: LocalServer, waiting: Dispatcher) -> None:
-    """What a signal handler raises is what the call raises."""
+def test_an_exception_of_a_signal_handler_is_raised(any_server: LocalServer, waiting: Dispatcher) -> None:
+    """The call raises the exception of the handler."""
 
     def handler(*_: object) -> None:
         raise LookupError("from the handler")

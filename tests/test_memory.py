@@ -55,7 +55,7 @@ def batches(kind, count):
         yield pa.record_batch({"payload": pa.array([b"x" * 400] * ROWS, pa.binary()), "id": ids})
 
 endpoint = Endpoint(unix_socket=sys.argv[1], stream_key=sys.argv[2], maxlen=1_000, trim_every=100)
-growth, told = {}, {}
+growth, last = {}, {}
 with Dispatcher(endpoint) as dispatcher:
     for kind in (pa.int64(), pa.utf8()):
         def produce(count):
@@ -67,9 +67,9 @@ with Dispatcher(endpoint) as dispatcher:
         memory = PeakMemory()
         report = produce(BATCHES)
         growth[str(kind)] = memory.growth
-        told[str(kind)] = pa.table(report.to_arrow())["message_id"][-1].as_py()
+        last[str(kind)] = pa.table(report.to_arrow())["message_id"][-1].as_py()
         del report
-print(json.dumps({"growth": growth, "last": told}))
+print(json.dumps({"growth": growth, "last": last}))
 """
 
 LARGE = """
@@ -109,7 +109,7 @@ print(json.dumps(kept))
 
 
 def run(code: str, server: LocalServer) -> Any:
-    """What a Python process of its own printed, as JSON."""
+    """The JSON output of a separate Python process."""
     command = [sys.executable, "-W", "error", "-c", code, server.unix_socket, KEY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
@@ -117,8 +117,8 @@ def run(code: str, server: LocalServer) -> Any:
     return json.loads(done.stdout)
 
 
-def test_ten_million_rows(any_server: LocalServer, connect: Connect) -> None:
-    """The peak is less than 64 MiB over the state after the first record batch."""
+def test_memory_is_bounded_over_ten_million_rows(any_server: LocalServer, connect: Connect) -> None:
+    """The peak is less than 64 MiB above the state after the first record batch."""
     result = run(TEN_MILLION, any_server)
     assert result["delivered"] == 10_000_000
     assert result["failed"] == 0
@@ -129,15 +129,15 @@ def test_ten_million_rows(any_server: LocalServer, connect: Connect) -> None:
 
 
 def test_message_ids_keep_no_payloads(any_server: LocalServer) -> None:
-    """229 MiB of payloads pass through one call; the report keeps the IDs of its rows."""
+    """229 MiB of payloads pass through one call; the report keeps only the IDs of its rows."""
     result = run(MESSAGE_IDS, any_server)
     assert result["last"] == {"int64": "599999", "string": "599999"}
     assert set(result["growth"]) == set(result["last"])
     assert max(result["growth"].values()) < 64 * 2**20
 
 
-def test_large_messages_leave_nothing_behind(any_server: LocalServer) -> None:
-    """One of 200 MiB, and one of 100 MiB that was made as JSON; stored, and failed for want of a server."""
+def test_large_messages_are_freed(any_server: LocalServer) -> None:
+    """One of 200 MiB, and one of 100 MiB built as JSON; delivered, and failed without a server."""
     kept = run(LARGE, any_server)
     assert len(kept) == 4
     assert max(kept.values()) < 16 * 2**20, kept

@@ -1,4 +1,4 @@
-"""`headrace.metrics`: the counters of dispatchers, and their export by the libraries that do it."""
+"""`headrace.metrics`: the counters of dispatchers, and their export by Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def endpoint(any_server: LocalServer) -> Endpoint:
 
 
 def read_by_prometheus(registry: CollectorRegistry) -> list[Any]:
-    """What a server of Prometheus reads."""
+    """The text that a Prometheus server scrapes."""
     write: Any = generate_latest
     read: Any = text_string_to_metric_families
     return list(read(write(registry).decode()))
 
 
 def scrape(collector: PrometheusCollector) -> dict[tuple[str, ...], float]:
-    """The samples, by name and the values of the labels but for the server's."""
+    """The samples by name and label values, without the server's label."""
     registry = CollectorRegistry()
     registry.register(collector)
     return {
@@ -78,7 +78,7 @@ def fill(dispatcher: Dispatcher, messages: int) -> None:
 # --- the counters -----------------------------------------------------------------------------------------------------
 
 
-def test_what_a_dispatcher_has_done(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_stats_count_what_a_dispatcher_did(client: redis.Redis, endpoint: Endpoint) -> None:
     with Dispatcher(endpoint) as dispatcher:
         nothing = dispatcher.stats()
         assert (nothing.messages, nothing.connections, nothing.bytes_sent, nothing.flushes) == (0, 0, 0, 0)
@@ -133,7 +133,7 @@ def test_where_a_flush_counts(client: redis.Redis, endpoint: Endpoint) -> None:
         assert stats.flushes == 2
 
 
-def test_reading_waits_for_nobody(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_reading_stats_does_not_wait(client: redis.Redis, endpoint: Endpoint) -> None:
     with Dispatcher(endpoint) as dispatcher:
         collector = PrometheusCollector(dispatcher)
         fill(dispatcher, 1)
@@ -198,7 +198,7 @@ def test_the_names_keep_to_the_conventions(endpoint: Endpoint) -> None:
     with Dispatcher(endpoint) as dispatcher:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(PrometheusCollector(dispatcher))
-        # OpenMetrics' parser refuses what breaks its rules: suffixes, units, the order of buckets.
+        # The parser of OpenMetrics enforces its rules: suffixes, units, the order of buckets.
         write: Any = openmetrics.exposition.generate_latest
         read: Any = parse_openmetrics
         families = list(read(write(registry).decode()))
@@ -227,7 +227,7 @@ def test_labels(options: dict[str, Any], server: str) -> None:
     assert all(label == {"server": server, "stream_key": "caf\\xe9\n"} for label in labels)
 
 
-def test_dispatchers_to_one_place_are_summed(client: redis.Redis, any_server: LocalServer, endpoint: Endpoint) -> None:
+def test_dispatchers_of_one_stream_are_summed(client: redis.Redis, any_server: LocalServer, endpoint: Endpoint) -> None:
     elsewhere = Endpoint(unix_socket=any_server.unix_socket, stream_key="others")
     with Dispatcher(endpoint) as one, Dispatcher(endpoint) as two, Dispatcher(elsewhere) as three:
         collector = PrometheusCollector(one, two)
@@ -308,7 +308,7 @@ def test_the_port_is_an_attribute() -> None:
     provider.shutdown()
 
 
-# --- the libraries are not headrace's ---------------------------------------------------------------------------------
+# --- optional libraries ---------------------------------------------------------------------------------
 
 
 def run(program: str) -> str:
@@ -317,7 +317,7 @@ def run(program: str) -> str:
     return done.stdout
 
 
-def test_nothing_is_imported_before_it_is_asked_for() -> None:
+def test_metrics_libraries_are_imported_on_demand() -> None:
     program = "import sys, headrace, headrace.metrics; print(*sys.modules)"
     modules = run(program).split()
     assert "headrace.metrics" in modules
@@ -331,7 +331,7 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
         ("OpenTelemetryInstruments", "opentelemetry", "opentelemetry"),
     ],
 )
-def test_a_library_that_is_missing_is_named(name: str, library: str, extra: str) -> None:
+def test_a_missing_library_is_named(name: str, library: str, extra: str) -> None:
     program = f"""
 import sys
 sys.modules[{library!r}] = None

@@ -1,4 +1,4 @@
-"""What becomes of each message: every row of the table of outcomes that a real server gives."""
+"""The outcome of each message: every row of the table of outcomes that a real server can cause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def retryable(code: str) -> tuple[str, str, str]:
 
 
 def flap_memory(client: Any, done: threading.Event) -> None:
-    """Free and fill the server's memory, again and again."""
+    """Free and fill the server's memory repeatedly."""
     for limit in itertools.cycle((1, 0)):
         client.config_set("maxmemory", limit)
         if done.is_set() and limit == 0:
@@ -47,7 +47,7 @@ def test_wrongtype_oom_and_good_messages_in_one_pipeline(server: LocalServer, co
     deadline = time.monotonic() + 40
     with Dispatcher(endpoint_to(server)) as dispatcher:
         for turn in itertools.count():
-            # Some 1 KB each: a server reads 16 KiB at a time, and hears the other client in between.
+            # About 1 KB each: a server reads 16 KiB at a time, and serves the other client in between.
             payloads = [f"{turn}-{row}-".encode() + b"x" * 1_000 for row in range(1_000)]
             ids = [f"{turn}/{row}" for row in range(1_000)]
             batch = pa.record_batch({"payload": payloads, "key": routes, "id": ids})
@@ -60,19 +60,19 @@ def test_wrongtype_oom_and_good_messages_in_one_pipeline(server: LocalServer, co
             finally:
                 done.set()
                 thread.join()
-            told = outcomes(report)
-            assert [outcome.message_id for outcome in told] == ids
-            assert report.failed_ids == [outcome.message_id for outcome in told if outcome.entry_id is None]
-            for outcome, route in zip(told, routes, strict=True):
+            reported = outcomes(report)
+            assert [outcome.message_id for outcome in reported] == ids
+            assert report.failed_ids == [outcome.message_id for outcome in reported if outcome.entry_id is None]
+            for outcome, route in zip(reported, routes, strict=True):
                 allowed = {permanent("OOM"), permanent("WRONGTYPE") if route == "text" else DELIVERED}
                 assert outcome.label in allowed
             check_accounting(
-                client, [(route or KEY, payload) for route, payload in zip(routes, payloads, strict=True)], told
+                client, [(route or KEY, payload) for route, payload in zip(routes, payloads, strict=True)], reported
             )
             assert len(stored(client)) + len(stored(client, "second")) == report.delivered
             client.delete(KEY, "second")
-            # Memory came and went in mid-pipeline: it is not one run of each.
-            good = [outcome.code for outcome, route in zip(told, routes, strict=True) if route != "text"]
+            # Memory changed in mid-pipeline: the outcomes alternate.
+            good = [outcome.code for outcome, route in zip(reported, routes, strict=True) if route != "text"]
             flapped |= len(list(itertools.groupby(good))) >= 4
             text_refused |= permanent("WRONGTYPE") in labels(report)
             if flapped and text_refused:
@@ -80,7 +80,7 @@ def test_wrongtype_oom_and_good_messages_in_one_pipeline(server: LocalServer, co
             assert time.monotonic() < deadline, "the memory never flapped in mid-pipeline: nothing was tested"
 
 
-def test_nostream(server: LocalServer, connect: Connect) -> None:
+def test_no_stream_is_reported_per_message(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     with Dispatcher(endpoint_to(server, nomkstream=True)) as dispatcher:
         dispatcher.produce(b"early")
@@ -96,8 +96,8 @@ def test_nostream(server: LocalServer, connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("approximate", [False, True])
-def test_trimmed(server: LocalServer, connect: Connect, approximate: bool) -> None:
-    """An ID below `minid` comes back for an entry that is trimmed as it is written, or will be."""
+def test_entries_trimmed_at_once_are_reported(server: LocalServer, connect: Connect, approximate: bool) -> None:
+    """The server returns an ID below `minid` for an entry that it trims at once or later."""
     client = connect(server)
     later = int(time.time() * 1_000) + 3_600_000
     endpoint = endpoint_to(server, minid=f"{later}-5", maxlen_approximate=approximate)
@@ -113,7 +113,7 @@ def test_trimmed(server: LocalServer, connect: Connect, approximate: bool) -> No
     assert len(kept) == 2 or approximate
 
 
-def test_bad_rows_between_good_ones(server: LocalServer, connect: Connect) -> None:
+def test_bad_rows_fail_between_good_ones(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     rows = pa.record_batch(
         {
@@ -125,17 +125,17 @@ def test_bad_rows_between_good_ones(server: LocalServer, connect: Connect) -> No
     with Dispatcher(endpoint_to(server)) as dispatcher:
         dispatcher.produce_batch(rows, stream_key="key", entry_id="entry")
         report = dispatcher.flush()
-        told = labels(report)
+        reported = labels(report)
     null, key, entry = permanent("NULL_PAYLOAD"), permanent("BAD_STREAM_KEY"), permanent("BAD_ENTRY_ID")
-    assert told[:6] == [DELIVERED, null, key, entry, DELIVERED, entry]
-    assert told[6] in (null, key)  # both are true of it
-    assert told[7] == DELIVERED
+    assert reported[:6] == [DELIVERED, null, key, entry, DELIVERED, entry]
+    assert reported[6] in (null, key)  # both apply
+    assert reported[7] == DELIVERED
     assert report.failed_ids == [1, 2, 3, 5, 6]
     assert [payload for _, payload in stored(client)] == [b"a"]
     assert [payload for _, payload in stored(client, "second")] == [b"d", b"f"]
 
 
-def test_rows_without_a_field_between_good_ones(server: LocalServer, connect: Connect) -> None:
+def test_rows_without_a_field_fail_between_good_ones(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     rows = pa.record_batch({"name": ["a", None, None, "d"], "size": pa.array([1, 2, None, None], pa.int32())})
     with Dispatcher(endpoint_to(server)) as dispatcher:
@@ -145,43 +145,43 @@ def test_rows_without_a_field_between_good_ones(server: LocalServer, connect: Co
     assert fields == [{b"name": b"a", b"size": b"1"}, {b"size": b"2"}, {b"name": b"d"}]
 
 
-def test_an_entry_id_at_or_below_the_top_item(server: LocalServer, connect: Connect) -> None:
+def test_an_entry_id_at_or_below_the_top_item_fails(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     rows = pa.record_batch({"payload": [b"a", b"b", b"c", b"d", b"e"], "id": ["5-1", "4-9", "5-1", "0-0", "5-2"]})
     with Dispatcher(endpoint_to(server)) as dispatcher:
         dispatcher.produce_batch(rows, entry_id="id")
-        told = outcomes(dispatcher.flush())
-    assert [outcome.entry_id for outcome in told] == ["5-1", None, None, None, "5-2"]
-    assert [outcome.label for outcome in told[1:3]] == [retryable("ERR")] * 2
-    # A client may know by itself that 0-0 is no ID.
-    assert told[3].label in (retryable("ERR"), permanent("BAD_ENTRY_ID"))
-    assert "equal or smaller" in (told[1].message or "")
+        reported = outcomes(dispatcher.flush())
+    assert [outcome.entry_id for outcome in reported] == ["5-1", None, None, None, "5-2"]
+    assert [outcome.label for outcome in reported[1:3]] == [retryable("ERR")] * 2
+    # The client may refuse 0-0 by itself.
+    assert reported[3].label in (retryable("ERR"), permanent("BAD_ENTRY_ID"))
+    assert "equal or smaller" in (reported[1].message or "")
     assert stored(client) == [("5-1", b"a"), ("5-2", b"e")]
 
 
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
-def test_a_message_larger_than_the_server_takes(
+def test_a_message_that_is_too_large_fails_alone(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
 ) -> None:
-    """That row alone is permanent. Those that went out behind it were not read; the others go out anew."""
+    """Only that row is permanent. The server did not read those sent after it; the others are sent later."""
     server = start_server(program, transport=transport, config={"proto-max-bulk-len": "1mb"})
     client = connect(server)
-    for turn in range(20):  # the server's last words and its end arrive in any order
+    for turn in range(20):  # the server's error and its close arrive in either order
         payloads = [f"{turn}-{row}".encode() for row in range(300)]
-        # No part of it may be taken for commands, wherever the connection ends.
+        # No part of it may be parsed as commands, wherever the connection ends.
         payloads[100] += b"\r\nSET injected yes\r\n" * (1 << 16)
         with Dispatcher(endpoint_to(server)) as dispatcher:
             dispatcher.produce_batch(pa.record_batch({"payload": payloads}))
             report = dispatcher.flush()
-            told = outcomes(report)
-            before, large, after = told[:100], told[100], told[101:]
+            reported = outcomes(report)
+            before, large, after = reported[:100], reported[100], reported[101:]
             assert {outcome.label for outcome in before} == {DELIVERED}
             assert large.label == permanent("TOO_LARGE"), large
             assert not client.exists("injected")
             lost = sum(outcome.label != DELIVERED for outcome in after)
             assert {outcome.label for outcome in after[lost:]} <= {DELIVERED}
             assert {outcome.label for outcome in after[:lost]} <= {retryable("RESET")}, after[0]
-            check_accounting(client, [(KEY, payload) for payload in payloads], told)
+            check_accounting(client, [(KEY, payload) for payload in payloads], reported)
             dispatcher.produce(b"next")
             assert labels(dispatcher.flush()) == [DELIVERED]
         client.delete(KEY)

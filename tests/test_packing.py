@@ -35,7 +35,7 @@ ROWS = pa.record_batch(
 
 
 def send(server: LocalServer, data: Any, *, options: dict[str, Any] | None = None, **layout: Any) -> DeliveryReport:
-    """Send all of it. Failures are looked at here, and are the caller's to check."""
+    """Send the data. Marks the failures as seen; the caller checks them."""
     with Dispatcher(endpoint_to(server), **(options or {})) as dispatcher:
         dispatcher.produce_batch(data, **layout)
         report = dispatcher.flush()
@@ -56,11 +56,11 @@ def tables(client: Any) -> list[Any]:
 
 
 def check_ids(report: DeliveryReport, client: Any, sizes: list[int]) -> None:
-    """Each row has the ID of its entry, which holds so many rows."""
-    told = [outcome.entry_id for outcome in outcomes(report) if outcome.entry_id is not None]
+    """Check that each row has the ID of its entry, for entries of these sizes."""
+    reported = [outcome.entry_id for outcome in outcomes(report) if outcome.entry_id is not None]
     ids = [entry_id for entry_id, _ in entries(client)]
     assert len(ids) == len(set(ids)) == len(sizes)
-    assert told == [entry_id for entry_id, size in zip(ids, sizes, strict=True) for _ in range(size)]
+    assert reported == [entry_id for entry_id, size in zip(ids, sizes, strict=True) for _ in range(size)]
 
 
 def sizes_of(rows: int, per_entry: int) -> list[int]:
@@ -116,7 +116,7 @@ def test_rows_come_back(server: LocalServer, connect: Connect, per_entry: int) -
     check_ids(report, client, sizes_of(1_000, per_entry))
 
 
-def test_one_row_an_entry_is_the_layout_of_old(any_server: LocalServer, connect: Connect) -> None:
+def test_one_row_per_entry_is_the_default_layout(any_server: LocalServer, connect: Connect) -> None:
     assert send(any_server, bodies(["a", "b"]), rows_per_entry=1).delivered == 2
     assert [list(fields) for _, fields in entries(connect(any_server))] == [[b"payload", b"ts"]] * 2
 
@@ -155,9 +155,9 @@ def test_a_row_that_cannot_be_sent_ends_the_entry(
     client = connect(server)
     assert [[row.decode() for row in rows] for rows in unpacked(client)] == written
     assert report.failed_ids == [row for row, value in enumerate(values) if value is None]
-    told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == [str(row) for row in range(len(values))]
-    assert {outcome.label for outcome in told if outcome.entry_id is None} <= {("permanent", "NULL_PAYLOAD", "no")}
+    reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == [str(row) for row in range(len(values))]
+    assert {outcome.label for outcome in reported if outcome.entry_id is None} <= {("permanent", "NULL_PAYLOAD", "no")}
     check_ids(report, client, [len(rows) for rows in written])
 
 
@@ -176,10 +176,10 @@ def test_an_entry_never_spans_two_record_batches(
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
 def test_each_row_has_its_own_message_id(any_server: LocalServer, kind: Any, layout: dict[str, Any]) -> None:
     ids = pa.array([10, 11, None, 13, 14, 15, 16], pa.int64()).cast(kind)
-    told = outcomes(send(any_server, ROWS.append_column("name", ids), message_id="name", **layout))
-    assert [outcome.message_id for outcome in told] == ["10", "11", "2", "13", "14", "15", "16"]
-    assert [outcome.label for outcome in told] == [(None, None, None)] * 7
-    assert [a.entry_id == b.entry_id for a, b in itertools.pairwise(told)] == [
+    reported = outcomes(send(any_server, ROWS.append_column("name", ids), message_id="name", **layout))
+    assert [outcome.message_id for outcome in reported] == ["10", "11", "2", "13", "14", "15", "16"]
+    assert [outcome.label for outcome in reported] == [(None, None, None)] * 7
+    assert [a.entry_id == b.entry_id for a, b in itertools.pairwise(reported)] == [
         True,
         True,
         False,
@@ -190,7 +190,7 @@ def test_each_row_has_its_own_message_id(any_server: LocalServer, kind: Any, lay
 
 
 def test_the_most_rows_of_an_entry(server: LocalServer, connect: Connect) -> None:
-    """131,077 arguments of one command."""
+    """The command has 131,077 arguments."""
     values = [str(row) for row in range(65_537)]
     report = send(server, bodies(values), rows_per_entry=65_536, options={"window_max_bytes": 16 << 20})
     client = connect(server)
@@ -222,7 +222,7 @@ def test_tables_come_back(server: LocalServer, connect: Connect, codec: str | No
     check_ids(report, client, sizes_of(7, per_entry))
     for (_, fields), table in zip(entries(client), tables(client), strict=True):
         assert list(fields) == [b"payload", b"ts"]
-        # Complete in itself for any other reader, too.
+        # Any other reader can read it, too.
         with pa.ipc.open_stream(fields[b"payload"]) as stream:
             assert stream.read_all().equals(table)
         assert table.schema.equals(ROWS.schema, check_metadata=True)
@@ -236,13 +236,13 @@ def test_ten_thousand_rows_are_the_default(any_server: LocalServer, connect: Con
     assert pa.concat_tables(tables(client)).equals(rows)
 
 
-def test_columns_in_the_order_of_their_names(any_server: LocalServer, connect: Connect) -> None:
+def test_columns_are_in_the_order_of_their_names(any_server: LocalServer, connect: Connect) -> None:
     send(any_server, ROWS, arrow_ipc=True, fields=["n", "id"], message_id="id")
     [table] = tables(connect(any_server))
     assert table.equals(pa.table(ROWS).select(["n", "id"]))
 
 
-def test_tables_of_polars(any_server: LocalServer, connect: Connect) -> None:
+def test_tables_of_polars_come_back(any_server: LocalServer, connect: Connect) -> None:
     frame = pl.DataFrame({"s": TEXTS * 100, "c": TEXTS * 100, "n": range(700)}, schema_overrides={"c": pl.Categorical})
     assert send(any_server, frame, arrow_ipc=True, codec="zstd", rows_per_entry=300).delivered == 700
     parts = [pl.DataFrame(headrace.unpack_arrow(fields)) for _, fields in entries(connect(any_server))]
@@ -250,7 +250,7 @@ def test_tables_of_polars(any_server: LocalServer, connect: Connect) -> None:
     assert [row for part in parts for row in part.rows()] == frame.rows()
 
 
-def test_an_entry_carries_its_own_rows_alone(any_server: LocalServer, connect: Connect) -> None:
+def test_an_entry_holds_only_its_own_rows(any_server: LocalServer, connect: Connect) -> None:
     texts = pa.array([f"the long text of row {row}, beyond any view" for row in range(100_000)])
     whole = pa.record_batch(
         {"plain": texts, "view": texts.cast(pa.string_view()), "dictionary": texts.dictionary_encode()}
@@ -262,19 +262,19 @@ def test_an_entry_carries_its_own_rows_alone(any_server: LocalServer, connect: C
 
 
 def test_rows_that_are_too_large_are_not_sent(any_server: LocalServer, connect: Connect) -> None:
-    """Nor are they copied, and the rows after them go on."""
+    """They are not copied either, and later rows are sent."""
     large = pa.py_buffer(bytes(513 << 20))
     offsets = pa.py_buffer(b"".join(at.to_bytes(8, "little") for at in (0, 1, (513 << 20) - 1, 513 << 20)))
     rows = pa.record_batch({"a": pa.Array.from_buffers(pa.large_binary(), 3, [None, offsets, large])})
-    told = outcomes(send(any_server, rows, arrow_ipc=True, rows_per_entry=1))
-    assert [outcome.label for outcome in told] == [
+    reported = outcomes(send(any_server, rows, arrow_ipc=True, rows_per_entry=1))
+    assert [outcome.label for outcome in reported] == [
         (None, None, None),
         ("permanent", "TOO_LARGE", "no"),
         (None, None, None),
     ]
-    assert told[1].message is not None
-    assert told[1].message.startswith("an entry of 1 rows would have 53")
-    assert "at most 536870912 are allowed" in told[1].message
+    assert reported[1].message is not None
+    assert reported[1].message.startswith("an entry of 1 rows would have 53")
+    assert "at most 536870912 are allowed" in reported[1].message
     assert [table.num_rows for table in tables(connect(any_server))] == [1, 1]
 
 
@@ -291,9 +291,9 @@ def test_each_row_of_a_refused_entry_fails(server: LocalServer, connect: Connect
     def refused() -> list[Outcome]:
         return outcomes(send(server, ROWS, message_id="id", **layout))
 
-    told = refused()
-    assert [outcome.message_id for outcome in told] == [str(row) for row in range(7)]
-    assert {outcome.label for outcome in told} == {("permanent", "WRONGTYPE", "no")}
+    reported = refused()
+    assert [outcome.message_id for outcome in reported] == [str(row) for row in range(7)]
+    assert {outcome.label for outcome in reported} == {("permanent", "WRONGTYPE", "no")}
     client.delete(KEY)
     client.config_set("maxmemory", 1)
     assert [outcome.label for outcome in refused()] == [("permanent", "OOM", "no")] * 7
@@ -303,7 +303,7 @@ def test_each_row_of_a_refused_entry_fails(server: LocalServer, connect: Connect
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_stream_no_server_and_trimmed(
+def test_no_stream_no_server_and_trimmed_fail_each_row(
     any_server: LocalServer, connect: Connect, closed_port: int, layout: dict[str, Any]
 ) -> None:
     elsewhere = headrace.Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)
@@ -319,13 +319,13 @@ def test_no_stream_no_server_and_trimmed(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_of_an_entry_share_its_fate(server: LocalServer, connect: Connect, layout: dict[str, Any]) -> None:
-    """A server that stands still: each row is unknown, and each entry is stored whole or not at all."""
+    """A suspended server: each row is unknown, and each entry is stored whole or not at all."""
     with Dispatcher(endpoint_to(server)) as dispatcher:
         first = dispatcher.dispatch(b"the connection is there")
         with stopped(server):
             dispatcher.produce_batch(ROWS, message_id="id", **layout)
-            told = outcomes(dispatcher.flush(timeout=0.2))
-    assert [outcome.label for outcome in told] == [("retryable", "TIMEOUT", "unknown")] * 7
+            reported = outcomes(dispatcher.flush(timeout=0.2))
+    assert [outcome.label for outcome in reported] == [("retryable", "TIMEOUT", "unknown")] * 7
     client = connect(server)
     client.xdel(KEY, first)
     rows = [row for rows in unpacked(client) for row in rows] if "payload" in layout else tables(client)
@@ -343,8 +343,8 @@ def test_maxlen_counts_entries(any_server: LocalServer, connect: Connect) -> Non
 
 
 @pytest.mark.parametrize("is_connected", [False, True])
-def test_memory_that_changes_afterwards(any_server: LocalServer, connect: Connect, is_connected: bool) -> None:
-    """Arrow often looks at memory that is the caller's to change: from the end of the call on it is."""
+def test_memory_may_change_after_the_call(any_server: LocalServer, connect: Connect, is_connected: bool) -> None:
+    """Arrow data may refer to memory of the caller, who may change it once the call has returned."""
     column, body = array("q", [1] * 20_000), bytearray(b"a" * 100_000)
     ones = pa.Array.from_buffers(pa.int64(), 20_000, [None, pa.py_buffer(column)])
     ends = pa.py_buffer(array("i", [0, 100_000]))

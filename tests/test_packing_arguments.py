@@ -1,4 +1,4 @@
-"""What `rows_per_entry` and `arrow_ipc` refuse, and how much memory they take."""
+"""The arguments that `rows_per_entry` and `arrow_ipc` refuse, and their memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ ROWS = pa.record_batch({"id": [1, 2, 3], "text": ["a", "", "c"]})
         ({"arrow_ipc": True, "fields": ["idd"]}, ('no column "idd"', 'did you mean "id"')),
     ],
 )
-def test_what_cannot_be_combined(any_server: LocalServer, layout: dict[str, Any], names: tuple[str, str]) -> None:
+def test_contradictory_arguments_are_refused(
+    any_server: LocalServer, layout: dict[str, Any], names: tuple[str, str]
+) -> None:
     with Monitor(any_server) as seen, Dispatcher(endpoint_to(any_server)) as dispatcher:
         with pytest.raises(SchemaError, match=f"(?s)({names[0]}.*({names[1]}))|(({names[1]}).*{names[0]})"):
             dispatcher.produce_batch(ROWS, **layout)
@@ -44,7 +46,7 @@ def test_what_cannot_be_combined(any_server: LocalServer, layout: dict[str, Any]
 
 
 @pytest.mark.parametrize("name", ["payload:0", "payload:7", "payload:99999999"])
-def test_a_time_that_has_the_name_of_a_payload(any_server: LocalServer, name: str) -> None:
+def test_a_time_field_named_like_a_payload_is_refused(any_server: LocalServer, name: str) -> None:
     with Dispatcher(endpoint_to(any_server), ts_field=name) as dispatcher:
         with pytest.raises(SchemaError, match=f'rows_per_entry cannot be combined with ts_field "{name}"'):
             dispatcher.produce_batch(ROWS, payload="text", rows_per_entry=2)
@@ -52,7 +54,7 @@ def test_a_time_that_has_the_name_of_a_payload(any_server: LocalServer, name: st
         assert dispatcher.flush().delivered == 3
 
 
-def test_one_row_an_entry_excludes_nothing(any_server: LocalServer) -> None:
+def test_one_row_per_entry_is_compatible_with_everything(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         layout: dict[str, Any] = {"rows_per_entry": 1, "codec": None, "arrow_ipc": False}
         dispatcher.produce_batch(ROWS, fields=["id"], stream_key="text", **layout)
@@ -63,7 +65,7 @@ def test_one_row_an_entry_excludes_nothing(any_server: LocalServer) -> None:
 
 @pytest.mark.parametrize("arrow_ipc", [False, True])
 @pytest.mark.parametrize("value", [0, -1, 65_537, 2**70, True, 1.0, "10"])
-def test_values_of_rows_per_entry(any_server: LocalServer, value: Any, arrow_ipc: bool) -> None:
+def test_wrong_values_of_rows_per_entry_are_refused(any_server: LocalServer, value: Any, arrow_ipc: bool) -> None:
     layout = {"arrow_ipc": True} if arrow_ipc else {"payload": "text"}
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         with pytest.raises(ConfigError, match=r"^rows_per_entry must be an integer from 1 to 65536: got ") as caught:
@@ -73,7 +75,7 @@ def test_values_of_rows_per_entry(any_server: LocalServer, value: Any, arrow_ipc
 
 
 @pytest.mark.parametrize("value", ["gzip", "ZSTD", "", 3, True])
-def test_values_of_codec(any_server: LocalServer, value: Any) -> None:
+def test_wrong_values_of_codec_are_refused(any_server: LocalServer, value: Any) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         with pytest.raises(ConfigError, match=r'^codec must be None, "lz4" or "zstd": got ') as caught:
             dispatcher.produce_batch(ROWS, arrow_ipc=True, codec=value)
@@ -89,7 +91,7 @@ def test_values_of_codec(any_server: LocalServer, value: Any) -> None:
     ],
     ids=["list view", "union", "run ends"],
 )
-def test_types_that_cannot_be_cut(any_server: LocalServer, column: Any) -> None:
+def test_types_that_cannot_be_sliced_are_refused(any_server: LocalServer, column: Any) -> None:
     rows = pa.table({"a": [1], "odd": column})
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         with pytest.raises(SchemaError, match=r'^column "odd" cannot be written as Arrow IPC: '):
@@ -128,7 +130,7 @@ with Dispatcher(endpoint) as dispatcher:
     ids=str,
 )
 def test_memory_is_bounded(any_server: LocalServer, layout: dict[str, Any]) -> None:
-    """Half a gigabyte passes through; of it, 8 MiB may be held."""
+    """Of half a gigabyte that passes through, at most 8 MiB are held."""
     command = [sys.executable, "-W", "error", "-c", MANY, any_server.unix_socket, KEY, json.dumps(layout)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr

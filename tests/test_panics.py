@@ -36,7 +36,7 @@ def name(case: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with headrace as it is installed, and in it the library that can panic."""
+    """A folder with the installed package and the native module that can panic."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target"))
     command = ["cargo", "build", "--quiet", "--package", "headrace-py", "--features", "failpoints"]
     environment = {**os.environ, "PYO3_PYTHON": sys.executable}
@@ -50,7 +50,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    """What each case did and what its stream holds, by the name of the case."""
+    """The result and the stream of each case, by the name of the case."""
     programs = programs_with(["idmp"])
     assert programs, "no server here that can do all modes"
     with LocalServer(programs[-1].path, config={"appendonly": True, "appendfsync": "always"}) as server:
@@ -60,7 +60,7 @@ def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
             command, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, timeout=100, check=False
         )
         assert done.returncode == 0, done.stderr
-        # The hook prints nothing, and so no data.
+        # The panic hook prints nothing, and so no data.
         assert done.stderr == ""
         found = {}
         client: Any = redis.Redis(unix_socket_path=str(server.unix_socket))
@@ -73,7 +73,7 @@ def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_each_message_has_a_true_outcome_after_a_panic(case: dict[str, Any], results: dict[str, Any]) -> None:
+def test_each_message_has_the_right_outcome_after_a_panic(case: dict[str, Any], results: dict[str, Any]) -> None:
     result = results[name(case)]
     assert result["panicked"], "the place was never passed"
     assert len(result["raised"]) == 1, result["raised"]
@@ -86,7 +86,7 @@ def test_each_message_has_a_true_outcome_after_a_panic(case: dict[str, Any], res
     delivered = [outcome for outcome in outcomes if outcome["code"] is None]
     failed = [outcome for outcome in outcomes if outcome["code"] is not None]
     assert all(outcome["entry_id"] in stream for outcome in delivered)
-    # The rows before and behind the panic arrive, unless it came in the reading of their replies.
+    # The rows before and after the panic are delivered, unless it happened while their replies were read.
     ids = {outcome["message_id"] for outcome in delivered}
     assert ids >= {str(number) for number in range(2 * ROWS, 3 * ROWS)}
     if case["place"] in ("import", "bind", "encode", "report"):
@@ -102,7 +102,7 @@ def test_each_message_has_a_true_outcome_after_a_panic(case: dict[str, Any], res
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_the_error_names_what_was_read_and_the_log_where_it_was(case: dict[str, Any], results: dict[str, Any]) -> None:
+def test_the_error_names_the_input_and_the_log_the_location(case: dict[str, Any], results: dict[str, Any]) -> None:
     result = results[name(case)]
     [raised] = result["raised"]
     kind, _, message = raised.partition(": ")

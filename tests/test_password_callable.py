@@ -1,4 +1,4 @@
-"""A callable that is asked for the password: what it may return and raise, and endpoints that have one as values."""
+"""A callable as the password: what it may return and raise, and endpoints with one as values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def message(dispatcher: Dispatcher) -> str:
 
 
 class SecretError(Exception):
-    """An exception whose name may be told, and whose text may not."""
+    """An exception whose class may be shown, but not its text."""
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ class SecretError(Exception):
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else None,
 )
-def test_a_callable_that_fails_is_named_without_its_words(any_server: LocalServer, answer: object, why: str) -> None:
+def test_a_failing_callable_is_named_without_its_text(any_server: LocalServer, answer: object, why: str) -> None:
     vault = Vault(answer)
     dispatcher = Dispatcher(to(any_server, password=vault.read), retry=RetryPolicy(deadline=5))
     assert message(dispatcher) == f"password: the callable support.rotation.Vault.read {why}"
     assert vault.asked == 1
 
 
-def test_a_coroutine_function_is_no_callable_that_returns_a_password(any_server: LocalServer) -> None:
+def test_a_coroutine_function_is_refused(any_server: LocalServer) -> None:
     async def read() -> str:
         return await asyncio.sleep(0, "x")
 
@@ -68,7 +68,7 @@ def test_a_coroutine_function_is_no_callable_that_returns_a_password(any_server:
         assert message(dispatcher).endswith("read returned coroutine, not str or bytes")
 
 
-def test_a_failure_is_of_one_batch(any_server: LocalServer, connect: Connect) -> None:
+def test_a_failure_affects_one_batch(any_server: LocalServer, connect: Connect) -> None:
     set_password(connect(any_server), "right")
     vault = Vault(TimeoutError(), "right")
     dispatcher = Dispatcher(to(any_server, password=vault.read))
@@ -79,7 +79,7 @@ def test_a_failure_is_of_one_batch(any_server: LocalServer, connect: Connect) ->
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt("of the callable"), SystemExit(3)])
 @pytest.mark.parametrize("way", ["flush", "produce", "produce_batch", "dispatch", "second time"])
-def test_what_is_to_end_the_program_is_raised(
+def test_exceptions_that_end_the_program_are_raised(
     any_server: LocalServer, connect: Connect, raised: BaseException, way: str
 ) -> None:
     admin = connect(any_server)
@@ -102,11 +102,11 @@ def test_what_is_to_end_the_program_is_raised(
         call()
     assert caught.value is raised
     report = dispatcher.flush()
-    # Nothing that was taken is lost; rows that were not have their outcome.
+    # No accepted message is lost; rows that were not accepted have their outcome.
     assert {(one.code, one.written) for one in report.failed} <= {("INTERRUPTED", "no")}
     taken = {"dispatch": 0, "produce_batch": 3}.get(way, 1)
     assert report.delivered + len(report.failed) == taken
-    if way != "dispatch":  # whose message stays the dispatcher's, as after Ctrl-C
+    if way != "dispatch":  # the dispatcher keeps its message, as after Ctrl-C
         assert admin.xlen("s") == report.delivered
     assert send(dispatcher) == []
     dispatcher.poll()
@@ -116,7 +116,7 @@ def rows(count: int) -> pa.RecordBatch:
     return pa.record_batch({"payload": [str(number) for number in range(count)]})
 
 
-def test_a_callable_that_takes_too_long(any_server: LocalServer) -> None:
+def test_a_slow_callable_counts_as_a_timeout(any_server: LocalServer) -> None:
     def read() -> str:
         time.sleep(0.2)  # what is tested
         return "x"
@@ -128,7 +128,7 @@ def test_a_callable_that_takes_too_long(any_server: LocalServer) -> None:
     assert failure.message.endswith("within 0.1 s: timed out while the password was asked for")
 
 
-def test_a_callable_that_uses_its_dispatcher(any_server: LocalServer) -> None:
+def test_a_callable_cannot_use_its_own_dispatcher(any_server: LocalServer) -> None:
     raised: list[ConcurrentUseError] = []
 
     def read() -> str:
@@ -143,7 +143,7 @@ def test_a_callable_that_uses_its_dispatcher(any_server: LocalServer) -> None:
     assert len(raised) == 2
 
 
-def test_a_callable_that_uses_another_dispatcher(server: LocalServer, connect: Connect) -> None:
+def test_a_callable_can_use_another_dispatcher(server: LocalServer, connect: Connect) -> None:
     set_password(connect(server), "right")
     inner = Dispatcher(to(server, password=Vault("right").read))
 
@@ -156,7 +156,7 @@ def test_a_callable_that_uses_another_dispatcher(server: LocalServer, connect: C
     inner.close()
 
 
-def test_a_forked_child_asks_anew(any_server: LocalServer, connect: Connect) -> None:
+def test_a_forked_child_calls_it_again(any_server: LocalServer, connect: Connect) -> None:
     set_password(connect(any_server), "right")
     vault = Vault("right")
     with Dispatcher(to(any_server, password=vault.read)) as dispatcher:
@@ -195,7 +195,7 @@ def test_endpoints_with_callables_are_values() -> None:
     assert vault.asked == 0
 
 
-def test_an_endpoint_with_a_callable_shows_its_name_alone() -> None:
+def test_an_endpoint_shows_only_the_name_of_its_callable() -> None:
     for callable_, name in (
         (a_password, f"{__name__}.a_password"),
         (Vault("x").read, "support.rotation.Vault.read"),
@@ -211,7 +211,7 @@ def test_an_endpoint_with_a_callable_shows_its_name_alone() -> None:
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_a_callable_is_pickled_as_pickle_does_it(any_server: LocalServer, connect: Connect, protocol: int) -> None:
+def test_a_callable_is_pickled_by_reference(any_server: LocalServer, connect: Connect, protocol: int) -> None:
     set_password(connect(any_server), "right")
     endpoint = to(any_server, password=a_password)
     pickled = pickle.dumps(endpoint, protocol)
@@ -226,7 +226,7 @@ def test_a_callable_is_pickled_as_pickle_does_it(any_server: LocalServer, connec
             pickle.dumps(build(password=callable_), protocol)
 
 
-def test_where_a_callable_is_refused() -> None:
+def test_wrong_uses_of_a_callable_are_refused() -> None:
     here = {"host": "h", "stream_key": "s"}
     refusals: list[tuple[Callable[[], object], str]] = [
         (

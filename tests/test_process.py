@@ -55,14 +55,14 @@ def connections(client: Any) -> set[str]:
 
 
 def test_fork_in_mid_pipeline(reached: tuple[LocalServer, Endpoint], connect: Connect) -> None:
-    """At the fork some messages are owed a reply, and some were not sent. They are the parent's alone."""
+    """At the fork some messages are in flight, and some were not sent. They belong to the parent alone."""
     server, endpoint = reached
     client, server_pid = connect(server), server.pid
     before, during, after = payloads_of("before", 100), payloads_of("sent", 200), payloads_of("buffered", 300)
     mine, its = payloads_of("parent", 400), payloads_of("child", 500)
     with Dispatcher(endpoint) as dispatcher:
         produce_all(dispatcher, before)
-        told = outcomes(dispatcher.flush())
+        reported = outcomes(dispatcher.flush())
         stop(server)
         produce_all(dispatcher, during)
         dispatcher.poll()
@@ -87,17 +87,17 @@ def test_fork_in_mid_pipeline(reached: tuple[LocalServer, Endpoint], connect: Co
         produce_all(dispatcher, mine)
         later = outcomes(dispatcher.flush())
         assert [outcome.message_id for outcome in later] == [str(number) for number in range(900)]
-    told += later + first + second
-    assert {outcome.label for outcome in told} == {DELIVERED}
+    reported += later + first + second
+    assert {outcome.label for outcome in reported} == {DELIVERED}
     kept = dict(stored(client))
     sent = before + during + after + mine + its
     assert sorted(kept.values()) == sorted(sent)
-    assert [kept[outcome.entry_id or ""] for outcome in told] == sent
+    assert [kept[outcome.entry_id or ""] for outcome in reported] == sent
 
 
 @pytest.mark.parametrize("end", ["close", "with", "drop", "exit", "use and exit"])
 def test_a_child_does_not_disturb_the_parent(reached: tuple[LocalServer, Endpoint], connect: Connect, end: str) -> None:
-    """However the child ends: the parent's connection lives on, with what it is owed."""
+    """However the child ends, the parent's connection stays open and receives its replies."""
     server, endpoint = reached
     client, server_pid = connect(server), server.pid
     dispatcher = Dispatcher(endpoint)
@@ -105,7 +105,7 @@ def test_a_child_does_not_disturb_the_parent(reached: tuple[LocalServer, Endpoin
     assert dispatcher.flush().ok
     (connection,) = connections(client)
     stop(server)
-    dispatcher.produce(b"owed")
+    dispatcher.produce(b"in flight")
     dispatcher.poll()
     dispatcher.produce(b"not sent")
 
@@ -113,7 +113,7 @@ def test_a_child_does_not_disturb_the_parent(reached: tuple[LocalServer, Endpoin
         nonlocal dispatcher
         resume(server_pid)
         with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")  # as an error it would be lost in `__del__`
+            warnings.simplefilter("always")  # an error in `__del__` would be lost
             if end == "close":
                 dispatcher.close()
             elif end == "with":
@@ -133,7 +133,7 @@ def test_a_child_does_not_disturb_the_parent(reached: tuple[LocalServer, Endpoin
         assert dispatcher.dispatch(b"last")
         assert connection in connections(client)
     kept = [payload for _, payload in stored(client)]
-    assert [payload for payload in kept if payload != b"child"] == [b"first", b"owed", b"not sent", b"last"]
+    assert [payload for payload in kept if payload != b"child"] == [b"first", b"in flight", b"not sent", b"last"]
 
 
 def test_a_child_of_a_child(any_server: LocalServer, connect: Connect) -> None:
@@ -151,8 +151,8 @@ def test_a_child_of_a_child(any_server: LocalServer, connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("report", ["held", "dropped", "none"])
-def test_failures_of_the_parent_are_not_the_child_s(closed_port: int, report: str) -> None:
-    """Neither those that a report told of, nor those that none did."""
+def test_a_child_does_not_report_failures_of_the_parent(closed_port: int, report: str) -> None:
+    """Neither those in a report, nor those in none."""
     dispatcher = Dispatcher(Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY))
     produce_all(dispatcher, payloads_of("x", 10))
     held = None if report == "none" else dispatcher.flush()
@@ -162,9 +162,9 @@ def test_failures_of_the_parent_are_not_the_child_s(closed_port: int, report: st
     def child() -> tuple[int, list[Any]]:
         left = dispatcher.unreported
         dispatcher.produce(b"mine")
-        told = labels(dispatcher.flush())
+        reported = labels(dispatcher.flush())
         dispatcher.close()
-        return left, told
+        return left, reported
 
     assert in_child(child) == (0, [("retryable", "CONNECT", "no")])
     with pytest.raises(DeliveryError, match=r"^10 messages were not delivered"):
@@ -176,7 +176,7 @@ def test_failures_of_the_parent_are_not_the_child_s(closed_port: int, report: st
 
 
 def test_a_second_caller_is_refused_and_the_gil_is_free(any_server: LocalServer) -> None:
-    """While flush waits, another thread runs Python, and is told at once that the dispatcher is in use."""
+    """While flush waits, another thread runs Python, and its call fails at once: the dispatcher is in use."""
     refused: list[str] = []
     waiting = threading.Event()
 
@@ -196,7 +196,7 @@ def test_a_second_caller_is_refused_and_the_gil_is_free(any_server: LocalServer)
                 call()
             except ConcurrentUseError as error:
                 refused.append(str(error))
-        resume(any_server)  # flush, which this thread interrupts nowhere, can only end now
+        resume(any_server)  # flush can only end now
 
     thread = threading.Thread(target=other)
     thread.start()
@@ -213,7 +213,7 @@ def test_a_second_caller_is_refused_and_the_gil_is_free(any_server: LocalServer)
     assert refused == [in_use] * 7
 
 
-def test_a_signal_handler_is_a_second_caller_too(any_server: LocalServer) -> None:
+def test_a_signal_handler_is_refused_as_a_second_caller(any_server: LocalServer) -> None:
     refused: list[ConcurrentUseError] = []
 
     def handler() -> None:
@@ -259,7 +259,7 @@ def test_the_gil_is_free_while_a_record_batch_is_encoded(any_server: LocalServer
     assert len(ran & set(range(1, 9))) >= 5, "the other thread stood still for most of the call"
 
 
-def test_one_thread_after_the_other(any_server: LocalServer) -> None:
+def test_threads_may_use_a_dispatcher_in_turn(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         for _ in range(5):
             thread = threading.Thread(target=produce_all, args=(dispatcher, payloads_of("x", 100)))
@@ -271,7 +271,7 @@ def test_one_thread_after_the_other(any_server: LocalServer) -> None:
 # --- use after close, pickling, dropping
 
 
-def test_use_after_close(any_server: LocalServer) -> None:
+def test_use_after_close_is_refused(any_server: LocalServer) -> None:
     dispatcher = Dispatcher(endpoint_to(any_server))
     before = dispatcher.closed
     dispatcher.close()
@@ -297,7 +297,7 @@ def test_a_dispatcher_is_not_pickled(any_server: LocalServer) -> None:
             assert other.dispatch(b"x")
 
 
-def test_a_dropped_dispatcher_says_what_is_lost(any_server: LocalServer) -> None:
+def test_a_dropped_dispatcher_warns_of_lost_messages(any_server: LocalServer) -> None:
     dispatcher = Dispatcher(endpoint_to(any_server))
     produce_all(dispatcher, payloads_of("x", 1_234))
     with pytest.warns(ResourceWarning, match=r"^1,234 messages were dropped with .* neither flushed"):
@@ -306,7 +306,7 @@ def test_a_dropped_dispatcher_says_what_is_lost(any_server: LocalServer) -> None
 
 
 @pytest.mark.parametrize("state", ["new", "flushed", "closed"])
-def test_a_dispatcher_without_messages_is_dropped_in_silence(any_server: LocalServer, state: str) -> None:
+def test_a_dropped_dispatcher_without_messages_does_not_warn(any_server: LocalServer, state: str) -> None:
     dispatcher = Dispatcher(endpoint_to(any_server))
     if state != "new":
         dispatcher.produce(b"x")
@@ -321,14 +321,14 @@ def test_a_dispatcher_without_messages_is_dropped_in_silence(any_server: LocalSe
 
 
 def script(code: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """A Python process of its own."""
+    """A separate Python process."""
     command = [sys.executable, *options, "-c", textwrap.dedent(code), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("held", ["module", "cycle"])
 def test_the_interpreter_ends_with_messages_in_flight(any_server: LocalServer, held: str) -> None:
-    """It does not wait for a server that is silent."""
+    """It does not wait for a silent server."""
     code = """
         import sys
         from headrace import Dispatcher, Endpoint
@@ -360,7 +360,7 @@ def test_the_interpreter_ends_with_messages_in_flight(any_server: LocalServer, h
     assert "Traceback" not in errors
 
 
-def test_import_brings_in_nothing_large() -> None:
+def test_the_import_loads_no_large_module() -> None:
     code = """
         import sys
         before = set(sys.modules)

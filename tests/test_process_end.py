@@ -1,4 +1,4 @@
-"""The end of a process that still has messages: it does not hang, and it says how many nobody will hear of."""
+"""The end of a process that still has messages: it does not hang, and it warns how many are lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make(count=7):
 
 
 def run(server: LocalServer, code: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own, and what it leaves on stderr."""
+    """Run a separate process; returns its stderr."""
     program = PRELUDE + textwrap.dedent(code)
     command = [sys.executable, *options, "-c", program, server.unix_socket]
     started = time.monotonic()
@@ -42,7 +42,7 @@ def run(server: LocalServer, code: str, *options: str) -> subprocess.CompletedPr
     return done
 
 
-#: Where a dispatcher with 7 messages is held as the interpreter ends.
+#: Code that keeps a dispatcher with 7 messages alive until the interpreter ends.
 HELD = {
     "a global": "held = make()",
     "another module": "sys.modules['other'] = types.ModuleType('other'); sys.modules['other'].held = make()",
@@ -74,8 +74,8 @@ threading.Thread(target=work, daemon=True).start()
 
 
 @pytest.mark.parametrize("place", HELD)
-def test_what_is_held_at_the_end_is_told(any_server: LocalServer, place: str) -> None:
-    """Also where the interpreter collects nothing, as with everything that a daemon thread can reach. Once."""
+def test_lost_messages_are_reported_at_exit(any_server: LocalServer, place: str) -> None:
+    """Once, and also for objects that the interpreter never collects, such as those of a daemon thread."""
     done = run(any_server, HELD[place], "-X", "dev")
     assert done.returncode == (3 if "SystemExit" in HELD[place] or "main()" in HELD[place] else 0), done.stderr
     assert done.stderr.count("ResourceWarning: 7 messages were dropped with <Dispatcher to unix:") == 1, done.stderr
@@ -83,7 +83,7 @@ def test_what_is_held_at_the_end_is_told(any_server: LocalServer, place: str) ->
 
 
 @pytest.mark.parametrize("state", ["flushed", "closed", "handed over in a report", "flushed by an atexit handler"])
-def test_nothing_is_said_where_nothing_is_lost(any_server: LocalServer, connect: Connect, state: str) -> None:
+def test_nothing_is_printed_if_nothing_is_lost(any_server: LocalServer, connect: Connect, state: str) -> None:
     code = {
         "flushed": "held = make()\nassert held.flush().ok",
         "closed": "held = make()\nheld.close()",
@@ -95,8 +95,8 @@ def test_nothing_is_said_where_nothing_is_lost(any_server: LocalServer, connect:
     assert len(stored(connect(any_server))) == 7
 
 
-def test_atexit_handlers_that_close(any_server: LocalServer, connect: Connect) -> None:
-    """Everything works in them, also with failures to be told."""
+def test_atexit_handlers_can_close_dispatchers(any_server: LocalServer, connect: Connect) -> None:
+    """All calls work in them, including the report of failures."""
     code = """
         refused = Dispatcher(Endpoint(unix_socket="/nonexistent", stream_key="events"))
         refused.produce(b"x")
@@ -110,7 +110,7 @@ def test_atexit_handlers_that_close(any_server: LocalServer, connect: Connect) -
     assert len(stored(connect(any_server))) == 7
 
 
-#: What a daemon thread does as the interpreter ends; it comes back to Python when there is none any more.
+#: Calls of a daemon thread as the interpreter ends; they return when there is no interpreter any more.
 CALLS = {
     "flush": "held.flush()",
     "flush with a timeout": "held.flush(1)",
@@ -126,8 +126,8 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_daemon_thread_is_in_a_call_at_the_end(any_server: LocalServer, call: str) -> None:
-    """It finds no interpreter to come back to: no crash, no hang, whatever the interpreter still does then."""
+def test_a_daemon_thread_may_be_in_a_call_at_exit(any_server: LocalServer, call: str) -> None:
+    """It has no interpreter to return to: no crash and no hang, whatever the interpreter still does."""
     code = f"""
 held = make()
 late = time.sleep  # modules are empty by then
@@ -154,12 +154,12 @@ sys.modules["builtins"].slow = Slow()
     with stopped(any_server):
         done = run(any_server, code, "-X", "dev")
     assert (done.returncode, done.stdout) == (0, "late"), done.stderr
-    if call != "many calls":  # there may be none just then
+    if call != "many calls":  # there may be none at that moment
         assert " messages were dropped with <Dispatcher to unix:" in done.stderr
 
 
-def test_threads_are_waited_for_as_python_does(any_server: LocalServer, connect: Connect) -> None:
-    """One that is no daemon ends its work, after the main thread has ended by `sys.exit` or an exception."""
+def test_python_waits_for_other_threads(any_server: LocalServer, connect: Connect) -> None:
+    """A non-daemon thread finishes after the main thread has ended by `sys.exit` or an exception."""
     code = """
         def work():
             with make(100) as held:
@@ -179,8 +179,8 @@ def test_threads_are_waited_for_as_python_does(any_server: LocalServer, connect:
 
 
 @pytest.mark.parametrize("end", ["os._exit(9)", "os.kill(os.getpid(), signal.SIGTERM)", "os.abort()"])
-def test_an_end_without_ceremony(any_server: LocalServer, end: str) -> None:
-    """Nothing runs then, in headrace neither; a server that stands still delays nothing."""
+def test_os_exit_and_signals_end_at_once(any_server: LocalServer, end: str) -> None:
+    """No handler runs, of headrace neither; a suspended server causes no delay."""
     code = f"""
         held = make(0)
         held.produce(b"first")
@@ -196,8 +196,8 @@ def test_an_end_without_ceremony(any_server: LocalServer, end: str) -> None:
     assert done.stderr == ""
 
 
-def test_a_child_of_a_fork_that_ends_like_a_program(any_server: LocalServer, connect: Connect) -> None:
-    """`sys.exit` in a child runs all of the interpreter's end, with its copy of the dispatcher, and atexit handlers."""
+def test_a_forked_child_may_end_by_sys_exit(any_server: LocalServer, connect: Connect) -> None:
+    """`sys.exit` in a child runs its atexit handlers and finalizes its copy of the dispatcher."""
     code = """
         held = make()
         assert held.flush().ok
@@ -220,7 +220,7 @@ def test_a_child_of_a_fork_that_ends_like_a_program(any_server: LocalServer, con
 
 
 def test_faulthandler_shows_where_a_call_waits(any_server: LocalServer, connect: Connect) -> None:
-    """Its watchdog and its signal work while a call waits without the GIL, and the call goes on."""
+    """Its watchdog and its signal work while a call waits without the GIL, and the call continues."""
     code = f"""
         held = make(0)
         held.produce(b"first")

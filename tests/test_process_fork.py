@@ -1,4 +1,4 @@
-"""A fork in the middle of exactly once, and pools of processes: no child ever speaks for its parent."""
+"""A fork in the middle of exactly once, and pools of processes: no child uses its parent's state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reached(request: pytest.FixtureRequest, certs: Certs) -> Reached:
 
 @contextlib.contextmanager
 def quiet_forks() -> Iterator[None]:
-    """Python 3.12 warns of a fork beside threads; other tests of this process may have left some."""
+    """Python 3.12 warns of a fork with threads; other tests of this process may have left some."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
@@ -53,8 +53,8 @@ def connections(client: Any) -> set[str]:
 
 @pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("mode", ["script", IDMP])
-def test_a_child_goes_on_under_a_name_of_its_own(reached: Reached, connect: Connect, mode: Mode, begun: bool) -> None:
-    """Under the parent's token and row numbers the child's rows would be taken for rows that were written before."""
+def test_a_child_gets_its_own_token(reached: Reached, connect: Connect, mode: Mode, begun: bool) -> None:
+    """With the parent's token and row numbers, the server would take the child's rows for duplicates."""
     server, endpoint = reached
     client, server_pid = connect(server), server.pid
     with Dispatcher(endpoint, exactly_once=mode) as dispatcher:
@@ -62,11 +62,11 @@ def test_a_child_goes_on_under_a_name_of_its_own(reached: Reached, connect: Conn
             dispatcher.begin("batch-1")
         for number in range(100):
             dispatcher.produce(b"before-%d" % number)
-        told = outcomes(dispatcher.flush())
+        reported = outcomes(dispatcher.flush())
         (connection,) = connections(client)
         stop(server)
         for number in range(200):
-            dispatcher.produce(b"owed-%d" % number)
+            dispatcher.produce(b"in flight-%d" % number)
         dispatcher.poll()
         for number in range(50):
             dispatcher.produce(b"kept-%d" % number)
@@ -84,23 +84,25 @@ def test_a_child_goes_on_under_a_name_of_its_own(reached: Reached, connect: Conn
         assert (left, deduplicated) == (0, 0)
         report = dispatcher.flush()
         assert (report.deduplicated, report.possible_duplicates, report.retries) == (0, 0, 0)
-        told += outcomes(report)
+        reported += outcomes(report)
         dispatcher.produce(b"last")
-        told += outcomes(dispatcher.flush())
+        reported += outcomes(dispatcher.flush())
         assert connections(client) == {connection}, "the parent lost its connection"
-    assert {outcome.label for outcome in told + its} == {DELIVERED}
-    mine = [b"before-%d" % n for n in range(100)] + [b"owed-%d" % n for n in range(200)]
+    assert {outcome.label for outcome in reported + its} == {DELIVERED}
+    mine = [b"before-%d" % n for n in range(100)] + [b"in flight-%d" % n for n in range(200)]
     mine += [b"kept-%d" % n for n in range(50)] + [b"last"]
     kept = dict(stored(client))
-    assert [kept[outcome.entry_id or ""] for outcome in told] == mine
+    assert [kept[outcome.entry_id or ""] for outcome in reported] == mine
     assert [kept[outcome.entry_id or ""] for outcome in its] == [b"child-%d" % n for n in range(400)]
-    assert len(kept) == len(told) + len(its)
+    assert len(kept) == len(reported) + len(its)
 
 
 @pytest.mark.parametrize("mode", ["off", "script", IDMP])
 @pytest.mark.parametrize("end", ["dropped", "os._exit", "killed", "exec"])
-def test_the_end_of_a_child_is_not_the_parent_s(reached: Reached, connect: Connect, mode: Mode, end: str) -> None:
-    """However a child ends that never touched the dispatcher: nothing is sent, nothing is hung up."""
+def test_the_end_of_a_child_does_not_affect_the_parent(
+    reached: Reached, connect: Connect, mode: Mode, end: str
+) -> None:
+    """However a child ends that did not use the dispatcher, nothing is sent and no connection is closed."""
     server, endpoint = reached
     client = connect(server)
     dispatcher = Dispatcher(endpoint, exactly_once=mode)
@@ -108,7 +110,7 @@ def test_the_end_of_a_child_is_not_the_parent_s(reached: Reached, connect: Conne
     assert dispatcher.flush().ok
     (connection,) = connections(client)
     stop(server)
-    dispatcher.produce(b"owed")
+    dispatcher.produce(b"in flight")
     dispatcher.poll()
     dispatcher.produce(b"kept")
     with quiet_forks():
@@ -132,7 +134,7 @@ def test_the_end_of_a_child_is_not_the_parent_s(reached: Reached, connect: Conne
         dispatcher.produce(b"last")
         assert labels(dispatcher.flush()) == [DELIVERED]
         assert connections(client) == {connection}
-    assert [payload for _, payload in stored(client)] == [b"first", b"owed", b"kept", b"last"]
+    assert [payload for _, payload in stored(client)] == [b"first", b"in flight", b"kept", b"last"]
 
 
 def test_a_closed_dispatcher_stays_closed_in_a_child(any_server: LocalServer) -> None:
@@ -147,8 +149,8 @@ def test_a_closed_dispatcher_stays_closed_in_a_child(any_server: LocalServer) ->
     assert in_child(child).startswith("the dispatcher is closed")
 
 
-def test_programs_that_are_started_inherit_no_connection(reached: Reached) -> None:
-    """Also not where they are to inherit everything: whoever holds a copy could keep a dead connection open."""
+def test_started_programs_inherit_no_connection(reached: Reached) -> None:
+    """Even with `close_fds=False`: a copy of the socket could keep a dead connection open."""
     _, endpoint = reached
     list_sockets = (
         "import os; print([fd for fd in os.listdir('/proc/self/fd') if int(fd) > 2 and 'socket' in fd_of(fd)])"
@@ -170,7 +172,7 @@ def fd_of(fd):
 
 # --- pools
 
-#: Two workers, eight tasks of 100 messages: by the endpoint, or by the parent's dispatcher where workers are forked.
+#: Two workers, eight tasks of 100 messages: with the endpoint, or with the parent's dispatcher in forked workers.
 POOL = """
 import concurrent.futures, multiprocessing, os, sys
 from headrace import Dispatcher, Endpoint
@@ -195,14 +197,14 @@ if __name__ == "__main__":
     context = multiprocessing.get_context(method)
     if executor == "pool":
         with context.Pool(2) as pool:
-            told = pool.starmap(produce, [(endpoint, task) for task in range(8)], chunksize=1)
+            counts = pool.starmap(produce, [(endpoint, task) for task in range(8)], chunksize=1)
             pool.close()
             pool.join()
     else:
         with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
-            told = [future.result(60) for future in [pool.submit(produce, endpoint, task) for task in range(8)]]
-    assert [count for _, count in told] == [100] * 8, told
-    assert os.getpid() not in {pid for pid, _ in told}, told
+            counts = [future.result(60) for future in [pool.submit(produce, endpoint, task) for task in range(8)]]
+    assert [count for _, count in counts] == [100] * 8, counts
+    assert os.getpid() not in {pid for pid, _ in counts}, counts
     if dispatcher is not None:
         assert dispatcher.unreported == 1
         with dispatcher:
@@ -218,10 +220,10 @@ if __name__ == "__main__":
 def test_a_pool_of_processes(
     any_server: LocalServer, connect: Connect, tmp_path: Path, method: str, executor: str, inherited: str
 ) -> None:
-    """Workers that are not forked get nothing but the endpoint, whatever the parent has."""
+    """Workers that are not forked get only the endpoint, whatever the parent has."""
     program = tmp_path / "pool.py"
     program.write_text(POOL)
-    options = ["-X", "dev", "-W", "ignore::DeprecationWarning"]  # of a fork beside threads, from Python 3.12 on
+    options = ["-X", "dev", "-W", "ignore::DeprecationWarning"]  # Python 3.12 and newer warn of a fork with threads
     command = [sys.executable, *options, str(program), method, executor, any_server.unix_socket, inherited]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -230,8 +232,8 @@ def test_a_pool_of_processes(
     assert sorted(kept) == sorted(expected + [b"first", b"the parent's"] * (inherited == "inherited"))
 
 
-def test_forks_beside_a_thread_that_flushes(any_server: LocalServer, connect: Connect) -> None:
-    """A fork copies the dispatcher of another thread at any point; the child leaves that one alone."""
+def test_forks_during_a_flush_of_another_thread(any_server: LocalServer, connect: Connect) -> None:
+    """A fork copies the dispatcher of another thread at any point; the child does not use that copy."""
     over = threading.Event()
     delivered: list[int] = []
 

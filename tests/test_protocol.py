@@ -23,7 +23,7 @@ def to(fake: FakeServer, **options: Any) -> Endpoint:
 
 
 def says(reply: bytes, count: int = 5) -> Script:
-    """A script: take so many messages, answer the first two, then say this."""
+    """A script of the fake server: read the messages, answer the first two, then send this."""
 
     def script(peer: Peer) -> None:
         peer.commands(count)
@@ -34,7 +34,7 @@ def says(reply: bytes, count: int = 5) -> Script:
 
 
 def cut(reply: bytes) -> Script:
-    """As `says`, but hang up behind it."""
+    """As `says`, but then close the connection."""
 
     def script(peer: Peer) -> None:
         peer.commands(5)
@@ -55,10 +55,10 @@ def run_and_recover(script: Script, **options: Any) -> list[Outcome]:
             dispatcher.produce(b"x", number)
         assert labels(dispatcher.flush()) == [DELIVERED] * 5
         assert fake.accepted == 2
-        told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == list("01234")
-    assert [outcome.entry_id for outcome in told[:2]] == ["7-1", "7-2"]
-    return told
+        reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == list("01234")
+    assert [outcome.entry_id for outcome in reported[:2]] == ["7-1", "7-2"]
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def run_and_recover(script: Script, **options: Any) -> list[Outcome]:
     ],
     ids=lambda reply: repr(reply[:24]),
 )
-def test_no_reply_to_xadd(reply: bytes) -> None:
-    told = run_and_recover(says(reply))
-    assert [outcome.label for outcome in told[2:]] == [POISONED] * 3
-    assert "the connection was replaced" in (told[2].message or "")
+def test_other_replies_than_those_of_xadd_fail_the_rest(reply: bytes) -> None:
+    reported = run_and_recover(says(reply))
+    assert [outcome.label for outcome in reported[2:]] == [POISONED] * 3
+    assert "the connection was replaced" in (reported[2].message or "")
 
 
-def test_a_flood_takes_no_memory() -> None:
-    """64 MiB of a line without an end: the connection goes, after 64 KiB or so."""
+def test_an_endless_line_takes_no_memory() -> None:
+    """Of an endless line of 64 MiB the dispatcher reads about 64 KiB, then closes the connection."""
 
     def flood(peer: Peer) -> None:
         peer.commands(5)
@@ -117,25 +117,25 @@ def test_a_flood_takes_no_memory() -> None:
             peer.send(b"x" * 65_536)
 
     memory = PeakMemory()
-    told = run_and_recover(flood)
-    assert [outcome.label for outcome in told[2:]] == [POISONED] * 3
+    reported = run_and_recover(flood)
+    assert [outcome.label for outcome in reported[2:]] == [POISONED] * 3
     assert memory.growth < 8 * 2**20
 
 
-def test_a_surplus_reply() -> None:
-    """All five have their reply; a sixth came with them. The connection cannot be trusted, the outcomes can."""
+def test_a_surplus_reply_replaces_the_connection() -> None:
+    """A sixth reply came with the five expected ones: the outcomes count, the connection is replaced."""
 
     def script(peer: Peer) -> None:
         peer.commands(5)
         peer.send(b"".join(map(entry_id, range(1, 7))))
         peer.wait_for_end()
 
-    told = run_and_recover(script)
-    assert [outcome.entry_id for outcome in told] == [f"7-{number}" for number in range(1, 6)]
+    reported = run_and_recover(script)
+    assert [outcome.entry_id for outcome in reported] == [f"7-{number}" for number in range(1, 6)]
 
 
-def test_a_surplus_reply_is_not_the_next_message_s() -> None:
-    """It is there before the next message goes out, so it is nobody's."""
+def test_a_surplus_reply_does_not_answer_the_next_message() -> None:
+    """It arrived before the next message was sent, so it belongs to no message."""
     with FakeServer(says(b"$3\r\n9-9\r\n", 2)) as fake, Dispatcher(to(fake)) as dispatcher:
         for _ in range(2):
             dispatcher.produce(b"x")
@@ -145,7 +145,7 @@ def test_a_surplus_reply_is_not_the_next_message_s() -> None:
 
 
 def test_nil_without_nomkstream() -> None:
-    """No real server does it: who knows then what else is amiss."""
+    """No real server does it: the connection cannot be trusted."""
     with FakeServer(says(b"$-1\r\n" + entry_id(4) + entry_id(5))) as fake, Dispatcher(to(fake)) as dispatcher:
         for _ in range(5):
             dispatcher.produce(b"x")
@@ -156,18 +156,18 @@ def test_nil_without_nomkstream() -> None:
 @pytest.mark.parametrize(
     "reply", [b"", b"$", b"$3", b"$3\r", b"$3\r\n", b"$3\r\n7-", b"$3\r\n7-3\r", b"-", b"-ERR x\r"]
 )
-def test_a_reply_cut_short(reply: bytes) -> None:
-    told = run_and_recover(cut(reply))
-    assert [outcome.label for outcome in told[2:]] == [("retryable", "EOF", "unknown")] * 3
+def test_a_reply_cut_short_is_an_eof(reply: bytes) -> None:
+    reported = run_and_recover(cut(reply))
+    assert [outcome.label for outcome in reported[2:]] == [("retryable", "EOF", "unknown")] * 3
 
 
 @pytest.mark.parametrize("reply", [b"", b"$3\r\n7-"])
-def test_a_reply_that_never_ends(reply: bytes) -> None:
-    told = run_and_recover(says(reply), command_timeout=0.3)
-    assert [outcome.label for outcome in told[2:]] == [("retryable", "TIMEOUT", "unknown")] * 3
+def test_a_reply_that_never_ends_times_out(reply: bytes) -> None:
+    reported = run_and_recover(says(reply), command_timeout=0.3)
+    assert [outcome.label for outcome in reported[2:]] == [("retryable", "TIMEOUT", "unknown")] * 3
 
 
-def test_a_reset() -> None:
+def test_a_reset_fails_the_rest() -> None:
     def script(peer: Peer) -> None:
         peer.commands(5)
         peer.reset()
@@ -180,7 +180,7 @@ def test_a_reset() -> None:
         assert dispatcher.flush().ok
 
 
-def test_replies_byte_by_byte() -> None:
+def test_replies_may_arrive_byte_by_byte() -> None:
     def script(peer: Peer) -> None:
         peer.commands(5)
         for byte in b"".join(map(entry_id, range(1, 6))):
@@ -195,13 +195,13 @@ def test_replies_byte_by_byte() -> None:
         assert fake.accepted == 1
 
 
-def test_accept_and_hang_up() -> None:
+def test_a_server_that_accepts_and_closes() -> None:
     with FakeServer(hang_up, hang_up) as fake, Dispatcher(to(fake)) as dispatcher:
         for turn in (1, 2):
             for _ in range(5):
                 dispatcher.produce(b"x")
-            told = labels(dispatcher.flush())
-            assert set(told) <= {("retryable", "EOF", "no"), ("retryable", "RESET", "no")}
+            reported = labels(dispatcher.flush())
+            assert set(reported) <= {("retryable", "EOF", "no"), ("retryable", "RESET", "no")}
             assert fake.accepted == turn
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok
@@ -210,7 +210,7 @@ def test_accept_and_hang_up() -> None:
 @pytest.mark.parametrize(
     "reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100_000, b"$9999999999\r\n", b"*1\r\n" * 9]
 )
-def test_nonsense_in_the_handshake(reply: bytes) -> None:
+def test_invalid_replies_in_the_handshake_fail_the_batch(reply: bytes) -> None:
     def script(peer: Peer) -> None:
         peer.send(reply)
         peer.wait_for_end()
@@ -222,7 +222,7 @@ def test_nonsense_in_the_handshake(reply: bytes) -> None:
 
 
 def early(reply: bytes) -> Script:
-    """A script: answer the first message, then the second before it is here, and hang up."""
+    """A script of the fake server: answer the first message, then the second before it has arrived, and close."""
 
     def script(peer: Peer) -> None:
         peer.commands(1)
@@ -241,8 +241,8 @@ def early(reply: bytes) -> Script:
     ],
     ids=["too large", "an ID", "nil", "an error"],
 )
-def test_a_reply_to_a_message_that_was_not_sent_whole(reply: bytes, label: tuple[str, str, str]) -> None:
-    """What is left of that message goes nowhere: on the next connection it would be read as commands."""
+def test_an_early_reply_to_a_partly_sent_message(reply: bytes, label: tuple[str, str, str]) -> None:
+    """The rest of that message is dropped: on the next connection it would be parsed as commands."""
     seen: list[list[bytes]] = []
 
     def next_connection(peer: Peer) -> None:
@@ -255,17 +255,17 @@ def test_a_reply_to_a_message_that_was_not_sent_whole(reply: bytes, label: tuple
         dispatcher.produce(b"\r\nFLUSHALL\r\n" * (1 << 20))  # 12 MiB: more than sockets hold
         dispatcher.produce(b"third")
         report = dispatcher.flush()
-        told = labels(report)
-        assert told[:2] == [DELIVERED, label]
-        assert told[2] in [DELIVERED, ("retryable", "RESET", "no"), ("retryable", "PROTOCOL", "no")]
+        reported = labels(report)
+        assert reported[:2] == [DELIVERED, label]
+        assert reported[2] in [DELIVERED, ("retryable", "RESET", "no"), ("retryable", "PROTOCOL", "no")]
         dispatcher.produce(b"fourth")
         assert labels(dispatcher.flush()) == [DELIVERED]
     assert [command[0] for command in seen] == [b"XADD"] * len(seen)
     assert seen[-1][4] == b"fourth"
 
 
-def test_rows_behind_one_that_is_too_large() -> None:
-    """They were handed over, and the server closed without a look at them: not written."""
+def test_rows_after_one_that_is_too_large_are_not_written() -> None:
+    """They were sent, but the server closed the connection without reading them."""
 
     def script(peer: Peer) -> None:
         peer.commands(50)
@@ -274,14 +274,14 @@ def test_rows_behind_one_that_is_too_large() -> None:
     with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
         for _ in range(50):
             dispatcher.produce(b"x")
-        told = labels(dispatcher.flush())
-        assert told == [DELIVERED] * 10 + [("permanent", "TOO_LARGE", "no")] + [("retryable", "RESET", "no")] * 39
+        reported = labels(dispatcher.flush())
+        assert reported == [DELIVERED] * 10 + [("permanent", "TOO_LARGE", "no")] + [("retryable", "RESET", "no")] * 39
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok
 
 
-def test_codes_of_ours_from_a_server() -> None:
-    """They say what happened here, which a server cannot: such a reply is an error like any other."""
+def test_own_codes_from_a_server_are_ordinary_errors() -> None:
+    """headrace's own codes describe local events: in a reply they are errors like any other."""
     assert {"TOO_LARGE", "PROTOCOL", "TLS"} <= set(OWN_CODES)
 
     def script(peer: Peer) -> None:
@@ -292,16 +292,16 @@ def test_codes_of_ours_from_a_server() -> None:
     with FakeServer(script) as fake, Dispatcher(to(fake)) as dispatcher:
         for code in OWN_CODES:
             dispatcher.produce(b"x", code)
-        told = outcomes(dispatcher.flush())
-        assert [outcome.message_id for outcome in told] == OWN_CODES
-        assert [outcome.label for outcome in told] == [("retryable", "ERR", "no")] * len(OWN_CODES)
-        assert [outcome.message for outcome in told] == [f"{code} upstream" for code in OWN_CODES]
+        reported = outcomes(dispatcher.flush())
+        assert [outcome.message_id for outcome in reported] == OWN_CODES
+        assert [outcome.label for outcome in reported] == [("retryable", "ERR", "no")] * len(OWN_CODES)
+        assert [outcome.message for outcome in reported] == [f"{code} upstream" for code in OWN_CODES]
         assert dispatcher.dispatch(b"x") == "7-1"
         assert fake.accepted == 1
 
 
-def test_a_server_that_makes_up_codes() -> None:
-    """Each message has its outcome; how many different ones are kept has a bound."""
+def test_the_number_of_kept_codes_is_bounded() -> None:
+    """Each message has its outcome; only a bounded number of different ones is kept."""
     count = 5_000
 
     def script(peer: Peer) -> None:
@@ -313,16 +313,16 @@ def test_a_server_that_makes_up_codes() -> None:
         for number in range(count):
             dispatcher.produce(b"x", number)
         report = dispatcher.flush()
-        told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == [str(number) for number in range(count)]
-    assert {(outcome.kind, outcome.written) for outcome in told} == {("retryable", "no")}
-    assert [outcome.code for outcome in told[:1_000]] == [f"MADEUP{number}" for number in range(1_000)]
-    assert told[999].message == "MADEUP999 as number 999"
-    assert told[-1].code == "ERR"
+        reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == [str(number) for number in range(count)]
+    assert {(outcome.kind, outcome.written) for outcome in reported} == {("retryable", "no")}
+    assert [outcome.code for outcome in reported[:1_000]] == [f"MADEUP{number}" for number in range(1_000)]
+    assert reported[999].message == "MADEUP999 as number 999"
+    assert reported[-1].code == "ERR"
     codes = report.failed_by_code
     assert sum(codes.values()) == len(report.failed) == count
     assert len(codes) < 2_100
-    assert len({outcome.message for outcome in told}) < 1_100
+    assert len({outcome.message for outcome in reported}) < 1_100
 
 
 @pytest.mark.parametrize(

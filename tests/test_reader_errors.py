@@ -1,4 +1,4 @@
-"""Readers that run Python and fail: what comes out of `produce_batch`, and what became of the rows before."""
+"""Readers that run Python and fail: the exception of `produce_batch`, and the outcomes of earlier rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def generator(fail: Callable[[], Any]) -> Any:
 
 
 class Again:
-    """A reader of another library around one of pyarrow."""
+    """A pyarrow reader wrapped by another library."""
 
     def __init__(self, reader: Any) -> None:
         self.reader = reader
@@ -89,10 +89,10 @@ SOURCES: dict[str, Source] = {
     ],
     ids=repr,
 )
-def test_what_ends_the_program_ends_the_call(
+def test_exceptions_that_end_the_program_are_raised(
     any_server: LocalServer, dispatcher: Dispatcher, connect: Connect, source: str, error: BaseException
 ) -> None:
-    """With its class and its arguments; the rows before are taken, and the dispatcher goes on."""
+    """With class and arguments; earlier rows are accepted, and the dispatcher stays usable."""
     with pytest.raises(BaseException) as caught:
         dispatcher.produce_batch(SOURCES[source](raising(error)))
     assert (type(caught.value), caught.value.args) == (type(error), error.args)
@@ -103,14 +103,14 @@ def test_what_ends_the_program_ends_the_call(
 
 
 def test_a_scanner_is_interrupted_as_well(dispatcher: Dispatcher) -> None:
-    """It reads ahead: how many rows come before is its affair."""
+    """It reads ahead: the number of rows before the interrupt is up to the scanner."""
     scanner = ds.Scanner.from_batches(batches(raising(KeyboardInterrupt())), schema=SCHEMA)
     with pytest.raises(KeyboardInterrupt):
         dispatcher.produce_batch(scanner.to_reader())
 
 
 def test_a_signal_in_a_generator_leaves_the_with_block(any_server: LocalServer, connect: Connect) -> None:
-    """As Ctrl-C does anywhere else: what was taken is flushed, and a note says so."""
+    """As Ctrl-C anywhere else: accepted rows are flushed, and a note says so."""
 
     with pytest.raises(KeyboardInterrupt) as caught, Dispatcher(endpoint_to(any_server)) as dispatcher:
         dispatcher.produce_batch(generator(lambda: signal.raise_signal(signal.SIGINT)))
@@ -122,7 +122,7 @@ def test_a_signal_in_a_generator_leaves_the_with_block(any_server: LocalServer, 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("why"), SystemExit(4)], ids=repr)
 @pytest.mark.parametrize("where", ["__arrow_c_stream__", "__arrow_c_array__"])
-def test_what_ends_the_program_before_there_is_a_reader(
+def test_exceptions_before_there_is_a_reader_are_raised(
     dispatcher: Dispatcher, where: str, error: BaseException
 ) -> None:
     source = type("Source", (), {where: lambda *_: raising(error)()})()
@@ -135,8 +135,8 @@ class ManyLinesError(Exception):
     pass
 
 
-def test_another_error_is_told_in_one_line(dispatcher: Dispatcher) -> None:
-    """And where it comes from in a note."""
+def test_other_errors_are_one_line(dispatcher: Dispatcher) -> None:
+    """A note holds its origin."""
     name = f"{__name__}.ManyLinesError"
     for error, line in [
         (ValueError("the disk: gone"), "ValueError: the disk: gone"),
@@ -154,7 +154,7 @@ def test_another_error_is_told_in_one_line(dispatcher: Dispatcher) -> None:
     assert dispatcher.flush().delivered == 5 * ROWS
 
 
-def test_a_reader_that_uses_its_own_dispatcher_is_told_so_in_one_line(dispatcher: Dispatcher) -> None:
+def test_a_reader_that_uses_its_own_dispatcher_gets_a_one_line_error(dispatcher: Dispatcher) -> None:
     with pytest.raises(ReaderError) as caught:
         dispatcher.produce_batch(generator(lambda: dispatcher.produce(b"x")))
     assert str(caught.value) == (
@@ -203,7 +203,7 @@ INTERRUPTIONS: list[tuple[str, BaseException]] = [
 
 
 @pytest.mark.parametrize(("text", "error"), INTERRUPTIONS)
-def test_interruptions_are_read_off_the_text_of_a_library(
+def test_interrupts_are_recognised_in_the_text_of_a_library(
     dispatcher: Dispatcher, text: str, error: BaseException
 ) -> None:
     stream = FailingStream(BATCH, text)
@@ -223,7 +223,7 @@ def test_interruptions_are_read_off_the_text_of_a_library(
         f"Unknown error: {DETAIL}KeyboardInterruptError",
         f"Invalid: KeyboardInterrupt{ENDS}ValueError: KeyboardInterrupt\n",
         f"Invalid: x\nKeyboardInterrupt{ENDS}ValueError: x\nKeyboardInterrupt\n",
-        # The traceback of a worker in the message of an error that says how it ended.
+        # An error whose message contains the traceback of a worker.
         f"Unknown error: it\n{TRACEBACK}KeyboardInterrupt{ENDS}RuntimeError: it\n{TRACEBACK}KeyboardInterrupt\n",
         f"Unknown error: a{HANDLING}{TRACEBACK}KeyboardInterrupt{ENDS}RuntimeError: a{HANDLING}{TRACEBACK}"
         "KeyboardInterrupt\n",

@@ -1,4 +1,4 @@
-"""The README and docs/: each example runs as it is printed, each table says what the code does."""
+"""The README and docs/: each example runs as printed, and each table matches the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCS = "".join(
     for name in ("layouts", "exactly-once", "durability", "spark-functions", "observability", "credentials")
 )
 
-#: Every Python block, and the text block after it: what it prints.
+#: Every Python block, and the text block after it: its output.
 EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", README + DOCS, re.DOTALL)
 
 
@@ -41,18 +41,18 @@ def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, exampl
     command = [sys.executable, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    # Not stderr, where Spark has words of its own.
+    # Not stderr, where Spark prints messages.
     assert done.stdout.strip() == prints.strip()
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
+def test_links_of_the_readme_are_valid() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     assert links
     for link in links:
         assert (ROOT / link).is_file(), link
 
 
-def test_what_security_md_names_is_there() -> None:
+def test_the_files_named_in_security_md_exist() -> None:
     named = re.findall(r"`((?:tests|tools|rust|\.github)/[^`]+|deny\.toml)`", (ROOT / "SECURITY.md").read_text())
     assert len(set(named)) >= 10
     assert [name for name in sorted(set(named)) if not (ROOT / name).exists()] == []
@@ -67,7 +67,7 @@ def failures(endpoint: Endpoint, data: Any = None, **layout: Any) -> set[tuple[s
         return {(failure.code, failure.kind, failure.written) for failure in dispatcher.flush().failed}
 
 
-def test_the_codes_come_as_they_are_explained(any_server: LocalServer, closed_port: int) -> None:
+def test_the_own_codes_occur_as_documented(any_server: LocalServer, closed_port: int) -> None:
     def here(**options: Any) -> Endpoint:
         return Endpoint(**{"unix_socket": any_server.unix_socket, "stream_key": "events", **options})
 

@@ -1,4 +1,4 @@
-"""Delivery reports: what they tell, in which form, and what becomes of failures that nobody looks at."""
+"""Delivery reports: their content, their forms, and unseen failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def some_of_each(dispatcher: Dispatcher) -> DeliveryReport:
     return dispatcher.flush()
 
 
-def test_what_a_report_tells(dispatcher: Dispatcher, any_server: LocalServer, connect: Connect) -> None:
+def test_a_report_holds_the_outcomes(dispatcher: Dispatcher, any_server: LocalServer, connect: Connect) -> None:
     report = some_of_each(dispatcher)
     assert isinstance(report, DeliveryReport)
     assert (report.delivered, report.deduplicated, len(report), report.ok) == (3, 0, 6, False)
@@ -58,14 +58,14 @@ def test_what_a_report_tells(dispatcher: Dispatcher, any_server: LocalServer, co
     assert report.failed_ids == [1, "d", -7]
     assert report.failed_by_code == {"NULL_PAYLOAD": 2, "BAD_STREAM_KEY": 1}
     assert repr(report) == "<DeliveryReport: 3 delivered, 3 failed (BAD_STREAM_KEY 1, NULL_PAYLOAD 2)>"
-    told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == ["0", "1", "b", "3", "d", "-7"]
+    reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == ["0", "1", "b", "3", "d", "-7"]
     entries = [entry for entry, _ in stored(connect(any_server))]
-    assert [outcome.entry_id for outcome in told] == [entries[0], None, entries[1], entries[2], None, None]
-    assert report.failed is report.failed  # made once
+    assert [outcome.entry_id for outcome in reported] == [entries[0], None, entries[1], entries[2], None, None]
+    assert report.failed is report.failed  # cached
 
 
-def test_a_report_of_nothing(dispatcher: Dispatcher) -> None:
+def test_an_empty_report(dispatcher: Dispatcher) -> None:
     for report in (dispatcher.poll(), dispatcher.flush()):
         assert (report.delivered, len(report), report.ok) == (0, 0, True)
         assert (report.failed, report.failed_ids, report.failed_by_code) == ([], [], {})
@@ -111,10 +111,10 @@ def test_to_arrow_over_several_record_batches(
 
 
 def test_without_pyarrow(any_server: LocalServer) -> None:
-    """Messages in, reports out, polars on both sides: pyarrow is needed for none of it."""
+    """Messages, reports and polars work without pyarrow."""
     code = """
         import sys
-        sys.modules["pyarrow"] = None  # whoever imports it fails
+        sys.modules["pyarrow"] = None  # makes its import fail
         import polars
         from headrace import Dispatcher, Endpoint
         with Dispatcher(Endpoint(unix_socket=sys.argv[1], stream_key="s")) as dispatcher:
@@ -132,19 +132,19 @@ def test_without_pyarrow(any_server: LocalServer) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_poll_hands_out_each_outcome_once(dispatcher: Dispatcher) -> None:
-    """Ordinals go on over polls, and start anew at flush."""
+def test_poll_returns_each_outcome_once(dispatcher: Dispatcher) -> None:
+    """Ordinals continue over polls and restart at flush."""
     for turn in range(2):
-        told: list[str] = []
+        reported: list[str] = []
         for number in range(20):
             dispatcher.produce(b"x")
             if number % 3 == 1:
                 dispatcher.produce(b"x", f"text-{number}")
             if number % 3 == 2:
                 dispatcher.produce(b"x", number * 1_000)
-            told += [outcome.message_id for outcome in outcomes(dispatcher.poll())]
-        polled = len(told)
-        told += [outcome.message_id for outcome in outcomes(dispatcher.flush())]
+            reported += [outcome.message_id for outcome in outcomes(dispatcher.poll())]
+        polled = len(reported)
+        reported += [outcome.message_id for outcome in outcomes(dispatcher.flush())]
         expected: list[str] = []
         for number in range(20):
             expected.append(str(len(expected)))
@@ -152,13 +152,13 @@ def test_poll_hands_out_each_outcome_once(dispatcher: Dispatcher) -> None:
                 expected.append(f"text-{number}")
             if number % 3 == 2:
                 expected.append(str(number * 1_000))
-        assert told == expected, turn
+        assert reported == expected, turn
         assert dispatcher.unreported == 0
-        assert polled <= len(told)
+        assert polled <= len(reported)
 
 
-def test_poll_gets_what_was_answered(dispatcher: Dispatcher) -> None:
-    """Without a flush: whoever polls long enough has it all."""
+def test_poll_returns_answered_messages(dispatcher: Dispatcher) -> None:
+    """Polling alone returns all outcomes in the end."""
     assert dispatcher.dispatch(b"connected")
     for _ in range(100):
         dispatcher.produce(b"x")
@@ -198,7 +198,7 @@ def test_raise_for_failures(dispatcher: Dispatcher) -> None:
     assert len(report.failed) == 12
 
 
-# --- failures that nobody looks at
+# --- unseen failures
 
 
 def failing(any_server: LocalServer) -> Dispatcher:
@@ -218,7 +218,7 @@ LOOKS: dict[str, Callable[[DeliveryReport], object]] = {
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("how", ["with", "close"])
-def test_failures_that_were_looked_at_do_not_raise(any_server: LocalServer, look: str, how: str) -> None:
+def test_seen_failures_do_not_raise(any_server: LocalServer, look: str, how: str) -> None:
     dispatcher = failing(any_server)
     if how == "with":
         with dispatcher:
@@ -235,9 +235,7 @@ def test_failures_that_were_looked_at_do_not_raise(any_server: LocalServer, look
     ids=["delivered", "len", "repr", "failed_by_code", "bool", "nothing"],
 )
 @pytest.mark.parametrize("held", [True, False])
-def test_failures_that_nobody_looked_at_raise(
-    any_server: LocalServer, glance: Callable[[DeliveryReport], object], held: bool
-) -> None:
+def test_unseen_failures_raise(any_server: LocalServer, glance: Callable[[DeliveryReport], object], held: bool) -> None:
     dispatcher = failing(any_server)
     reports = [dispatcher.flush()]
     glance(reports[0])
@@ -248,11 +246,11 @@ def test_failures_that_nobody_looked_at_raise(
     assert (caught.value.failed, caught.value.failed_by_code) == (3, {"NULL_PAYLOAD": 3})
     assert [failure.message_id for failure in caught.value.failures] == [1, 2, 3]
     assert dispatcher.closed
-    dispatcher.close()  # said once
+    dispatcher.close()  # raised once
 
 
 @pytest.mark.parametrize("how", ["with", "close"])
-def test_failures_that_no_report_told_raise(any_server: LocalServer, how: str) -> None:
+def test_unreported_failures_raise(any_server: LocalServer, how: str) -> None:
     """Leaving `with` and `close` flush."""
     dispatcher = failing(any_server)
     leave = dispatcher.close if how == "close" else lambda: dispatcher.__exit__(None, None, None)
@@ -263,7 +261,7 @@ def test_failures_that_no_report_told_raise(any_server: LocalServer, how: str) -
 
 
 def test_dropped_reports_are_kept_as_counts(any_server: LocalServer) -> None:
-    """Of 1,000 reports that nobody looked at, the counts and the first ten failures."""
+    """Of 1,000 unseen reports the counts and the first ten failures are kept."""
     dispatcher = Dispatcher(endpoint_to(any_server))
     for number in range(1_000):
         dispatcher.produce_batch(NULLS)
@@ -271,7 +269,7 @@ def test_dropped_reports_are_kept_as_counts(any_server: LocalServer) -> None:
             dispatcher.produce_batch(pa.record_batch({"payload": ["x"], "key": [""]}), stream_key="key")
         report = dispatcher.flush()
         if number % 10 == 9:
-            assert not report.ok  # looked at: these do not count
+            assert not report.ok  # seen failures do not count
         del report
     gc.collect()
     assert len(dispatcher._reports) <= 16
@@ -283,8 +281,8 @@ def test_dropped_reports_are_kept_as_counts(any_server: LocalServer) -> None:
     assert codes == [*["NULL_PAYLOAD"] * 6, "BAD_STREAM_KEY", *["NULL_PAYLOAD"] * 3]
 
 
-def test_kept_reports_cost_nothing_at_each_new_one(any_server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """3,000 reports that somebody holds unread: they are gone through a few times, not at each flush."""
+def test_unread_reports_do_not_slow_flush(any_server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 unread reports that are still referenced are scanned a few times, not at each flush."""
     gone_through = 0
 
     def sweep(dispatcher: Dispatcher) -> None:
@@ -307,7 +305,7 @@ def test_kept_reports_cost_nothing_at_each_new_one(any_server: LocalServer, monk
 
 @pytest.mark.parametrize("look", [True, False])
 def test_an_exception_in_the_block_gets_a_note(any_server: LocalServer, connect: Connect, look: bool) -> None:
-    """It is raised, not the failures; the last flush is told of in a note."""
+    """It is raised, not the failures; a note reports the last flush."""
 
     def work() -> None:
         with Dispatcher(endpoint_to(any_server)) as dispatcher:
@@ -337,26 +335,32 @@ def test_an_exception_in_the_block_gets_a_note(any_server: LocalServer, connect:
 # --- dispatch
 
 
-def test_dispatch(any_server: LocalServer, dispatcher: Dispatcher, connect: Connect) -> None:
+def test_dispatch_returns_the_entry_id(any_server: LocalServer, dispatcher: Dispatcher, connect: Connect) -> None:
     entry = dispatcher.dispatch(b"now")
     assert stored(connect(any_server)) == [(entry, b"now")]
     assert len(dispatcher.flush()) == 0
 
 
-def test_dispatch_between_messages(any_server: LocalServer, dispatcher: Dispatcher, connect: Connect) -> None:
-    """It goes out behind them, is in no report, and takes no ordinal."""
+def test_dispatch_keeps_its_place_between_messages(
+    any_server: LocalServer, dispatcher: Dispatcher, connect: Connect
+) -> None:
+    """It is sent after them, is in no report, and takes no ordinal."""
     dispatcher.produce(b"a")
     dispatcher.produce_batch(NULLS)
     entry = dispatcher.dispatch("between")
     dispatcher.produce(b"b")
     report = dispatcher.flush()
     assert report.delivered == 2
-    told = outcomes(report)
-    assert [outcome.message_id for outcome in told] == list("01234")
-    assert stored(connect(any_server)) == [(told[0].entry_id, b"a"), (entry, b"between"), (told[4].entry_id, b"b")]
+    reported = outcomes(report)
+    assert [outcome.message_id for outcome in reported] == list("01234")
+    assert stored(connect(any_server)) == [
+        (reported[0].entry_id, b"a"),
+        (entry, b"between"),
+        (reported[4].entry_id, b"b"),
+    ]
 
 
-def test_dispatch_to_a_server_that_refuses(any_server: LocalServer, dispatcher: Dispatcher, connect: Connect) -> None:
+def test_dispatch_raises_a_refusal(any_server: LocalServer, dispatcher: Dispatcher, connect: Connect) -> None:
     client = connect(any_server)
     client.set(KEY, "no stream")
     with pytest.raises(DeliveryError) as caught:
@@ -372,8 +376,8 @@ def test_dispatch_to_a_server_that_refuses(any_server: LocalServer, dispatcher: 
     assert dispatcher.dispatch(b"x")
 
 
-def test_dispatch_without_a_server(closed_port: int) -> None:
-    """Each call is a try of its own, and what it raises is not raised again at the end."""
+def test_dispatch_without_a_server_raises(closed_port: int) -> None:
+    """Each call is a separate attempt, and its error is not raised again at the end."""
     with Dispatcher(Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)) as dispatcher:
         for _ in range(2):
             with pytest.raises(ConnectionFailedError, match=f"cannot connect to 127.0.0.1:{closed_port}: ") as caught:
@@ -383,7 +387,7 @@ def test_dispatch_without_a_server(closed_port: int) -> None:
             assert caught.value.failed_by_code == {"CONNECT": 1}
 
 
-def test_dispatch_after_the_server_came_back(any_server: LocalServer) -> None:
+def test_dispatch_works_once_the_server_is_back(any_server: LocalServer) -> None:
     any_server.kill()
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         with pytest.raises(ConnectionFailedError):
@@ -392,7 +396,7 @@ def test_dispatch_after_the_server_came_back(any_server: LocalServer) -> None:
         assert dispatcher.dispatch(b"x")
 
 
-def test_failures_alone(dispatcher: Dispatcher) -> None:
+def test_a_report_of_failures_only(dispatcher: Dispatcher) -> None:
     report = some_of_each(dispatcher)
     everything = pa.table(report.to_arrow())
     failed = report.to_arrow(only_failed=True)

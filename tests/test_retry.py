@@ -1,4 +1,4 @@
-"""Messages that are sent again: a server that comes back, one that refuses for a while, and the ends of patience."""
+"""Messages that are retried: a server that returns, one that refuses for a while, and the limits of retries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from test_faults import DELIVERED, DURABLE, StuckError, batch_of, payloads_of
 
 Connect = Callable[..., Any]
 
-#: Tries again at once: these tests wait for what happens, not for a clock.
+#: Retries at once: these tests wait for events, not for a clock.
 SOON = RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
 FAILOVER: dict[str, Any] = {"classify": "failover"}
 
@@ -31,9 +31,7 @@ def free(client: Any) -> None:
     client.config_set("maxmemory", 0)
 
 
-def test_the_call_waits_for_a_server_that_is_not_there_yet(
-    start_server: StartServer, program: Program, connect: Connect
-) -> None:
+def test_the_call_waits_for_a_server_to_start(start_server: StartServer, program: Program, connect: Connect) -> None:
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 20_000, 100)
     server.kill()
@@ -47,11 +45,11 @@ def test_the_call_waits_for_a_server_that_is_not_there_yet(
         check_accounting(connect(server), [(KEY, payload) for payload in payloads], outcomes(report))
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["unknown-told", "unknown-again"])
-def test_what_a_killed_server_left_open_goes_out_again_in_order(
+@pytest.mark.parametrize("again", [False, True], ids=["unknown-reported", "unknown-again"])
+def test_messages_lost_with_a_killed_server_are_sent_again_in_order(
     start_server: StartServer, program: Program, connect: Connect, again: bool
 ) -> None:
-    """What was not written goes out again, always; what may be written only if that was asked for, and is counted."""
+    """Unwritten messages are always retried; unknown ones only with `retry_unknown`, and counted."""
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 20_000, 500)
     policy = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, retry_unknown=again)
@@ -70,8 +68,8 @@ def test_what_a_killed_server_left_open_goes_out_again_in_order(
         report = dispatcher.flush()
         entries = [payload for _, payload in stored(connect(server))]
         if not again:
-            told = Counter(labels(first, report))
-            assert set(told) == {DELIVERED, ("retryable", "RESET", "unknown")} or set(told) == {
+            reported = Counter(labels(first, report))
+            assert set(reported) == {DELIVERED, ("retryable", "RESET", "unknown")} or set(reported) == {
                 DELIVERED,
                 ("retryable", "EOF", "unknown"),
             }
@@ -86,8 +84,8 @@ def test_what_a_killed_server_left_open_goes_out_again_in_order(
 
 
 @pytest.mark.parametrize("mode", ["again", "script"])
-def test_a_silent_server_is_left_and_asked_again(any_server: LocalServer, connect: Connect, mode: str) -> None:
-    """It stands still for longer than a command's timeout: that is a lost connection like others."""
+def test_a_silent_server_is_retried_on_a_new_connection(any_server: LocalServer, connect: Connect, mode: str) -> None:
+    """A silence of command_timeout counts as a lost connection."""
     options: dict[str, Any] = {"retry": RetryPolicy(initial_backoff=0.01, max_backoff=0.05, retry_unknown=True)}
     if mode == "script":
         options = {"retry": SOON, "exactly_once": "script"}
@@ -108,7 +106,7 @@ def test_a_silent_server_is_left_and_asked_again(any_server: LocalServer, connec
     assert len(entries) - 300 <= report.possible_duplicates
 
 
-def test_what_memory_refused_is_delivered_once_there_is_some(server: LocalServer, connect: Connect) -> None:
+def test_messages_refused_for_memory_are_delivered_later(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     payloads = payloads_of(0, 3_000, 20)
     with Dispatcher(endpoint_to(server), retry=SOON, **FAILOVER) as dispatcher:
@@ -121,13 +119,13 @@ def test_what_memory_refused_is_delivered_once_there_is_some(server: LocalServer
             report = dispatcher.flush()
         assert (report.ok, report.possible_duplicates) == (True, 0)
         assert report.retries >= 2_000
-        # Memory may come back in the middle of a window: what was refused before that is overtaken by what follows.
+        # Memory may come back within a window: later messages overtake those refused before.
         sent = [(KEY, payload) for payload in payloads]
         check_accounting(client, sent, outcomes(first, report), overtaking=True)
 
 
-def test_rows_that_can_never_be_written_fail_beside_those_that_wait(server: LocalServer, connect: Connect) -> None:
-    """Outcomes stay with their messages, whatever was answered when."""
+def test_permanent_failures_are_reported_beside_retried_rows(server: LocalServer, connect: Connect) -> None:
+    """Outcomes belong to their messages, whatever the order of the replies."""
     import pyarrow as pa
 
     client = connect(server)
@@ -150,12 +148,12 @@ def test_rows_that_can_never_be_written_fail_beside_those_that_wait(server: Loca
             ("permanent", "NULL_PAYLOAD", "no"),
             ("permanent", "WRONGTYPE", "no"),
         ] * (rows // 3)
-        taken = Counter(payload for _, payload in stored(client))  # in any order: refused ones may be overtaken
+        taken = Counter(payload for _, payload in stored(client))  # in any order: others may overtake refused ones
         assert taken == Counter([b"first", *(b"%d" % n for n in range(0, rows, 3))])
 
 
-def test_other_failures_are_told_at_once(server: LocalServer, connect: Connect) -> None:
-    """NO_STREAM and an ID that is too small are retryable, but not by waiting."""
+def test_other_failures_are_reported_at_once(server: LocalServer, connect: Connect) -> None:
+    """NO_STREAM and an ID that is too small are retryable, but waiting does not help."""
     import pyarrow as pa
 
     batch = pa.record_batch({"payload": ["a", "b"], "id": ["5-5", "5-4"]})
@@ -174,7 +172,7 @@ def test_other_failures_are_told_at_once(server: LocalServer, connect: Connect) 
             assert dispatcher.flush().ok
 
 
-def test_after_the_deadline_the_rest_of_the_batch_fails_without_another_try(start_server: StartServer) -> None:
+def test_after_the_deadline_the_rest_of_the_batch_fails_at_once(start_server: StartServer) -> None:
     server = start_server()
     server.kill()
     policy = RetryPolicy(initial_backoff=0.01, max_backoff=0.01, deadline=0.2)
@@ -189,7 +187,7 @@ def test_after_the_deadline_the_rest_of_the_batch_fails_without_another_try(star
         assert dispatcher.flush().ok
 
 
-def test_the_number_of_tries_ends_it_too(server: LocalServer, connect: Connect) -> None:
+def test_max_attempts_ends_the_retries(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     policy = RetryPolicy(max_attempts=3, initial_backoff=0, max_backoff=0)
     with Dispatcher(endpoint_to(server), retry=policy, **FAILOVER) as dispatcher:
@@ -206,7 +204,7 @@ def test_the_number_of_tries_ends_it_too(server: LocalServer, connect: Connect) 
         assert dispatcher.flush().ok
 
 
-def test_dispatch_waits_as_well(start_server: StartServer) -> None:
+def test_dispatch_retries(start_server: StartServer) -> None:
     server = start_server()
     server.kill()
     with Dispatcher(endpoint_to(server), retry=SOON) as dispatcher:
@@ -265,6 +263,6 @@ def test_wrong_policies_are_refused(any_server: LocalServer, option: str, value:
         Dispatcher(endpoint_to(any_server), retry=RetryPolicy(**{option: value}))
 
 
-def test_a_policy_is_not_a_boolean(any_server: LocalServer) -> None:
+def test_a_boolean_is_no_policy(any_server: LocalServer) -> None:
     with pytest.raises(ConfigError, match="retry must be a RetryPolicy or None, got True"):
         Dispatcher(endpoint_to(any_server), retry=True)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Waits for a retry are seen: two log lines each, one as it begins and one as it ends, and counters."""
+"""Waits for a retry are visible: a log line at the beginning, one at the end, and counters."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ AWAY = r"(CONNECT|RESET|EOF): .*"
 
 @dataclass
 class Log:
-    """What is logged under `headrace`."""
+    """The records logged under `headrace`."""
 
     caplog: pytest.LogCaptureFixture
     server: LocalServer
 
     def check(self, *patterns: str) -> None:
-        """Hold the lines against these patterns, and forget them. `<to>` is the endpoint, `<s>` a time."""
+        """Compare the lines with these patterns, and clear them. `<to>` is the endpoint, `<s>` a time."""
         records = [record for record in self.caplog.records if record.name == "headrace"]
         self.caplog.clear()
         assert {record.levelno for record in records} <= {logging.WARNING}
@@ -91,13 +91,13 @@ def test_memory_that_comes_back(any_server: LocalServer, connect: Connect, log: 
             sending.dispatch(CANARY)
         log.check(began("1 message", OOM), ENDED)
         assert waits(sending.stats()) == (2, True)
-        # The time is that of the waits alone: some ticks of 20 ms.
+        # The time counts only the waits: some ticks of 20 ms.
         assert 0.1 < sending.stats().retry_wait_seconds < 60
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_server_that_is_restarted(start_server: StartServer, caplog: pytest.LogCaptureFixture, mode: str) -> None:
-    """Also where nothing but `exactly_once` asks for retries."""
+    """Also with the default retries of `exactly_once`."""
     server = start_server(needs="redis-8.6", config=DURABLE)
     log = Log(caplog, server)
     options: dict[str, Any] = {"retry": SOON} if mode == "off" else {"exactly_once": mode}
@@ -127,7 +127,7 @@ def test_a_server_that_is_paused(any_server: LocalServer, connect: Connect, log:
         log.check(began("1 message", why), ENDED)
 
 
-def test_retries_that_are_given_up_say_why(any_server: LocalServer, connect: Connect, log: Log) -> None:
+def test_abandoned_retries_log_the_reason(any_server: LocalServer, connect: Connect, log: Log) -> None:
     full(connect(any_server))
     policy = RetryPolicy(max_attempts=3, initial_backoff=0, max_backoff=0)
     with Dispatcher(endpoint_to(any_server), retry=policy, **FAILOVER) as sending:
@@ -144,7 +144,7 @@ def test_retries_that_are_given_up_say_why(any_server: LocalServer, connect: Con
         log.check(began("10 messages", why), given_up(why))
 
 
-def test_what_is_not_tried_again_is_not_logged(any_server: LocalServer, connect: Connect, log: Log) -> None:
+def test_failures_without_a_retry_are_not_logged(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     full(client)
     once = RetryPolicy(max_attempts=1)
@@ -156,7 +156,7 @@ def test_what_is_not_tried_again_is_not_logged(any_server: LocalServer, connect:
             assert waits(sending.stats()) == (0, False)
 
 
-def test_a_flush_that_times_out_gives_them_up(any_server: LocalServer, connect: Connect, log: Log) -> None:
+def test_a_flush_that_times_out_abandons_retries(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     with Dispatcher(endpoint_to(any_server), retry=RetryPolicy(deadline=600), **FAILOVER) as sending:
         full(client)
@@ -166,7 +166,7 @@ def test_a_flush_that_times_out_gives_them_up(any_server: LocalServer, connect: 
         free(client)
 
 
-def test_a_refusal_that_does_not_pass_ends_the_wait(any_server: LocalServer, connect: Connect, log: Log) -> None:
+def test_a_permanent_refusal_ends_the_wait(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     client.set(KEY, "no stream")
     with Dispatcher(endpoint_to(any_server), retry=SOON, **FAILOVER) as sending:
@@ -177,7 +177,7 @@ def test_a_refusal_that_does_not_pass_ends_the_wait(any_server: LocalServer, con
         log.check(began("100 messages", OOM), ENDED)
 
 
-def test_a_wait_that_is_interrupted_goes_on_as_the_same(any_server: LocalServer, connect: Connect, log: Log) -> None:
+def test_an_interrupted_wait_continues_as_the_same_wait(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     with Dispatcher(endpoint_to(any_server), retry=RetryPolicy(deadline=600), **FAILOVER) as sending:
         full(client)
@@ -192,7 +192,7 @@ def test_a_wait_that_is_interrupted_goes_on_as_the_same(any_server: LocalServer,
         assert waits(sending.stats()) == (1, True)
 
 
-def test_polls_tell_of_waits_as_well(any_server: LocalServer, connect: Connect, log: Log) -> None:
+def test_polls_log_waits(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     with Dispatcher(endpoint_to(any_server), retry=SOON, **FAILOVER) as sending:
         assert sending.dispatch(b"first")
@@ -205,7 +205,7 @@ def test_polls_tell_of_waits_as_well(any_server: LocalServer, connect: Connect, 
         log.check(ENDED)
 
 
-def test_the_counters_go_on_while_a_call_waits(any_server: LocalServer, connect: Connect) -> None:
+def test_the_counters_change_while_a_call_waits(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     with Dispatcher(endpoint_to(any_server), retry=RetryPolicy(deadline=600), **FAILOVER) as sending:
         full(client)
@@ -223,7 +223,7 @@ def test_the_counters_go_on_while_a_call_waits(any_server: LocalServer, connect:
 
 
 def failing_filter(error: BaseException, *, at: int) -> Callable[[logging.LogRecord], bool]:
-    """A filter that raises an exception at one of the records."""
+    """A log filter that raises an exception at one of the records."""
     records = 0
 
     def check(_: logging.LogRecord) -> bool:
@@ -250,7 +250,7 @@ def add_filter() -> Any:
 
 
 @pytest.mark.parametrize("at", [1, 2], ids=["first line", "last line"])
-def test_a_filter_that_fails_costs_no_outcome(
+def test_a_failing_log_filter_costs_no_outcome(
     any_server: LocalServer,
     connect: Connect,
     log: Log,
@@ -272,7 +272,7 @@ def test_a_filter_that_fails_costs_no_outcome(
 
 @pytest.mark.parametrize("call", ["flush", "produce_batch", "dispatch"])
 @pytest.mark.parametrize("at", [1, 2], ids=["first line", "last line"])
-def test_ctrl_c_while_a_line_is_logged_ends_the_call(
+def test_ctrl_c_during_logging_ends_the_call(
     any_server: LocalServer, connect: Connect, add_filter: Callable[[Any], None], call: str, at: int
 ) -> None:
     client = connect(any_server)
@@ -291,9 +291,9 @@ def test_ctrl_c_while_a_line_is_logged_ends_the_call(
             calls[call]()
         free(client)
         report = sending.flush()
-        told = set(labels(report))
+        reported = set(labels(report))
         if call == "produce_batch":
-            assert told <= {(None, None, None), ("retryable", "INTERRUPTED", "no")}
+            assert reported <= {(None, None, None), ("retryable", "INTERRUPTED", "no")}
             assert len(report) == 100
         elif call == "flush":
             assert report.delivered == 1

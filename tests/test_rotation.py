@@ -1,4 +1,4 @@
-"""Passwords that change under a dispatcher: in a variable, in a file, or with a callable that is asked at each connect.
+"""Passwords that change under a dispatcher: in a variable, in a file, or from a callable, read at each connect.
 
 tests/test_password_callable.py has more on callables, tests/test_tls.py the same for TLS files.
 """
@@ -30,11 +30,11 @@ def connections(admin: Any) -> int:
 
 
 class Place:
-    """Somewhere a password is: `put` changes it, and `options` lead there."""
+    """A source of a password: `put` changes it, and `options` refer to it."""
 
     def __init__(self, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._file = folder / "password"
-        self._file.touch(mode=0o600)  # a file that others may read is warned of
+        self._file.touch(mode=0o600)  # headrace warns of a file that others may read
         self._vault = Vault("")
         self._monkeypatch = monkeypatch
         self._kind = kind
@@ -63,9 +63,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 # --- real servers
 
 
-def test_a_live_connection_goes_on_and_the_next_one_has_the_new_password(
-    server: LocalServer, connect: Connect, place: Place
-) -> None:
+def test_only_the_next_connection_uses_the_new_password(server: LocalServer, connect: Connect, place: Place) -> None:
     admin = connect(server)
     set_password(admin, "first")
     place.put("first")
@@ -73,7 +71,7 @@ def test_a_live_connection_goes_on_and_the_next_one_has_the_new_password(
     with Dispatcher(to(server, **place.options)) as dispatcher:
         assert send(dispatcher) == []
         set_password(admin, "second")
-        assert send(dispatcher) == []  # on the connection that it has
+        assert send(dispatcher) == []  # on its existing connection
         place.put("second")
         assert send(dispatcher) == []
         assert connections(admin) == before + 1
@@ -84,7 +82,7 @@ def test_a_live_connection_goes_on_and_the_next_one_has_the_new_password(
 
 
 def test_a_password_that_changes_between_reading_and_auth(server: LocalServer, connect: Connect, place: Place) -> None:
-    """The server stands still while the old password is on its way, and the new one comes meanwhile."""
+    """The server is suspended while the old password is in flight, and the password changes meanwhile."""
     admin = connect(server)
     set_password(admin, "new")
     place.put("old")
@@ -103,7 +101,7 @@ def test_a_password_that_changes_between_reading_and_auth(server: LocalServer, c
     assert admin.info("commandstats")["cmdstat_auth"]["calls"] == 2
 
 
-def test_what_did_not_change_is_refused_after_one_connection(
+def test_an_unchanged_password_is_refused_after_one_connection(
     server: LocalServer, connect: Connect, place: Place
 ) -> None:
     admin = connect(server)
@@ -117,7 +115,7 @@ def test_what_did_not_change_is_refused_after_one_connection(
     assert send(dispatcher) == []
 
 
-def test_a_fixed_password_has_no_second_try(server: LocalServer, connect: Connect) -> None:
+def test_a_fixed_password_is_tried_once(server: LocalServer, connect: Connect) -> None:
     admin = connect(server)
     set_password(admin, "right")
     before = connections(admin)
@@ -126,7 +124,7 @@ def test_a_fixed_password_has_no_second_try(server: LocalServer, connect: Connec
     assert connections(admin) == before + 1
 
 
-def test_there_is_no_third_try(server: LocalServer, connect: Connect) -> None:
+def test_a_password_is_tried_at_most_twice(server: LocalServer, connect: Connect) -> None:
     admin = connect(server)
     set_password(admin, "right")
     before = connections(admin)
@@ -138,15 +136,15 @@ def test_there_is_no_third_try(server: LocalServer, connect: Connect) -> None:
     assert vault.asked == 3
 
 
-def test_a_password_that_is_none_when_it_is_asked_for_again(server: LocalServer, connect: Connect) -> None:
-    """The refusal says more than why there is none."""
+def test_a_password_that_is_gone_at_the_second_read(server: LocalServer, connect: Connect) -> None:
+    """The refusal is reported, not the missing password."""
     set_password(connect(server), "right")
     for then in (RuntimeError(), "", None):
         dispatcher = Dispatcher(to(server, password=Vault("wrong", then).read))
         assert send(dispatcher) == [WRONGPASS]
 
 
-def test_a_server_without_a_password_is_asked_once_more(server: LocalServer, connect: Connect) -> None:
+def test_a_server_without_a_password_is_tried_once_more(server: LocalServer, connect: Connect) -> None:
     """`ERR AUTH <password> called without any password`: its password may be about to be set."""
     vault = Vault("one", "two")
     dispatcher = Dispatcher(Endpoint(unix_socket=server.unix_socket, stream_key="s", password=vault.read))
@@ -164,11 +162,11 @@ def test_a_password_of_any_bytes(any_server: LocalServer, connect: Connect) -> N
             assert send(dispatcher) == []
 
 
-# --- what only a fake server does
+# --- with a fake server
 
 
-def told(reply: bytes, rotate: Callable[[], object], expected: bytes) -> Script:
-    """A script: expect a password, change it, and answer."""
+def expect_password(reply: bytes, rotate: Callable[[], object], expected: bytes) -> Script:
+    """A script of the fake server: expect a password, change it, and answer."""
 
     def script(peer: Peer) -> None:
         assert peer.commands(1) == [[b"AUTH", expected]]
@@ -183,9 +181,12 @@ def told(reply: bytes, rotate: Callable[[], object], expected: bytes) -> Script:
 
 
 @pytest.mark.parametrize("reply", [b"WRONGPASS invalid username-password pair", b"NOAUTH of a proxy", b"ERR AUTH no"])
-def test_the_refusals_after_which_it_is_asked_again(place: Place, reply: bytes) -> None:
+def test_these_refusals_cause_a_second_read(place: Place, reply: bytes) -> None:
     place.put("old")
-    scripts = told(b"-%s\r\n" % reply, lambda: place.put("new"), b"old"), told(b"+OK\r\n", lambda: None, b"new")
+    scripts = (
+        expect_password(b"-%s\r\n" % reply, lambda: place.put("new"), b"old"),
+        expect_password(b"+OK\r\n", lambda: None, b"new"),
+    )
     with FakeServer(*scripts, handshake=False) as server:
         with Dispatcher(build(host="127.0.0.1", port=server.port, **place.options)) as dispatcher:
             assert send(dispatcher) == []
@@ -193,9 +194,9 @@ def test_the_refusals_after_which_it_is_asked_again(place: Place, reply: bytes) 
 
 
 @pytest.mark.parametrize("reply", [b"LOADING Redis is loading", b"NOPERM no", b"DENIED protected", b"ERR other"])
-def test_other_refusals_are_not_of_the_password(place: Place, reply: bytes) -> None:
+def test_other_refusals_cause_no_second_read(place: Place, reply: bytes) -> None:
     place.put("old")
-    with FakeServer(told(b"-%s\r\n" % reply, lambda: place.put("new"), b"old"), handshake=False) as server:
+    with FakeServer(expect_password(b"-%s\r\n" % reply, lambda: place.put("new"), b"old"), handshake=False) as server:
         dispatcher = Dispatcher(build(host="127.0.0.1", port=server.port, **place.options))
         assert [code for _, code, _ in send(dispatcher)] == [reply.split()[0].decode()]
         assert server.accepted == 1

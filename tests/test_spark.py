@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -19,26 +19,12 @@ import headrace
 from headrace import ConfigError, Endpoint
 from headrace.spark import xadd
 from headrace.testing import LocalServer
-from support.spark import WORKER_PASSWORD, WORKER_VARIABLE, start_spark
+from support.spark import WORKER_PASSWORD, WORKER_VARIABLE
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 SECRET = "canary-hunter2"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
 
 
 def messages(spark: SparkSession, rows: int, partitions: int = 2) -> DataFrame:
@@ -51,7 +37,7 @@ def write(frame: DataFrame, endpoint: Endpoint, **options: Any) -> list[Row]:
 
 
 def stored(client: redis.Redis, key: str = "events") -> dict[str, dict[bytes, bytes]]:
-    """What is in the stream, by entry ID."""
+    """The entries of the stream, by entry ID."""
     entries: Any = client.xrange(key)
     return {entry_id.decode(): fields for entry_id, fields in entries}
 
@@ -61,7 +47,7 @@ def payloads(client: redis.Redis, key: str = "events") -> list[bytes]:
 
 
 def connections(client: redis.Redis) -> int:
-    """How many connections the server ever had."""
+    """The number of connections that the server has accepted."""
     info: Any = client.info("stats")
     return int(info["total_connections_received"])
 
@@ -87,12 +73,12 @@ def test_one_outcome_per_row_in_order_over_several_record_batches(
     assert {row[2:] for row in rows} == {(None, None, None, None)}
 
 
-def test_the_schema_is_the_one_that_is_told(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_the_schema_is_the_declared_one(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     outcomes = messages(spark, 3, 1).mapInArrow(xadd(endpoint), xadd.schema)
     assert outcomes.schema == StructType.fromDDL(xadd.schema)
     assert outcomes.columns == ["message_id", "entry_id", "kind", "code", "message", "written"]
     rows = outcomes.collect()
-    # Columns go by position in Spark: a wrong order would show here.
+    # Spark matches columns by position: a wrong order would show here.
     assert [row.entry_id for row in rows] == list(stored(client))
     assert [row.message_id for row in rows] == ["0", "1", "2"]  # without message_id=, the ordinal
 
@@ -159,7 +145,7 @@ def test_counts_in_the_same_pass(spark: SparkSession, client: redis.Redis, endpo
 def test_group_by_writes_once(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # `show` has a limit, but behind the shuffle of the counts.
+    # `show` has a limit, but after the shuffle of the counts.
     messages(spark, 1_000, 4).mapInArrow(xadd(endpoint), xadd.schema).groupBy("kind", "code").count().show()
     assert "|NULL|NULL| 1000|" in capsys.readouterr().out
     assert client.xlen("events") == 1_000
@@ -185,9 +171,7 @@ EVERY_TYPE = """
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/St_Johns", "+05:30"])
-def test_json_is_what_spark_would_write(
-    spark: SparkSession, client: redis.Redis, endpoint: Endpoint, zone: str
-) -> None:
+def test_json_is_that_of_spark(spark: SparkSession, client: redis.Redis, endpoint: Endpoint, zone: str) -> None:
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         frame = spark.sql(EVERY_TYPE)
@@ -270,7 +254,7 @@ def test_a_wrong_column_fails_the_job_before_anything_is_sent(
     assert client.dbsize() == 0
 
 
-def test_a_wrong_option_of_the_dispatcher_is_told_on_the_driver(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_a_wrong_option_of_the_dispatcher_fails_on_the_driver(client: redis.Redis, endpoint: Endpoint) -> None:
     before = connections(client)
     with pytest.raises(ConfigError, match="window_max_entries"):
         xadd(endpoint, window_max_entrys=5)
@@ -301,7 +285,7 @@ def test_a_limit_downstream_ends(spark: SparkSession, client: redis.Redis, endpo
     assert time.monotonic() - started < 30
     written = client.xlen("events")
     assert 5 <= written < 500_000
-    # The worker, or its successor, goes on as if nothing had been.
+    # The worker, or its successor, stays usable.
     assert {row.code for row in write(messages(spark, 1_000), endpoint)} == {None}
 
 
@@ -330,7 +314,7 @@ def test_a_connection_that_was_lost_between_two_jobs_is_replaced(
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_password_that_only_the_workers_know(
+def test_only_the_workers_need_to_know_the_password(
     spark: SparkSession, start_server: Callable[..., LocalServer], connect: Connect
 ) -> None:
     server = start_server(config={"requirepass": WORKER_PASSWORD})

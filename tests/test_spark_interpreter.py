@@ -1,11 +1,11 @@
-"""Workers whose Python cannot run headrace: the driver says so before a job runs. Real Spark, real interpreters."""
+"""Workers whose Python cannot run headrace: the driver reports it before a job runs. Real Spark and interpreters."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ import headrace
 from headrace import ConfigError, Endpoint
 from headrace.spark import register, write, xadd, xadd_udf
 from headrace.testing import LocalServer
-from support.spark import start_spark
+
+pytest_plugins = ["support.spark_fixtures"]
 
 #: This interpreter outside of its virtual environment.
 BASE = Path(sys.executable).resolve()
 
-#: And without headrace, wherever that is installed.
+#: The same without any installed packages.
 BARE = ("unset PYTHONPATH", f'exec "{BASE}" -S "$@"')
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -40,12 +41,6 @@ CALLS: dict[str, Callable[[SparkSession], Any]] = {
 
 #: Makes Spark start a shell script in place of the workers' Python: `use(*lines)` returns its path.
 Use = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
 
 
 @pytest.fixture
@@ -144,7 +139,7 @@ def test_executors_of_a_cluster_are_not_checked(
     [["exit 3"], ["kill -9 $$"], ["echo hello"], ["echo '[]'"], ["echo '{}'"], [f'echo \'{{"python": "{PYTHON}"}}\'']],
     ids=["an error", "a crash", "words", "a list", "an empty answer", "half an answer"],
 )
-def test_a_program_without_a_readable_answer_raises_nothing(use: Use, lines: list[str]) -> None:
+def test_a_program_with_an_unreadable_answer_raises_nothing(use: Use, lines: list[str]) -> None:
     use(*lines)
     xadd(ENDPOINT)
 
@@ -157,7 +152,7 @@ def test_a_program_that_is_not_found_raises_nothing(
     xadd(ENDPOINT)
 
 
-def test_another_python_with_headrace_is_asked_once_and_does_the_work(
+def test_another_python_with_headrace_is_checked_once_and_used(
     spark: SparkSession,
     context: SparkContext,
     use: Use,
@@ -178,10 +173,10 @@ def test_another_python_with_headrace_is_asked_once_and_does_the_work(
     assert asked.read_text().split() == ["asked"]
 
 
-def test_the_python_of_the_driver_is_not_asked(
+def test_the_python_of_the_driver_is_not_checked(
     context: SparkContext, monkeypatch: pytest.MonkeyPatch, old: Path
 ) -> None:
-    """Its answer would be wrong here. It is known under each name that it has in its folder."""
+    """Its answer would be wrong here. Each of its names in its folder is recognised."""
     monkeypatch.setitem(context.environment, "PYTHONPATH", str(old))
     names = [path for path in Path(sys.executable).parent.glob("python*") if path.resolve() == BASE]
     assert names

@@ -1,4 +1,4 @@
-"""A few runs of the laboratory of `spark_kills`; `make spark-kills` does many."""
+"""A few runs of `spark_kills`; `make spark-kills` does many."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from spark_kills.rows import Rows
 from spark_kills.run import RECORD_BATCH, Outcome, Setting, run
 from support.servers import Program, find_programs
 
-#: On a machine with other work a run can take minutes.
+#: Seconds. On a busy machine a run can take minutes.
 pytestmark = pytest.mark.timeout(240)
 
 ROWS = 40_000
-#: Of a run on each server: with all kinds of faults between them.
+#: The seeds of a run on each server: together they have all kinds of faults.
 SEEDS = {"redis-6.2": 49, "redis-7.0": 7, "redis-8.6": 17}
 SETTING = Setting("redis_streams", "auto", timeout=220)
 
@@ -32,20 +32,20 @@ def summary(outcome: Outcome) -> str:
     return f"{outcome.verdict}, {outcome.faults}, {outcome.errors}"
 
 
-def test_a_sink_made_by_hand_writes_rows_twice_and_the_laboratory_sees_it(pool: Pool, tmp_path: Path) -> None:
+def test_the_duplicates_of_a_hand_written_sink_are_found(pool: Pool, tmp_path: Path) -> None:
     program = max(find_programs())
     traps = (Trap("task", 0, 1, 2), Trap("worker", 1, 0, 3), Trap("commit", 1, 0, None))
     plan = Plan(0, Rows(files=4, rows_per_file=5_000, files_per_batch=2), (), traps)
     outcome = run(plan, program, Setting("plain", "off", 220), pool, tmp_path / "run")
     assert outcome.faults == {"task": 1, "worker": 1, "commit": 1}, summary(outcome)
     assert outcome.restarts == 1  # for the commit
-    # What the attempts had written that failed, and all of the micro-batch whose commit failed.
+    # The rows of the failed attempts, and all rows of the micro-batch whose commit failed.
     assert outcome.verdict.duplicated == 2_000 + 3_000 + 10_000, summary(outcome)
     assert outcome.verdict.at_least_once
     assert not outcome.verdict.exactly_once
 
 
-def test_each_row_once_and_in_order(pool: Pool, tmp_path: Path, program: Program) -> None:
+def test_exactly_once_writes_each_row_once_and_in_order(pool: Pool, tmp_path: Path, program: Program) -> None:
     plan = make_plan(SEEDS.get(program.label, 4), ROWS, RECORD_BATCH)
     outcome = run(plan, program, SETTING, pool, tmp_path / "run")
     assert outcome.faults.total() >= 3, summary(outcome)
@@ -60,11 +60,11 @@ def test_without_exactly_once_nothing_is_lost(pool: Pool, tmp_path: Path) -> Non
     assert outcome.verdict.duplicated, summary(outcome)
 
 
-def test_duplicates_are_told_of_without_exactly_once(pool: Pool, tmp_path: Path) -> None:
-    # One task fails twice: in the midst of its rows, and behind them.
+def test_without_exactly_once_duplicates_are_reported(pool: Pool, tmp_path: Path) -> None:
+    # One task fails twice: in the middle of its rows, and after them.
     traps = (Trap("task", 0, 0, 2), Trap("task", 0, 0, None))
     plan = Plan(0, Rows(files=2, rows_per_file=5_000, files_per_batch=2), (), traps)
     outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 220), pool, tmp_path / "run")
     assert (outcome.faults, outcome.restarts) == ({"task": 2}, 0), summary(outcome)
     assert outcome.verdict.duplicated == 2_000 + 5_000, summary(outcome)
-    assert outcome.told["possible_duplicates"] >= 7_000
+    assert outcome.reported["possible_duplicates"] >= 7_000

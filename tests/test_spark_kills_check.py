@@ -1,4 +1,4 @@
-"""The laboratory looks at itself: its checker finds what is wrong, its plans are those of their seeds. No Spark."""
+"""The checker of `spark_kills` finds what is wrong, and plans are determined by their seeds. No Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = Rows(files=6, rows_per_file=50, files_per_batch=4)
 
 
 def in_order() -> list[bytes]:
-    """A stream as it may be: the partitions of a micro-batch mixed, each in its order."""
+    """A correct stream: the partitions of a micro-batch interleaved, each in order."""
     dice = random.Random(7)
     payloads: list[bytes] = []
     for batch in range(ROWS.batches):
@@ -33,7 +33,7 @@ def in_order() -> list[bytes]:
     return payloads
 
 
-def test_a_stream_without_fault() -> None:
+def test_a_correct_stream_passes() -> None:
     verdict = check(ROWS, in_order())
     assert (verdict.expected, verdict.entries) == (300, 300)
     assert verdict.exactly_once
@@ -101,13 +101,13 @@ def test_the_checker_finds(spoil: Callable[[list[bytes]], None], counts: dict[st
         assert example in verdict.examples[next(iter(counts))]
 
 
-def test_a_verdict_names_few_of_many() -> None:
+def test_a_verdict_names_the_first_rows() -> None:
     verdict = check(ROWS, [])
     assert verdict.lost == 300
     assert verdict.examples["lost"] == ["0:0", "0:1", "0:2", "0:3", "0:4"]
 
 
-def test_files_are_made_of_the_rows_that_are_checked(tmp_path: Path) -> None:
+def test_files_hold_the_rows_that_are_checked(tmp_path: Path) -> None:
     write_files(tmp_path / "input", ROWS)
     files = sorted((tmp_path / "input").iterdir())
     payloads = [payload for file in files for payload in file.read_bytes().splitlines()]
@@ -116,13 +116,13 @@ def test_files_are_made_of_the_rows_that_are_checked(tmp_path: Path) -> None:
     assert sorted(files, key=os.path.getmtime) == files
 
 
-def test_a_plan_is_its_seeds() -> None:
+def test_a_plan_is_determined_by_its_seed() -> None:
     assert make_plan(5, 2_000, 100) == make_plan(5, 2_000, 100)
     assert len({make_plan(seed, 2_000, 100) for seed in range(20)}) == 20
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kinds_of_faults_can_be_chosen_and_are_the_same_alone(kind: Any) -> None:
+def test_a_chosen_kind_of_fault_has_the_same_plan_alone(kind: Any) -> None:
     whole, alone = make_plan(5, 2_000, 100), make_plan(5, 2_000, 100, [kind])
     assert {strike.kind for strike in alone.strikes} | {trap.kind for trap in alone.traps} <= {kind}
     assert alone.rows == whole.rows
@@ -130,7 +130,7 @@ def test_kinds_of_faults_can_be_chosen_and_are_the_same_alone(kind: Any) -> None
     assert [trap for trap in whole.traps if trap.kind == kind] == list(alone.traps)
 
 
-def test_plans_use_all_that_can_go_wrong_within_the_stream() -> None:
+def test_plans_contain_every_kind_of_fault() -> None:
     plans = [make_plan(seed, 2_000, 100) for seed in range(200)]
     strikes = [strike for plan in plans for strike in plan.strikes]
     traps = [trap for plan in plans for trap in plan.traps]
@@ -144,12 +144,12 @@ def test_plans_use_all_that_can_go_wrong_within_the_stream() -> None:
 
 def result(seed: int = 1, server: str = "redis-7.0", mode: str = "auto", **numbers: Any) -> Result:
     names = {"seed": seed, "server": server, "exactly_once": mode}
-    known: dict[str, Any] = {"faults": {"driver": 2}, "restarts": 0, "entries": 300, "told": {}, "seconds": 1.0}
+    known: dict[str, Any] = {"faults": {"driver": 2}, "restarts": 0, "entries": 300, "reported": {}, "seconds": 1.0}
     counts = {"lost": 0, "duplicated": 0, "foreign": 0, "out_of_order": 0}
     return Result(names, **{**known, **counts, **numbers})
 
 
-def test_results_are_kept(tmp_path: Path) -> None:
+def test_results_are_saved_and_read(tmp_path: Path) -> None:
     path = tmp_path / "results"
     assert read(path) == []
     results = [result(1), result(2, lost=3)]
@@ -168,13 +168,17 @@ def test_results_are_kept(tmp_path: Path) -> None:
         ("auto", {"foreign": 1}, False),
         ("off", {"duplicated": 1, "out_of_order": 1}, True),
         ("off", {"lost": 1}, False),
-        ("off", {"duplicated": 5, "told": {"possible_duplicates": 5}, "faults": {"task": 1}}, True),
-        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"task": 1}}, False),
-        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"driver": 1}}, True),
-        ("off", {"duplicated": 5, "told": {"possible_duplicates": 4}, "faults": {"commit": 1}, "restarts": 1}, True),
+        ("off", {"duplicated": 5, "reported": {"possible_duplicates": 5}, "faults": {"task": 1}}, True),
+        ("off", {"duplicated": 5, "reported": {"possible_duplicates": 4}, "faults": {"task": 1}}, False),
+        ("off", {"duplicated": 5, "reported": {"possible_duplicates": 4}, "faults": {"driver": 1}}, True),
+        (
+            "off",
+            {"duplicated": 5, "reported": {"possible_duplicates": 4}, "faults": {"commit": 1}, "restarts": 1},
+            True,
+        ),
     ],
 )
-def test_what_a_mode_promises(mode: str, numbers: dict[str, Any], well: bool) -> None:
+def test_each_mode_is_held_to_its_guarantee(mode: str, numbers: dict[str, Any], well: bool) -> None:
     assert result(mode=mode, **numbers).well is well
     assert not Result.hung({"exactly_once": mode}, "no end").well
 

@@ -1,4 +1,4 @@
-"""The progress bar of `headrace.spark.write`: in a terminal, and nowhere else unless asked for."""
+"""The progress bar of `headrace.spark.write`: shown in a terminal, elsewhere only on request."""
 
 from __future__ import annotations
 
@@ -17,29 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace import ConfigError, Endpoint
 from headrace.spark import write
-from headrace.testing import LocalServer
-from support.spark import start_spark
+from support.datasource import messages
 
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
-
-
-def messages(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
-    """Rows with a `message_id` that counts from 0, and the payload `p<message_id>`."""
-    return spark.range(0, rows, 1, partitions).selectExpr("id AS message_id", "concat('p', id) AS payload")
+pytest_plugins = ["support.spark_fixtures"]
 
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """Make stderr a terminal; the function gives what it showed."""
+    """Make stderr a terminal; yields a function that returns what it showed."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
     shown = bytearray()
@@ -74,7 +59,7 @@ def watchers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if isinstance(thread, InheritableThread)]
 
 
-#: A condition that holds, and takes its time.
+#: A condition that is true and slow.
 SLEEP = "java_method('java.lang.Thread', 'sleep', 300L) <> 'an answer'"
 
 
@@ -103,14 +88,14 @@ def test_a_bar_of_the_tasks_behind_a_shuffle(
 
 
 @pytest.mark.parametrize("progress", [None, False])
-def test_nothing_is_printed_where_nobody_looks(
+def test_nothing_is_printed_without_a_terminal(
     spark: SparkSession, endpoint: Endpoint, capfd: pytest.CaptureFixture[str], progress: bool | None
 ) -> None:
     assert write(slow(spark), endpoint, progress=progress).delivered == 8
     assert capfd.readouterr() == ("", "")
 
 
-def test_no_bar_in_a_terminal_where_it_is_not_wanted(
+def test_progress_false_shows_no_bar_in_a_terminal(
     spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with terminal(monkeypatch) as shown:
@@ -119,7 +104,9 @@ def test_no_bar_in_a_terminal_where_it_is_not_wanted(
     assert text == ""
 
 
-def test_a_bar_where_it_is_asked_for(spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_true_shows_a_bar_without_a_terminal(
+    spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(sys, "stderr", shown)
     spark.sparkContext.setJobGroup("of-the-user", "his own")
@@ -145,8 +132,8 @@ def test_a_job_that_fails_ends_the_bar(
     assert not watchers()
 
 
-def test_without_tqdm(spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tqdm", None)  # what Python itself does for a module that is not there
+def test_a_bar_needs_tqdm(spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm", None)  # makes its import fail
     with pytest.raises(ConfigError, match=r"pip install headrace\[progress\]"):
         write(messages(spark, 4, 2), endpoint, progress=True)
     with terminal(monkeypatch) as shown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,27 +16,12 @@ from pyspark.util import PythonEvalType
 from headrace import ConfigError, Endpoint
 from headrace.spark import column, xadd_udf
 from headrace.testing import LocalServer
-from support.spark import start_spark
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 Make = Callable[..., Any]
 SECRET = "canary-hunter2"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
 
 
 @pytest.fixture(params=["arrow", "pandas"])
@@ -137,7 +122,7 @@ def test_options_of_the_dispatcher(spark: SparkSession, client: redis.Redis, end
     assert [fields for _, fields in entries] == [{b"body": b"p0"}]
 
 
-# --- what Spark makes of it -------------------------------------------------------------------------------------------
+# --- query plans ------------------------------------------------------------------------------------------------------
 
 
 def test_a_filter_on_the_outcome_writes_once(
@@ -148,7 +133,7 @@ def test_a_filter_on_the_outcome_writes_once(
     assert client.xlen("events") == 1_000  # one that Spark takes for deterministic is run twice
 
 
-def test_what_the_documentation_warns_of(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_the_documented_pitfalls_exist(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     def written(act: Callable[[DataFrame], object]) -> int:
         client.delete("events")
         act(messages(spark, 1_000).withColumn("outcome", xadd_udf(endpoint)("payload")))
@@ -185,7 +170,7 @@ def test_a_worker_keeps_its_connection(
 # --- mistakes and secrets ---------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_option_is_told_on_the_driver(endpoint: Endpoint) -> None:
+def test_a_wrong_option_fails_on_the_driver(endpoint: Endpoint) -> None:
     with pytest.raises(ConfigError, match="window_max_entries"):
         xadd_udf(endpoint, window_max_entrys=5)
 

@@ -1,4 +1,4 @@
-"""The dispatchers that a Python worker keeps: lent, given back, dropped. No Spark is needed to see it."""
+"""The dispatchers that a Python worker keeps: lent, given back, dropped. Runs without Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def endpoint(any_server: LocalServer) -> Endpoint:
 
 
 def ours(client: redis.Redis) -> int:
-    """How many connections of headrace the server has."""
+    """The number of connections that headrace has to the server."""
     clients: list[dict[str, str]] = client.client_list()
     return sum(entry["name"] == "headrace" for entry in clients)
 
@@ -56,7 +56,7 @@ def test_the_same_dispatcher_for_equal_endpoints_and_options(client: redis.Redis
         assert other is not first
 
 
-def test_one_that_is_lent_is_not_lent_again(endpoint: Endpoint) -> None:
+def test_a_dispatcher_in_use_is_not_lent_again(endpoint: Endpoint) -> None:
     with worker.dispatcher(endpoint, {}) as first:
         pass
     with worker.dispatcher(endpoint, {}) as again, worker.dispatcher(endpoint, {}) as second:
@@ -65,7 +65,7 @@ def test_one_that_is_lent_is_not_lent_again(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, GeneratorExit])
-def test_after_a_failure_it_is_closed_and_not_lent_again(
+def test_a_dispatcher_is_closed_after_a_failure(
     client: redis.Redis, endpoint: Endpoint, error: type[BaseException]
 ) -> None:
     with pytest.raises(error), worker.dispatcher(endpoint, {}) as first:  # noqa: PT012 (the block is what is tested)
@@ -117,7 +117,7 @@ def test_a_forked_worker_gets_its_own(client: redis.Redis, endpoint: Endpoint) -
     assert client.xlen("events") == 3
 
 
-def test_the_longest_unused_one_goes_when_there_are_too_many(client: redis.Redis, any_server: LocalServer) -> None:
+def test_the_least_recently_used_dispatcher_is_dropped(client: redis.Redis, any_server: LocalServer) -> None:
     def lend(number: int) -> Dispatcher:
         endpoint = Endpoint(unix_socket=any_server.unix_socket, stream_key=f"stream-{number}")
         with worker.dispatcher(endpoint, {}) as lent:

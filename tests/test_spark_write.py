@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +20,17 @@ from pyspark.sql import functions as sf
 from headrace import ConfigError, DeliveryError, Endpoint, RetryPolicy, SchemaError
 from headrace.spark import write
 from headrace.testing import LocalServer
-from support.spark import WORKER_PASSWORD, start_spark, worker_password
+from support.datasource import messages
+from support.spark import WORKER_PASSWORD, worker_password
+
+pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 SECRET = "canary-hunter2"
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with start_spark() as spark:
-        yield spark
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
-
-
-def messages(spark: SparkSession, rows: int, partitions: int = 2) -> DataFrame:
-    """Rows with a `message_id` that counts from 0, and the payload `p<message_id>`."""
-    return spark.range(0, rows, 1, partitions).selectExpr("id AS message_id", "concat('p', id) AS payload")
-
-
 def mixed(spark: SparkSession, client: redis.Redis) -> DataFrame:
-    """A hundred rows in two partitions: five have no payload, and one a stream key with something else in it."""
+    """A hundred rows in two partitions: five have no payload, and one has a key that is no stream."""
     client.set("text", "not a stream")
     return messages(spark, 100).selectExpr(
         "message_id",
@@ -86,7 +68,7 @@ def test_every_row_is_written_once_and_counted(spark: SparkSession, client: redi
     assert str(summary) in repr(summary)
 
 
-def test_failures_raise_when_all_else_is_written(
+def test_failures_raise_after_all_other_rows_are_written(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", logger="headrace"), pytest.raises(DeliveryError) as caught:
@@ -101,12 +83,12 @@ def test_failures_raise_when_all_else_is_written(
     assert pickle.loads(pickle.dumps(error)).failures == error.failures
     assert client.xlen("events") == 94
     record, *others = [record for record in caplog.records if record.name == "headrace.spark"]
-    assert record.levelno == logging.INFO  # the exception is the warning
+    assert record.levelno == logging.INFO  # the exception replaces the warning
     assert "94 rows delivered, 6 failed (NULL_PAYLOAD 5, WRONGTYPE 1)" in record.getMessage()
     assert not others
 
 
-def test_failures_are_handed_back_where_asked(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_failures_are_returned_on_request(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     summary = write(mixed(spark, client), endpoint, failures=True)
     assert (summary.rows, summary.delivered, summary.failed) == (100, 94, 6)
     assert summary.failures is not None
@@ -163,7 +145,7 @@ def test_behind_a_shuffle(spark: SparkSession, client: redis.Redis, endpoint: En
 # --- layouts ----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_dropped_in_silence(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_unused_columns_are_refused(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     frame = messages(spark, 2, 1).withColumn("left", sf.lit(1))
     with pytest.raises(SchemaError, match="'left'"):
         write(frame, endpoint)
@@ -178,7 +160,7 @@ def test_several_rows_in_an_entry(spark: SparkSession, client: redis.Redis, endp
     assert client.xlen("events") == 4
 
 
-# --- the server away, tasks run again ---------------------------------------------------------------------------------
+# --- unavailable servers, tasks that run again ------------------------------------------------------------------------
 
 
 def test_without_a_server_the_deadline_of_the_retry_counts(spark: SparkSession, closed_port: int) -> None:
@@ -202,7 +184,7 @@ def test_a_server_that_comes_back(
     assert {b"p%d" % n for n in range(1_000)} <= set(payloads(client))
 
 
-def test_the_same_write_twice(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_a_repeated_write_is_deduplicated(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     first = write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=3)
     assert (first.delivered, first.deduplicated) == (1_000, 0)
     again = write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=3)
@@ -214,7 +196,7 @@ def test_the_same_write_twice(spark: SparkSession, client: redis.Redis, endpoint
     assert client.xlen("events") == 2_000
 
 
-def test_what_failed_is_written_by_the_next_call(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_the_next_call_writes_the_failed_rows(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     frame = mixed(spark, client).selectExpr("message_id", "coalesce(payload, 'none') AS payload", "stream_key")
     first = write(frame, endpoint, failures=True, txn_app_id="job", txn_version=0)
     assert (first.delivered, first.failed_by_code) == (99, {"WRONGTYPE": 1})
@@ -224,7 +206,7 @@ def test_what_failed_is_written_by_the_next_call(spark: SparkSession, client: re
     assert (client.xlen("events"), payloads(client, "text")) == (99, [b"p60"])
 
 
-def test_a_full_server_that_gets_room(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_a_full_server_is_retried(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     client.config_set("maxmemory", 1)
     with pytest.raises(DeliveryError) as caught:
         write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=0)
@@ -268,10 +250,10 @@ PROGRAM = """
 """
 
 
-def test_rows_of_a_task_that_ran_again_may_be_there_twice(
+def test_rows_of_a_task_that_ran_again_may_be_duplicated(
     any_server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    # Spark tries a task again under `local[n,tries]` only, which is another Spark than that of the other tests.
+    # Spark retries a task only under `local[n,tries]`, unlike the Spark of the other tests.
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM.format(unix_socket=str(any_server.unix_socket))))
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100, check=False)
@@ -306,7 +288,7 @@ def test_rows_of_a_task_that_ran_again_may_be_there_twice(
         ({"payload": "message_id", "ignore_columns": "*"}, SchemaError, "message_id"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(
+def test_mistakes_are_reported_before_anything_starts(
     spark: SparkSession,
     client: redis.Redis,
     endpoint: Endpoint,
@@ -321,7 +303,7 @@ def test_mistakes_are_told_before_anything_starts(
 
 
 @pytest.mark.parametrize("password", [worker_password, lambda: WORKER_PASSWORD], ids=["by its name", "by its code"])
-def test_a_callable_is_asked_where_the_connection_is_made(
+def test_a_password_callable_runs_in_the_worker(
     spark: SparkSession, start_server: Callable[..., LocalServer], password: Callable[[], str]
 ) -> None:
     """Spark pickles with cloudpickle, which takes a lambda too."""

@@ -1,4 +1,4 @@
-"""Dispatchers in threads: each thread its own, and what becomes of those that share one."""
+"""Dispatchers in threads: one for each thread, and one shared by several."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ THREADS = 8
 
 @pytest.mark.parametrize("mode", ["off", "script", pytest.param("idmp", marks=pytest.mark.needs("idmp"))])
 @pytest.mark.parametrize("transport", ["any_server", "tls_server"])
-def test_each_thread_has_its_own(
+def test_each_thread_may_have_its_own_dispatcher(
     request: pytest.FixtureRequest,
     connect: Connect,
     certs: Certs,
     transport: str,
     mode: Mode,
 ) -> None:
-    """All at once, into streams of their own: nothing of one shows in another."""
+    """All at the same time, into separate streams: they do not affect each other."""
     server: LocalServer = request.getfixturevalue(transport)
     options: dict[str, Any] = {"tls_ca_cert": certs.ca} if transport == "tls_server" else {}
     start = threading.Barrier(THREADS)
 
     def work(number: int) -> list[Any]:
         endpoint = endpoint_to(server, stream_key=f"events-{number}", **options)
-        told = []
+        reported = []
         with Dispatcher(endpoint, exactly_once=mode) as dispatcher:
             start.wait(30)
             for turn in range(3):
@@ -51,21 +51,21 @@ def test_each_thread_has_its_own(
                 dispatcher.produce_batch(pa.record_batch({"payload": pa.array(payloads[:1_000], pa.binary())}))
                 for payload in payloads[1_000:]:
                     dispatcher.produce(payload)
-                told += outcomes(dispatcher.flush())
-        return told
+                reported += outcomes(dispatcher.flush())
+        return reported
 
     with ThreadPoolExecutor(THREADS) as pool:
-        told = list(pool.map(work, range(THREADS)))
+        reported = list(pool.map(work, range(THREADS)))
     client = connect(server)
-    for number, its in enumerate(told):
+    for number, its in enumerate(reported):
         key = f"events-{number}"
         assert [outcome.label for outcome in its] == [DELIVERED] * 6_000
         sent = [(key, b"%d-%d-%d" % (number, turn, row)) for turn in range(3) for row in range(2_000)]
         check_accounting(client, sent, its)
 
 
-def test_threads_that_share_one(any_server: LocalServer, connect: Connect) -> None:
-    """A call is refused, or it is done: what was refused was not taken, and nothing is taken twice."""
+def test_threads_that_share_a_dispatcher_lose_nothing(any_server: LocalServer, connect: Connect) -> None:
+    """A call is refused or done: refused messages are not accepted, and none is accepted twice."""
     taken: list[list[bytes]] = [[] for _ in range(THREADS)]
     refused: Counter[int] = Counter()
     start = threading.Barrier(THREADS)
@@ -76,7 +76,7 @@ def test_threads_that_share_one(any_server: LocalServer, connect: Connect) -> No
         for row in range(300):
             payload = b"%d-%d" % (number, row) + b"x" * 2_000
             try:
-                # Conversions that run Python, and a wait, in which others come in.
+                # Conversions that run Python code, and waits, let other threads run.
                 dispatcher.produce(memoryview(payload))
                 taken[number].append(payload)
                 if row % 10 == 0:
@@ -97,8 +97,8 @@ def test_threads_that_share_one(any_server: LocalServer, connect: Connect) -> No
         assert mine == payloads, "a thread's own messages stay in order"
 
 
-def test_a_thread_that_waits_keeps_nobody_else_waiting(any_server: LocalServer, start_server: StartServer) -> None:
-    """One server stands still; the dispatcher to the other one goes on meanwhile."""
+def test_a_waiting_thread_does_not_block_others(any_server: LocalServer, start_server: StartServer) -> None:
+    """One server is suspended; the dispatcher to the other one continues."""
     other = start_server()
     with (
         Dispatcher(endpoint_to(any_server, command_timeout=60)) as slow,

@@ -15,7 +15,7 @@ from headrace import Dispatcher, Endpoint
 from support import Certs, KeyPair, Program
 from support.tls import REFUSED, Start, to
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 both_versions = pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -47,7 +47,7 @@ def test_tls(start: Start, program: Program, version: str, host: str) -> None:
     deliver(to(server, host=host, tls_ca_cert=ca.read_bytes()))
     deliver(to(server, host=host, tls_ca_cert=ca.read_text()))
     deliver(to(server, host=host, tls_ca_cert=start.certs.other_ca.read_bytes() + ca.read_bytes()))
-    # A client certificate that nobody asked for does no harm.
+    # A client certificate that the server does not request does no harm.
     client = start.certs.client
     deliver(to(server, host=host, tls_ca_cert=ca, tls_cert=client.cert, tls_key=client.key))
 
@@ -71,7 +71,7 @@ def test_a_url_with_the_scheme_rediss(start: Start) -> None:
 
 
 @with_tls
-def test_a_server_name_of_ones_own(start: Start, program: Program) -> None:
+def test_a_custom_server_name_is_verified(start: Start, program: Program) -> None:
     server = start(start.certs.wrong_name, program)
     deliver(to(server, tls_ca_cert=start.certs.ca, tls_server_name="elsewhere.test"))
     server = start(program=program)
@@ -108,7 +108,7 @@ def put(pair: KeyPair, where: KeyPair) -> None:
 
 
 @with_tls
-def test_files_are_read_anew_at_each_connect(start: Start, connect: Connect, tmp_path: Path) -> None:
+def test_files_are_read_at_each_connect(start: Start, connect: Connect, tmp_path: Path) -> None:
     server = start(mutual=True)
     certs = start.certs
     ca, own = tmp_path / "ca.pem", KeyPair(tmp_path / "cert.pem", tmp_path / "key.pem")
@@ -140,7 +140,7 @@ def test_files_are_read_anew_at_each_connect(start: Start, connect: Connect, tmp
 
 
 @with_tls
-def test_a_server_whose_certificate_was_renewed(start: Start, tmp_path: Path) -> None:
+def test_a_server_with_a_renewed_certificate_is_trusted(start: Start, tmp_path: Path) -> None:
     certs = start.certs
     pair = KeyPair(tmp_path / "server.pem", tmp_path / "server.key")
     put(certs.expired, pair)

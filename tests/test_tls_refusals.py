@@ -1,4 +1,4 @@
-"""TLS that is refused: whom an endpoint does not trust, who does not trust it, and who meddles. On real servers.
+"""TLS connections that are refused: untrusted servers, untrusted clients, tampering. On real servers.
 
 Each case ends in one way: permanent, with the code TLS, within `connect_timeout`, nothing written, no command seen.
 """
@@ -18,7 +18,7 @@ from headrace.testing import LocalServer
 from support import Certs, Monitor, Program
 from support.tls import REFUSED, Change, Start, Tampering, to, without_mark, without_tls_13
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 VERSIONS = ("TLSv1.2", "TLSv1.3")
@@ -28,10 +28,10 @@ LATE = 0.1
 
 @dataclass(frozen=True)
 class Case:
-    """A server and an endpoint that do not fit; certificates are named as in `Certs`."""
+    """A server and an endpoint that do not match; certificates are named as in `Certs`."""
 
     words: str
-    """What the failure says."""
+    """The text of the failure."""
     server: str = "server"
     ca: str | None = "ca"
     """None: the system's."""
@@ -43,7 +43,7 @@ class Case:
 
 UNKNOWN_CA = "the server's certificate is from an unknown CA: see tls_ca_cert"
 CASES = {
-    # whom the endpoint does not trust
+    # servers that the endpoint does not trust
     "unknown CA": Case(UNKNOWN_CA, ca="other_ca"),
     "unknown CA of the system": Case(UNKNOWN_CA, ca=None),
     "self-signed": Case(UNKNOWN_CA, server="self_signed"),
@@ -72,7 +72,7 @@ CASES = {
     # another time
     "expired": Case("the server's certificate expired at 20", server="expired"),
     "not yet valid": Case("the server's certificate is not valid before 20", server="not_yet_valid"),
-    # who does not trust the endpoint
+    # servers that do not trust the endpoint
     "no client certificate": Case("client certificate", mutual=True),
     "no client certificate but a password": Case("client certificate", mutual=True, options={"password": "p"}),
     "client of another CA": Case("the CA of the client certificate", mutual=True, client="other_client"),
@@ -88,7 +88,7 @@ def start(start_server: StartServer, certs: Certs) -> Start:
 
 
 def refusal(server: LocalServer, endpoint: Endpoint) -> Failure:
-    """What three messages fail with: after one try, in time, and without a command at the server."""
+    """The failure of three messages, after one attempt, in time, and without a command at the server."""
     dispatcher = Dispatcher(endpoint)
     with Monitor(server) as seen:
         for _ in range(3):
@@ -113,7 +113,7 @@ def check(failure: Failure, words: str) -> None:
 @pytest.mark.needs("tls")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", CASES)
-def test_refused(start: Start, program: Program, connect: Connect, version: str, name: str) -> None:
+def test_a_mismatch_is_refused(start: Start, program: Program, connect: Connect, version: str, name: str) -> None:
     case, certs = CASES[name], start.certs
     server = start(getattr(certs, case.server), program, version=version, mutual=case.mutual)
     options = dict(case.options)
@@ -147,7 +147,7 @@ def test_a_server_with_old_versions_only(start: Start, program: Program, version
 
 #: In ServerHello of version 1.3: supported_versions (RFC 8446, 4.2.1).
 CHOSEN = bytes.fromhex("002b 0002 0304")
-#: Where a hello has the version that was the only one before TLS 1.3: behind the headers of record and handshake.
+#: The position of the version that TLS before 1.3 used, after the headers of record and handshake.
 LEGACY = slice(9, 11)
 
 
@@ -165,7 +165,7 @@ def choosing(version: str) -> Change:
 
 def with_cipher(suite: str) -> Change:
     def change(answer: bytes) -> bytes:
-        at = LEGACY.stop + 32 + 1 + answer[LEGACY.stop + 32]  # behind the random number and the session's ID
+        at = LEGACY.stop + 32 + 1 + answer[LEGACY.stop + 32]  # after the random number and the session ID
         return answer[:at] + bytes.fromhex(suite) + answer[at + 2 :]
 
     return change
@@ -177,7 +177,7 @@ def alert(description: int) -> Change:
 
 @dataclass(frozen=True)
 class Downgrade:
-    """What somebody in between does, with a server of these versions."""
+    """A tampering proxy before a server with these TLS versions."""
 
     words: str
     hello: Change = bytes
@@ -208,7 +208,7 @@ DOWNGRADES = {
 
 @pytest.mark.needs("tls")
 @pytest.mark.parametrize("name", DOWNGRADES)
-def test_somebody_between_who_takes_the_better_version_away(start: Start, program: Program, name: str) -> None:
+def test_a_downgrade_by_a_proxy_is_refused(start: Start, program: Program, name: str) -> None:
     case = DOWNGRADES[name]
     server = start(program=program, version=case.versions)
     with Tampering(server, hello=case.hello, answer=case.answer) as between:
@@ -217,8 +217,8 @@ def test_somebody_between_who_takes_the_better_version_away(start: Start, progra
 
 
 @pytest.mark.needs("tls")
-def test_somebody_between_who_changes_nothing(start: Start, connect: Connect) -> None:
-    """The other side of the tests above: it is the change that is refused."""
+def test_a_proxy_that_changes_nothing_is_accepted(start: Start, connect: Connect) -> None:
+    """The counterpart of the test above: only a change is refused."""
     server = start()
     with Tampering(server) as between:
         with Dispatcher(to(server, port=between.port, tls_ca_cert=start.certs.ca)) as dispatcher:
@@ -241,7 +241,7 @@ def test_tls_where_the_server_does_not_speak_it(
     started = time.monotonic()
     (failure,) = dispatcher.flush().failed
     taken = time.monotonic() - started
-    # The server waits for the end of what it takes for a command: nothing tells that it will never answer.
+    # The server takes the hello for an incomplete command and waits for its end.
     assert (failure.kind, failure.code, failure.written) == ("retryable", "TIMEOUT", "no")
     assert failure.message.endswith("; a server that does not speak TLS here never answers")
     assert f" within {timeout} s: timed out in the TLS handshake" in failure.message

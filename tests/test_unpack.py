@@ -1,4 +1,4 @@
-"""The rows of an entry: payloads by name, Arrow IPC as pyarrow writes it, and what is neither."""
+"""The rows of an entry: payloads by name, Arrow IPC as pyarrow writes it, and entries without either."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_payloads_come_in_the_order_of_their_numbers(count: int) -> None:
 
 
 @given(st.lists(st.binary(), min_size=1, max_size=30), st.text(max_size=5))
-def test_any_bytes_and_any_name(values: list[bytes], name: str) -> None:
+def test_payloads_of_any_bytes_and_any_name(values: list[bytes], name: str) -> None:
     fields = {f"{name}:{number}".encode(): value for number, value in enumerate(values)}
     assert unpack({**fields, b"other": b"1"}, payload_field=name) == values
     assert unpack({name.encode(): values[0]}, name) == values[:1]
 
 
-def test_one_payload() -> None:
+def test_an_entry_of_one_payload() -> None:
     assert unpack({b"payload": b"", b"ts": b"1"}) == [b""]
     assert unpack({"payload": "ä"}) == ["ä".encode()]
     assert unpack({"body": b"x", "payload:x": b"1", "body:": b"2"}, "body") == [b"x"]
@@ -121,7 +121,7 @@ def test_entries_without_payloads(fields: Any, text: str) -> None:
         ({b"payload": None, b"ts": b""}, None),
     ],
 )
-def test_what_no_client_returns(function: Callable[[Any], Any], fields: Any, text: str | None) -> None:
+def test_wrong_arguments_are_refused(function: Callable[[Any], Any], fields: Any, text: str | None) -> None:
     with pytest.raises((SchemaError, MessageError)) as caught:
         function(fields)
     if text is not None:
@@ -184,7 +184,7 @@ def test_every_type_of_arrow(column: Any, codec: str | None) -> None:
     assert again.schema.equals(table.schema, check_metadata=True)
     assert again.to_pylist() == table.to_pylist()
     assert len(rows) == 4
-    # The stream can be taken as often as one likes.
+    # The stream can be exported repeatedly.
     assert pa.table(rows).to_pylist() == again.to_pylist()
 
 
@@ -216,7 +216,7 @@ def test_any_rows(table: Any, codec: str | None) -> None:
     assert again.equals(table, check_metadata=True)
 
 
-def test_other_shapes_of_streams() -> None:
+def test_other_ipc_streams_are_read() -> None:
     table = pa.table({"a": ["x", "y"]})
     stream = io.BytesIO()
     with pa.ipc.new_stream(stream, table.schema) as writer:
@@ -232,7 +232,7 @@ def test_other_shapes_of_streams() -> None:
     assert "2 columns" in repr(unpack_arrow({b"payload": ipc(pa.table({"a": [1], "secret": ["hunter2"]}))}))
 
 
-# --- what is no stream
+# --- invalid streams
 
 CANNOT = "the payload is not a readable Arrow IPC stream: "
 
@@ -253,7 +253,7 @@ def test_entries_without_rows(fields: Any, text: str) -> None:
     assert str(caught.value).startswith(text)
 
 
-def test_a_str_cannot_be_arrow() -> None:
+def test_a_str_is_refused_as_arrow() -> None:
     with pytest.raises(SchemaError, match=r"^the field 'payload' must be bytes: got a str \(.*decode_responses"):
         unpack_arrow({"payload": "\ufffd\ufffd"})
 
@@ -264,7 +264,7 @@ def small_stream(codec: str | None) -> bytes:
 
 
 def rows_or_none(stream: bytes) -> Any:
-    """The rows, or None where they are refused as bytes that cannot be read."""
+    """The rows, or None if the bytes are refused as unreadable."""
     try:
         return unpack_arrow({b"payload": stream})
     except MessageError as error:
@@ -274,7 +274,7 @@ def rows_or_none(stream: bytes) -> Any:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_cut_is_refused(codec: str | None) -> None:
+def test_truncated_bytes_are_refused(codec: str | None) -> None:
     stream = small_stream(codec)
     for length in range(len(stream)):
         with pytest.raises(MessageError, match="it is cut: its "):
@@ -284,8 +284,8 @@ def test_what_is_cut_is_refused(codec: str | None) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_flipped_is_refused_or_rows(codec: str | None, capfd: pytest.CaptureFixture[str]) -> None:
-    """And nothing is said on stderr, nor more memory taken than there is."""
+def test_flipped_bits_are_refused_or_read_as_rows(codec: str | None, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without output on stderr, and within the available memory."""
     stream = small_stream(codec)
     memory = PeakMemory()
     refused = 0
@@ -306,7 +306,7 @@ def test_what_is_flipped_is_refused_or_rows(codec: str | None, capfd: pytest.Cap
 
 @given(st.integers(0, 2), st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1))
 @settings(deadline=None)
-def test_noise_is_refused_or_rows(which: int, noise: list[tuple[float, int]]) -> None:
+def test_random_bytes_are_refused_or_read_as_rows(which: int, noise: list[tuple[float, int]]) -> None:
     stream = bytearray(small_stream(CODECS[which]))
     for place, byte in noise:
         stream[int(place * len(stream))] = byte
@@ -315,7 +315,7 @@ def test_noise_is_refused_or_rows(which: int, noise: list[tuple[float, int]]) ->
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_claims_of_gigabytes_are_not_believed(codec: str) -> None:
+def test_claimed_sizes_allocate_no_memory(codec: str) -> None:
     rows = 10_000
     stream = ipc(pa.table({"a": [7] * rows}), codec)
     place = stream.index(struct.pack("<q", rows * 8))
@@ -331,16 +331,16 @@ def test_claims_of_gigabytes_are_not_believed(codec: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["Europe/Berlin", "the name"])
-def test_what_cannot_be_handed_on_is_refused(text: str) -> None:
-    """A zero byte has no place in Arrow's C interface, and would end the process there."""
+def test_names_with_a_zero_byte_are_refused(text: str) -> None:
+    """Arrow's C interface cannot express a zero byte; it would end the process there."""
     stream = ipc(pa.table({"the name": pa.array([_TIME], _ZONED)}))
     assert stream.count(text.encode()) == 1
     with pytest.raises(MessageError, match=f"^{CANNOT}it is corrupt"):
         unpack_arrow({b"payload": stream.replace(text.encode(), b"\0" * len(text))})
 
 
-def test_a_bomb_is_not_opened() -> None:
-    """2 GiB of zeros, which are some MB as LZ4 and less as Zstandard."""
+def test_a_decompression_bomb_is_refused() -> None:
+    """2 GiB of zeros take some MB as LZ4, and less as Zstandard."""
     zeros = pa.py_buffer(bytes(256 << 20))
     column = pa.chunked_array([pa.Array.from_buffers(pa.int64(), 32 << 20, [None, zeros])] * 8)
     for codec in ("lz4", "zstd"):
@@ -367,7 +367,7 @@ print(len(rows), headrace.unpack({b"payload": b"x"}), [name for name in ("pyarro
 
 
 @pytest.mark.parametrize("function", [unpack, unpack_arrow])
-def test_the_functions_travel(function: Callable[..., Any]) -> None:
+def test_the_functions_can_be_pickled(function: Callable[..., Any]) -> None:
     assert pickle.loads(pickle.dumps(function)) is function
     assert copy.copy(function) is function
     assert getattr(headrace, function.__name__) is function

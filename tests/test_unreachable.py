@@ -1,4 +1,4 @@
-"""No server: the first failed connect fails the batch, and nobody tries again before the next."""
+"""No server: the first failed connect fails the batch, and the next attempt belongs to the next batch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from support.fake_server import FakeServer, hang_up
 from support.pipelines import endpoint_to, labels
 from support.stalls import full_backlog
 
-#: A million rows, as record batches of 10,000 or one by one, and what they cost; the growth is over the state after the
-#: first row, before anybody looks at the failures.
+#: A million rows, as record batches of 10,000 or one by one, and their cost; the growth is above the state after the
+#: first row, before the failures are read.
 MILLION = """
 import json, sys, time
 import pyarrow as pa
@@ -66,7 +66,7 @@ def million(mode: str, port: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["batch", "produce"])
-def test_a_million_rows_at_a_closed_port(closed_port: int, mode: str) -> None:
+def test_a_million_rows_without_a_server_are_cheap(closed_port: int, mode: str) -> None:
     result = million(mode, closed_port)
     assert result["failed"] == {"CONNECT": 1_000_001}
     assert result["labels"] == [["retryable", "CONNECT", "no"]]
@@ -76,8 +76,8 @@ def test_a_million_rows_at_a_closed_port(closed_port: int, mode: str) -> None:
     assert result["growth"] < 64 * 2**20
 
 
-def test_a_million_rows_are_one_try() -> None:
-    """A port that accepts and hangs up at once counts the tries."""
+def test_a_million_rows_cause_one_connect() -> None:
+    """A port that accepts and closes at once counts the connects."""
     with FakeServer(*[hang_up] * 100) as fake:
         result = million("batch", fake.port)
         assert fake.accepted == 1
@@ -86,7 +86,7 @@ def test_a_million_rows_are_one_try() -> None:
         assert result["labels"] == [["retryable", code, "no"]]
 
 
-def test_one_try_per_batch() -> None:
+def test_each_batch_causes_one_connect() -> None:
     with FakeServer(*[hang_up] * 100) as fake:
         endpoint = Endpoint(host="127.0.0.1", port=fake.port, stream_key="s")
         with Dispatcher(endpoint, window_max_entries=10) as dispatcher:
@@ -99,7 +99,7 @@ def test_one_try_per_batch() -> None:
                 assert fake.accepted == turn
 
 
-def test_the_next_batch_connects_anew(any_server: LocalServer) -> None:
+def test_the_next_batch_connects_again(any_server: LocalServer) -> None:
     any_server.kill()
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         for _ in range(2):
@@ -112,8 +112,8 @@ def test_the_next_batch_connects_anew(any_server: LocalServer) -> None:
         assert dispatcher.flush().ok
 
 
-def test_the_server_comes_back_in_the_middle_of_a_batch(any_server: LocalServer) -> None:
-    """The rest of the batch fails all the same: it would overtake the rows that failed."""
+def test_a_server_that_returns_in_mid_batch_gets_the_next_batch(any_server: LocalServer) -> None:
+    """The rest of the batch still fails: it would overtake the failed rows."""
     any_server.kill()
     with Dispatcher(endpoint_to(any_server), window_max_entries=1) as dispatcher:
         for _ in range(10):
@@ -126,7 +126,7 @@ def test_the_server_comes_back_in_the_middle_of_a_batch(any_server: LocalServer)
 
 
 @pytest.mark.parametrize("host", ["nonexistent.invalid", "a" * 64 + ".invalid"])
-def test_a_host_without_an_address(host: str) -> None:
+def test_a_host_without_an_address_fails_the_batch(host: str) -> None:
     with Dispatcher(Endpoint(host=host, stream_key="s", connect_timeout=3)) as dispatcher:
         dispatcher.produce(b"x")
         started = time.monotonic()
@@ -138,7 +138,9 @@ def test_a_host_without_an_address(host: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])
-def test_a_full_backlog(kind: socket.AddressFamily, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+def test_a_full_backlog_fails_the_batch(
+    kind: socket.AddressFamily, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
     with full_backlog(kind, tmp_path) as address:
         where: dict[str, Any] = (
             {"host": address[0], "port": address[1]} if kind == socket.AF_INET else {"unix_socket": address}
@@ -153,7 +155,7 @@ def test_a_full_backlog(kind: socket.AddressFamily, tmp_path_factory: pytest.Tem
             assert "within 0.5 s" in report.failed[0].message
 
 
-def test_no_socket_there(tmp_path: Path) -> None:
+def test_a_missing_socket_fails_the_batch(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("missing", "file"):
         with Dispatcher(Endpoint(unix_socket=tmp_path / name, stream_key="s")) as dispatcher:

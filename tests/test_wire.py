@@ -1,6 +1,6 @@
-"""What goes over the wire, command by command, as servers see it: MONITOR is the oracle.
+"""The commands on the wire as servers see them: MONITOR is the oracle.
 
-`test_wire_bytes.py` looks at the bytes, `test_wire_arrow.py` at what becomes of Arrow data.
+`test_wire_bytes.py` checks the bytes, `test_wire_arrow.py` Arrow data.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from conftest import StartServer
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Monitor, Program
-from support.specification import EXAMPLES, Example
+from support.endpoint_examples import EXAMPLES, Example
 
 PAYLOADS = [b'{"order_id": 123}', b'{"order_id": 124}', b'{"order_id": 125}']
 TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 
@@ -32,7 +32,7 @@ def to(server: LocalServer, **options: Any) -> Endpoint:
 
 
 def shown(server: LocalServer, endpoint: Endpoint, **options: Any) -> list[list[bytes]]:
-    """What MONITOR shows of `PAYLOADS` and of the handshake before them."""
+    """The commands of the handshake and of `PAYLOADS`, from MONITOR."""
     with Monitor(server) as seen, Dispatcher(endpoint, **options) as dispatcher:
         for payload in PAYLOADS:
             dispatcher.produce(payload)
@@ -41,7 +41,7 @@ def shown(server: LocalServer, endpoint: Endpoint, **options: Any) -> list[list[
 
 
 def expected(words: str) -> list[list[bytes]]:
-    """XADD to the key `s` with these words between key and ID, for each of `PAYLOADS`, without time."""
+    """XADD to the key `s` with these arguments between key and ID, for each of `PAYLOADS`, without time."""
     return [[b"XADD", b"s", *words.encode().split(), b"*", b"payload", payload] for payload in PAYLOADS]
 
 
@@ -52,7 +52,7 @@ def without_time(commands: list[list[bytes]]) -> list[list[bytes]]:
     return [command[:-2] for command in commands]
 
 
-#: The clock of dispatch is that of the kernel's last tick.
+#: The time of dispatch is that of the kernel's last tick.
 TICK = timedelta(milliseconds=20)
 
 
@@ -60,7 +60,7 @@ def second(moment: datetime) -> datetime:
     return moment.replace(microsecond=0)
 
 
-# --- the specification
+# --- examples of endpoints
 
 
 def check_example(example: Example, server: LocalServer, connect: Connect, files: dict[str, str]) -> None:
@@ -69,7 +69,7 @@ def check_example(example: Example, server: LocalServer, connect: Connect, files
     endpoint = Endpoint.from_mapping(options)
     if endpoint.nomkstream:
         connect(server).xadd(options["stream_key"], {"first": "one"})
-    # The user of the example is another one than MONITOR's, unless there is but one password for all.
+    # MONITOR runs as the default user, which has the example's password if that has no username.
     password = None if endpoint.username else options.get("password")
     started = second(datetime.now(UTC) - TICK)
     with Monitor(server, password=password) as seen, Dispatcher(endpoint) as dispatcher:
@@ -88,13 +88,13 @@ def check_example(example: Example, server: LocalServer, connect: Connect, files
     assert {command.db for command in seen.seen("XADD")} == {options.get("db", 0)}
 
 
-def test_the_specification_has_eleven_examples_three_of_them_with_tls() -> None:
+def test_there_are_eleven_examples_three_of_them_with_tls() -> None:
     assert len({example.json for example in EXAMPLES}) == 11
     assert sum(example.tls for example in EXAMPLES) == 3
 
 
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if not one.tls], ids=lambda one: one.name)
-def test_examples_of_the_specification(
+def test_an_endpoint_sends_the_expected_commands(
     example: Example, program: Program, start_server: StartServer, connect: Connect
 ) -> None:
     server = start_server(program, transport="tcp", config=example.server_config())
@@ -103,7 +103,7 @@ def test_examples_of_the_specification(
 
 @pytest.mark.needs("tls")
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if one.tls], ids=lambda one: one.name)
-def test_examples_of_the_specification_with_tls(
+def test_an_endpoint_sends_the_expected_commands_over_tls(
     example: Example, program: Program, start_server: StartServer, connect: Connect, certs: Certs
 ) -> None:
     server = start_server(
@@ -132,7 +132,7 @@ def test_examples_of_the_specification_with_tls(
         ({"minid": 1713091234567, "maxlen_approximate": False}, "MINID 1713091234567"),
         ({"minid": "1713091234567-8"}, "MINID ~ 1713091234567-8"),
         ({"minid": "1713091234567-8", "maxlen_approximate": False}, "MINID 1713091234567-8"),
-        # The server refuses both: MINID wins.
+        # The server refuses both together: MINID takes precedence.
         ({"minid": 5, "maxlen": 10}, "MINID ~ 5"),
         ({"minid": 5, "maxlen": 10, "maxlen_approximate": False}, "MINID 5"),
         ({"nomkstream": True}, "NOMKSTREAM"),
@@ -140,7 +140,7 @@ def test_examples_of_the_specification_with_tls(
         ({"nomkstream": True, "maxlen": 10, "maxlen_approximate": False}, "NOMKSTREAM MAXLEN 10"),
         ({"nomkstream": True, "minid": 5}, "NOMKSTREAM MINID ~ 5"),
         ({"nomkstream": True, "minid": 5, "maxlen": 10, "maxlen_approximate": False}, "NOMKSTREAM MINID 5"),
-        # Zero would delete every entry: it is never sent.
+        # Zero would delete every entry, so it is never sent.
         ({"maxlen": 0}, ""),
         ({"maxlen": 0, "maxlen_approximate": False}, ""),
         ({"minid": 0}, ""),
@@ -177,7 +177,7 @@ def test_trim_every_counts_for_each_stream_key(server: LocalServer, own: list[st
         assert commands[0] == commands[100] == commands[200] == [b"MAXLEN", b"~", b"1000", b"*"]
 
 
-def test_trim_every_counts_on_over_flushes_and_record_batches(any_server: LocalServer) -> None:
+def test_trim_every_counts_across_flushes_and_record_batches(any_server: LocalServer) -> None:
     batch = pa.record_batch({"payload": ["x"] * 25})
     endpoint = to(any_server, minid=5, maxlen_approximate=False, trim_every=100)
     with Monitor(any_server) as seen, Dispatcher(endpoint) as dispatcher:
@@ -204,7 +204,9 @@ def test_trim_every_counts_on_over_flushes_and_record_batches(any_server: LocalS
         ({"payload_field": "ts", "ts_field": None}, ("ts", None)),
     ],
 )
-def test_names_of_the_fields(any_server: LocalServer, options: dict[str, Any], names: tuple[str, str | None]) -> None:
+def test_field_names_can_be_changed(
+    any_server: LocalServer, options: dict[str, Any], names: tuple[str, str | None]
+) -> None:
     payload_field, ts_field = names
     commands = shown(any_server, to(any_server), **options)
     for payload, command in zip(PAYLOADS, commands, strict=True):
@@ -275,7 +277,7 @@ def test_another_database_is_selected_once(server: LocalServer, connect: Connect
     assert connect(server).dbsize() == 0
 
 
-def test_a_database_that_is_not_there_is_an_error_that_names_select(server: LocalServer) -> None:
+def test_the_error_for_a_missing_database_names_select(server: LocalServer) -> None:
     dispatcher = Dispatcher(to(server, db=99))
     dispatcher.produce(b"x")
     (failure,) = dispatcher.flush().failed
@@ -284,7 +286,7 @@ def test_a_database_that_is_not_there_is_an_error_that_names_select(server: Loca
     dispatcher.close()
 
 
-def test_the_connection_says_who_it_is(server: LocalServer, connect: Connect) -> None:
+def test_the_connection_sets_its_name(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     with Dispatcher(to(server)) as dispatcher:
         dispatcher.produce(b"x")
@@ -295,7 +297,7 @@ def test_the_connection_says_who_it_is(server: LocalServer, connect: Connect) ->
     assert own.get("resp", "2") == "2"
 
 
-def test_newer_servers_are_told_the_library(start_server: StartServer) -> None:
+def test_newer_servers_get_the_library_name(start_server: StartServer) -> None:
     server = start_server(needs="redis-7.2")
     with Monitor(server) as seen, Dispatcher(to(server)) as dispatcher:
         dispatcher.dispatch(b"x")
@@ -307,7 +309,7 @@ def test_newer_servers_are_told_the_library(start_server: StartServer) -> None:
     ]
 
 
-def test_a_consumer_group_is_made_at_connect_and_may_be_there(server: LocalServer, connect: Connect) -> None:
+def test_a_consumer_group_is_created_at_connect_unless_it_exists(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     endpoint = to(server, consumer_group="g", nomkstream=True)
     create = [b"XGROUP", b"CREATE", b"s", b"g", b"$", b"MKSTREAM"]
@@ -319,7 +321,7 @@ def test_a_consumer_group_is_made_at_connect_and_may_be_there(server: LocalServe
         assert group["name"] == b"g"
         assert group["last-delivered-id"] == b"0-0"
         assert client.xlen("s") == connection * len(PAYLOADS)
-    # All that was added since the group is there for it to read.
+    # The group can read all entries added since its creation.
     ((_, entries),) = client.xreadgroup("g", "c", {"s": ">"})
     assert len(entries) == 2 * len(PAYLOADS)
 
@@ -334,7 +336,7 @@ def test_a_new_consumer_group_of_an_old_stream_begins_at_its_end(server: LocalSe
     assert [fields[b"payload"] for _, fields in entries] == PAYLOADS
 
 
-def test_a_consumer_group_that_cannot_be_made_fails_the_batch(server: LocalServer, connect: Connect) -> None:
+def test_a_consumer_group_that_cannot_be_created_fails_the_batch(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     client.set("s", "no stream")
     dispatcher = Dispatcher(to(server, consumer_group="g"))

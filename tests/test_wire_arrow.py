@@ -1,4 +1,4 @@
-"""What becomes of Arrow data: read back by redis-py."""
+"""The entries of Arrow data, read back by redis-py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace import DeliveryReport, Dispatcher, Endpoint, ReaderError
 from headrace.testing import LocalServer
 from support import Monitor, Program
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 TEXTS = ["a", "", "äöü", "longer than the twelve bytes of a view", "\x00\r\n"]
@@ -29,7 +29,7 @@ def to(server: LocalServer, **options: Any) -> Endpoint:
 
 
 def send(server: LocalServer, data: Any, *, ts_field: str | None = None, **layout: Any) -> DeliveryReport:
-    """Send all of it. Failures are looked at here, and are the caller's to check."""
+    """Send the data. Marks the failures as seen; the caller checks them."""
     with Dispatcher(to(server), ts_field=ts_field) as dispatcher:
         dispatcher.produce_batch(data, **layout)
         report = dispatcher.flush()
@@ -79,7 +79,7 @@ def test_types_of_the_payload_column(any_server: LocalServer, connect: Connect, 
     assert payloads(connect(any_server)) == values * 3 + values[2:] + values[:2]
 
 
-def test_a_column_of_nothing_but_nulls(any_server: LocalServer, connect: Connect) -> None:
+def test_a_column_of_nulls_fails_each_row(any_server: LocalServer, connect: Connect) -> None:
     report = send(any_server, pa.record_batch({"payload": pa.nulls(3)}))
     assert [one.code for one in report.failed] == ["NULL_PAYLOAD"] * 3
     assert connect(any_server).keys() == []
@@ -89,7 +89,7 @@ def test_a_column_of_nothing_but_nulls(any_server: LocalServer, connect: Connect
 
 
 class OnlyAnArray:
-    """Data that has nothing but the one method of Arrow's PyCapsule interface."""
+    """Data that has only `__arrow_c_array__` of Arrow's PyCapsule interface."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -100,7 +100,7 @@ class OnlyAnArray:
 
 
 class OnlyAStream:
-    """Likewise, for a stream."""
+    """Data that has only `__arrow_c_stream__`."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -147,7 +147,7 @@ def test_shapes_of_data(any_server: LocalServer, connect: Connect, make: Callabl
     ],
     ids=["record batch", "table", "slice", "reader", "polars"],
 )
-def test_no_rows_are_no_messages(any_server: LocalServer, data: Any) -> None:
+def test_no_rows_send_no_messages(any_server: LocalServer, data: Any) -> None:
     with Monitor(any_server) as seen:
         assert len(send(any_server, data)) == 0
     assert seen.commands() == []
@@ -166,7 +166,7 @@ def test_many_record_batches_keep_their_order(any_server: LocalServer, connect: 
     assert payloads(connect(any_server)) == [str(row).encode() for row in range(count)]
 
 
-def test_a_reader_that_fails_leaves_the_rows_before(any_server: LocalServer, connect: Connect) -> None:
+def test_a_failing_reader_keeps_the_rows_before(any_server: LocalServer, connect: Connect) -> None:
     schema = pa.schema({"payload": pa.string()})
 
     def batches() -> Iterator[Any]:
@@ -191,7 +191,7 @@ def test_types_of_the_message_id_column(any_server: LocalServer, data_type: Any)
     if data_type == pa.null():
         given = [None] * 4
     column = pa.array(given, data_type)
-    # Every other row fails, so that both ways to give IDs back are seen; a null stands for the ordinal.
+    # Every other row fails, so that both forms of reported IDs occur; a null ID means the ordinal.
     batch = pa.record_batch({"payload": ["a", None, "b", None], "id": column})
     report = send(any_server, pa.Table.from_batches([batch, batch.slice(1)]), message_id="id")
     ids = [value if value is not None else row for row, value in enumerate(given + given[1:])]
@@ -279,12 +279,12 @@ def test_json_of_some_columns(any_server: LocalServer, connect: Connect) -> None
     assert payloads(connect(any_server)) == [b'{"s":"a\\"\\n","i":1}', b"{}", '{"s":"ü","i":-3}'.encode()]
 
 
-def test_json_false_is_no_layout(any_server: LocalServer, connect: Connect) -> None:
+def test_json_false_means_no_layout(any_server: LocalServer, connect: Connect) -> None:
     assert send(any_server, pa.record_batch({"payload": ["x"], "n": [1]}), json=False).delivered == 1
     assert payloads(connect(any_server)) == [b"x"]
 
 
-# --- columns that say where
+# --- columns of stream keys and entry IDs
 
 
 @pytest.mark.parametrize("data_type", [pa.string(), pa.large_binary(), pa.binary_view(), pa.string_view()], ids=str)

@@ -1,4 +1,4 @@
-"""The very bytes of a connection, compared with what redis-py packs."""
+"""The bytes of a connection, compared with those that redis-py packs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from conftest import StartServer
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 
-#: One server serves all examples of a test: what it holds is of no interest.
+#: One server serves all examples of a test: its data does not matter.
 many = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 keys = st.binary(min_size=1, max_size=40)
@@ -41,7 +41,7 @@ trims = st.fixed_dictionaries(
 
 
 class Tap:
-    """Stands on a Unix socket before a server, and keeps the bytes that come from the client."""
+    """A proxy on a Unix socket that records the bytes from the client."""
 
     def __init__(self, server: LocalServer) -> None:
         self._server = server
@@ -115,7 +115,7 @@ def handshake() -> bytes:
 
 
 def options_between(trim: dict[str, Any]) -> list[Any]:
-    """What stands between stream key and entry ID."""
+    """The arguments between stream key and entry ID."""
     about = ["~"] if trim.get("maxlen_approximate", True) else []
     words: list[Any] = ["NOMKSTREAM"] if trim.get("nomkstream") else []
     if trim.get("minid", 0) not in (0, "0-0"):
@@ -133,7 +133,7 @@ def test_messages(tap: Tap, key: bytes, messages: list[bytes], trim: dict[str, A
     with Dispatcher(endpoint) as dispatcher:
         for message in messages:
             dispatcher.produce(message)
-        assert len(dispatcher.flush().failed_ids) <= len(messages)  # NO_STREAM, TRIMMED: sent all the same
+        assert len(dispatcher.flush().failed_ids) <= len(messages)  # NO_STREAM, TRIMMED: still sent
     sent = tap.take()
     times = re.findall(rb"\$2\r\nts\r\n\$20\r\n(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\r\n", sent)
     between = options_between(trim)

@@ -1,4 +1,4 @@
-"""Values that need care: text that is not UTF-8, hidden keys, extension types, objects, times and intervals."""
+"""Unusual values: text that is not UTF-8, hidden keys, extension types, objects, times and intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import headrace
 from headrace import DeliveryReport, Dispatcher, Endpoint, SchemaError
 from headrace.testing import LocalServer
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 #: The first is the text of a Spark `cast(X'FFFE41' as string)`; the others are cut, too long, or a surrogate.
@@ -48,7 +48,7 @@ def documents(client: Any) -> list[Any]:
 
 
 def text(values: Sequence[bytes | None], data_type: Any = None) -> Any:
-    """A column that says it is text, whatever it holds."""
+    """A column of type text with any bytes."""
     column = pa.array(values, pa.binary())
     _, offsets, data = column.buffers()
     texts = pa.StringArray.from_buffers(len(values), offsets, data, column.buffers()[0], column.null_count)
@@ -71,7 +71,7 @@ def test_broken_text_is_replaced_in_json(any_server: LocalServer, connect: Conne
     assert send(any_server, batch, json=True).delivered == len(values)
     expected = [value for pair in zip(CLEANED, [*WHOLE, None], strict=True) for value in pair]
     assert [row.get("c") for row in documents(connect(any_server))] == expected
-    # A slice without the broken ones is looked at by itself.
+    # A slice without the broken ones is checked by itself.
     assert send(any_server, batch.slice(1, 1), json=True, rows_per_entry=2).delivered == 1
     assert [json.loads(one[b"payload:0"]) for one in entries(connect(any_server))] == [{"c": WHOLE[0], "n": 1}]
 
@@ -316,7 +316,7 @@ def test_a_time_outside_a_day_fails_its_row(any_server: LocalServer, connect: Co
         messages = [one.message for one in report.failed]
         assert messages == [f'column "t": the time {value} {unit} is outside a day' for value in (day, -1)]
         assert len(entries(connect(any_server))) == 3
-    # As Arrow they are what they are.
+    # As Arrow they are unchanged.
     assert send(any_server, table, arrow_ipc=True).delivered == 5
 
 

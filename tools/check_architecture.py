@@ -1,6 +1,6 @@
 """Checks that the modules of the core crate depend on each other one way only, and the crate on no Python.
 
-And that `unsafe` is where it is known to be, and nowhere else. (That each has its proof is clippy's business.)
+It also checks that `unsafe` occurs only in known places; clippy checks that each has a safety comment.
 
 Usage: tools/check_architecture.py. Exits with 1 and one line for each wrong dependency.
 """
@@ -58,7 +58,7 @@ def main() -> int:
     wrong += [
         f"{file}: unsafe is there {count} times, not {UNSAFE.get(file, 0)}" for file, count in unexpected_unsafe()
     ]
-    # A check that finds nothing to check has checked nothing.
+    # Finding nothing means that the check itself is broken.
     for what, found, at_least in (("files", files, 5), ("dependencies", edges, 5), ("crates", crates, 10)):
         if len(found) < at_least:
             wrong.append(f"only {len(found)} {what} were found below {SOURCES}")
@@ -94,7 +94,7 @@ def edges_of(file: Path, text: str, exports: dict[str, str]) -> set[tuple[str, s
 
 
 def first_names(code: str, start: int) -> set[str]:
-    """The first name of each path in `{a, b::c, d::{e, f}}`, from behind its opening brace."""
+    """The first name of each path in `{a, b::c, d::{e, f}}`, from after its opening brace."""
     names: set[str] = set()
     depth, position, fresh = 1, start, True
     while depth and position < len(code):

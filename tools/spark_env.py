@@ -4,8 +4,8 @@
     tools/spark_env.py 4.0 --wheel dist/headrace-….whl --test    and runs there every test that the version must pass
     tools/spark_env.py 4.0 --test -- -x -k stream                on the tree, with a _headrace in python/headrace
 
-The first time takes some minutes (pyspark is 430 MB); then nothing is done that is done already. Exits with 1 if a test
-fails, and if one is skipped: a version passes when each of its tests ran.
+The first run takes some minutes (pyspark is 430 MB); later runs reuse the environment. Exits with 1 if a test
+fails or is skipped: a version passes when each of its tests ran.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENVIRONMENTS = ROOT / ".spark-envs"
 
 @dataclass(frozen=True)
 class Spark:
-    """What one version is tested with.
+    """The packages and arguments for one version.
 
     The older the Spark, the older its companions: the first has the oldest pyarrow that headrace allows. (pyarrow 15
     has no wheels for Python 3.13, and was built for numpy 1.)
@@ -63,13 +63,13 @@ VERSIONS = {
     "4.3": Spark(("pyspark[connect]==4.3.0", "pandas<3", "pyarrow")),
 }
 
-#: How the names of test files begin that every version must pass, and how one is told that should be named so.
+#: The prefixes of test files that every version must pass, and the imports by which a file must have such a name.
 FOR_SPARK = ("test_spark", "test_datasource")
 IMPORTS_SPARK = re.compile(
     r"^\s*(from|import) (pyspark|support\.spark|support\.datasource|spark_kills)\b", re.MULTILINE
 )
 
-#: What the Spark tests need besides; pyproject.toml says of which version.
+#: Further packages of the Spark tests, in the versions of pyproject.toml.
 TEST_PACKAGES = (
     "hiredis",
     "pytest",
@@ -102,8 +102,8 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0], epilog="What follows -- are arguments for pytest."
     )
-    parser.add_argument("version", choices=VERSIONS, help="of Spark")
-    parser.add_argument("--wheel", type=Path, help="headrace, built; without it --test takes that of the tree")
+    parser.add_argument("version", choices=VERSIONS, help="version of Spark")
+    parser.add_argument("--wheel", type=Path, help="the wheel of headrace; without it --test uses the source tree")
     parser.add_argument("--test", action="store_true", help="run the tests of this version")
     return parser
 

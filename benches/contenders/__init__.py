@@ -1,6 +1,6 @@
-"""The contenders: each sends the same rows to one stream in its own way, and is done when every reply is here.
+"""The contenders: each sends the same rows to one stream in its own way, and ends with the last reply.
 
-A file each. Only a worker imports them; this list is all that the driver knows.
+One file each. Only a worker imports them; the driver knows this list alone.
 """
 
 from __future__ import annotations

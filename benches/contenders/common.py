@@ -1,4 +1,4 @@
-"""What several contenders share: the rows, and for those that use a socket themselves the socket."""
+"""Shared parts of the contenders: the rows, and a plain socket."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from random import Random
 
 from benches.turns import Target
 
-#: Commands of a pipeline, where the client has such a thing.
+#: Commands of a pipeline, for clients that have pipelines.
 PIPELINE = 1_000
-#: A server that is silent for so many seconds fails the turn.
+#: Seconds of silence after which a server fails the turn.
 SILENCE = 30.0
-#: Shorter payloads have room for a number only.
+#: Shorter payloads hold only a number.
 LIFELIKE_BYTES = 100
 RECEIVE_BYTES = 64 * 1024
 
@@ -38,12 +38,12 @@ def pipelines(target: Target) -> Iterator[list[bytes]]:
 
 
 def now() -> str:
-    """The value of `ts`. The clients that leave it to the caller ask once a pipeline: for a loop in Python a gift."""
+    """The value of `ts`. Contenders without a time of their own call this once per pipeline, which favours them."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def packed(*arguments: str | bytes | int) -> bytes:
-    """A command as the server reads it, where packing is off the clock."""
+    """A command in its wire format, for contenders that pack off the clock."""
     parts = [argument if isinstance(argument, bytes) else str(argument).encode() for argument in arguments]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
 

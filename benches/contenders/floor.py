@@ -1,4 +1,4 @@
-"""What the server and the sockets cost: bytes prepared beforehand go out, replies are counted and not looked at."""
+"""The cost of server and sockets alone: prepared bytes are sent, replies are counted and not parsed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 def prepare(target: Target, window: int = 4_000) -> Run:
-    """`window` commands are left unanswered at most."""
+    """Send with at most `window` unanswered commands."""
     ts = now()
     head = ("XADD", target.stream_key, "MAXLEN", "~", target.maxlen, "*", "payload")
     chunks = chunked([packed(*head, payload, "ts", ts) for payload in payloads(target)])
@@ -26,7 +26,7 @@ def prepare(target: Target, window: int = 4_000) -> Run:
                     stored, unanswered = stored + seen, unanswered - seen
                 connection.sendall(chunk)
                 unanswered += count
-            # An error reply has no `$`: it is waited for in vain.
+            # An error reply has no `$`: the turn then times out.
             while stored < target.rows:
                 stored += receive(connection).count(b"$")
         return stored

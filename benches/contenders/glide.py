@@ -1,4 +1,4 @@
-"""valkey-glide-sync: a core in Rust with threads of its own, and batches of 1,000 commands without MULTI."""
+"""valkey-glide-sync: a core in Rust with its own threads, and batches of 1,000 commands without MULTI."""
 
 from __future__ import annotations
 

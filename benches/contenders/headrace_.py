@@ -81,7 +81,7 @@ def produce(
 
 
 def in_threads(target: Target, dispatchers: int) -> Run:
-    """So many dispatchers, each with a thread and a connection, share the record batches of `produce_batch`."""
+    """Several dispatchers, each with a thread and a connection, share the record batches."""
     total = target.rows // target.batch
     shares = [total // dispatchers + (number < total % dispatchers) for number in range(dispatchers)]
     runs = [produce_batch(replace(target, rows=share * target.batch)) for share in shares if share]

@@ -23,7 +23,7 @@ def prepare(target: Target, ahead: bool = False) -> Run:
         stored = unanswered = 0
 
         def read(until: int) -> int:
-            """Read replies until so many are left to come; return how many were read."""
+            """Read replies until this many are outstanding; returns how many were read."""
             seen = 0
             while unanswered - seen > until:
                 reader.feed(receive(connection))

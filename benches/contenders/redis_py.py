@@ -1,4 +1,4 @@
-"""redis-py, the client that most have: pipelines of 1,000 XADD, with hiredis and as it is without."""
+"""redis-py, the most common client: pipelines of 1,000 XADD, with and without hiredis."""
 
 from __future__ import annotations
 

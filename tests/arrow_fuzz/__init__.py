@@ -1,6 +1,6 @@
 """Record batches through the Arrow C data interface, valid and broken: `make fuzz TARGET=arrow`.
 
-A dispatcher takes each valid one, and the stream then holds what pyarrow says that it holds. It refuses a broken one
-before any row of it was sent, or takes it, and each row has an outcome. The interface gives no sizes of buffers, so a
-consumer cannot see everything: what is spoiled here stays within memory that belongs to the structure (`PADDING`).
+A dispatcher accepts each valid one, and the stream then holds the values that pyarrow reads. It refuses a broken one
+before any row of it is sent, or accepts it, and each row has an outcome. The interface gives no sizes of buffers, so a
+consumer cannot check everything: spoiled values stay within memory that belongs to the structure (`PADDING`).
 """

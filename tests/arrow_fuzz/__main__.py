@@ -1,4 +1,4 @@
-"""Random structures of the Arrow C data interface. Exits with 1 if one of them brought a panic or cost an outcome."""
+"""Random structures of the Arrow C data interface. Exits with 1 if one of them caused a panic or a missing outcome."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def main() -> int:
     arguments = _parser().parse_args()
     started = time.monotonic()
     with tqdm(total=arguments.executions, unit=" executions", unit_scale=True, dynamic_ncols=True, disable=None) as bar:
-        told = 0
+        printed = 0
 
         def tell(results: Results) -> None:
-            nonlocal told
+            nonlocal printed
             bar.update(results.executions - bar.n)
-            for finding in results.findings[told:PRINTED]:
+            for finding in results.findings[printed:PRINTED]:
                 tqdm.write(
                     f"{finding.number}: {finding.what}\n  {finding.execution}\n  {finding.details}", file=sys.stderr
                 )
                 tqdm.write(f"  alone: {_again(arguments, finding.number)}", file=sys.stderr)
-            told = len(results.findings)
+            printed = len(results.findings)
 
         results = run(arguments.seed, arguments.first, arguments.executions, arguments.keep_going, tell)
         tell(results)

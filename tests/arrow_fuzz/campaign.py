@@ -70,7 +70,7 @@ def run(
 def _follow(
     command: list[str], results: Results, done: int, keep_going: bool, tell: Callable[[Results], object]
 ) -> int | None:
-    """Read what a worker says; its exit code, or None where it was stopped at a finding."""
+    """Read a worker's output; returns its exit code, or None if it was stopped at a finding."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         alarm = _Alarm(worker)
@@ -93,7 +93,7 @@ def _follow(
 
 
 class _Alarm:
-    """Kills a process that says nothing for too long."""
+    """Kills a process without output for too long."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""What no consumer may take: a slow look at the columns of a record batch, without what is nested in them."""
+"""Record batches that every consumer must refuse: a slow check of the top-level columns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import struct
 from .layout import LISTS, VIEWS, offset_width, width
 from .model import ArrayNode, SchemaNode
 
-#: Those that a record batch has; one that says more is refused for its columns are shorter.
+#: The maximum rows of a record batch; one that claims more is refused, because its columns are shorter.
 _MOST_ROWS = 1_000
 
 
 def is_broken(schema: SchemaNode, root: ArrayNode, column: int) -> bool:
-    """Whether this column is too short, or an offset, a key or a view of its rows says what cannot be.
+    """Whether this column is too short, or an offset, a key or a view of its rows is impossible.
 
     False where other fields are spoiled, so that the rows mean nothing.
     """
@@ -27,7 +27,7 @@ def is_broken(schema: SchemaNode, root: ArrayNode, column: int) -> bool:
         return False
     try:
         return _is_content_broken(field, array, array.offset + root.offset, root.length)
-    except IndexError:  # behind the memory that there is: zeros, of which nothing is said
+    except IndexError:  # beyond the memory: zeros, which are not judged
         return False
 
 

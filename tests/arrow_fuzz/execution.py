@@ -1,4 +1,4 @@
-"""One execution, drawn from a seed and a number: what is handed over, its layout, and what may come of it."""
+"""One execution, drawn from a seed and a number: the record batch, its layout, and the allowed results."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _failing_stream(random: _Random, made: Made) -> Execution:
 
 
 def _other_type(random: _Random, made: Made, other: Made) -> Execution:
-    """A reader that yields another type than its schema says: pyarrow does not compare them."""
+    """A reader whose record batches differ from its schema: pyarrow does not compare them."""
     if not is_safe(made.schema, other.array):
         return _broken_stream(random, made)
     before = random.randrange(3)

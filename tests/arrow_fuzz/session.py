@@ -1,4 +1,4 @@
-"""A dispatcher that takes executions, and what is compared: rows taken, outcomes, and what is in the stream."""
+"""A dispatcher that runs executions, and the comparison of accepted rows, outcomes and stream content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.json_rows import read_row
 from .execution import Execution
 
 KEY = "fuzz"
-#: What headrace says and logs of a panic that it caught: no input may bring one.
+#: The text of an error and a log record after a caught panic, which no input may cause.
 _DEFECT = "a defect of headrace"
 
 
@@ -53,7 +53,7 @@ class Session:
         self._begin()
 
     def run(self, number: int, execution: Execution) -> None:
-        """Hand one over, and judge what the call said."""
+        """Hand over an execution, and judge the result of the call."""
         expected = _expected(execution)
         ended = self._produce(number, execution)
         if ended is None:
@@ -141,7 +141,7 @@ class Session:
         return None if strange else (taken, refused)
 
     def _judge(self, number: int, execution: Execution, error: HeadraceError) -> None:
-        """Whether the error says enough."""
+        """Whether the error is precise enough."""
         if not isinstance(error, headrace.SchemaError | headrace.ReaderError):
             self._find(number, execution, "an error of another class", repr(error))
         text = str(error)

@@ -1,4 +1,4 @@
-"""A record batch of which one field or two are spoiled, and which columns they belong to."""
+"""A record batch with one or two spoiled fields, and the columns that they belong to."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def buffer_count(random: _Random, node: ArrayNode) -> bool:
     real = len(node.buffers)
     counts = [-1, -(1 << 63), 0, real - 1, *range(real + 1, real + SPARE)]
     if node.format not in VIEWS:
-        counts += [1 << 40, _MAX]  # the format says how many there are
+        counts += [1 << 40, _MAX]  # the format determines the number
     node.n_buffers = random.choice(counts)
     return True
 

@@ -1,4 +1,4 @@
-"""What stands in the buffers of an array, spoiled: offsets, keys, views and text."""
+"""The content of an array's buffers, spoiled: offsets, keys, views and text."""
 
 from __future__ import annotations
 

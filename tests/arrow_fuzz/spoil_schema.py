@@ -41,7 +41,7 @@ def child_count(random: _Random, node: SchemaNode) -> bool:
     real = len(node.children)
     counts = [-1, -(1 << 63), 0, real - 1, *range(real + 1, real + SPARE)]
     if node.format != b"+s":
-        counts += [1 << 40, (1 << 63) - 1]  # the format says how many there are
+        counts += [1 << 40, (1 << 63) - 1]  # the format determines the number
     node.n_children = random.choice(counts)
     return True
 
@@ -110,5 +110,5 @@ SPOILS: list[Callable[[_Random, SchemaNode], bool]] = [
     surplus_dictionary,
     released,
 ]
-#: Those after which an error may say another name.
+#: The changes after which an error may contain another name.
 NAMES = (no_name, other_name)

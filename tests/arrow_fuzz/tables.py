@@ -119,13 +119,13 @@ class Made:
 
     @property
     def json(self) -> list[dict[str, Any]]:
-        """The rows as JSON says them."""
+        """The rows as JSON."""
         self._json = self._json or wanted_rows(self.batch)
         return self._json
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as pyarrow says them."""
+        """The rows as pyarrow reads them."""
         self._rows = self._rows or self.batch.to_pylist()
         return self._rows
 

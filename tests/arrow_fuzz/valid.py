@@ -1,4 +1,4 @@
-"""Other structures for the same values: all that the standard allows and pyarrow does not export by itself."""
+"""Other structures for the same values, which the standard allows and pyarrow does not export by itself."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shift(random: _Random, node: ArrayNode) -> bool:
 
 
 def lengthen(random: _Random, node: ArrayNode) -> bool:
-    """Put slots behind the last one. Their parent needs none of them."""
+    """Append slots that the parent does not use."""
     if not node.children or _is_fixed(node):
         return False
     for child in node.children:
@@ -52,7 +52,7 @@ def lengthen(random: _Random, node: ArrayNode) -> bool:
 
 
 def lengthen_dictionary(random: _Random, node: ArrayNode) -> bool:
-    """Put values behind the last one of a dictionary, to which no key refers."""
+    """Append values to a dictionary that no key refers to."""
     values = node.dictionary
     if values is None or _is_fixed(values):
         return False

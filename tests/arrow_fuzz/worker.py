@@ -1,6 +1,6 @@
-"""The process that executes: what kills it shows in its parent, which knows the number of the execution by a file.
+"""The process that runs executions. If one kills it, its parent reads the number of the execution from a file.
 
-It writes a line of JSON for each finding, now and then one of its progress.
+It writes a line of JSON for each finding, and one for its progress at intervals.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def main() -> None:
 def _execute(arguments: argparse.Namespace, place: mmap.mmap) -> None:
     session = Session(arguments.unix_socket)
     last = arguments.first + arguments.executions
-    told = time.monotonic()
+    last_progress = time.monotonic()
     for number in range(arguments.first, last):
         place[:] = struct.pack("<q", number)
         session.run(number, draw(arguments.seed, number))
         if number % CHECKED_EVERY == CHECKED_EVERY - 1:
             session.check()
         _tell_findings(session)
-        if time.monotonic() - told > _PROGRESS_EVERY:
-            told = time.monotonic()
+        if time.monotonic() - last_progress > _PROGRESS_EVERY:
+            last_progress = time.monotonic()
             _tell_progress(session, number + 1 - arguments.first)
     session.close()
     _tell_findings(session)

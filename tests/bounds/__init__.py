@@ -1,1 +1,1 @@
-"""What waits, and what is left behind, measured against its bound: `make bounds`."""
+"""Waits, reconnects and recovery, measured against their bounds: `make bounds`."""

@@ -1,6 +1,6 @@
-"""Measure what waits and what is left behind, and hold it against its bounds. Exits with 1 if one of them is exceeded.
+"""Measure waits, leaks and recovery against their bounds. Exits with 1 if a bound is exceeded.
 
-The machine must be quiet: a bound here is what a waiting call may add to its timeout, not what a busy machine adds.
+The machine must be quiet: a bound is the time that a call may exceed its timeout, without that of a busy machine.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from support.stalls import STALLS, Surroundings
 from . import dns, reconnects, recovery, waits
 from .figures import HEADER, Figure
 
-#: What a call may take beyond its own timeout.
+#: Seconds that a call may exceed its timeout.
 OVER = 0.1
 MODES = ("off", "script", "idmp")
 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: servers are ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that servers are stopped
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="hr-bounds-") as name:
         folder = Path(name)
@@ -86,12 +86,12 @@ def _interrupts(around: Surroundings, arguments: argparse.Namespace) -> Iterator
 
 
 def _names(around: Surroundings, arguments: argparse.Namespace) -> Iterator[Figure]:
-    told = dns.measure(arguments.rounds)
-    if told is None:
-        print("a resolver that never answers: not measured, since this system gives nobody namespaces of his own")
+    measured = dns.measure(arguments.rounds)
+    if measured is None:
+        print("a resolver that never answers: not measured, because this system allows no namespaces")
         return
     for name, at_most in (("connect_timeout 1", 1 + OVER), ("flush(timeout=0.3)", 0.3 + OVER), ("Ctrl-C", 0.1)):
-        yield Figure(name, "a resolver that never answers", "s", at_most, told[name])
+        yield Figure(name, "a resolver that never answers", "s", at_most, measured[name])
 
 
 def _recoveries(around: Surroundings, arguments: argparse.Namespace) -> Iterator[Figure]:
@@ -101,7 +101,7 @@ def _recoveries(around: Surroundings, arguments: argparse.Namespace) -> Iterator
             seconds = []
             for _ in range(arguments.rounds):
                 server = around.start_server(needs=("idmp",), transport="tcp", config=recovery.DURABLE)
-                # Long enough for the longest pause between tries, at any point of it.
+                # Longer than the longest backoff.
                 seconds.append(recovery.with_retry(server, outage, random.uniform(1.5, 2.5), exactly_once=mode))
             yield Figure("recovery, retry's defaults", f"{name}, exactly_once {mode}", "s", 1, seconds)
         seconds = [
@@ -116,11 +116,11 @@ def _reconnects(around: Surroundings, arguments: argparse.Namespace) -> Iterator
         tls = {"ca": around.certs.ca, "cert": pair.cert, "key": pair.key} if transport == "tls" else {}
         options: dict[str, Any] = {"tls_cert": pair.cert, "tls_key": pair.key} if tls else {}
         server = around.start_server(needs=("tls",) if tls else (), transport=transport, **options)
-        told = reconnects.measure(server, tls, arguments.reconnects)
+        measured = reconnects.measure(server, tls, arguments.reconnects)
         what = f"{transport}: {arguments.reconnects:,} kills, resets and refusals"
-        yield Figure("memory more", what, "MiB", 1, [told["memory"] / 2**20])
-        yield Figure("descriptors more", what, "files", 0, [told["files"]])
-        yield Figure("threads more", what, "threads", 0, [told["threads"]])
+        yield Figure("memory more", what, "MiB", 1, [measured["memory"] / 2**20])
+        yield Figure("descriptors more", what, "files", 0, [measured["files"]])
+        yield Figure("threads more", what, "threads", 0, [measured["threads"]])
 
 
 PARTS: dict[str, Callable[[Surroundings, argparse.Namespace], Iterator[Figure]]] = {

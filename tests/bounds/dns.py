@@ -1,6 +1,6 @@
-"""A resolver that never answers: in namespaces of one's own (Linux, util-linux), where /etc/resolv.conf names it.
+"""A resolver that never answers, in new namespaces (Linux, util-linux) whose /etc/resolv.conf names it.
 
-Run as a program, it is what runs there: it prints what it measured, as JSON.
+Run as a program, it measures inside the namespaces and prints JSON.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from headrace import Dispatcher, Endpoint
 from support.interrupts import interrupted
 
-#: With a user namespace nobody needs to be root; some systems forbid it to all but root, others to root in a container.
+#: A user namespace needs no root; some systems allow it only to root, others not to root in a container.
 UNSHARE = (["--user", "--map-root-user", "--mount", "--net"], ["--mount", "--net"])
 #: <linux/sockios.h>, <linux/if.h>: to switch an interface on.
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 
 
 def measure(rounds: int) -> dict[str, list[float]] | None:
-    """Seconds, by what was measured; None where no namespaces are to be had."""
+    """The seconds of each measurement; None where namespaces are not available."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for options in UNSHARE:
         if subprocess.run(["unshare", *options, "true"], capture_output=True, check=False).returncode == 0:
@@ -39,7 +39,7 @@ def measure(rounds: int) -> dict[str, list[float]] | None:
 
 
 def _isolate(silent: socket.socket) -> None:
-    """Have every name asked for at this socket."""
+    """Send every DNS query to this socket."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
     silent.bind(("127.0.0.53", 53))
@@ -52,7 +52,7 @@ def _isolate(silent: socket.socket) -> None:
 
 def main() -> None:
     rounds = int(sys.argv[1])
-    told: dict[str, list[float]] = {}
+    measured: dict[str, list[float]] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         _isolate(silent)
 
@@ -63,7 +63,7 @@ def main() -> None:
             return made
 
         def keep(name: str, seconds: float) -> None:
-            told.setdefault(name, []).append(seconds)
+            measured.setdefault(name, []).append(seconds)
 
         for _ in range(rounds):
             with dispatcher(1) as waiting:
@@ -81,8 +81,8 @@ def main() -> None:
                 keep("flush(timeout=0.3)", time.monotonic() - started)
                 assert failure.code == "TIMEOUT", failure
         silent.setblocking(False)
-        assert silent.recv(512), "nobody asked"
-    print(json.dumps(told))
+        assert silent.recv(512), "no query arrived"
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """What one case measured, several times, and what it may be at most."""
+    """The measurements of one case, and their upper bound."""
 
     bound: str
     case: str

@@ -1,7 +1,7 @@
-"""A process that loses its connection a thousand times in each of three ways, and what it holds more at the end.
+"""A process that loses its connection a thousand times in each of three ways, and the resources it leaks.
 
-A server kills the connection while it is idle (CLIENT KILL), one resets it while a reply is owed, and one refuses it.
-Run as a program, it is that process: it prints what it measured, as JSON.
+One server kills the idle connection (CLIENT KILL), one resets it while a message is in flight, and one refuses it.
+Run as a program, it is that process, and prints JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.fake_server import FakeServer, Peer, entry_id
 
-#: Turns before the first look: what is made once, and what an allocator keeps for later, is there then.
+#: Rounds before the first measurement, so that one-time allocations and allocator caches are done.
 WARM = 100
 
 
@@ -42,7 +42,7 @@ def measure(server: LocalServer, tls: dict[str, Path], turns: int) -> dict[str, 
         context.load_cert_chain(tls["cert"], tls["key"])
     with ExitStack() as stack:
         closed = stack.enter_context(socket.socket())
-        closed.bind(("127.0.0.1", 0))  # bound and not listening: it refuses
+        closed.bind(("127.0.0.1", 0))  # bound but not listening: it refuses connections
         fake = stack.enter_context(FakeServer(*[answer_and_reset] * (WARM + turns + 1), tls=context))
         plan = {
             "turns": turns,
@@ -61,7 +61,7 @@ def measure(server: LocalServer, tls: dict[str, Path], turns: int) -> dict[str, 
 
 
 class Losses:
-    """Three dispatchers, each of which loses its connection in a way of its own."""
+    """Three dispatchers, each of which loses its connection in another way."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         tls: dict[str, Any] = {"tls": True, "tls_ca_cert": plan["ca"]} if plan["ca"] else {}
@@ -69,7 +69,7 @@ class Losses:
         if plan["port"] is None:
             killed = Endpoint(unix_socket=plan["admin"], **common)
         else:
-            # By a name: each connect asks the resolver, on a thread that it makes.
+            # By name: each connect starts a thread that calls the resolver.
             killed = Endpoint(host="localhost", port=plan["port"], **common, **tls)
         self.killed = Dispatcher(killed)
         self.reset = Dispatcher(Endpoint(host="127.0.0.1", port=plan["fake"], **common, **tls))
@@ -84,7 +84,7 @@ class Losses:
         assert self.admin.recv(100) == b":1\r\n"
         self.reset.produce(b"answered")
         self.reset.flush().raise_for_failures()
-        self.reset.produce(b"owed")
+        self.reset.produce(b"in flight")
         assert [failure.code for failure in self.reset.flush().failed] in (["RESET"], ["EOF"])
         self.refused.produce(b"x")
         assert [failure.code for failure in self.refused.flush().failed] == ["CONNECT"]

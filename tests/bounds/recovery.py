@@ -1,4 +1,4 @@
-"""How soon a dispatcher goes on when its server is back."""
+"""The time until a dispatcher continues after the return of its server."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headrace.testing import LocalServer
 from support.pipelines import endpoint_to
 from support.processes import resume, stop
 
-#: Of the server: exactly once does not go on with one that lost its data.
+#: The server's configuration: exactly once needs a server that keeps its data.
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 @dataclass(frozen=True)
 class Outage:
-    """How a server goes and comes back. `connected`: whether the dispatcher had a connection before."""
+    """How a server stops and returns. `connected`: whether the dispatcher had a connection before."""
 
     begin: Callable[[LocalServer], None]
     end: Callable[[LocalServer], None]
@@ -52,7 +52,7 @@ def with_retry(server: LocalServer, outage: Outage, away: float, **options: Any)
         dispatcher.flush().raise_for_failures()
         flushed = time.monotonic()
         thread.join()
-    return max(flushed - returned, 0.0)  # it may be served before `restart` has seen an answer
+    return max(flushed - returned, 0.0)  # the flush may end before `restart` sees an answer
 
 
 def without_retry(server: LocalServer, outage: Outage) -> float:
@@ -76,5 +76,5 @@ def _begin(server: LocalServer, outage: Outage, dispatcher: Dispatcher) -> None:
 
 
 def _produce(dispatcher: Dispatcher) -> None:
-    for number in range(100):  # not so many that one would wait for room
+    for number in range(100):  # few enough not to wait for room
         dispatcher.produce(b"%d" % number)

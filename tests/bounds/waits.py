@@ -1,4 +1,4 @@
-"""How long calls take in states in which they would wait for ever, but for a deadline or Ctrl-C."""
+"""The duration of calls in states that only a deadline or Ctrl-C ends."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def named(ended_by: str) -> list[str]:
 
 
 def flush(around: Surroundings, stall: Stall, timeout: float | None = None) -> tuple[float, DeliveryReport]:
-    """Seconds that a flush takes in this state, and what it tells."""
+    """The seconds of a flush in this state, and its report."""
     with stall.enter(around) as dispatcher:
         started = time.monotonic()
         report = dispatcher.flush(timeout)
         seconds = time.monotonic() - started
-        _ = report.ok  # looked at
+        _ = report.ok  # marks the failures as seen
         return seconds, report
 
 
 def connect(around: Surroundings, name: str, seconds: float) -> tuple[float, DeliveryReport]:
-    """The same where the state lasts until a connect_timeout of so many seconds ends it."""
+    """The same with a connect_timeout of this many seconds, which ends the state."""
     return flush(replace(around, connect_timeout=seconds), STALLS[name])
 
 
 def silence(around: Surroundings, name: str, seconds: float) -> tuple[float, DeliveryReport]:
-    """Seconds that a flush goes on after the system took the last byte, until command_timeout ends it."""
+    """The seconds of a flush from the last byte sent until command_timeout ends it."""
     with STALLS[name].enter(replace(around, command_timeout=seconds)) as dispatcher:
         last, sent = time.monotonic(), dispatcher.stats().bytes_sent
 
@@ -54,7 +54,7 @@ def silence(around: Surroundings, name: str, seconds: float) -> tuple[float, Del
         ended = time.monotonic()
         over.set()
         thread.join()
-        _ = report.ok  # looked at
+        _ = report.ok  # marks the failures as seen
         return ended - last, report
 
 
@@ -67,7 +67,7 @@ def ctrl_c(around: Surroundings, stall: Stall) -> float:
 
 
 def after_progress(progress: Progress, command_timeout: float) -> tuple[float, DeliveryReport]:
-    """Seconds that a flush goes on after the last sign of life, which comes long after its beginning."""
+    """The seconds of a flush after the last progress, which comes long after its start."""
     last = 0.0
 
     def script(peer: Peer) -> None:
@@ -91,5 +91,5 @@ def after_progress(progress: Progress, command_timeout: float) -> tuple[float, D
                 dispatcher.produce(b"x")
             report = dispatcher.flush()
             ended = time.monotonic()
-            _ = report.ok  # looked at
+            _ = report.ok  # marks the failures as seen
     return ended - last, report

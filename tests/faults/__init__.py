@@ -1,1 +1,1 @@
-"""A laboratory of faults: real servers behind a proxy that cuts and stalls, random faults from a seed, one checker."""
+"""Fault tests: real servers behind a proxy that cuts and stalls, random faults from a seed, and one checker."""

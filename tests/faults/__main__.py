@@ -1,8 +1,8 @@
-"""The laboratory of faults. Exits with 1 if headrace said an untruth.
+"""The fault tests: real servers behind a fault proxy. Exits with 1 if headrace reports a wrong outcome.
 
-python -m faults campaign --faults 900 --seed 1   random faults, as many as asked for, and tables at the end
-python -m faults sweep                            a pipeline that is cut behind every byte, on every server
-python -m faults again SEED/SERVER/MODE/…         one episode of a campaign once more: a failure prints this
+python -m faults campaign --faults 900 --seed 1   random faults, and tables of the results
+python -m faults sweep                            a pipeline that is cut after each byte, on each server
+python -m faults replay SEED/SERVER/MODE/…        one episode of a campaign; a failure prints this command
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .campaign import Played, Share, pairs, play_share, program_of, redis_py_pairs, run
+from .campaign import Share, ShareResult, pairs, program_of, redis_py_pairs, run, run_share
 from .episode import REDIS_PY
-from .lab import Lab
 from .sweep import sweep
-from .tables import kinds_table, markdown, pairs_table, record, untruths_table
+from .tables import kinds_table, markdown, pairs_table, record, violations_table
+from .testbed import FaultTestbed
 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    # Thousands of faults make thousands of retries, each with its two warnings.
+    # Thousands of faults cause thousands of retries, each with two warnings.
     logging.getLogger("headrace").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the servers are ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that the servers are stopped
     folder = tempfile.mkdtemp(prefix="hr-faults-")
-    os.environ["TMPDIR"] = tempfile.tempdir = folder  # the servers' folders go with it
+    os.environ["TMPDIR"] = tempfile.tempdir = folder  # the servers' folders are removed with it
     try:
         code: int = arguments.command(arguments)
     except KeyboardInterrupt:
@@ -51,19 +51,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     campaign = commands.add_parser("campaign")
     campaign.set_defaults(command=_campaign)
-    campaign.add_argument("--faults", type=int, default=900, help="of headrace, all pairs together")
+    campaign.add_argument("--faults", type=int, default=900, help="faults for headrace, over all pairs")
     campaign.add_argument("--seed", type=int, default=1)
     campaign.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     campaign.add_argument("--pairs", type=_list, help="such as redis-8.6/idmp,valkey-9.1/redis-py; default: all")
     swept = commands.add_parser("sweep")
     swept.set_defaults(command=_sweep)
-    swept.add_argument("--step", type=int, default=1, help="every so many bytes")
+    swept.add_argument("--step", type=int, default=1, help="bytes between cuts")
     swept.add_argument("--pairs", type=_list, help="default: all")
     for command in (campaign, swept):
-        command.add_argument("--record", type=Path, help="a document whose tables are replaced")
-    again = commands.add_parser("again")
-    again.set_defaults(command=_again)
-    again.add_argument("episode")
+        command.add_argument("--record", type=Path, help="the document whose tables are replaced")
+    replay = commands.add_parser("replay")
+    replay.set_defaults(command=_replay)
+    replay.add_argument("episode")
     return parser
 
 
@@ -80,21 +80,23 @@ def _chosen(every: list[tuple[str, str]], names: list[str] | None) -> list[tuple
 
 def _campaign(arguments: argparse.Namespace) -> int:
     chosen = _chosen([*pairs(), *redis_py_pairs()], arguments.pairs)
-    # redis-py gets as many a server as headrace in one mode.
+    # redis-py gets as many faults per server as headrace in one mode.
     ours = sum(mode != REDIS_PY for _, mode in chosen) or len(chosen)
     total = -(-arguments.faults // ours) * len(chosen)
     with tqdm(total=total, unit="fault", dynamic_ncols=True, disable=None) as bar:
 
-        def tell(played: Played) -> None:
-            bar.update(played.result.faults.total())
-            if played.share.mode != REDIS_PY:
-                for text, again in played.failures:
-                    tqdm.write(f"{text}\n  once more: PYTHONPATH=tests python -m faults again {again}", file=sys.stderr)
+        def on_result(share_result: ShareResult) -> None:
+            bar.update(share_result.result.faults.total())
+            if share_result.share.mode != REDIS_PY:
+                for text, replay_id in share_result.failures:
+                    tqdm.write(
+                        f"{text}\n  repeat with: PYTHONPATH=tests python -m faults replay {replay_id}", file=sys.stderr
+                    )
 
-        done = run(chosen, total, arguments.seed, arguments.jobs, tell)
-    tables = pairs_table(done), untruths_table(done), kinds_table(done)
+        done = run(chosen, total, arguments.seed, arguments.jobs, on_result)
+    tables = pairs_table(done), violations_table(done), kinds_table(done)
     print(*tables, sep="\n\n")
-    wrong = [again for played in done if played.share.mode != REDIS_PY for _, again in played.failures]
+    wrong = [failure for each in done if each.share.mode != REDIS_PY for failure in each.failures]
     if arguments.record:
         command = f"make campaign FAULTS={arguments.faults} SEED={arguments.seed}"
         record(arguments.record, "campaign", command, *tables)
@@ -106,8 +108,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     rows, wrong, cuts = [], 0, 0
     for label, mode in tqdm(_chosen(pairs(), arguments.pairs), unit="pair", disable=None):
         started = time.monotonic()
-        with Lab(program_of(label), durable=False) as lab:
-            swept = sweep(lab, mode, arguments.step)
+        with FaultTestbed(program_of(label), durable=False) as testbed:
+            swept = sweep(testbed, mode, arguments.step)
         for where, violation in swept.violations:
             tqdm.write(f"{label}/{mode}, cut in {where}: {violation}", file=sys.stderr)
         cuts += swept.cuts
@@ -115,7 +117,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         numbers = [
             *swept.bytes.values(),
             swept.cuts,
-            *(swept.told.get(what, 0) for what in ("delivered", "no", "unknown")),
+            *(swept.reported.get(what, 0) for what in ("delivered", "no", "unknown")),
         ]
         numbers += [len(swept.violations), round(time.monotonic() - started)]
         rows.append((label, mode, *(f"{number:,}" for number in numbers)))
@@ -128,7 +130,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         "delivered",
         "not written",
         "unknown",
-        "untrue",
+        "wrong",
         "seconds",
     )
     table, sentence = markdown(heads, rows, left=2), f"{cuts:,} cuts, {wrong} violations"
@@ -138,11 +140,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _again(arguments: argparse.Namespace) -> int:
+def _replay(arguments: argparse.Namespace) -> int:
     seed, server, mode, number, faults, episode = arguments.episode.split("/")
-    played = play_share(Share(int(seed), server, mode, int(number), int(faults)), int(episode))
-    print(*(text for text, _ in played.failures), played.result, sep="\n")
-    return 1 if played.failures else 0
+    done = run_share(Share(int(seed), server, mode, int(number), int(faults)), int(episode))
+    print(*(text for text, _ in done.failures), done.result, sep="\n")
+    return 1 if done.failures else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many episodes: every pair of server and mode gets its share of the faults, every kind its turn."""
+"""A campaign of episodes: each pair of server and mode gets an equal share of the faults, and each kind occurs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from support import modes
 from support.servers import Program, find_programs
 
-from .episode import REDIS_PY, Result, kinds_for, play
-from .lab import Lab
+from .episode import REDIS_PY, EpisodeResult, kinds_for, run_episode
+from .testbed import FaultTestbed
 
-#: Faults of one episode at most.
+#: Maximum faults per episode.
 LONGEST = 6
 
 
 @dataclass(frozen=True)
 class Share:
-    """So many faults for a pair of server and mode: the part of a campaign that one process plays in one laboratory."""
+    """Some faults for one pair of server and mode: the part of a campaign that one process runs on one testbed."""
 
     seed: int
     server: str
@@ -29,7 +29,7 @@ class Share:
     faults: int
 
     def episodes(self) -> Iterator[tuple[int, list[str], random.Random]]:
-        """The number, the faults and the chance of each episode: the same ones each time."""
+        """The number, fault names and random generator of each episode; deterministic."""
         rng = random.Random(f"{self.seed}/{self.server}/{self.mode}/{self.number}")
         names = kinds_for(self.mode)
         rng.shuffle(names)
@@ -40,60 +40,60 @@ class Share:
             yield number, names[:count], random.Random(rng.getrandbits(64))
             names, number = names[count:], number + 1
 
-    def again(self, episode: int) -> str:
-        """The argument of `python -m faults again` that plays an episode once more."""
+    def replay_id(self, episode: int) -> str:
+        """The argument of `python -m faults replay` that repeats an episode."""
         return f"{self.seed}/{self.server}/{self.mode}/{self.number}/{self.faults}/{episode}"
 
 
 @dataclass
-class Played:
-    """What became of a share."""
+class ShareResult:
+    """The result of a share."""
 
     share: Share
-    result: Result
-    #: Each with what plays it again.
+    result: EpisodeResult
+    #: Each with the ID that replays it.
     failures: list[tuple[str, str]]
 
 
-def play_share(share: Share, only: int | None = None) -> Played:
-    """Play the episodes of a share, or one of them."""
-    result, failures = Result(), []
+def run_share(share: Share, only: int | None = None) -> ShareResult:
+    """Run the episodes of a share, or one of them."""
+    result, failures = EpisodeResult(), []
     program = program_of(share.server)
-    # Every second one over TLS, where the server has it.
-    with Lab(program, tls=share.number % 2 == 0 and program.can("tls")) as lab:
+    # Every second share uses TLS, where the server supports it.
+    with FaultTestbed(program, tls=share.number % 2 == 0 and program.can("tls")) as testbed:
         for number, names, rng in share.episodes():
             if only in (None, number):
                 try:
-                    played = play(lab, share.mode, names, rng)
+                    episode = run_episode(testbed, share.mode, names, rng)
                 except BaseException as error:
-                    error.add_note(f"once more: python -m faults again {share.again(number)}")
+                    error.add_note(f"repeat with: python -m faults replay {share.replay_id(number)}")
                     raise
-                failures += [(str(violation), share.again(number)) for violation in played.violations]
-                result += played
-    return Played(share, result, failures)
+                failures += [(str(violation), share.replay_id(number)) for violation in episode.violations]
+                result += episode
+    return ShareResult(share, result, failures)
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Every server program of this machine with every mode that it can be used in."""
+    """Each server program of this machine with each mode that it supports."""
     return [(pair.program.label, pair.mode) for pair in modes.pairs()]
 
 
 def redis_py_pairs() -> list[tuple[str, str]]:
-    """Every server with redis-py instead."""
+    """Each server program with redis-py."""
     return [(program.label, REDIS_PY) for program in find_programs()]
 
 
 def run(
-    chosen: Sequence[tuple[str, str]], faults: int, seed: int, jobs: int, tell: Callable[[Played], object]
-) -> list[Played]:
-    """Play shares until every pair has had its part of the faults, in so many processes."""
+    chosen: Sequence[tuple[str, str]], faults: int, seed: int, jobs: int, on_result: Callable[[ShareResult], object]
+) -> list[ShareResult]:
+    """Run shares in `jobs` processes until each pair has had its part of the faults."""
     part = -(-faults // len(chosen))
     missing = dict.fromkeys(chosen, part)
     numbers = dict.fromkeys(chosen, 0)
-    done: list[Played] = []
+    done: list[ShareResult] = []
 
     def next_share() -> Share | None:
-        # The pair that lacks most: no process has to wait for the others at the end.
+        # The pair that is furthest behind, so that all processes finish at about the same time.
         pair = max(missing, key=missing.__getitem__)
         if missing[pair] <= 0:
             return None
@@ -102,24 +102,24 @@ def run(
         missing[pair] -= share.faults
         return share
 
-    # Not forked: a child of a process with threads may hang.
+    # Not forked: a forked child of a process with threads may hang.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        waiting: set[concurrent.futures.Future[Played]] = set()
+        waiting: set[concurrent.futures.Future[ShareResult]] = set()
         while True:
             while len(waiting) < jobs and (share := next_share()):
-                waiting.add(pool.submit(play_share, share))
+                waiting.add(pool.submit(run_share, share))
             if not waiting:
                 return done
             ready, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
             for future in ready:
                 played = future.result()
-                # Some faults did not meet their byte: they are made up for.
+                # Replace faults whose byte was never reached.
                 missing[played.share.server, played.share.mode] += played.share.faults - played.result.faults.total()
                 done.append(played)
-                tell(played)
+                on_result(played)
 
 
 def program_of(label: str) -> Program:
-    """The server program of this machine that is called so."""
+    """The server program of this machine with this label."""
     return next(program for program in find_programs() if program.label == label)

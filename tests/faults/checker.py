@@ -1,4 +1,4 @@
-"""The invariant that every fault is held against: what was told of messages, beside what is in the streams. No I/O."""
+"""The invariant under every fault: the reported outcomes agree with the content of the streams. No I/O."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import pairwise
 
 from support.pipelines import Outcome
 
-#: How many messages of each sort a verdict names.
+#: How many messages a violation names.
 EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Message:
-    """One that was handed over. No two have the same payload."""
+    """A message handed over. No two have the same payload."""
 
     message_id: str
     key: str
@@ -24,24 +24,24 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """What the sender's mode says beyond what always holds."""
+    """What the sender's mode guarantees or allows beyond the invariant."""
 
-    #: How often messages may be in a stream beyond the first time, all together: what the sender told, and never more
-    #: than what was in flight at the faults.
+    #: Extra copies allowed in the streams, all together: as many as the sender reported, and never more than were in
+    #: flight at the faults.
     duplicates: int = 0
-    #: Whether messages stay in their order although some were sent again after an error reply.
+    #: Whether messages keep their order although some were sent again after an error reply.
     ordered: bool = True
-    #: Whether late copies cannot come behind their successors: a message whose fate is unknown is in order too.
+    #: Whether no late copy can follow its successors: messages of unknown fate are in order too.
     unknown_ordered: bool = False
     #: Whether the oldest entries may have been removed.
     trimmed: bool = False
-    #: Whether a delivered message may lack its entry ID: it was deduplicated as written before.
+    #: Whether a delivered message may lack an entry ID because it was deduplicated.
     deduplicated: bool = False
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One sort of untruth, and the messages that it was told of."""
+    """One kind of wrong outcome, and the messages that have it."""
 
     what: str
     messages: tuple[str, ...]
@@ -56,24 +56,24 @@ Stored = Mapping[str, Sequence[tuple[str, bytes]]]
 
 
 def violations(
-    messages: Sequence[Message], told: Iterable[Outcome], stored: Stored, promise: Promise | None = None
+    messages: Sequence[Message], reported: Iterable[Outcome], stored: Stored, promise: Promise | None = None
 ) -> list[Violation]:
-    """Say what does not hold; an empty list is the proof that all does.
+    """Return the violations of the invariant.
 
-    - Each message has exactly one outcome, and nothing else has one.
-    - A delivered message is in its stream, under its entry ID, with its bytes; trimming may have removed it if all that
-      is left there is younger.
-    - A message told as not written is not there. One whose fate is unknown is there once at most.
-    - Nothing is there twice beyond what the mode promises, nothing that was not handed over, and nothing elsewhere.
-    - Messages of one stream are there in the order in which they were handed over.
+    - Each message has exactly one outcome, and there are no others.
+    - A delivered message is in its stream, under its entry ID, with its bytes; trimming may have removed it if all
+      remaining entries are newer.
+    - A message reported as not written is not stored. One of unknown fate is stored at most once.
+    - There are no duplicates beyond what the mode allows, no foreign entries, and none in another stream.
+    - The messages of a stream are in the order in which they were handed over.
     """
-    return list(_Account(messages, list(told), stored, promise or Promise()).violations())
+    return list(_Account(messages, list(reported), stored, promise or Promise()).violations())
 
 
 class _Account:
-    def __init__(self, messages: Sequence[Message], told: list[Outcome], stored: Stored, promise: Promise) -> None:
+    def __init__(self, messages: Sequence[Message], reported: list[Outcome], stored: Stored, promise: Promise) -> None:
         self.messages = messages
-        self.told = told
+        self.reported = reported
         self.stored = stored
         self.promise = promise
         self.by_payload = {message.payload: number for number, message in enumerate(messages)}
@@ -88,28 +88,28 @@ class _Account:
                     self.foreign.append(f"{key} {entry_id} {payload[:40]!r}")
                 else:
                     self.entries.setdefault(number, []).append(entry_id)
-        self.oldest = {key: _parsed(entries[0][0]) for key, entries in stored.items() if entries}
+        self.oldest = {key: _parse_id(entries[0][0]) for key, entries in stored.items() if entries}
 
     def violations(self) -> Iterator[Violation]:
-        yield from _say("entries that nobody handed over", self.foreign)
+        yield from _violation("entries of no message", self.foreign)
         yield from self._outcomes()
-        outcome_of = {outcome.message_id: outcome for outcome in self.told}
+        outcome_of = {outcome.message_id: outcome for outcome in self.reported}
         outcomes = [outcome_of.get(message.message_id) for message in self.messages]
         yield from self._fates(outcomes)
         yield from self._duplicates()
         yield from self._order(outcomes)
 
     def _outcomes(self) -> Iterator[Violation]:
-        """As many outcomes as messages, one for each."""
-        counts = Counter(outcome.message_id for outcome in self.told)
+        """Check that each message has one outcome."""
+        counts = Counter(outcome.message_id for outcome in self.reported)
         known = {message.message_id for message in self.messages}
         assert len(known) == len(self.messages), "message IDs must differ"
-        yield from _say("messages without an outcome", [name for name in known if name not in counts])
-        yield from _say("outcomes of no message", [name for name in counts if name not in known])
-        yield from _say("messages with several outcomes", [name for name, count in counts.items() if count > 1])
+        yield from _violation("messages without an outcome", [name for name in known if name not in counts])
+        yield from _violation("outcomes of no message", [name for name in counts if name not in known])
+        yield from _violation("messages with several outcomes", [name for name, count in counts.items() if count > 1])
 
     def _fates(self, outcomes: Sequence[Outcome | None]) -> Iterator[Violation]:
-        """What each outcome says, beside what is there."""
+        """Check each outcome against the stored entries."""
         lost: list[str] = []
         elsewhere: list[str] = []
         nameless: list[str] = []
@@ -137,24 +137,24 @@ class _Account:
                     written.append(name)
             elif outcome.written != "unknown":
                 labels.append(name)
-        yield from _say("delivered, and not there", lost)
-        yield from _say("delivered, and there under other entry IDs only", elsewhere)
-        yield from _say("delivered without an entry ID", nameless)
-        yield from _say("not written, and there", written)
-        yield from _say("outcomes that contradict themselves", labels)
+        yield from _violation("delivered but not stored", lost)
+        yield from _violation("delivered but stored under another entry ID", elsewhere)
+        yield from _violation("delivered without an entry ID", nameless)
+        yield from _violation("not written but stored", written)
+        yield from _violation("contradictory outcomes", labels)
 
     def _was_trimmed(self, number: int, entry_id: str) -> bool:
         oldest = self.oldest.get(self.messages[number].key)
-        return self.promise.trimmed and oldest is not None and _parsed(entry_id) < oldest
+        return self.promise.trimmed and oldest is not None and _parse_id(entry_id) < oldest
 
     def _duplicates(self) -> Iterator[Violation]:
         extra = {number: len(entries) - 1 for number, entries in self.entries.items() if len(entries) > 1}
         if sum(extra.values()) > self.promise.duplicates:
             names = [f"{self.messages[number].message_id} {1 + count} times" for number, count in extra.items()]
-            yield from _say("there more often than was told", names)
+            yield from _violation("more duplicates than reported", names)
 
     def _order(self, outcomes: Sequence[Outcome | None]) -> Iterator[Violation]:
-        """The first copies, in the order of the messages."""
+        """Check that the first copies are in the order of the messages."""
         if not self.promise.ordered:
             return
         last: dict[str, tuple[tuple[int, int], str]] = {}
@@ -164,22 +164,22 @@ class _Account:
             is_open = outcome is None or outcome.code is not None
             if number not in self.entries or (is_open and not self.promise.unknown_ordered):
                 continue
-            # A delivered one is where it was told to be; a first copy of it may have come late.
-            at = _parsed((outcome and outcome.entry_id) or self.entries[number][0])
+            # A delivered message is at its entry ID; a first copy of it may have arrived late.
+            at = _parse_id((outcome and outcome.entry_id) or self.entries[number][0])
             before = last.get(message.key)
             if before is not None and at < before[0]:
                 wrong.append(f"{message.message_id} before {before[1]}")
             last[message.key] = at, message.message_id
-        yield from _say("out of order", wrong)
+        yield from _violation("out of order", wrong)
         for key, entries in self.stored.items():
-            assert all(_parsed(a) < _parsed(b) for (a, _), (b, _) in pairwise(entries)), f"not as stored: {key}"
+            assert all(_parse_id(a) < _parse_id(b) for (a, _), (b, _) in pairwise(entries)), f"not as stored: {key}"
 
 
-def _parsed(entry_id: str) -> tuple[int, int]:
+def _parse_id(entry_id: str) -> tuple[int, int]:
     ms, _, seq = entry_id.partition("-")
     return int(ms), int(seq)
 
 
-def _say(what: str, names: Sequence[str]) -> Iterator[Violation]:
+def _violation(what: str, names: Sequence[str]) -> Iterator[Violation]:
     if names:
         yield Violation(what, tuple(names))

@@ -1,4 +1,4 @@
-"""One episode: a sender, its messages, and faults at chosen bytes of its traffic; then the account. All from a seed."""
+"""One episode, from a seed: a sender, its messages, faults at random bytes of its traffic, and the final check."""
 
 from __future__ import annotations
 
@@ -9,85 +9,85 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .checker import Message, Violation, violations
-from .kinds import KINDS, Kind
-from .lab import TOO_LARGE, Lab
+from .fault_kinds import KINDS, FaultKind
 from .proxy import Direction
 from .senders import Headrace, RedisPy, Sender
+from .testbed import TOO_LARGE, FaultTestbed
 
-#: Beside the kinds of `KINDS`, which happen to the connection.
+#: Faults beside those of `KINDS`, which strike connections.
 CRASH = "the sender crashes"
 ROW_TOO_LARGE = "row too large"
 
-#: The mode of the sender that is compared with.
+#: The mode name of the sender used for comparison.
 REDIS_PY = "redis-py"
 
 KEY = "events"
-#: An entry beside its payload, and the reply to it: that many bytes at least, so that each fault meets its byte.
+#: Minimum bytes of an entry beside its payload, and of its reply, so that each fault reaches its byte.
 _ENTRY, _REPLY = 80, 20
 
 
 @dataclass
-class Result:
-    """What came of an episode."""
+class EpisodeResult:
+    """The counts of an episode, and the violations found."""
 
     faults: Counter[str] = field(default_factory=Counter)
     messages: int = 0
     delivered: int = 0
     unknown: int = 0
     duplicates: int = 0
-    told_duplicates: int = 0
+    reported_duplicates: int = 0
     connections: int = 0
     replays: int = 0
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
 
-    def __iadd__(self, other: Result) -> Result:
+    def __iadd__(self, other: EpisodeResult) -> EpisodeResult:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
         return self
 
 
 def kinds_for(mode: str) -> list[str]:
-    """The kinds of faults that a mode is put to, as often as they are drawn."""
+    """The kinds of faults for a mode, each as often as its weight."""
     names = [name for name, kind in KINDS.items() for _ in range(kind.weight)]
     if mode in ("script", "idmp"):
         names += [CRASH] * 3
-    # A run of the script fails as a whole by a row that is too large: tests/test_error_texts.py has that.
+    # A row that is too large fails a whole script call: tests/test_error_texts.py covers that.
     if mode != "script":
         names += [ROW_TOO_LARGE] * 3
     return names
 
 
-def play(lab: Lab, mode: str, names: Sequence[str], rng: random.Random) -> Result:
-    """Send messages in the face of these faults, one after the other, and hold what was told against what is there."""
-    return _Episode(lab, mode, rng).play(names)
+def run_episode(testbed: FaultTestbed, mode: str, names: Sequence[str], rng: random.Random) -> EpisodeResult:
+    """Send messages under these faults, one after the other, and check the outcomes against the streams."""
+    return _Episode(testbed, mode, rng).run(names)
 
 
 class _Episode:
-    def __init__(self, lab: Lab, mode: str, rng: random.Random) -> None:
-        self.lab = lab
+    def __init__(self, testbed: FaultTestbed, mode: str, rng: random.Random) -> None:
+        self.testbed = testbed
         self.mode = mode
         self.rng = rng
         self.messages: list[Message] = []
-        self.result = Result()
+        self.result = EpisodeResult()
         self.size = rng.choice([10, 200, 3000])
-        # Names of the server are of one stream, so `idmp` has no column of stream keys.
+        # The server deduplicates per stream, so `idmp` has no column of stream keys.
         self.keys = rng.choice([[KEY], [KEY], [KEY, "orders", "payments"]]) if mode in ("off", "script") else [KEY]
         self.struck: list[str] = []
         self.options = rng.getrandbits(64)
         self.sender = self._sender()
 
-    def play(self, names: Sequence[str]) -> Result:
+    def run(self, names: Sequence[str]) -> EpisodeResult:
         started = time.monotonic()
-        self.lab.empty()
+        self.testbed.empty()
         try:
             self._send(self._more(self.rng.randint(0, 50)))
             for name in names:
                 self._fault(name)
             self._end()
         finally:
-            self.lab.proxy.disarm()
-            self.lab.proxy.rest()
+            self.testbed.proxy.disarm()
+            self.testbed.proxy.rest()
             self.result.connections += self.sender.connections
             self.sender.close()
         self.result.faults.update(self.struck)
@@ -95,12 +95,16 @@ class _Episode:
         return self.result
 
     def _sender(self) -> Sender:
-        # One that begins anew is made like the first one.
+        # Each sender of an episode has the same options.
         rng = random.Random(self.options)
-        return RedisPy(self.lab, rng) if self.mode == REDIS_PY else Headrace(self.lab, self.mode, KEY, rng, "token")
+        return (
+            RedisPy(self.testbed, rng)
+            if self.mode == REDIS_PY
+            else Headrace(self.testbed, self.mode, KEY, rng, "token")
+        )
 
     def _more(self, count: int, size: int | None = None) -> list[Message]:
-        """Make up messages."""
+        """Generate messages."""
         made = []
         for _ in range(count):
             number = len(self.messages)
@@ -110,7 +114,7 @@ class _Episode:
         return made
 
     def _send(self, messages: Sequence[Message]) -> None:
-        """In pieces."""
+        """Send messages in pieces of random size."""
         while messages:
             count = self.rng.randint(1, len(messages))
             self.sender.send(messages[:count])
@@ -131,10 +135,10 @@ class _Episode:
         else:
             self._strike(KINDS[name], messages)
 
-    def _strike(self, kind: Kind, messages: Sequence[Message]) -> None:
-        """Send messages so that the fault meets them at a byte that is left to chance."""
+    def _strike(self, kind: FaultKind, messages: Sequence[Message]) -> None:
+        """Send messages with a fault at a random byte."""
         if kind.prepare:
-            kind.prepare(self.lab)
+            kind.prepare(self.testbed)
         directions: list[Direction] = [kind.direction] if kind.direction else ["requests", "replies"]
         direction = self.rng.choice(directions)
         total = _REPLY * len(messages) if direction == "replies" else sum(_ENTRY + len(m.payload) for m in messages)
@@ -143,24 +147,24 @@ class _Episode:
 
         def act(pair: object) -> None:
             struck.append(kind.name)
-            kind.strike(self.lab, pair, random.Random(seed))  # type: ignore[arg-type]
+            kind.strike(self.testbed, pair, random.Random(seed))  # type: ignore[arg-type]
 
-        self.lab.proxy.at(direction, self.rng.randint(0, total), act)
+        self.testbed.proxy.at(direction, self.rng.randint(0, total), act)
         self._send(messages)
         if not struck or self.rng.random() < 0.7:
             self.sender.flush()
-        self.lab.proxy.disarm()
-        self.lab.proxy.rest()
-        # One that missed its byte, because less was sent than was thought, is none.
+        self.testbed.proxy.disarm()
+        self.testbed.proxy.rest()
+        # A fault whose byte was not reached does not count.
         self.struck += struck
 
     def _crash(self) -> None:
-        """The sender is gone in mid-flight; another one begins the batch again."""
+        """Drop the sender in mid-flight; another one begins the batch again."""
         self.struck.append(CRASH)
-        self._begin_anew()
+        self._replace_sender()
         self._send(self.messages)
 
-    def _begin_anew(self) -> None:
+    def _replace_sender(self) -> None:
         self.result.connections += self.sender.connections
         self.sender.close()
         self.sender = self._sender()
@@ -169,20 +173,20 @@ class _Episode:
         self.sender.flush()
         self._account()
         if self.sender.replays and self._failed():
-            # What the exactly-once modes are for: the same batch again, and each message is there once.
+            # The same batch again: the exactly-once modes write each message once.
             self.result.replays += 1
-            self._begin_anew()
+            self._replace_sender()
             self.sender.send(self.messages)
             self.sender.flush()
             self._account()
             if failed := self._failed():
-                self.result.violations.append(Violation("begun again without faults, and not delivered", tuple(failed)))
+                self.result.violations.append(Violation("replayed without faults but not delivered", tuple(failed)))
 
     def _failed(self) -> list[str]:
-        """What was not delivered though nothing stood in its way."""
+        """The messages that failed although they could have been delivered."""
         large = {message.message_id for message in self.messages if len(message.payload) > TOO_LARGE}
-        failed = [outcome for outcome in self.sender.told.outcomes if outcome.code is not None]
-        # One that is too large costs the connection, and so the proof that those before it are in the append-only file.
+        failed = [outcome for outcome in self.sender.reported.outcomes if outcome.code is not None]
+        # A message that is too large ends the connection before WAITAOF confirms the messages before it.
         return [
             f"{outcome.message_id} ({outcome.code})"
             for outcome in failed
@@ -190,16 +194,16 @@ class _Episode:
         ]
 
     def _account(self) -> None:
-        told = self.sender.told
-        stored = self.lab.stored(self.keys)
+        reported = self.sender.reported
+        stored = self.testbed.stored(self.keys)
         kinds = [KINDS[name] for name in self.struck if name in KINDS]
-        # A row that is too large meets the server again with each connection, until it is told what was wrong.
+        # A row that is too large is sent again on each connection, until the server's error reply arrives.
         losses = self.sender.connections if ROW_TOO_LARGE in self.struck else len(kinds)
         promise = self.sender.promise(kinds, losses, again=CRASH in self.struck or self.result.replays > 0)
-        self.result.violations += violations(self.messages, told.outcomes, stored, promise)
+        self.result.violations += violations(self.messages, reported.outcomes, stored, promise)
         self.result.messages = len(self.messages)
-        self.result.delivered = sum(outcome.code is None for outcome in told.outcomes)
-        self.result.unknown = sum(outcome.written == "unknown" for outcome in told.outcomes)
+        self.result.delivered = sum(outcome.code is None for outcome in reported.outcomes)
+        self.result.unknown = sum(outcome.written == "unknown" for outcome in reported.outcomes)
         payloads = [payload for entries in stored.values() for _, payload in entries]
         self.result.duplicates = len(payloads) - len(set(payloads))
-        self.result.told_duplicates = told.possible_duplicates
+        self.result.reported_duplicates = reported.possible_duplicates

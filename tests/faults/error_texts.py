@@ -1,6 +1,6 @@
-"""What servers say when they refuse: the exact text of each, by server, and what headrace must make of it.
+"""The exact error texts of the servers, and how headrace must classify each.
 
-The texts are verified where `situations` can make a real server say them; the few that are not are marked so.
+Scenarios (`error_scenarios`, `disruptive_scenarios`) verify them on real servers; the few unverified ones are marked.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _KINDS: Mapping[str, Kind] = {"P": "permanent", "R": "retryable"}
 
 @dataclass(frozen=True)
 class ErrorText:
-    """One error of servers."""
+    """One error of the servers."""
 
     name: str
     #: Permanent or retryable by `classify="default"`, `"failover"`, `"strict"`: a letter each.
     kinds: str
-    #: What each server says, without the leading `-`; one that is missing here never says it.
+    #: The text by server, without the leading `-`; servers that are not listed never return it.
     texts: Mapping[str, str]
-    #: Whether a retry policy tries again, where it is retryable.
+    #: Whether a retry policy retries it, where it is retryable.
     passes: bool = False
-    #: Whether the server closes the connection behind it, because it cannot read on.
+    #: Whether the server then closes the connection, because it cannot parse the rest.
     ends: bool = False
-    #: Whether it comes before any command, and means none of them.
+    #: Whether it comes before any command and answers none.
     unsolicited: bool = False
-    #: Why no test makes a real server say it: when or by whom it is said.
+    #: Why no scenario produces it: who returns it, or when.
     unverified: str = ""
 
     def __str__(self) -> str:
@@ -42,12 +42,12 @@ class ErrorText:
 
     @property
     def different(self) -> list[str]:
-        """Each text once."""
+        """The different texts."""
         return list(dict.fromkeys(self.texts.values()))
 
     @property
     def code(self) -> str:
-        """The code of a message that got it for a reply."""
+        """The code of a message that it answers."""
         return "TOO_LARGE" if self.ends else self.first_word
 
     @property
@@ -55,22 +55,22 @@ class ErrorText:
         return next(iter(self.texts.values())).split()[0]
 
     def kind(self, classify: Classify) -> Kind:
-        """What a message is told that got it for a reply."""
+        """The kind of failure of a message that it answers."""
         return _KINDS[self.kinds[CLASSIFY.index(classify)]]
 
     def kind_in_auth(self, classify: Classify) -> Kind:
-        """What a message is told whose connection got it in answer to AUTH."""
+        """The kind of failure of a message whose connection got it as the reply to AUTH."""
         if self.unsolicited or self.first_word in ("LOADING", "BUSY", "MASTERDOWN"):
             return self.kind(classify)
         return "permanent"
 
     def of(self, program: Program) -> str | None:
-        """What this server says; None if it never does."""
+        """The text of this server; None if it never returns it."""
         return self.texts.get(family(program))
 
 
 def family(program: Program) -> str:
-    """Which of the servers of the table speaks as this one does."""
+    """The server of the table whose texts this one has."""
     if not program.is_redis:
         return "valkey-9.1"
     return "redis-6.2" if program.numbers < (7,) else "redis-7.0" if program.numbers < (8,) else "redis-8.6"
@@ -85,7 +85,7 @@ def _each(*, r62: str = "", r70: str = "", r86: str = "", v91: str = "") -> dict
 
 
 def _denied(name: str, what: str) -> ErrorText:
-    """An ACL's refusal: the older servers say `this user`, the newer ones the name of it."""
+    """An ACL refusal: older servers write `this user`, newer ones its name."""
     old, new = f"NOPERM this user has no permissions to {what}", f"NOPERM User app has no permissions to {what}"
     command = what.split("'")[1]
     r62 = old.replace(command, command.partition("|")[0]) + " or its subcommand"
@@ -101,7 +101,7 @@ def _denied_access(name: str, old: str, new: str, *, r62: bool = True) -> ErrorT
 
 
 def _both(text: str) -> dict[str, str]:
-    """Where servers name themselves."""
+    """Texts that contain the server's name."""
     return {**_all(text), "valkey-9.1": text.replace("Redis", "Valkey")}
 
 
@@ -135,7 +135,7 @@ _WAIT = (
 _TOP = "ERR The ID specified in XADD is equal or smaller than the target stream top item"
 _INVALID_ID = "ERR Invalid stream ID specified as stream command argument"
 
-#: Who may do what.
+#: Authentication and permissions.
 _RIGHTS = (
     ErrorText("no password", "PPP", _all("NOAUTH Authentication required.")),
     ErrorText(
@@ -147,19 +147,19 @@ _RIGHTS = (
     ),
     ErrorText("wrong password", "PPP", _all("WRONGPASS invalid username-password pair or user is disabled.")),
     ErrorText(
-        "password for nothing",
+        "unexpected password",
         "PPP",
         _all(
             "ERR AUTH <password> called without any password configured for the default user. Are you sure your "
             "configuration is correct?"
         ),
     ),
-    _denied("no right to the command", "run the 'xadd' command"),
-    _denied("no right to the group", "run the 'xgroup|create' command"),
-    _denied("no right to the database", "run the 'select' command"),
-    _denied_access("no right to the key", "keys used as arguments", "key"),
-    _denied_access("no right but to read the key", "keys used as arguments", "key", r62=False),
-    _denied_access("no right to the channel", "channels used as arguments", "channel"),
+    _denied("no permission for the command", "run the 'xadd' command"),
+    _denied("no permission for the group", "run the 'xgroup|create' command"),
+    _denied("no permission for the database", "run the 'select' command"),
+    _denied_access("no permission for the key", "keys used as arguments", "key"),
+    _denied_access("read-only permission for the key", "keys used as arguments", "key", r62=False),
+    _denied_access("no permission for the channel", "channels used as arguments", "channel"),
     ErrorText(
         "protected mode",
         "RRP",
@@ -175,7 +175,7 @@ _RIGHTS = (
         unsolicited=True,
     ),
     ErrorText(
-        "protected mode of old",
+        "old protected mode",
         "RRP",
         _each(
             r62=_PROTECTED.format(
@@ -190,7 +190,7 @@ _RIGHTS = (
     ErrorText("too many clients", "RRR", _all("ERR max number of clients reached"), passes=True, unsolicited=True),
 )
 
-#: A state of the server or of the key.
+#: The state of the server or of the key.
 _STATES = (
     ErrorText("no stream", "PPP", _all("WRONGTYPE Operation against a key holding the wrong kind of value")),
     ErrorText("memory is full", "PRP", _all("OOM command not allowed when used memory > 'maxmemory'."), passes=True),
@@ -234,7 +234,7 @@ _STATES = (
         ),
         passes=True,
     ),
-    ErrorText("slot of nobody", "RRR", _all("CLUSTERDOWN Hash slot not served"), passes=True),
+    ErrorText("unassigned slot", "RRR", _all("CLUSTERDOWN Hash slot not served"), passes=True),
     ErrorText("cluster is down", "RRR", _all("CLUSTERDOWN The cluster is down"), passes=True),
     ErrorText(
         "cluster only reads",
@@ -242,10 +242,10 @@ _STATES = (
         _all("CLUSTERDOWN The cluster is down and only accepts read commands"),
         passes=True,
     ),
-    ErrorText("slot of another", "RRR", _all("MOVED 9102 127.0.0.1:7001")),
-    ErrorText("slot on its way", "RRR", _all("ASK 9102 127.0.0.1:7001")),
+    ErrorText("slot of another node", "RRR", _all("MOVED 9102 127.0.0.1:7001")),
+    ErrorText("migrating slot", "RRR", _all("ASK 9102 127.0.0.1:7001")),
     ErrorText(
-        "slot on its way, two keys", "RRR", _all("TRYAGAIN Multiple keys request during rehashing of slot"), passes=True
+        "migrating slot, two keys", "RRR", _all("TRYAGAIN Multiple keys request during rehashing of slot"), passes=True
     ),
     ErrorText("two slots", "RRP", _all("CROSSSLOT Keys in request don't hash to the same slot")),
     ErrorText("redirected", "RRR", _each(v91="REDIRECT 127.0.0.1:1")),
@@ -257,7 +257,7 @@ _STATES = (
     ),
 )
 
-#: What the script of `exactly_once` replies.
+#: Errors of the script of `exactly_once`.
 _SCRIPT = (
     ErrorText(
         "marker of another kind",
@@ -267,7 +267,7 @@ _SCRIPT = (
     ),
 )
 
-#: A command or an ID that the server does not take.
+#: Commands and IDs that the server refuses.
 _COMMANDS = (
     ErrorText("protocol 9", "RRP", _all("NOPROTO unsupported protocol version")),
     ErrorText(
@@ -281,7 +281,7 @@ _COMMANDS = (
     ErrorText(
         "unknown command in a script",
         "PPP",
-        # Redis 6.2 says where in the script before it says an error without a code.
+        # Redis 6.2 returns an error without a code, which begins with the place in the script.
         _each(
             r70="ERR Unknown Redis command called from script",
             r86="ERR Unknown Redis command called from script",
@@ -293,7 +293,7 @@ _COMMANDS = (
     ErrorText(
         "sequence is exhausted",
         "RRR",
-        # Redis 7.0 says what another command before it had said.
+        # Redis 7.0 repeats the error of an earlier command.
         _each(r70="ERR Elements are too large to be stored", r86=_TOP, v91=_TOP),
     ),
     ErrorText("ID below the top", "RRR", _all(_TOP)),
@@ -322,12 +322,12 @@ _COMMANDS = (
         {**_all(_INVALID_ID), "redis-8.6": "ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs"},
     ),
     ErrorText(
-        "IDMP of nobody",
+        "IDMP without a producer",
         "RRP",
         {**_all(_INVALID_ID), "redis-8.6": "ERR syntax error, IDMP requires a non-empty producer ID"},
     ),
     ErrorText(
-        "IDMP of nothing",
+        "IDMP without an ID",
         "RRP",
         {**_all(_INVALID_ID), "redis-8.6": "ERR syntax error, IDMP requires a non-empty idempotent ID"},
     ),
@@ -336,7 +336,7 @@ _COMMANDS = (
         "RRP",
         {**_all(_INVALID_ID), "redis-8.6": "ERR syntax error, IDMP/IDMPAUTO specified multiple times"},
     ),
-    ErrorText("database of no number", "RRR", _all("ERR DB index is out of range")),
+    ErrorText("database out of range", "RRR", _all("ERR DB index is out of range")),
     ErrorText(
         "database in a cluster",
         "RRR",
@@ -345,7 +345,7 @@ _COMMANDS = (
     ErrorText("WAIT on a replica", "RRR", {**_all(_WAIT.format("since Redis 4.0 ")), "valkey-9.1": _WAIT.format("")}),
     ErrorText("script is not busy", "RRR", _all("NOTBUSY No scripts in execution right now.")),
     ErrorText("key is busy", "RRR", _all("BUSYKEY Target key name already exists.")),
-    ErrorText("transaction is off", "RRR", _all("EXECABORT Transaction discarded because of previous errors.")),
+    ErrorText("aborted transaction", "RRR", _all("EXECABORT Transaction discarded because of previous errors.")),
     ErrorText(
         "no group",
         "RRR",
@@ -353,7 +353,7 @@ _COMMANDS = (
     ),
 )
 
-#: What cannot be read. The server says so, and closes.
+#: Commands that the server cannot parse. It reports an error and closes.
 _UNREADABLE = tuple(
     ErrorText(name, "PPP", dict.fromkeys(servers, f"ERR Protocol error: {text}"), ends=True)
     for name, text, servers in (
@@ -369,7 +369,7 @@ _UNREADABLE = tuple(
     )
 )
 
-#: What no producer hears, unless a proxy says it: an error reply like any other.
+#: Errors that no producer gets, unless from a proxy: treated like any other.
 _OF_OTHERS = tuple(
     ErrorText(" ".join(text.split()[:4]), "RRR", _all(text), unverified=why)
     for text, why in (

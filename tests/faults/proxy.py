@@ -1,4 +1,4 @@
-"""A TCP proxy that does to connections what networks do: cuts, stalls, bytes that come late, slowly or from nowhere."""
+"""A TCP proxy that simulates network faults: cuts, stalls, late, slow or injected bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Literal, Self
 Direction = Literal["requests", "replies"]
 Act = Callable[["Pair"], object]
 
-#: What is read at once, and what one direction holds at most before its sender has to wait.
+#: Bytes read at once, and bytes that one direction holds before its sender has to wait.
 CHUNK = 65_536
 HELD = 1 << 20
 
@@ -40,14 +40,14 @@ class _Flow:
         self.sink = sink
         self.held = b""
         self.ended = False
-        """Nothing more comes; what is held still goes out."""
+        """The source has ended; the held bytes still go out."""
         self.closed = False
-        """The sink was told so. What still comes is thrown away."""
+        """The sink is shut down; further bytes are discarded."""
         self.reading = True
         self.not_before = 0.0
-        """Nothing goes out until then."""
+        """Nothing goes out before this time."""
         self.segment = 0
-        """Bytes that go out at once; 0: all."""
+        """Bytes sent at once; 0: all."""
         self.pause = 0.0
         """Seconds after each segment."""
 
@@ -79,39 +79,39 @@ class Pair:
         self.close()
 
     def finish(self) -> None:
-        """End both directions with a FIN, behind what went out already."""
+        """End both directions with a FIN after the bytes sent so far."""
         self.end("requests")
         self.end("replies")
 
     def end(self, direction: Direction) -> None:
-        """End one direction with a FIN; the other one goes on."""
+        """End one direction with a FIN; the other continues."""
         flow = self.flows[direction]
         flow.held, flow.closed = b"", True
-        # A socket that is closed with unread bytes sends an RST: what still comes is read and thrown away.
+        # Closing a socket with unread bytes sends an RST: so further bytes are read and discarded.
         with contextlib.suppress(OSError):
             flow.sink.shutdown(socket.SHUT_WR)
 
     def stall(self, direction: Direction) -> None:
-        """Nothing goes through any more, and nothing is read: what is in flight stays in the sender's kernel."""
+        """Stop reading and writing: bytes in flight stay in the sender's kernel."""
         self.flows[direction].reading = False
         self.flows[direction].not_before = float("inf")
 
     def resume(self, direction: Direction) -> None:
-        """It goes through again."""
+        """End a stall."""
         self.flows[direction].reading = True
         self.flows[direction].not_before = 0.0
 
     def hold(self, direction: Direction, seconds: float) -> None:
-        """All is taken, and delivered later: also when its sender has gone meanwhile."""
+        """Read everything and deliver it later, even if the sender is gone by then."""
         self.flows[direction].not_before = time.monotonic() + seconds
 
     def slow(self, segment: int, pause: float) -> None:
-        """From now on so many bytes go out at once (0: all), with a pause of so many seconds between them."""
+        """Send at most `segment` bytes at once (0: no limit), with `pause` seconds in between."""
         for flow in self.flows.values():
             flow.segment, flow.pause = segment, pause
 
     def inject(self, direction: Direction, data: bytes) -> None:
-        """Send bytes that the sender did not send."""
+        """Send bytes that do not come from the sender."""
         with contextlib.suppress(OSError):
             self.flows[direction].sink.sendall(data)
 
@@ -123,10 +123,10 @@ class Pair:
 
 
 class Proxy:
-    """Listens on a port of 127.0.0.1 and passes on what comes to another one. One thread does it all.
+    """Listens on a port of 127.0.0.1 and forwards to another port, in one thread.
 
-    `at` says what shall happen when so many more bytes have gone out in a direction. The act runs in the proxy's
-    thread: meanwhile nothing moves, so that it happens at this byte and at no other.
+    `at` runs an act once a number of bytes has gone out in a direction. It runs in the proxy's thread, while nothing
+    moves, so it strikes at exactly this byte.
     """
 
     def __init__(self, port: int, receive_buffer: int | None = None) -> None:
@@ -141,15 +141,15 @@ class Proxy:
         self._failure: BaseException | None = None
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         if receive_buffer is not None:
-            # Of the connections too: what nobody reads stays with the sender, but for so many bytes.
+            # Accepted connections inherit it: unread bytes beyond it stay with the sender.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.port: int = self._listener.getsockname()[1]
         self.accepts = True
-        """Otherwise connections stay in the kernel's backlog: they are made, and nobody answers."""
+        """False: connections are established in the kernel's backlog and never served."""
         self.refuses = False
-        """Connections are reset as soon as they are made."""
+        """True: connections are reset as soon as they are accepted."""
         self.passed: dict[Direction, int] = {"requests": 0, "replies": 0}
-        """How many bytes went out so far."""
+        """Bytes sent so far."""
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
 
@@ -160,26 +160,26 @@ class Proxy:
         self._wake()
 
     def disarm(self) -> None:
-        """Forget what has not happened yet."""
+        """Drop the pending triggers."""
         with self._lock:
             self._triggers.clear()
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
-        """Act when so many seconds have passed, in the proxy's thread."""
+        """Act after `seconds`, in the proxy's thread."""
         with self._lock:
             heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), act))
         self._wake()
 
     def rest(self, seconds: float = 30.0) -> None:
-        """Return when no timer is left."""
+        """Wait until no timer is left."""
         deadline = time.monotonic() + seconds
         while self._timers:
             assert self._failure is None, self._failure
-            assert time.monotonic() < deadline, "a timer was not reached"
+            assert time.monotonic() < deadline, "a timer did not fire"
             time.sleep(0.002)
 
     def close(self) -> None:
-        """End everything. What went wrong in the thread is raised here."""
+        """Stop the proxy. Raises an error of its thread."""
         self._closing = True
         self._wake()
         self._thread.join(30.0)
@@ -213,7 +213,7 @@ class Proxy:
             self._listener.close()
 
     def _turn(self) -> None:
-        """Wait for something to do, and do it."""
+        """Wait for events and handle them."""
         with self._lock:
             now = time.monotonic()
             flows = [flow for pair in self._pairs for flow in pair.flows.values()]
@@ -237,7 +237,7 @@ class Proxy:
             while self._timers and self._timers[0][0] <= time.monotonic():
                 timer = self._timers[0]
                 timer[2]()
-                # Not before: `rest` waits for what it does.
+                # Removed after it ran, because `rest` waits for its effect.
                 self._timers.remove(timer)
                 heapq.heapify(self._timers)
 
@@ -273,7 +273,7 @@ class Proxy:
         except BlockingIOError:
             return
         except OSError:
-            # Reset by its sender. What is held for later still comes; else the other side sees the reset too.
+            # Reset by its sender. Bytes held for later are still delivered; otherwise the reset is passed on.
             if not (flow.held and flow.not_before > time.monotonic()):
                 pair.reset()
                 return
@@ -307,7 +307,7 @@ class Proxy:
                     each.left -= sent
             if flow.pause:
                 flow.not_before = time.monotonic() + flow.pause
-        # What shall happen behind the last byte happens there, though no other follows.
+        # An act after the last byte runs although no further byte follows.
         for trigger in [t for t in self._triggers if t.direction == direction and t.left <= 0]:
             if not pair.over:
                 self._triggers.remove(trigger)

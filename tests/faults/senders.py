@@ -1,4 +1,4 @@
-"""What is put to the test: headrace in its modes, and redis-py beside it. All are told of by the same outcomes."""
+"""The senders under test: headrace in its modes, and redis-py for comparison. All report the same outcomes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
 from support.pipelines import Outcome, outcomes
 
 from .checker import Message, Promise
-from .kinds import TIMEOUT, Kind
-from .lab import PASSWORD, USER, Lab
+from .fault_kinds import TIMEOUT, FaultKind
+from .testbed import PASSWORD, USER, FaultTestbed
 
-#: Patient enough for any fault of the laboratory, and quick to notice that it is over.
+#: A deadline that outlasts any fault, and backoffs short enough to notice its end quickly.
 PATIENT = {"initial_backoff": 0.002, "max_backoff": 0.05, "deadline": 60.0}
 
 
 @dataclass
-class Told:
-    """What a sender said of messages."""
+class Reported:
+    """The outcomes that a sender reported."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     possible_duplicates: int = 0
@@ -33,31 +33,31 @@ class Told:
 class Sender(Protocol):
     """Sends messages through the proxy."""
 
-    told: Told
+    reported: Reported
     replays: bool
-    """Whether another one can begin anew and write nothing twice."""
+    """Whether a new sender can begin the batch again and write nothing twice."""
 
     @property
     def connections(self) -> int:
-        """How many it made."""
+        """Connections made so far."""
 
     def send(self, messages: Sequence[Message]) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None:
-        """End it, as a crash does: what has no outcome gets none."""
+        """End it as a crash does: pending messages get no outcome."""
 
-    def promise(self, kinds: Sequence[Kind], losses: int, again: bool) -> Promise:
-        """What it promises in the face of faults of these kinds that can have cost it so many connections.
+    def promise(self, kinds: Sequence[FaultKind], losses: int, again: bool) -> Promise:
+        """The guarantees that remain under faults of these kinds that ended at most `losses` connections.
 
         `again`: another sender had begun the batch before.
         """
 
 
 class Headrace:
-    """A dispatcher. Its mode is `off`, `script` or `idmp`; what else it is made with is left to chance."""
+    """A dispatcher of mode `off`, `script` or `idmp`, with other options at random."""
 
-    def __init__(self, lab: Lab, mode: str, key: str, rng: random.Random, token: str) -> None:
-        self.told = Told()
+    def __init__(self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random, token: str) -> None:
+        self.reported = Reported()
         self.mode = mode
         self.replays = mode != "off"
         self._rng = rng
@@ -79,12 +79,12 @@ class Headrace:
                 self._ordered = rng.random() < 0.1
                 if self._ordered:
                     options |= {"ordered": True, "window_max_entries": None}
-        if lab.program.can("waitaof") and rng.random() < 0.15:
+        if testbed.program.can("waitaof") and rng.random() < 0.15:
             options |= {"wait_aof": True, "wait_every": rng.choice([1, 10, 500, 8192])}
         endpoint = Endpoint(
-            host="127.0.0.1", port=lab.proxy.port, stream_key=key, username=USER, password=PASSWORD,
+            host="127.0.0.1", port=testbed.proxy.port, stream_key=key, username=USER, password=PASSWORD,
             connect_timeout=TIMEOUT, command_timeout=TIMEOUT, maxlen=self._maxlen, maxlen_approximate=False,
-            tls=lab.tls_ca_cert is not None, tls_ca_cert=lab.tls_ca_cert,
+            tls=testbed.tls_ca_cert is not None, tls_ca_cert=testbed.tls_ca_cert,
         )  # fmt: skip
         self._dispatcher = Dispatcher(endpoint, **options)
         if self.replays:
@@ -95,7 +95,7 @@ class Headrace:
         return self._dispatcher.stats().connections
 
     def send(self, messages: Sequence[Message]) -> None:
-        """One by one, or as a record batch."""
+        """Send messages one by one or as a record batch."""
         own_keys = any(message.key != self._dispatcher.endpoint.stream_key for message in messages)
         if not own_keys and self._rng.random() < 0.3:
             for message in messages:
@@ -109,49 +109,49 @@ class Headrace:
             stream_key = "key" if own_keys else None
             self._dispatcher.produce_batch(pyarrow.record_batch(columns), message_id="id", stream_key=stream_key)
         if self._rng.random() < 0.2:
-            self._hear(self._dispatcher.poll())
+            self._collect(self._dispatcher.poll())
 
     def flush(self) -> None:
-        self._hear(self._dispatcher.flush())
+        self._collect(self._dispatcher.flush())
 
     def close(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             super(Dispatcher, self._dispatcher).close()
 
-    def promise(self, kinds: Sequence[Kind], losses: int, again: bool) -> Promise:
+    def promise(self, kinds: Sequence[FaultKind], losses: int, again: bool) -> Promise:
         refused = any(kind.refuses for kind in kinds)
         late = any(kind.late for kind in kinds)
         if self.mode == "script":
             return Promise(unknown_ordered=True, deduplicated=True)
         if self.mode == "idmp":
-            # What failed for good, and is begun again, comes behind what did not.
+            # A message that failed for good and is sent again follows its successors.
             failed = again and any(kind.fails for kind in kinds)
             ordered = not (refused or failed) or (self._ordered and not again)
             return Promise(ordered=ordered, unknown_ordered=True)
         again_at_all = self._retry == "always"
         return Promise(
-            duplicates=min(self.told.possible_duplicates, losses * self.in_flight) if again_at_all else 0,
+            duplicates=min(self.reported.possible_duplicates, losses * self.in_flight) if again_at_all else 0,
             ordered=self._retry == "never" or not refused,
             unknown_ordered=not late,
             trimmed=self._maxlen is not None,
         )
 
-    def _hear(self, report: DeliveryReport) -> None:
-        self.told.outcomes += outcomes(report)
-        self.told.possible_duplicates += report.possible_duplicates
+    def _collect(self, report: DeliveryReport) -> None:
+        self.reported.outcomes += outcomes(report)
+        self.reported.possible_duplicates += report.possible_duplicates
 
 
 class RedisPy:
-    """redis-py's pipeline as it is: with the retries that it does by itself."""
+    """redis-py's pipeline, with its default retries."""
 
-    def __init__(self, lab: Lab, rng: random.Random) -> None:
-        self.told = Told()
+    def __init__(self, testbed: FaultTestbed, rng: random.Random) -> None:
+        self.reported = Reported()
         self.replays = False
         self.in_flight = rng.choice([10, 100, 1000])
         self._client = redis.Redis(
-            port=lab.proxy.port, username=USER, password=PASSWORD, protocol=2, socket_timeout=TIMEOUT,
-            socket_connect_timeout=TIMEOUT, ssl=lab.tls_ca_cert is not None, ssl_ca_certs=lab.tls_ca_cert,
+            port=testbed.proxy.port, username=USER, password=PASSWORD, protocol=2, socket_timeout=TIMEOUT,
+            socket_connect_timeout=TIMEOUT, ssl=testbed.tls_ca_cert is not None, ssl_ca_certs=testbed.tls_ca_cert,
         )  # fmt: skip
         self._waiting: list[Message] = []
 
@@ -172,9 +172,9 @@ class RedisPy:
     def close(self) -> None:
         self._client.close()
 
-    def promise(self, kinds: Sequence[Kind], losses: int, again: bool) -> Promise:
+    def promise(self, kinds: Sequence[FaultKind], losses: int, again: bool) -> Promise:
         del kinds, losses, again
-        # It tells of no possible duplicate, and promises no order where it sends again.
+        # It reports no possible duplicates, and guarantees no order after a retry.
         return Promise(ordered=False)
 
     def _execute(self, messages: Sequence[Message]) -> None:
@@ -185,7 +185,7 @@ class RedisPy:
         try:
             results: Sequence[Any] = pipeline.execute(raise_on_error=False)
         except redis.RedisError as error:
-            # It does not say what was written: whoever uses it has to take all for doubtful.
+            # The exception does not say what was written: the fate of all messages is unknown.
             results = [error] * len(messages)
             written = "unknown"
         else:
@@ -196,4 +196,4 @@ class RedisPy:
                 outcome = Outcome(name, result.decode(), None, None, None, None)
             else:
                 outcome = Outcome(name, None, "retryable", type(result).__name__, str(result), written)
-            self.told.outcomes.append(outcome)
+            self.reported.outcomes.append(outcome)

@@ -1,4 +1,4 @@
-"""A pipeline of messages that is cut behind every byte of its requests and of its replies."""
+"""A pipeline of messages that is cut after each byte of its requests and replies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headrace import Dispatcher, Endpoint, RetryPolicy
 from support.pipelines import outcomes
 
 from .checker import Message, Promise, Violation, violations
-from .lab import PASSWORD, USER, Lab
 from .proxy import Direction, Pair
+from .testbed import PASSWORD, USER, FaultTestbed
 
 KEY = "events"
 MESSAGES = 50
@@ -22,74 +22,75 @@ How = Literal["RST", "FIN"]
 
 
 @dataclass
-class Swept:
-    """What a sweep did."""
+class SweepResult:
+    """The counts of a sweep, and the violations found."""
 
     cuts: int = 0
     bytes: dict[Direction, int] = field(default_factory=dict)
-    #: How many messages were told as delivered, not written, doubtful.
-    told: dict[str, int] = field(default_factory=dict)
+    #: Messages reported as delivered, not written, unknown.
+    reported: dict[str, int] = field(default_factory=dict)
     violations: list[tuple[str, Violation]] = field(default_factory=list)
 
 
-def sweep(lab: Lab, mode: str, step: int = 1) -> Swept:
-    """Cut behind every `step`-th byte, those of the handshake included, by RST and by FIN in turn.
+def sweep(testbed: FaultTestbed, mode: str, step: int = 1) -> SweepResult:
+    """Cut after every `step`-th byte, including the handshake, by RST and FIN in turn.
 
-    Without `exactly_once` no message is sent again: what was lost with the connection says so. In the other modes all
-    of them are delivered, once and in order.
+    Without `exactly_once` no message is sent again: those lost with the connection fail. In the other modes all
+    messages are delivered, once and in order.
     """
-    swept = Swept()
-    cutting = _Cutting(lab, mode)
+    swept = SweepResult()
+    cutting = _Cutting(testbed, mode)
     for direction in ("requests", "replies"):
         swept.bytes[direction] = total = cutting.measure(direction)
         for at in range(0, total + 1, step):
             how: How = "RST" if at // step % 2 else "FIN"
-            found, told = cutting.cut(direction, at, how)
+            found, reported = cutting.cut(direction, at, how)
             swept.cuts += 1
-            for label in told:
-                swept.told[label] = swept.told.get(label, 0) + 1
+            for label in reported:
+                swept.reported[label] = swept.reported.get(label, 0) + 1
             swept.violations += [(f"{direction}, {at} of {total} bytes, {how}", violation) for violation in found]
     return swept
 
 
 class _Cutting:
-    def __init__(self, lab: Lab, mode: str) -> None:
-        self._lab = lab
+    def __init__(self, testbed: FaultTestbed, mode: str) -> None:
+        self._lab = testbed
         self._mode = mode
         self._endpoint = Endpoint(
-            host="127.0.0.1", port=lab.proxy.port, stream_key=KEY, username=USER, password=PASSWORD, command_timeout=10,
+            host="127.0.0.1", port=testbed.proxy.port, stream_key=KEY, username=USER, password=PASSWORD,
+            command_timeout=10,
         )  # fmt: skip
         rng = random.Random(5)
         payloads = [b"%d-" % number + b"x" * rng.randint(0, 30) for number in range(MESSAGES)]
         self._messages = [Message(str(number), KEY, payload) for number, payload in enumerate(payloads)]
         self._batch = pyarrow.record_batch({"payload": pyarrow.array(payloads, pyarrow.binary())})
-        lab.empty()
+        testbed.empty()
 
     def measure(self, direction: Direction) -> int:
-        """How many bytes go out in this direction if nothing is cut."""
+        """The bytes that pass in this direction without a cut."""
         before = self._lab.proxy.passed[direction]
-        found, told = self.cut(direction, 1 << 30, "RST")
+        found, reported = self.cut(direction, 1 << 30, "RST")
         assert not found
-        assert set(told) == {"delivered"}
+        assert set(reported) == {"delivered"}
         return self._lab.proxy.passed[direction] - before
 
     def cut(self, direction: Direction, at: int, how: How) -> tuple[list[Violation], list[str]]:
-        """Cut behind so many bytes; returns what is untrue, and what was told of each message."""
+        """Cut after `at` bytes; returns the violations, and the label of each message."""
         proxy = self._lab.proxy
         self._lab.control.delete(KEY)
         proxy.at(direction, at, Pair.reset if how == "RST" else Pair.finish)
         with self._dispatcher() as dispatcher:
             dispatcher.produce_batch(self._batch)
             report = dispatcher.flush()
-            told = outcomes(report)
+            reported = outcomes(report)
         proxy.disarm()
-        # What came in behind the cut has been executed, or will never be.
+        # Bytes before the cut have been executed and later ones never arrive: there are no late copies.
         promise = Promise(deduplicated=self._mode == "script", unknown_ordered=True)
-        found = violations(self._messages, told, self._lab.stored([KEY]), promise)
-        failed = tuple(outcome.message_id for outcome in told if outcome.code)
+        found = violations(self._messages, reported, self._lab.stored([KEY]), promise)
+        failed = tuple(outcome.message_id for outcome in reported if outcome.code)
         if self._mode != "off" and failed:
-            found.append(Violation("not delivered, though it was to be sent again", failed))
-        return found, [outcome.written or "delivered" for outcome in told]
+            found.append(Violation("not delivered despite retries", failed))
+        return found, [outcome.written or "delivered" for outcome in reported]
 
     def _dispatcher(self) -> Dispatcher:
         if self._mode == "off":

@@ -1,4 +1,4 @@
-"""What a campaign showed: a row for each pair of server and mode, a row for each kind of fault."""
+"""The tables of a campaign: a row for each pair of server and mode, and a row for each kind of fault."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .campaign import Played
-from .episode import CRASH, REDIS_PY, ROW_TOO_LARGE, Result
-from .kinds import KINDS
+from .campaign import ShareResult
+from .episode import CRASH, REDIS_PY, ROW_TOO_LARGE, EpisodeResult
+from .fault_kinds import KINDS
 
 _HEADS = (
-    "server", "mode", "faults", "messages", "delivered", "told as unknown", "twice", "told as possibly twice",
-    "connections", "begun again", "untrue",
+    "server", "mode", "faults", "messages", "delivered", "unknown", "twice", "possibly twice",
+    "connections", "begun again", "wrong",
 )  # fmt: skip
 
 
-def pairs_table(done: Sequence[Played]) -> str:
-    """What became of the messages, in Markdown."""
-    results: dict[tuple[str, str], Result] = {}
+def pairs_table(done: Sequence[ShareResult]) -> str:
+    """The outcomes of the messages, in Markdown."""
+    results: dict[tuple[str, str], EpisodeResult] = {}
     for played in sorted(done, key=lambda played: (played.share.mode == REDIS_PY, played.share.server)):
-        results.setdefault((played.share.server, played.share.mode), Result()).__iadd__(played.result)
-    ours, all_of_ours = Result(), 0
+        results.setdefault((played.share.server, played.share.mode), EpisodeResult()).__iadd__(played.result)
+    ours, all_of_ours = EpisodeResult(), 0
     for (_, mode), result in results.items():
         if mode != REDIS_PY:
             ours += result
@@ -32,8 +32,8 @@ def pairs_table(done: Sequence[Played]) -> str:
     return markdown(_HEADS, rows, left=2)
 
 
-def kinds_table(done: Sequence[Played]) -> str:
-    """How many faults of each kind there were, in Markdown."""
+def kinds_table(done: Sequence[ShareResult]) -> str:
+    """The number of faults of each kind, in Markdown."""
     ours: Counter[str] = Counter()
     theirs: Counter[str] = Counter()
     for played in done:
@@ -44,15 +44,15 @@ def kinds_table(done: Sequence[Played]) -> str:
     return markdown(("of", "fault", "to headrace", "to redis-py"), rows, left=2)
 
 
-def untruths_table(done: Sequence[Played]) -> str:
-    """What redis-py told wrongly, in messages, and headrace beside it."""
+def violations_table(done: Sequence[ShareResult]) -> str:
+    """The messages with a wrong outcome, of redis-py and of headrace, in Markdown."""
     counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     for played in done:
         for violation in played.result.violations:
             counts[played.share.mode == REDIS_PY][violation.what] += len(violation.messages)
-    sorts = dict.fromkeys([*counts[True], *counts[False]])
-    rows = [(what, f"{counts[False][what]:,}", f"{counts[True][what]:,}") for what in sorts]
-    return markdown(("untrue of so many messages", "headrace", "redis-py"), rows, left=1)
+    kinds = dict.fromkeys([*counts[True], *counts[False]])
+    rows = [(what, f"{counts[False][what]:,}", f"{counts[True][what]:,}") for what in kinds]
+    return markdown(("messages with a wrong outcome", "headrace", "redis-py"), rows, left=1)
 
 
 def record(document: Path, mark: str, command: str, *tables: str) -> None:
@@ -66,17 +66,17 @@ def record(document: Path, mark: str, command: str, *tables: str) -> None:
     document.write_text(f"{head}{begin}\n{body}\n\n{end}{rest.partition(end)[2]}")
 
 
-def _row(server: str, mode: str, result: Result) -> tuple[str, ...]:
+def _row(server: str, mode: str, result: EpisodeResult) -> tuple[str, ...]:
     numbers = (
         result.faults.total(), result.messages, result.delivered, result.unknown, result.duplicates,
-        result.told_duplicates, result.connections, result.replays,
+        result.reported_duplicates, result.connections, result.replays,
         sum(len(violation.messages) for violation in result.violations),
     )  # fmt: skip
     return (server, mode, *(f"{number:,}" for number in numbers))
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """A table; the first `left` columns begin at the left, the others end at the right."""
+    """A Markdown table; the first `left` columns are aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Runs of the laboratory, one after the other. Exits with 1 if one of them lost, doubled or mixed up a row, or hung."""
+"""Runs of `spark_kills`, one after the other. Exits with 1 if one lost, duplicated or reordered a row, or hung."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def main() -> int:
                 result = _one(arguments, seed, programs[seed % len(programs)], kept, pool, folder)
                 print(f"{number + 1} of {arguments.runs}, seed {seed}, {result.run['server']}: {result}", flush=True)
                 if not result.well:
-                    print(f"  again: {_again(arguments, result)}", flush=True)
+                    print(f"  repeat with: {_again(arguments, result)}", flush=True)
                 results.append(result)
     except KeyboardInterrupt:
-        print("stopped; --results goes on where it was" if arguments.results else "stopped")
+        print("stopped; the same command with --results continues" if arguments.results else "stopped")
     finally:
         wrong = [result for result in results if not result.well]
         if arguments.keep or wrong:
@@ -49,22 +49,22 @@ def main() -> int:
         else:
             shutil.rmtree(folder, ignore_errors=True)
     print(table(results))
-    print(f"{len(results)} runs, {len(wrong)} of them not as they should be")
+    print(f"{len(results)} runs, {len(wrong)} of them wrong")
     return 1 if wrong or len(results) < arguments.runs else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spark_kills", description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1, help="of the first run; the next one has the next number")
-    parser.add_argument("--servers", type=_list, default=["7.0", "8.6", "valkey"], help="turn about, by seed")
-    parser.add_argument("--rows", type=int, default=200_000, help="of a run")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first run; later runs count up")
+    parser.add_argument("--servers", type=_list, default=["7.0", "8.6", "valkey"], help="used in turn, by seed")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of a run")
     parser.add_argument("--faults", type=_list, default=list(KINDS), help=f"default {','.join(KINDS)}")
     parser.add_argument("--exactly-once", default="auto", choices=["auto", "script", "off"])
     parser.add_argument("--sink", default="redis_streams", choices=["redis_streams", "plain"])
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds of a run")
-    parser.add_argument("--results", type=Path, help="a file to keep them in; runs that are in it are not done again")
-    parser.add_argument("--keep", action="store_true", help="keep the logs of the drivers also if all is well")
+    parser.add_argument("--results", type=Path, help="a file for the results; runs in it are not repeated")
+    parser.add_argument("--keep", action="store_true", help="keep the logs of the drivers even if all runs pass")
     return parser
 
 
@@ -73,7 +73,7 @@ def _list(text: str) -> list[str]:
 
 
 def _program(name: str) -> Program:
-    """The newest server that is called so: `7.0`, `valkey`, `redis-8.6`."""
+    """The newest server with this name, such as `7.0`, `valkey`, `redis-8.6`."""
     found = [
         program
         for program in find_programs()
@@ -124,7 +124,7 @@ def _announcement(plan: Plan, program: Program) -> str:
 
 
 def _again(arguments: argparse.Namespace, result: Result) -> str:
-    """The command that does this run again."""
+    """The command that repeats this run."""
     words = ["PYTHONPATH=tests", "python", "-m", "spark_kills", "--runs", "1", "--keep"]
     for name in ("rows", "sink"):
         words += [f"--{name}", str(result.run[name])]

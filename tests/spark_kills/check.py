@@ -1,4 +1,4 @@
-"""Compares what is in a stream with the rows that were to be written. No I/O."""
+"""Compare the content of a stream with the expected rows. No I/O."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 
 from .rows import Rows, parse
 
-#: How many rows of each sort a verdict names.
+#: How many rows of each kind a verdict names.
 EXAMPLES = 5
 
 
 @dataclass
 class Verdict:
-    """What is wrong with a stream; each count has the first rows that are meant, as `file:number`."""
+    """The faults of a stream; each count has the first rows concerned, as `file:number`."""
 
     expected: int
     entries: int = 0
-    #: Rows that are not there.
+    #: Rows that are missing.
     lost: int = 0
     #: Entries beyond the first of each row.
     duplicated: int = 0
     #: Entries that are no row, or one with other bytes.
     foreign: int = 0
-    #: Rows whose first entry stands behind one of a later row of their partition, or of a later micro-batch.
+    #: Rows whose first entry follows that of a later row of their partition, or of a later micro-batch.
     out_of_order: int = 0
     examples: dict[str, list[str]] = field(default_factory=dict)
 
@@ -46,9 +46,9 @@ def check(rows: Rows, payloads: Iterable[bytes], batches: Mapping[int, int] | No
     """Judge the payloads of a stream, in the stream's order.
 
     Args:
-        rows: What was to be written.
-        payloads: What is there.
-        batches: The micro-batch that each file came in; None: the one that it was meant for.
+        rows: The expected rows.
+        payloads: The content of the stream.
+        batches: The actual micro-batch of each file; None: the planned one.
     """
     batch_of = rows.batch_of if batches is None else batches.__getitem__
     verdict = Verdict(expected=rows.count)

@@ -1,8 +1,8 @@
-"""The driver of a streaming query: a process that the laboratory kills. It does what its standard input says.
+"""The driver of a streaming query: the process to be killed. It runs the queries from its standard input.
 
-Each line of input is a `Query` as JSON; each line that it writes to the file descriptor of its one argument tells what
-became of it. A query that fails is started again from its checkpoint, as a supervisor would. It ends when its input
-does, at once: whoever started it is gone.
+Each line of input is a `Query` as JSON; to the file descriptor of its one argument it writes a line of JSON per event.
+It restarts a failed query from its checkpoint, as a supervisor would. It ends at once when its input
+ends, because its parent is gone then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from .traps import TrappedPlain, TrappedRedisStreams
 
-#: How often a query is started again in one driver before the driver gives it up.
+#: How often one driver restarts a query before it gives up.
 MAX_FAILURES = 10
 
 # A driver lives for seconds: it gains nothing from the JVM's second compiler, and starts in half the CPU time without.
@@ -64,7 +64,7 @@ def start_spark() -> SparkSession:
 
 
 def run(spark: SparkSession, query: Query) -> None:
-    """Run a query to its end, once: all rows that there are, in several micro-batches."""
+    """Run a query once over all available rows, in several micro-batches."""
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", query.record_batch)
     frame = spark.readStream.format("text").option("maxFilesPerTrigger", query.files_per_batch).load(query.input)
     writer = frame.writeStream.format(query.sink).options(**query.options)
@@ -73,7 +73,7 @@ def run(spark: SparkSession, query: Query) -> None:
 
 
 def _in_short(error: str) -> str:
-    """What Spark says, without the tracebacks and the plan: what the exceptions say that are in it."""
+    """The texts of the exceptions in a Spark error, without tracebacks and plan."""
     lines = [line.strip() for line in error.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
     return "; ".join(dict.fromkeys(lines)) or error[:500]
 

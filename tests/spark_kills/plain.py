@@ -1,6 +1,6 @@
-"""A sink as it is written by hand: redis-py, a pipeline per record batch, no thought of what may go wrong.
+"""A typical hand-written sink: redis-py, a pipeline per record batch, no error handling.
 
-The laboratory must find its duplicates; one that finds none there would find none anywhere.
+The checker must find its duplicates: otherwise it would find none anywhere.
 """
 
 from __future__ import annotations

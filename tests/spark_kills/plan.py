@@ -1,4 +1,4 @@
-"""What goes wrong in a run, all of it drawn from the run's seed. Nothing is done here."""
+"""The plan of a run: its strikes and traps, drawn from the run's seed. No I/O."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Strike:
 
     Args:
         kind: What is killed.
-        when: `rows`: so many entries are in the stream. `offsets`, `commits`: the checkpoint tells of the beginning, of
-            the end of that micro-batch. `start`: the query has been started so often.
+        when: `rows`: the stream has that many entries. `offsets`, `commits`: the checkpoint records the beginning, or
+            the end, of that micro-batch. `start`: the query has been started that many times.
         at: That number.
         delay: Seconds from that point to the kill.
         workers_too: Of a driver: everything below it is killed with it, as when a machine dies. Otherwise its Python
@@ -48,7 +48,7 @@ class Trap:
         kind: `task`: an exception. `worker`: the worker kills itself. `commit`: an exception.
         batch: Of this micro-batch.
         partition: In the task of this partition; of no meaning for a commit.
-        after: When the writer has taken so many of the partition's record batches; None: when it has written them all
+        after: When the writer has read this many of the partition's record batches; None: when it has written them all
             (or committed) and only its answer is missing. For a commit 0 is before it.
     """
 
@@ -60,11 +60,11 @@ class Trap:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run: its rows, and what goes wrong with them."""
+    """A run: its rows, its strikes and its traps."""
 
     seed: int
     rows: Rows
-    #: One after the other: the next is waited for when the one before it was carried out.
+    #: In order: each waits until the one before it was carried out.
     strikes: tuple[Strike, ...]
     traps: tuple[Trap, ...]
 
@@ -78,7 +78,7 @@ def make_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] 
         record_batch: Rows of a record batch.
         faults: The kinds of faults that may be drawn.
     """
-    # Strings seed it the same way in every version of Python; each kind draws from a generator of its own, so that
+    # Strings seed it the same way in every version of Python; each kind draws from a separate generator, so that
     # leaving one out leaves the others as they are.
     dice = {name: random.Random(f"{seed} {name}") for name in ("rows", *KINDS)}
     files_per_batch = dice["rows"].randint(2, 5)

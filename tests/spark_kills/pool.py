@@ -1,4 +1,4 @@
-"""Drivers as processes: started before they are needed, killed with what is below them, and never left behind."""
+"""Driver processes: started ahead, killed with their children, and never left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class Driver:
-    """One driver: a Python process, its JVM, and the Python workers. It leads a session of its own (setsid).
+    """One driver: a Python process, its JVM, and the Python workers, in a separate session (setsid).
 
     Spark's Python daemons make process groups of their own, but they stay in the session: by it they are found, also
     when the driver is gone.
@@ -51,13 +51,13 @@ class Driver:
         return self._process.poll() is not None
 
     def run(self, query: Query) -> None:
-        """Tell it what to run; it may still be starting."""
+        """Send it a query; it may still be starting."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(dataclasses.asdict(query)).encode() + b"\n")
         self._process.stdin.flush()
 
     def next_event(self, timeout: float) -> dict[str, Any] | None:
-        """What it told next; None if it told nothing in time, or will not tell any more."""
+        """Its next event; None at a timeout, or if it has ended."""
         while b"\n" not in self._unread:
             if not select.select([self._events], [], [], timeout)[0]:
                 return None
@@ -85,7 +85,7 @@ class Driver:
         self._process.wait()
 
     def close(self) -> None:
-        """Make sure that nothing of it is left."""
+        """End all its processes."""
         while list(self._members()):
             self.kill()
         self._process.wait()

@@ -1,4 +1,4 @@
-"""What became of runs: kept in a file, a line of JSON a run, so that many runs need not be one session; and a table."""
+"""The results of runs: a file with a line of JSON per run, so that many runs can take several sessions, and a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .run import Outcome
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One run, in few numbers."""
+    """The result of one run."""
 
-    #: What tells it from others: the seed, the server, the versions, the options.
+    #: The identity of the run: the seed, the server, the versions, the options.
     run: dict[str, Any]
     faults: dict[str, int]
     restarts: int
@@ -25,9 +25,9 @@ class Result:
     duplicated: int
     foreign: int
     out_of_order: int
-    told: dict[str, int]
+    reported: dict[str, int]
     seconds: float
-    #: Empty, or why there is no telling: it hung.
+    #: Why there is no result (the run hung); empty otherwise.
     error: str = ""
 
     @classmethod
@@ -42,7 +42,7 @@ class Result:
             duplicated=verdict.duplicated,
             foreign=verdict.foreign,
             out_of_order=verdict.out_of_order,
-            told=outcome.told,
+            reported=outcome.reported,
             seconds=round(outcome.seconds, 1),
         )
 
@@ -52,22 +52,24 @@ class Result:
 
     @property
     def well(self) -> bool:
-        """What the mode promises: each row once and in order; or at least once, and no duplicate that was not told of.
+        """Whether the guarantee holds: each row once and in order, or at least once without unreported duplicates.
 
-        A micro-batch that is done again as a whole, because its driver was killed or its query failed, knows nothing of
-        the first time: without `exactly_once` its duplicates are told of nowhere.
+        A micro-batch that runs again as a whole, because its driver was killed or its query failed, does not know its
+        first run: without `exactly_once` its duplicates are not reported.
         """
         if self.error or self.lost or self.foreign:
             return False
         if self.run["exactly_once"] != "off":
             return not (self.duplicated or self.out_of_order)
         replayed = self.restarts or self.faults.get("driver")
-        return bool(replayed or "possible_duplicates" not in self.told or self.duplicated <= self.possible_duplicates)
+        return bool(
+            replayed or "possible_duplicates" not in self.reported or self.duplicated <= self.possible_duplicates
+        )
 
     @property
     def possible_duplicates(self) -> int:
-        """How many duplicates the commit messages told of, at most."""
-        return self.told.get("possible_duplicates", 0)
+        """The possible duplicates that the commit messages reported."""
+        return self.reported.get("possible_duplicates", 0)
 
     def __str__(self) -> str:
         if self.error:
@@ -75,7 +77,7 @@ class Result:
         faults = ", ".join(f"{kind} {self.faults[kind]}" for kind in KINDS if kind in self.faults)
         return (
             f"{faults or 'no faults'}; lost {self.lost}, duplicated {self.duplicated}"
-            f"{f' (told of {self.possible_duplicates})' * bool(self.told)}, out of order {self.out_of_order}"
+            f"{f' (reported {self.possible_duplicates})' * bool(self.reported)}, out of order {self.out_of_order}"
             f"{f', foreign {self.foreign}' * bool(self.foreign)}; {self.seconds} s"
         )
 
@@ -91,12 +93,12 @@ def append(path: Path, result: Result) -> None:
 
 COLUMNS = (
     "server", "mode", "runs", *(f"{kind}s" for kind in KINDS),
-    "restarts", "lost", "duplicated", "told", "out of order", "hung",
+    "restarts", "lost", "duplicated", "reported", "out of order", "hung",
 )  # fmt: skip
 
 
 def table(results: Sequence[Result]) -> str:
-    """A row for each server and mode: runs, faults by kind, and what became of the rows."""
+    """A row for each server and mode: runs, faults by kind, and the counts of rows."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.run["server"], result.run["exactly_once"]), []).append(result)

@@ -1,4 +1,4 @@
-"""The rows of a stream: text files whose lines say where they stand. What was written can be checked by itself."""
+"""The rows of a stream: text files whose lines contain their position, so that each can be checked alone."""
 
 from __future__ import annotations
 

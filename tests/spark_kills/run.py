@@ -1,4 +1,4 @@
-"""One run: a stream from its first row to its last, with what its plan says going wrong on the way."""
+"""One run: a stream from its first row to its last, with the faults of its plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECORD_BATCH = 1_000
 
 @dataclass(frozen=True)
 class Setting:
-    """What is the same for several runs."""
+    """Settings that several runs share."""
 
     sink: str
     exactly_once: str
@@ -44,16 +44,16 @@ class Setting:
 
 @dataclass
 class Outcome:
-    """What became of a run."""
+    """The outcome of a run."""
 
     verdict: Verdict
     seconds: float
     #: What went wrong by the plan, by kind; a strike that found nothing to kill does not count.
     faults: Counter[str] = field(default_factory=Counter)
-    #: How often the query failed and was started again in the driver that it had.
+    #: How often the query failed and was restarted in the same driver.
     restarts: int = 0
-    #: Sums of what the commit messages told.
-    told: dict[str, int] = field(default_factory=dict)
+    #: Sums of the counts in the commit messages.
+    reported: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
 
@@ -62,7 +62,7 @@ class HungError(Exception):
 
 
 def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path) -> Outcome:
-    """Do a run in a folder of its own, which is there afterwards.
+    """Do a run in a new folder, which is kept.
 
     Raises:
         HungError: It did not end in time, or its driver gave up.
@@ -92,7 +92,7 @@ def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path
         outcome.verdict = check(plan.rows, _payloads(server), _batches(folder / "checkpoint"))
     for trap in sprung(folder):
         outcome.faults[trap.kind] += 1
-    outcome.told = committed(folder)
+    outcome.reported = committed(folder)
     return outcome
 
 
@@ -107,7 +107,7 @@ def _input(folder: Path, rows: Rows) -> Path:
 
 
 def _batches(checkpoint: Path) -> dict[int, int]:
-    """The micro-batch that each file came in.
+    """The actual micro-batch of each file.
 
     A driver that is killed between Spark's two notes of a micro-batch, of its files and of its offsets, leaves these
     files to the next one, which then has those of two.

@@ -1,7 +1,7 @@
-"""A wrapper around a data source, inside Spark: the traps of a plan spring in it, each once.
+"""A wrapper around a data source, inside Spark, in which each trap of a plan springs once.
 
-It knows its folder by an option: `traps.json` has the traps, and a file beside it is made before one springs, so that
-the next attempt, the next driver and the next worker pass. It also keeps what the commit messages said.
+An option names its folder: `traps.json` has the traps, and a file beside it is created before one springs, so that
+the next attempt, driver or worker passes. It also keeps the commit messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sprung(folder: Path) -> list[Trap]:
 
 
 def committed(folder: Path) -> dict[str, int]:
-    """The sums of the numbers that the commit messages told, by name; those of a micro-batch that is replayed too."""
+    """The sums of the counts in the commit messages, by name, including those of replayed micro-batches."""
     sums: dict[str, int] = {}
     for path in folder.glob("commit-*.json"):
         for name, number in json.loads(path.read_text()).items():

@@ -1,4 +1,4 @@
-"""What several test files share: servers, certificates, MONITOR."""
+"""Helpers for several test files: servers, certificates, MONITOR."""
 
 from support.certs import Certs, KeyPair, make_certs
 from support.monitor import Command, Monitor

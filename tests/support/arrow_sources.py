@@ -1,7 +1,7 @@
-"""The libraries that Arrow data comes from, and columns that each of them exports in its own way.
+"""The libraries that Arrow data comes from, and columns that each exports in its own way.
 
 `python -m support.arrow_sources --unix-socket PATH --sources polars` prints what differs, as JSON, so that a process
-of its own does it on another version of a library.
+with another version of a library can do it.
 """
 
 from __future__ import annotations

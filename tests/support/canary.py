@@ -1,6 +1,6 @@
-"""A secret in one of the places that take one, and everything that then happens to it: for tests/test_canary.py.
+"""A secret passed in each possible way, and every use of it: for tests/test_canary.py.
 
-What happens is recorded without a look at it; test_canary.py says where to look.
+The results are recorded and not examined; test_canary.py searches them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger("headrace.test_canary")
 
 @dataclass(repr=False)
 class Secret:
-    """What must not be found: a password, or the lines of a key. Never shown, in tracebacks neither."""
+    """A password or the lines of a key, which must not be found anywhere, not even in tracebacks."""
 
     lines: list[bytes] = field(default_factory=lambda: [b"canary-" + secrets.token_hex(16).encode()])
 
@@ -45,7 +45,7 @@ class Secret:
         return self.lines[0].decode()
 
     def shapes(self) -> Iterator[bytes]:
-        """The ways in which it may be written down."""
+        """The encodings in which it may appear."""
         for line in self.lines:
             yield from (line, line.hex().encode(), line.hex().upper().encode(), line.decode().encode("utf-16-le"))
             yield ", ".join(map(str, line)).encode()
@@ -62,7 +62,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Way:
-    """One way for a secret to get into an endpoint."""
+    """One way to pass a secret to an endpoint."""
 
     name: str
     build: Callable[[Stage], Endpoint]
@@ -129,7 +129,7 @@ WAYS = [
 
 @dataclass(repr=False)
 class Trace:
-    """All that there is to look at afterwards."""
+    """The objects and texts to search afterwards."""
 
     way: Way
     secret: Secret
@@ -148,11 +148,11 @@ class Trace:
     stdout: str = ""
     stderr: str = ""
     server: dict[str, str] = field(default_factory=dict)
-    """What the server tells of its clients, by command."""
+    """The server's information about its clients, by command."""
 
 
 def caught(action: Callable[[], object]) -> BaseException:
-    # No local variable of this frame or its caller's lambda is the secret: tracebacks are looked at with locals.
+    # No local variable of this frame or its caller's lambda is the secret: tracebacks are searched with locals.
     try:
         action()
     except BaseException as error:
@@ -228,7 +228,7 @@ def _use(trace: Trace, endpoint: Endpoint) -> None:
 
 
 def _refused(on: Stage, way: Way) -> Iterator[BaseException]:
-    """Endpoints that cannot be, each with the secret in it."""
+    """Invalid endpoints, each with the secret in it."""
     here: dict[str, Any] = {"host": "h", "stream_key": "s"}
     yield caught(lambda: Endpoint(**here, password=on.secret.text, port=0))
     yield caught(lambda: Endpoint(**here, password=on.secret.text, password_env=on.secret.text))
@@ -261,7 +261,7 @@ def _with(url: str, secret: Secret) -> Callable[[], object]:
 
 
 def _echoed(trace: Trace, way: Way, folder: Path, certs: Certs) -> Iterator[str]:
-    """What comes of a server that repeats what it was told."""
+    """The results of a server that repeats its input."""
 
     def echo(shape: bytes) -> Callable[[Peer], None]:
         def script(peer: Peer) -> None:
@@ -302,7 +302,7 @@ def _echoed(trace: Trace, way: Way, folder: Path, certs: Certs) -> Iterator[str]
 
 
 def _tell(trace: Trace) -> None:
-    """What a user's program might say of its own accord."""
+    """Output that a user's program might print by itself."""
     for thing in (*trace.endpoints, *trace.dispatchers, *trace.reports, *trace.errors):
         logger.debug("%s %r", thing, thing, extra={"thing": thing})
         print(thing, [thing], f"{thing!r:>200}")
@@ -324,7 +324,7 @@ def _tell(trace: Trace) -> None:
 
 
 def _drop(endpoint: Endpoint) -> None:
-    """A dispatcher that nobody closes, which Python warns of."""
+    """A dispatcher that is never closed, which causes a warning."""
     dispatcher = Dispatcher(endpoint)
     dispatcher.produce(b"x")
     del dispatcher

@@ -1,4 +1,4 @@
-"""Certificates for real TLS, good and bad ones, made once for a session."""
+"""Certificates for real TLS, valid and invalid ones, made once per session."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class Certs:
-    """PEM files; the server's certificates are for `localhost` and `127.0.0.1`, but for those that say otherwise."""
+    """PEM files; unless stated otherwise, the server's certificates are for `localhost` and `127.0.0.1`."""
 
     ca: Path
-    """The CA of all the others, but for those that say otherwise."""
+    """The CA of all other certificates unless stated otherwise."""
     other_ca: Path
     """A CA that signed nothing that the server has."""
     server: KeyPair
@@ -150,6 +150,6 @@ def _make(
 def _files(stem: Path, certificates: bytes, key: bytes) -> KeyPair:
     pair = KeyPair(stem.with_suffix(".pem"), stem.with_suffix(".key"))
     pair.cert.write_bytes(certificates)
-    pair.key.touch(mode=0o600)  # a file that others may read is warned of
+    pair.key.touch(mode=0o600)  # headrace warns of a file that others may read
     pair.key.write_bytes(key)
     return pair

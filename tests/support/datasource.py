@@ -1,4 +1,4 @@
-"""What the tests of the data source share."""
+"""Helpers for tests of the data source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Options = dict[str, Any]
 
 
 def to(server: LocalServer, **options: object) -> Options:
-    """Options that lead to the stream `events` of a server."""
+    """The options for the stream `events` of a server."""
     return {"unix_socket": server.unix_socket, "stream_key": "events", **options}
 
 
@@ -39,7 +39,7 @@ def messages(spark: SparkSession, rows: int, partitions: int = 2) -> DataFrame:
 
 
 def stored(client: redis.Redis, key: str = "events") -> dict[str, dict[str, bytes]]:
-    """What is in a stream, by entry ID and field."""
+    """The entries of a stream, by entry ID and field."""
     entries: Any = client.xrange(key)
     return {entry_id.decode(): {name.decode(): value for name, value in fields.items()} for entry_id, fields in entries}
 
@@ -49,17 +49,17 @@ def payloads(client: redis.Redis, key: str = "events") -> list[str]:
 
 
 def connections(client: redis.Redis) -> int:
-    """How many connections the server ever had."""
+    """The number of connections that the server has accepted."""
     info: Any = client.info("stats")
     return int(info["total_connections_received"])
 
 
-class MoodyServer:
+class InterceptingServer:
     """A port of 127.0.0.1 that answers some XADDs itself, and lets a real server answer all others.
 
     Args:
-        server: The real one.
-        answer: What it says to the arguments of an XADD; None leaves it to the real server.
+        server: The real server.
+        answer: Returns the reply to the arguments of an XADD, or None to let the real server reply.
     """
 
     def __init__(self, server: LocalServer, answer: Callable[[list[bytes]], bytes | None]) -> None:
@@ -69,7 +69,7 @@ class MoodyServer:
         self.port: int = self._listener.getsockname()[1]
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._listen, name="moody server", daemon=True).start()
+        threading.Thread(target=self._listen, name="intercepting server", daemon=True).start()
         return self
 
     def __exit__(
@@ -82,14 +82,14 @@ class MoodyServer:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), name="moody peer", daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), name="intercepted client", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         # A worker's connection stays for as long as the worker.
         connection.settimeout(None)
         peer = Peer(connection)
         real = redis.Redis(unix_socket_path=self._server.unix_socket)
-        # A task that is still under way when its test ends finds the real server gone, and so its connection.
+        # The real server may be gone before a task that is still running when its test ends.
         with connection, real, contextlib.suppress(redis.ConnectionError):
             while commands := peer.commands(1):
                 peer.send(self._reply(real, commands[0]))

@@ -1,4 +1,4 @@
-"""What tests of endpoints share."""
+"""Helpers for tests of endpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pem:
         self.ca, self.cert, self.key = (folder / f"{name}-{kind}.pem" for kind in ("ca", "cert", "key"))
         ca.cert_pem.write_to_path(self.ca)
         self.cert.write_bytes(b"".join(blob.bytes() for blob in client.cert_chain_pems))
-        self.key.touch(mode=0o600)  # a file that others may read is warned of
+        self.key.touch(mode=0o600)  # headrace warns of a file that others may read
         self.key.write_bytes(client.private_key_pem.bytes())
 
 

@@ -1,4 +1,4 @@
-"""A stream of the C interface that fails with a given text: what libraries say that are not installed here."""
+"""A stream of the C interface that fails with a given text, such as that of a library that is not installed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _Stream._fields_ = [
 
 
 class FailingStream:
-    """Gives one record batch, then fails.
+    """A stream that yields one record batch, then fails.
 
     Args:
-        batch: What it gives.
-        text: What it says then.
+        batch: The record batch.
+        text: The error text.
     """
 
     def __init__(self, batch: pa.RecordBatch, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A server that says what no real one says: a script for the bytes of each connection."""
+"""A server that sends what no real one sends: each connection runs a script."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ PATIENCE = 20.0
 
 
 class Peer:
-    """The client's other end."""
+    """The server's end of a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._buffer = b""
 
     def send(self, data: bytes) -> None:
-        """Send bytes. A client that hung up is no error."""
+        """Send bytes. A disconnected client is no error."""
         with contextlib.suppress(ConnectionError):
             self._connection.sendall(data)
 
     def trickle(self, every: float, count: int | None = None) -> None:
-        """Send one byte every so many seconds; without a count until the client hangs up."""
+        """Send a byte at intervals; without a count until the client disconnects."""
         with contextlib.suppress(ConnectionError):
             for _ in itertools.repeat(None) if count is None else range(count):
                 time.sleep(every)
                 self._connection.sendall(b"x")
 
     def commands(self, count: int) -> list[list[bytes]]:
-        """Wait for so many commands; fewer if the client hangs up."""
+        """Wait for a number of commands; returns fewer if the client disconnects."""
         return list(itertools.islice(iter(self._command, None), count))
 
     def wait_for_end(self) -> None:
-        """Wait until the client hangs up."""
+        """Wait until the client disconnects."""
         with contextlib.suppress(ConnectionError):
             while self._connection.recv(1 << 16):
                 pass
@@ -110,7 +110,7 @@ def entry_id(number: int = 1) -> bytes:
 class FakeServer:
     """Listens on a port of 127.0.0.1. The first connection gets the first script, and so on; later ones `answer_all`.
 
-    Each script begins behind the handshake, and its connection is closed when it returns. One connection at a time.
+    Each script begins after the handshake, and its connection is closed when it returns. One connection at a time.
     With `tls` it speaks TLS.
     """
 
@@ -123,7 +123,7 @@ class FakeServer:
         self._thread = threading.Thread(target=self._serve, name="fake server", daemon=True)
         self._failure: BaseException | None = None
         self.accepted = 0
-        """How many connections were made so far."""
+        """The number of connections so far."""
 
     @property
     def port(self) -> int:
@@ -162,7 +162,7 @@ class FakeServer:
                     if self._tls is None:
                         self._play(Peer(connection))
                         continue
-                    # A client that hangs up without a goodbye is no error here either.
+                    # A client that disconnects without a close_notify is no error either.
                     with (
                         contextlib.suppress(ssl.SSLError),
                         self._tls.wrap_socket(connection, server_side=True) as encrypted,

@@ -1,4 +1,4 @@
-"""What a row of Arrow data is as JSON, said by Python: beside the writer in Rust, which writes it as Spark does."""
+"""The JSON of a row of Arrow data, as Spark writes it, in Python: the reference for the writer in Rust."""
 
 from __future__ import annotations
 

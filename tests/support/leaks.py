@@ -20,7 +20,7 @@ def find_leaks(folder: Path) -> list[Leak]:
     """The processes that work in a folder below this one. Linux only; elsewhere none are found."""
     leaks = []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it may end meanwhile, or be somebody else's
+        with contextlib.suppress(OSError):  # it may end meanwhile, or belong to another user
             # The kernel adds " (deleted)" to the name of a folder that is gone.
             cwd = Path(str((process / "cwd").readlink()).removesuffix(" (deleted)"))
             if cwd != folder and cwd.is_relative_to(folder):

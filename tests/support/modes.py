@@ -1,4 +1,4 @@
-"""The ways in which a dispatcher sends, as tests of faults run them: plain, and exactly once by script or by names."""
+"""The modes of a dispatcher in fault tests: plain, and exactly once by script or by IDMP."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from support.servers import Program, find_programs
 
 MODES = ("off", "script", "idmp")
 
-#: What may pass is told like the rest, and soon. A second try, for a server that was restarted has lost its scripts.
+#: Few retries, so that temporary errors are reported soon. One is needed: a restarted server has lost its scripts.
 TWO_TRIES = RetryPolicy(max_attempts=2, initial_backoff=0, max_backoff=0, deadline=30)
-#: Tries again at once: these tests wait for what happens, not for a clock.
+#: Retries at once: these tests wait for events, not for a clock.
 SOON = RetryPolicy(initial_backoff=0.005, max_backoff=0.02)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A server and a mode that it can."""
+    """A server program and a mode that it supports."""
 
     program: Program
     mode: str
@@ -33,12 +33,12 @@ def pairs_with(*capabilities: str) -> list[Pair]:
 
 
 def can(program: Program, mode: str) -> bool:
-    """Whether a server can do a mode."""
+    """Whether a server program supports a mode."""
     return mode != "idmp" or program.can("idmp")
 
 
 def pairs() -> list[Pair]:
-    """Every server of this machine in every mode that it can: nine, with the servers that CI must have."""
+    """Each server program of this machine with each mode that it supports: nine pairs in CI."""
     return [Pair(program, mode) for program in find_programs() for mode in MODES if can(program, mode)]
 
 

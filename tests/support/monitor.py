@@ -1,4 +1,4 @@
-"""What a server was really told: MONITOR, read off a raw socket."""
+"""The commands that a server actually received: MONITOR, read from a raw socket."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Monitor:
             …
         assert seen.commands("XADD") == [[b"XADD", b"key", b"*", b"payload", b"…"]]
 
-    Servers show AUTH as `AUTH (redacted)`. Inside the block `commands` is up to date at each call: what was answered
-    before the call is in it. Of a server that was killed it holds what came before.
+    Servers show AUTH as `AUTH (redacted)`. Inside the block `commands` is up to date at each call: a command answered
+    before the call is in it. After a kill of the server it holds the commands before it.
     """
 
     def __init__(self, server: LocalServer, *, username: str | None = None, password: str | None = None) -> None:
@@ -107,7 +107,7 @@ class Monitor:
     def _line(self) -> bytes:
         deadline = time.monotonic() + 10
         while b"\r\n" not in self._buffer:
-            assert time.monotonic() < deadline, "MONITOR fell silent"
+            assert time.monotonic() < deadline, "MONITOR stopped"
             received = self._socket.recv(1 << 16)
             if not received:
                 raise EOFError("the server closed the connection that monitors it")

@@ -1,4 +1,4 @@
-"""Calls that panic on purpose, in a process of their own: with a build of headrace that has the feature `failpoints`.
+"""Calls that panic on purpose, in a separate process, with a build of headrace with the feature `failpoints`.
 
     python -m support.panic_cases SOCKET
 

@@ -1,4 +1,4 @@
-"""Messages on their way to a real server, and the account of what became of each."""
+"""Messages for a real server, and the check of their outcomes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def outcomes(*reports: DeliveryReport) -> list[Outcome]:
-    """Every outcome of these reports, in order."""
+    """The outcomes of these reports, in order."""
     return [Outcome(**row) for report in reports for row in pyarrow.table(report.to_arrow()).to_pylist()]
 
 
@@ -60,22 +60,22 @@ def stored(client: redis.Redis, key: str | bytes = KEY) -> list[tuple[str, bytes
 
 
 def check_accounting(
-    client: redis.Redis, sent: Sequence[tuple[str, bytes]], told: Iterable[Outcome], *, overtaking: bool = False
+    client: redis.Redis, sent: Sequence[tuple[str, bytes]], reported: Iterable[Outcome], *, overtaking: bool = False
 ) -> None:
-    """Hold the outcomes against what is stored.
+    """Check the outcomes against the stored entries.
 
     `sent` are the stream key and the payload of each message, no payload twice, and nothing else was written to these
     streams. Then: each message has one outcome; each delivered one is stored under its entry ID with its payload, in
     order (`overtaking`: in any, as an error reply refused some for a while); a deduplicated one is there; one that
     was not written is not; one whose fate is unknown is there once at most; nothing else is.
     """
-    told = list(told)
-    assert len(told) == len(sent)
+    reported = list(reported)
+    assert len(reported) == len(sent)
     assert len({payload for _, payload in sent}) == len(sent)
     for key in {key for key, _ in sent}:
-        mine = [(outcome, payload) for outcome, (at, payload) in zip(told, sent, strict=True) if at == key]
+        mine = [(outcome, payload) for outcome, (at, payload) in zip(reported, sent, strict=True) if at == key]
         present = stored(client, key)
-        assert len({payload for _, payload in present}) == len(present), "an entry is there twice"
+        assert len({payload for _, payload in present}) == len(present), "an entry is stored twice"
         delivered = [(outcome.entry_id, payload) for outcome, payload in mine if outcome.entry_id is not None]
         expected = set(delivered)
         here = [entry for entry in present if entry in expected]

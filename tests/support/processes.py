@@ -1,4 +1,4 @@
-"""Processes and signals: a server that is stopped, a child that is forked, a call that is looked at while it waits."""
+"""Processes and signals: suspended servers, forked children, ticks during a waiting call."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     """Return as soon as the condition holds; fail if it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.005)
 
 
 @contextlib.contextmanager
 def stopped(server: LocalServer) -> Iterator[None]:
-    """A server that does nothing inside the block, by SIGSTOP; the kernel goes on taking its connections and bytes."""
+    """Suspend a server inside the block by SIGSTOP; the kernel still accepts its connections and bytes."""
     pid = server.pid
     stop(server)
     try:
@@ -40,14 +40,14 @@ def stopped(server: LocalServer) -> Iterator[None]:
 
 
 def stop(server: LocalServer) -> None:
-    """Stop a server by SIGSTOP; returns when it stands still."""
+    """Suspend a server by SIGSTOP; returns once it is stopped."""
     os.kill(server.pid, signal.SIGSTOP)
     stat = Path(f"/proc/{server.pid}/stat")
     wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
 
 
 def resume(server: LocalServer | int) -> None:
-    """Let a stopped server go on; a forked child knows it by its process ID only."""
+    """Resume a suspended server; a forked child knows only its process ID."""
     os.kill(server if isinstance(server, int) else server.pid, signal.SIGCONT)
 
 
@@ -83,9 +83,9 @@ def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
 
 @contextlib.contextmanager
 def after_ticks(count: int, act: Callable[[], object]) -> Iterator[None]:
-    """Act once, inside the call that waits, when it has heeded so many ticks of 20 ms; then leave it alone.
+    """Act once, inside a waiting call, after it has handled `count` ticks of 20 ms.
 
-    A call that heeded so many signals one after the other has done all that it can do without the server.
+    By then the call has done all that it can do without the server.
     """
     seen = 0
 
@@ -133,7 +133,7 @@ class PeakMemory:
     """The most memory that this process held since the object was made, above what it held then. Linux only."""
 
     def __init__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         self._start = _status("VmRSS")
 
     @property

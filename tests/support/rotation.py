@@ -1,4 +1,4 @@
-"""What tests of passwords that change share."""
+"""Helpers for tests of changing passwords."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 
-#: The replies of redis-py have types that are of no use here.
+#: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
 
 class Vault:
-    """Hands out a password, or raises; counts how often it was asked."""
+    """A password provider that returns a password or raises, and counts its calls."""
 
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)

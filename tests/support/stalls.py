@@ -1,4 +1,4 @@
-"""States in which a call would wait for long, each with a dispatcher in it: what ends them is to be in time."""
+"""States in which a call waits until a deadline or Ctrl-C ends it, each with a dispatcher."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def giving_up(dispatcher: Dispatcher) -> Iterator[Dispatcher]:
     try:
         yield dispatcher
     finally:
-        _ = dispatcher.flush(timeout=0).ok  # looked at
+        _ = dispatcher.flush(timeout=0).ok  # marks the failures as seen
         dispatcher.close()
 
 
@@ -73,7 +73,7 @@ def fill(dispatcher: Dispatcher) -> Dispatcher:
 
 @contextlib.contextmanager
 def full_backlog(kind: socket.AddressFamily, folder: Path) -> Iterator[Any]:
-    """Where a socket listens and nobody accepts: connects beyond its backlog wait for ever."""
+    """A listening socket that never accepts: connects beyond its backlog wait forever."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(kind))
         listener.bind(("127.0.0.1", 0) if kind == socket.AF_INET else str(Path(tempfile.mkdtemp(dir=folder), "full")))
@@ -114,7 +114,7 @@ def _connecting(script: Script, *, tls: bool = False, **options: Any) -> Stall:
 
 
 def _answering(**replies: bytes) -> Script:
-    """Answers CLIENT, and the first command of each of these names; then it says nothing more."""
+    """Answer CLIENT and the first command of each of these names, then stay silent."""
 
     def script(peer: Peer) -> None:
         left = {"CLIENT": [b"+OK\r\n"] * 3} | {name: [reply] for name, reply in replies.items()}
@@ -165,8 +165,8 @@ def _half_a_request(around: Surroundings) -> Iterator[Dispatcher]:
             over.set()
 
 
-def _owed(exactly_once: str = "off", needs: tuple[str, ...] = (), transport: str = "unix") -> Stall:
-    """Everything was sent to a real server that stands still."""
+def _no_replies(exactly_once: str = "off", needs: tuple[str, ...] = (), transport: str = "unix") -> Stall:
+    """Everything was sent to a real server that is suspended."""
 
     @contextlib.contextmanager
     def enter(around: Surroundings) -> Iterator[Dispatcher]:
@@ -223,10 +223,10 @@ STALLS: dict[str, Stall] = {
     "silent when asked for the script": _connecting(_answering(), exactly_once="script", retry=RetryPolicy(deadline=0)),
     "silent when asked for IDMP": _connecting(_answering(), exactly_once="idmp", retry=RetryPolicy(deadline=0)),
     "silent when asked for WAIT": _connecting(_answering(), wait_replicas=1),
-    "replies owed": _owed(),
-    "replies owed, TLS": _owed(needs=("tls",), transport="tls"),
-    "replies owed, script": _owed("script"),
-    "replies owed, idmp": _owed("idmp", needs=("idmp",)),
+    "no replies": _no_replies(),
+    "no replies, TLS": _no_replies(needs=("tls",), transport="tls"),
+    "no replies, script": _no_replies("script"),
+    "no replies, idmp": _no_replies("idmp", needs=("idmp",)),
     "half a request": Stall(_half_a_request, "command_timeout", "unknown"),
     "WAIT outstanding": Stall(_wait, None, "unknown"),
     "retry's pause": Stall(_backoff, None, "no"),

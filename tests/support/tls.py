@@ -1,4 +1,4 @@
-"""Servers that speak TLS, endpoints for them, and somebody in between who changes the first messages."""
+"""TLS servers, endpoints for them, and a proxy that changes the first messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Start:
 
 
 def to(server: LocalServer, **options: Any) -> Endpoint:
-    """An endpoint for a server, with TLS unless it is said otherwise."""
+    """An endpoint for a server, with TLS by default."""
     defaults = {"host": server.host, "port": server.port, "stream_key": "s", "connect_timeout": CONNECT_TIMEOUT}
     return Endpoint(**{**defaults, "tls": True, **options})
 
@@ -112,13 +112,13 @@ _MARK = b"DOWNGRD\x01"
 
 
 def without_tls_13(hello: bytes) -> bytes:
-    """ClientHello with an extension that nobody knows in place of the versions that are offered."""
+    """ClientHello with an unknown extension in place of supported_versions."""
     assert _OFFERED in hello
     return hello.replace(_OFFERED, b"\xfa\xfa" + _OFFERED[2:])
 
 
 def without_mark(answer: bytes) -> bytes:
-    """ServerHello without the mark that says: 1.3 would have been there."""
+    """ServerHello without the downgrade mark of a server that supports TLS 1.3."""
     assert _MARK in answer
     return answer.replace(_MARK, b"12345678")
 

@@ -1,4 +1,4 @@
-"""A dispatcher of any mode in mid-pipeline, while its server changes its mind; and the account of what it was told."""
+"""A dispatcher that keeps what it sent and every outcome, for faults in mid-pipeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from faults.places import Words, pack
+from faults.scenario import Command, pack
 from headrace import Dispatcher
 from headrace.testing import LocalServer
 from support.modes import SOON, Pair, dispatcher
@@ -19,27 +19,29 @@ Label = tuple[str | None, str | None, str | None]
 
 DELIVERED: Label = (None, None, None)
 BLOCKED: Label = ("retryable", "BLOCKED", "no")
-#: More than a server reads of one connection at a time, and less than a socket holds.
+#: More than a server reads from one connection at a time, and less than a socket buffer holds.
 ROWS = 120
 RUN = 10
 
 
-def sender(pair: Pair, server: LocalServer, endpoint: dict[str, Any] | None = None, **options: Any) -> Dispatcher:
+def make_dispatcher(
+    pair: Pair, server: LocalServer, endpoint: dict[str, Any] | None = None, **options: Any
+) -> Dispatcher:
     runs = {"script_run_rows": RUN} if pair.mode == "script" else {}
     return dispatcher(endpoint_to(server, **endpoint or {}), pair.mode, **{**runs, **options})
 
 
-class Bench:
-    """A dispatcher of some mode, and the account of all that it was given."""
+class TrackedDispatcher:
+    """A dispatcher, the payloads it sent, and the outcomes it reported."""
 
-    def __init__(self, sending: Dispatcher) -> None:
-        self.sending = sending
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
         self.sent: list[bytes] = []
-        self.told: list[Outcome] = []
+        self.reported: list[Outcome] = []
         self.possible_duplicates = 0
 
     def send(self, count: int, size: int = 1_000) -> list[Label]:
-        """The labels of so many messages more."""
+        """Send `count` more messages; returns their labels."""
         self.produce(count, size)
         return self.flush()
 
@@ -47,51 +49,51 @@ class Bench:
         payloads = payloads_of(len(self.sent), count, size)
         self.sent += payloads
         for payload in payloads:
-            self.sending.produce(payload)
+            self.dispatcher.produce(payload)
 
     def flush(self) -> list[Label]:
-        report = self.sending.flush()
-        self.told += outcomes(report)
+        report = self.dispatcher.flush()
+        self.reported += outcomes(report)
         self.possible_duplicates += report.possible_duplicates
         return labels(report)
 
-    def send_while(self, server: LocalServer, command: Words) -> list[Label]:
-        """The same; after the first of them the server runs this command of another client."""
-        with self.begun_while(server, command):
+    def send_while(self, server: LocalServer, command: Command) -> list[Label]:
+        """Send messages while the server runs a command of another client after the first of them."""
+        with self.in_flight_while(server, command):
             return self.flush()
 
     @contextmanager
-    def begun_while(self, server: LocalServer, command: Words) -> Iterator[None]:
-        """Inside the block the messages are on their way."""
+    def in_flight_while(self, server: LocalServer, command: Command) -> Iterator[None]:
+        """Inside the block messages are in flight; the server runs the command after the first of them."""
         with socket.socket(socket.AF_UNIX) as other:
             other.connect(server.unix_socket)
-            # The server looks at ours first: the last that it heard of is the first that it looks at again.
+            # The server serves the most recently active connection first: ours.
             assert self.send(1) == [DELIVERED]
             stop(server)
             self.produce(ROWS)
-            assert len(self.sending.poll()) == 0
+            assert len(self.dispatcher.poll()) == 0
             other.sendall(pack(command))
             resume(server)
             yield
             assert not other.recv(1_000).startswith(b"-")
 
     def check(self, client: Any) -> None:
-        check_accounting(client, [(KEY, payload) for payload in self.sent], self.told)
+        check_accounting(client, [(KEY, payload) for payload in self.sent], self.reported)
 
 
 @contextmanager
-def bench(
+def tracked_dispatcher(
     pair: Pair, server: LocalServer, endpoint: dict[str, Any] | None = None, token: str | None = None, **options: Any
-) -> Iterator[Bench]:
-    """One that has delivered a message; with a token it is one of the batch that is begun."""
-    with sender(pair, server, endpoint, **options) as sending:
-        made = Bench(sending)
+) -> Iterator[TrackedDispatcher]:
+    """A connected dispatcher that has delivered one message; with a token, as part of that batch."""
+    with make_dispatcher(pair, server, endpoint, **options) as sending:
+        tracked = TrackedDispatcher(sending)
         if token:
             sending.begin(token)
-        assert made.send(1) == [DELIVERED]
-        yield made
+        assert tracked.send(1) == [DELIVERED]
+        yield tracked
 
 
-def again(pair: Pair) -> dict[str, Any]:
-    """What may be written already is sent again where it is deduplicated, and else told."""
+def retry_options(pair: Pair) -> dict[str, Any]:
+    """Retry where the mode deduplicates; otherwise messages of unknown fate are reported."""
     return {} if pair.mode == "off" else {"retry": SOON}

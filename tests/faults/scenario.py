@@ -1,4 +1,4 @@
-"""Where an error text is said, and to whom; and the list of those places."""
+"""Scenarios in which a server returns an error text, and their registry."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from support import Program
 from support.modes import MODES
 from support.pipelines import KEY
 
-Words = Sequence[str | int | bytes]
+Command = Sequence[str | int | bytes]
 
-XADD: Words = ("XADD", KEY, "*", "payload", "canary")
+XADD: Command = ("XADD", KEY, "*", "payload", "canary")
 
 
 @dataclass
-class Place:
-    """A server that says something, and who hears it."""
+class ErrorSource:
+    """A server that returns an error text, and the endpoints that receive it."""
 
     server: LocalServer
-    #: What the server answers by the text.
-    command: Words | bytes = XADD
-    #: What is said before it on the same connection.
-    before: Sequence[Words] = ()
-    #: Options of an endpoint that hears it, and the modes in which it does; none: headrace never asks for it.
+    #: The command that the server answers with the text.
+    command: Command | bytes = XADD
+    #: Commands before it on the same connection.
+    before: Sequence[Command] = ()
+    #: Options of an endpoint that receives the text, and the modes that do; no mode: headrace never sends the command.
     options: Mapping[str, Any] = field(default_factory=dict)
     modes: Sequence[str] = MODES
-    #: The ways to classify that are tried: one alone where each trip to the server takes long.
+    #: The values of `classify` to test: one where each round trip is slow.
     classify: Sequence[Classify] = CLASSIFY
-    #: Whether a connection that was made before hears it too.
+    #: Whether an existing connection receives it too.
     live: bool = True
     entry_id: str | None = None
-    #: Where to connect to; None: the Unix socket.
+    #: The address to connect to; None: the Unix socket.
     address: tuple[str, int] | None = None
 
     def connect(self) -> socket.socket:
@@ -51,31 +51,31 @@ class Place:
                 raise
         return connection
 
-    def said(self) -> str:
-        """The error reply, read off a raw socket."""
+    def read_error(self) -> str:
+        """The error reply, read from a raw socket."""
         with self.connect() as connection:
             return _last_error(connection, [*self.before, self.command])
 
 
-def said_to(server: LocalServer, commands: Sequence[Words | bytes]) -> str:
-    """What a server answers to the last of these commands; it is as new afterwards."""
-    with Place(server).connect() as connection:
+def read_error_from(server: LocalServer, commands: Sequence[Command | bytes]) -> str:
+    """The server's error reply to the last of these commands; the server is reset afterwards."""
+    with ErrorSource(server).connect() as connection:
         try:
             return _last_error(connection, commands)
         finally:
-            with Place(server).connect() as other:
+            with ErrorSource(server).connect() as other:
                 ask(other, ("REPLICAOF", "NO", "ONE"))
                 ask(other, ("FLUSHALL",))
 
 
-def _last_error(connection: socket.socket, commands: Sequence[Words | bytes]) -> str:
+def _last_error(connection: socket.socket, commands: Sequence[Command | bytes]) -> str:
     lines = [ask(connection, command) for command in commands]
     assert lines[-1].startswith(b"-"), lines
     return lines[-1][1:].decode()
 
 
-def ask(connection: socket.socket, command: Words | bytes) -> bytes:
-    """The first line of the reply."""
+def ask(connection: socket.socket, command: Command | bytes) -> bytes:
+    """Send a command; returns the first line of the reply."""
     if command:
         connection.sendall(command if isinstance(command, bytes) else pack(command))
     received = b""
@@ -87,15 +87,15 @@ def ask(connection: socket.socket, command: Words | bytes) -> bytes:
     return received.partition(b"\r\n")[0]
 
 
-def pack(words: Words) -> bytes:
-    """A command on the wire."""
-    encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+def pack(command: Command) -> bytes:
+    """Encode a command."""
+    encoded = [word if isinstance(word, bytes) else str(word).encode() for word in command]
     return b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
 
 
 @dataclass
-class Lab:
-    """What situations are made with."""
+class ScenarioTools:
+    """The fixtures that a scenario uses."""
 
     program: Program
     start_server: Callable[..., LocalServer]
@@ -106,19 +106,19 @@ class Lab:
         return server, self.connect(server)
 
 
-#: A place; then, as often as you like, the name of the text that it says now, or None: it takes everything again.
-Steps = Generator[Place | str | None, None, None]
-Situation = Callable[[Lab], Steps]
+#: First an error source; then repeatedly the name of the text that it returns now, or None once it works again.
+Steps = Generator[ErrorSource | str | None, None, None]
+Scenario = Callable[[ScenarioTools], Steps]
 
-#: By the names of the texts that are said in it.
-SITUATIONS: dict[tuple[str, ...], Situation] = {}
+#: The scenarios by the names of the error texts that they produce.
+SCENARIOS: dict[tuple[str, ...], Scenario] = {}
 
 
-def situation(*names: str) -> Callable[[Situation], Situation]:
-    """Say which texts are said in it."""
+def scenario(*names: str) -> Callable[[Scenario], Scenario]:
+    """Register a scenario under the names of its error texts."""
 
-    def add(make: Situation) -> Situation:
-        SITUATIONS[names] = make
+    def add(make: Scenario) -> Scenario:
+        SCENARIOS[names] = make
         return make
 
     return add

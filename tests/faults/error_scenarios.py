@@ -1,4 +1,4 @@
-"""How a real server is made to say what `error_texts` has, and to stop saying it: by its settings, rights and keys."""
+"""Scenarios in which a server returns an error of `error_texts` because of its settings, permissions or keys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from faults.places import XADD, Lab, Place, Steps, Words, situation
+from faults.scenario import XADD, Command, ErrorSource, ScenarioTools, Steps, scenario
 from support.pipelines import KEY
 
-#: What is answered by a text: the last of these commands, which headrace never sends.
-COMMANDS: dict[str, Sequence[Words | bytes]] = {
+#: Commands that headrace never sends; the server answers the last of each list with the error text of that name.
+COMMANDS: dict[str, Sequence[Command | bytes]] = {
     "too large": [("CONFIG", "SET", "proto-max-bulk-len", 1 << 20), b"*1\r\n$1048577\r\n"],
     "protocol 9": [("HELLO", 9)],
     "odd arguments": [("XADD", KEY, "*", "payload")],
@@ -26,8 +26,8 @@ COMMANDS: dict[str, Sequence[Words | bytes]] = {
     "MAXLEN and MINID": [("XADD", KEY, "MAXLEN", 5, "MINID", 1, "*", "payload", "x")],
     "KEEPREF and DELREF": [("XADD", KEY, "KEEPREF", "DELREF", "*", "payload", "x")],
     "IDMP with an ID": [("XADD", KEY, "IDMP", "p", "i", "5-1", "payload", "x")],
-    "IDMP of nobody": [("XADD", KEY, "IDMP", "", "i", "*", "payload", "x")],
-    "IDMP of nothing": [("XADD", KEY, "IDMP", "p", "", "*", "payload", "x")],
+    "IDMP without a producer": [("XADD", KEY, "IDMP", "", "i", "*", "payload", "x")],
+    "IDMP without an ID": [("XADD", KEY, "IDMP", "p", "", "*", "payload", "x")],
     "IDMP twice": [("XADD", KEY, "IDMP", "p", "i", "IDMP", "p", "i", "*", "payload", "x")],
     "sequence is exhausted": [("XADD", KEY, f"5-{2**64 - 1}", "a", "b"), ("XADD", KEY, "5-*", "a", "b")],
     "no such script": [("EVALSHA", "0" * 40, 0)],
@@ -41,22 +41,22 @@ COMMANDS: dict[str, Sequence[Words | bytes]] = {
     "length too long": [b"*1\r\n$" + b"1" * 70_000],
     "script is not busy": [("SCRIPT", "KILL")],
     "key is busy": [("SET", KEY, "x"), ("RESTORE", KEY, 0, "x")],
-    "transaction is off": [("MULTI",), ("XADD", KEY), ("EXEC",)],
+    "aborted transaction": [("MULTI",), ("XADD", KEY), ("EXEC",)],
     "no group": [("XREADGROUP", "GROUP", "g", "c", "STREAMS", KEY, ">")],
     "quotes": [b'PING "\r\n'],
-    "database of no number": [("SELECT", 99)],
+    "database out of range": [("SELECT", 99)],
 }
 
 
-def _config(says: str, name: str, value: object, back: object, **place: Any) -> None:
-    """A setting that can be changed at run time."""
+def _config(error_name: str, name: str, value: object, back: object, **source: Any) -> None:
+    """A setting that can be changed at runtime."""
 
-    @situation(says)
-    def make(lab: Lab) -> Steps:
-        server, client = lab.start()
-        yield Place(server, **place)
+    @scenario(error_name)
+    def make(tools: ScenarioTools) -> Steps:
+        server, client = tools.start()
+        yield ErrorSource(server, **source)
         client.config_set(name, value)
-        yield says
+        yield error_name
         client.config_set(name, back)
         yield None
 
@@ -78,94 +78,98 @@ _config(
 )
 
 
-def _right(says: str, rule: str, back: str, *, options: Mapping[str, Any] | None = None, **place: Any) -> None:
-    """A right that a user has, loses and gets back."""
+def _permission(
+    error_name: str, rule: str, back: str, *, options: Mapping[str, Any] | None = None, **source: Any
+) -> None:
+    """A permission that a user has, loses and gets back."""
 
-    @situation(says)
-    def make(lab: Lab) -> Steps:
-        server, client = lab.start()
+    @scenario(error_name)
+    def make(tools: ScenarioTools) -> Steps:
+        server, client = tools.start()
         client.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all")
         given = {"username": "app", "password": "secret", **(options or {})}
-        yield Place(server, before=[("AUTH", "app", "secret")], options=given, **place)
+        yield ErrorSource(server, before=[("AUTH", "app", "secret")], options=given, **source)
         client.execute_command("ACL", "SETUSER", "app", *rule.split())
-        yield says
+        yield error_name
         client.execute_command("ACL", "SETUSER", "app", *back.split())
         yield None
 
 
-_right("no right to the command", "-xadd", "+xadd")
-_right("no right to the key", "resetkeys ~other", "~*")
-_right("no right but to read the key", f"resetkeys %R~{KEY}", "~*")
-_right("no right to the channel", "resetchannels", "&*", command=("PUBLISH", "c", "x"), modes=())
-_right(
-    "no right to the group",
+_permission("no permission for the command", "-xadd", "+xadd")
+_permission("no permission for the key", "resetkeys ~other", "~*")
+_permission("read-only permission for the key", f"resetkeys %R~{KEY}", "~*")
+_permission("no permission for the channel", "resetchannels", "&*", command=("PUBLISH", "c", "x"), modes=())
+_permission(
+    "no permission for the group",
     "-xgroup",
     "+xgroup",
     live=False,
     command=("XGROUP", "CREATE", KEY, "g", "$", "MKSTREAM"),
     options={"consumer_group": "g"},
 )
-_right("no right to the database", "-select", "+select", live=False, command=("SELECT", 3), options={"db": 3})
+_permission(
+    "no permission for the database", "-select", "+select", live=False, command=("SELECT", 3), options={"db": 3}
+)
 
 
-@situation("wrong password")
-def wrong_password(lab: Lab) -> Steps:
-    server, client = lab.start()
+@scenario("wrong password")
+def wrong_password(tools: ScenarioTools) -> Steps:
+    server, client = tools.start()
     client.config_set("requirepass", "another")
-    yield Place(server, ("AUTH", "secret"), options={"password": "secret"}, live=False)
+    yield ErrorSource(server, ("AUTH", "secret"), options={"password": "secret"}, live=False)
     yield "wrong password"
     client.config_set("requirepass", "secret")
     yield None
 
 
-@situation("password for nothing")
-def password_for_nothing(lab: Lab) -> Steps:
-    server, client = lab.start()
-    yield Place(server, ("AUTH", "secret"), options={"password": "secret"}, live=False)
-    yield "password for nothing"
+@scenario("unexpected password")
+def unexpected_password(tools: ScenarioTools) -> Steps:
+    server, client = tools.start()
+    yield ErrorSource(server, ("AUTH", "secret"), options={"password": "secret"}, live=False)
+    yield "unexpected password"
     client.config_set("requirepass", "secret")
     yield None
 
 
-@situation("protected mode")
-def protected_mode(lab: Lab) -> Steps:
-    server, client = lab.start(transport="tcp")
-    client.config_set("bind", "0.0.0.0")  # protected, it lets nobody in from elsewhere
+@scenario("protected mode")
+def protected_mode(tools: ScenarioTools) -> Steps:
+    server, client = tools.start(transport="tcp")
+    client.config_set("bind", "0.0.0.0")  # protected mode refuses connections from elsewhere
     assert server.port is not None
     address = (own_address(), server.port)
     options = {"unix_socket": None, "host": address[0]}
-    yield Place(server, b"", address=address, options=options, live=False)
+    yield ErrorSource(server, b"", address=address, options=options, live=False)
     yield "protected mode"
     client.config_set("protected-mode", "no")
     yield None
 
 
 def own_address() -> str:
-    """An address of this machine that is no loopback one: that by which others would be reached."""
+    """The address of this machine for traffic to other hosts: not a loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent
+            probe.connect(("192.0.2.1", 9))  # UDP: connect sends nothing
         except OSError:
             pytest.skip("this machine has no address but 127.0.0.1")
         address: str = probe.getsockname()[0]
     return address
 
 
-@situation("too many clients")
-def too_many_clients(lab: Lab) -> Steps:
-    server, client = lab.start()
-    client.ping()  # it is the one client
-    yield Place(server, b"", live=False)
+@scenario("too many clients")
+def too_many_clients(tools: ScenarioTools) -> Steps:
+    server, client = tools.start()
+    client.ping()  # takes the only slot
+    yield ErrorSource(server, b"", live=False)
     client.config_set("maxclients", 1)
     yield "too many clients"
     client.config_set("maxclients", 100)
     yield None
 
 
-@situation("no stream")
-def no_stream(lab: Lab) -> Steps:
-    server, client = lab.start()
-    yield Place(server)
+@scenario("no stream")
+def no_stream(tools: ScenarioTools) -> Steps:
+    server, client = tools.start()
+    yield ErrorSource(server)
     client.delete(KEY)
     client.set(KEY, "no stream")
     yield "no stream"
@@ -173,47 +177,49 @@ def no_stream(lab: Lab) -> Steps:
     yield None
 
 
-@situation("replica")
-def replica(lab: Lab) -> Steps:
-    server, client = lab.start()
-    yield Place(server)
+@scenario("replica")
+def replica(tools: ScenarioTools) -> Steps:
+    server, client = tools.start()
+    yield ErrorSource(server)
     client.replicaof("127.0.0.1", "1")
     yield "replica"
     client.replicaof("NO", "ONE")
     yield None
 
 
-@situation("replica without its master")
-def replica_without_its_master(lab: Lab) -> Steps:
-    # One that is read-only would say READONLY.
-    server, client = lab.start(config={"replica-serve-stale-data": "no", "replica-read-only": "no"})
-    yield Place(server)
+@scenario("replica without its master")
+def replica_without_its_master(tools: ScenarioTools) -> Steps:
+    # A read-only replica would return READONLY.
+    server, client = tools.start(config={"replica-serve-stale-data": "no", "replica-read-only": "no"})
+    yield ErrorSource(server)
     client.replicaof("127.0.0.1", "1")
     yield "replica without its master"
     client.replicaof("NO", "ONE")
     yield None
 
 
-@situation("unknown command")
-def unknown_command(lab: Lab) -> Steps:
-    server, _ = lab.start(config={"rename-command": 'XADD ""'})
-    # In mode script the refusal comes from the check of what the script needs.
-    yield Place(server, live=False, modes=("off", "idmp"))
+@scenario("unknown command")
+def unknown_command(tools: ScenarioTools) -> Steps:
+    server, _ = tools.start(config={"rename-command": 'XADD ""'})
+    # In mode script the preflight of the script already fails.
+    yield ErrorSource(server, live=False, modes=("off", "idmp"))
     yield "unknown command"
 
 
-@situation("ID below the top")
-def id_below_the_top(lab: Lab) -> Steps:
-    server, client = lab.start()
-    yield Place(server, ("XADD", KEY, "5-1", "payload", "canary"), entry_id="5-1", modes=("off", "script"), live=False)
+@scenario("ID below the top")
+def id_below_the_top(tools: ScenarioTools) -> Steps:
+    server, client = tools.start()
+    yield ErrorSource(
+        server, ("XADD", KEY, "5-1", "payload", "canary"), entry_id="5-1", modes=("off", "script"), live=False
+    )
     client.xadd(KEY, {"payload": "x"}, id="5-2")
     yield "ID below the top"
 
 
-@situation("stream is exhausted")
-def stream_is_exhausted(lab: Lab) -> Steps:
-    server, client = lab.start()
-    yield Place(server)
+@scenario("stream is exhausted")
+def stream_is_exhausted(tools: ScenarioTools) -> Steps:
+    server, client = tools.start()
+    yield ErrorSource(server)
     client.xadd(KEY, {"payload": "x"}, id=f"{2**64 - 1}-{2**64 - 1}")
     yield "stream is exhausted"
     client.delete(KEY)

@@ -1,4 +1,4 @@
-"""A server of one's own behind the proxy, and hands that do things to it."""
+"""A server behind the fault proxy, and the operations that disturb it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from support.servers import Program
 from .checker import Stored
 from .proxy import Proxy
 
-#: The user that senders connect as: what is done to it leaves the laboratory's own connections alone.
-USER, PASSWORD = "writer", "lab-password"
+#: The user of the senders: changes to it leave the testbed's own connections alone.
+USER, PASSWORD = "writer", "testbed-password"
 _RIGHTS = f"on >{PASSWORD} ~* &* +@all"
 
-#: A payload of so many bytes is more than the server takes (the least that it can be set to).
+#: A payload of this many bytes is too large for the server (the lowest limit that it accepts).
 TOO_LARGE = 1 << 20
 
-#: What was acknowledged is on disk: a server that is killed loses none of it.
+#: Acknowledged writes are on disk: a killed server loses none.
 _CONFIG: dict[str, Any] = {
     "appendonly": "yes",
     "appendfsync": "always",
@@ -40,8 +40,8 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-class Lab:
-    """One server program, its proxy, and where it was told to go wrong."""
+class FaultTestbed:
+    """One server, its proxy, and an undisturbed control connection."""
 
     def __init__(self, program: Program, *, durable: bool = True, tls: bool = False) -> None:
         self.program = program
@@ -59,21 +59,21 @@ class Lab:
 
     @property
     def tls_ca_cert(self) -> str | None:
-        """The file that senders trust; None: without TLS."""
+        """The CA file for senders; None: without TLS."""
         return None if self._certs is None else str(self._certs.ca)
 
     def stored(self, keys: list[str]) -> Stored:
-        """What is in these streams."""
+        """The entries of these streams."""
         return {key: stored(self.control, key) for key in keys}
 
     def empty(self) -> None:
-        """Begin anew: an empty server, without scripts, and an unharmed user."""
+        """Remove all data and scripts from the server."""
         self.control.flushall()
         self.control.script_flush()
 
-    def command(self, *words: str | int) -> Any:
+    def command(self, *arguments: str | int) -> Any:
         """Run a command that redis-py has no method for."""
-        return self.control.execute_command(*words)  # type: ignore[no-untyped-call]
+        return self.control.execute_command(*arguments)  # type: ignore[no-untyped-call]
 
     def answers(self) -> bool:
         """Whether the server runs commands now."""
@@ -88,33 +88,33 @@ class Lab:
             self.control.config_set(name.replace("_", "-"), value)
 
     def allow(self, *rules: str) -> None:
-        """Change what the senders' user may do."""
+        """Change the permissions of the senders' user."""
         self.command("ACL", "SETUSER", USER, *rules)
 
     def allow_all(self) -> None:
-        """Make the senders' user as it was."""
+        """Restore the senders' user."""
         self.allow("reset", *_RIGHTS.split())
 
     def client_ids(self) -> list[int]:
-        """The senders' connections."""
+        """The client IDs of the senders' connections."""
         return [int(line["id"]) for line in self.control.client_list() if line.get("user") == USER]
 
     def kill_clients(self) -> None:
         """End the senders' connections."""
         for number in self.client_ids():
-            with contextlib.suppress(redis.ResponseError):  # it has gone by itself
+            with contextlib.suppress(redis.ResponseError):  # already gone
                 self.command("CLIENT", "KILL", "ID", number)
 
-    def stop(self) -> None:
-        """Let the server stand still."""
+    def suspend(self) -> None:
+        """Suspend the server's process."""
         os.kill(self.server.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """Let it go on."""
+    def resume(self) -> None:
+        """Resume the server's process."""
         os.kill(self.server.pid, signal.SIGCONT)
 
     def replicate(self) -> None:
-        """Give the server a replica that has all that it has."""
+        """Give the server a replica and wait until it is in sync."""
         if self._replica is None:
             self._config = {**self._config, "appendonly": "no"}
             self._replica = self._start(self._certs is not None)
@@ -123,12 +123,12 @@ class Lab:
         wait_until(lambda: self.control.info("replication").get("slave0", {}).get("state") == "online")
 
     def fail_over(self) -> None:
-        """Make the replica the master, as FAILOVER does; the server is its replica then."""
+        """Promote the replica by FAILOVER; the server becomes its replica."""
         assert self._replica is not None
         self.command("FAILOVER", "TO", "127.0.0.1", str(self._replica.port))
 
     def fail_back(self) -> None:
-        """Make the server the master again, with all that it had, and the replica a server by itself."""
+        """Make the server the master again, with the replica's data, and detach the replica."""
         wait_until(lambda: self.control.info("replication").get("master_failover_state") == "no-failover")
         info = self.control.info("replication")
         if info["role"] == "slave":

@@ -1,4 +1,4 @@
-"""The examples of the specification: objects of JSON as its page has them, and the commands that they produce there."""
+"""Endpoint options as JSON, and the commands that an endpoint with them sends."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Example:
-    """One object of JSON."""
+    """The options of an endpoint as a JSON object, and the expected commands."""
 
     name: str
     json: str
-    #: What a message becomes: `...` stands for its payload, then for its time.
+    #: The command of a message: `...` stands for its payload, then for its time.
     xadd: str
-    #: What the connection sends before, apart from the name that it gives itself.
+    #: The commands before it on the connection, without CLIENT SETNAME.
     handshake: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of an endpoint, as they stand there."""
+        """The options of the endpoint."""
         options: dict[str, Any] = json.loads(self.json)
         return options
 
@@ -34,12 +34,12 @@ class Example:
         return [next(values) if word == "..." else word.encode() for word in self.xadd.split()]
 
     def handshake_in_monitor(self) -> list[list[bytes]]:
-        """The handshake as MONITOR shows it: servers hide the arguments of AUTH, but not how many they are."""
+        """The handshake as MONITOR shows it: servers hide the arguments of AUTH, but not their number."""
         commands = [[word.encode() for word in line.split()] for line in self.handshake]
         return [[words[0], *[b"(redacted)"] * len(words[1:])] if words[0] == b"AUTH" else words for words in commands]
 
     def server_config(self) -> dict[str, str]:
-        """Directives of a server that takes the example's credentials, and no others for the same user."""
+        """The directives of a server that accepts only the example's credentials for this user."""
         options = self.options
         match options.get("username"), options.get("password"):
             case None, None:

@@ -1,4 +1,4 @@
-"""A fake server that speaks with a dispatcher of any mode, and refuses the rows that it is told to refuse."""
+"""A fake server for dispatchers of any mode that refuses chosen rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterable, Mapping
 
 from support.fake_server import Peer, entry_id
 
-#: The command of a run has so many arguments before its rows: EVALSHA, script, 2, stream, marker, and six numbers.
+#: Arguments of a script call before its rows: EVALSHA, script, 2, stream, marker, and six numbers.
 _RUN_HEAD = 11
 
 
 def payload_of(row: int) -> bytes:
-    """The payload by which a row is known."""
+    """The payload that identifies a row."""
     return b"row-%d-canary" % row
 
 
-class Playing:
-    """A script of `FakeServer`. Every row gets an entry ID, but those of `refused` get the error reply there.
+class RefusingServer:
+    """A script of `FakeServer`: each row gets an entry ID, or the error reply that `refused` has for it.
 
-    `whole`: in a run of rows it is the reply to the run, as by a server that does not run the script; else XADD got it,
-    and the script says so. `once`: a row that is sent again is taken. `ends`: the connection ends behind the first.
+    `whole`: the error answers the whole script call, as if the server did not run the script; else it answers the XADD
+    inside. `once`: a row that is sent again is accepted. `ends`: the connection ends after the first protocol error.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Playing:
         self._whole, self._once, self._ends = whole, once, ends
         self._markers: dict[bytes, int] = {}
         self._ids = itertools.count(1)
-        self.taken: list[int] = []
+        self.accepted: list[int] = []
         """The rows that got entry IDs, in order."""
 
     def __call__(self, peer: Peer) -> None:
@@ -45,7 +45,7 @@ class Playing:
         match command[0]:
             case b"XADD":
                 (row,) = _rows(command)
-                return _error(text) if (text := self._refusal(row)) else self._take(row)
+                return _error(text) if (text := self._refusal(row)) else self._accept(row)
             case b"EVALSHA" | b"EVAL":
                 return self._run(command) if len(command) > _RUN_HEAD else b"+ready\r\n"
             case b"HELLO":
@@ -57,7 +57,7 @@ class Playing:
                 raise AssertionError(f"{name!r} was not expected")
 
     def _run(self, command: list[bytes]) -> bytes:
-        """As the script has it."""
+        """Do what the script does."""
         marker, (_, start, first, count) = command[4], map(int, command[5:9])
         rows = _rows(command[_RUN_HEAD:])
         assert len(rows) == count
@@ -69,20 +69,20 @@ class Playing:
         for row in rows[done:]:
             if refusal := self._refusal(row):
                 break
-            ids.append(self._take(row))
+            ids.append(self._accept(row))
         self._markers[marker] = first + done + len(ids)
         return _array([b":%d\r\n" % done, _bulk((refusal or "")[:512]), *ids])
 
     def _refusal(self, row: int) -> str | None:
         return self._refused.pop(row, None) if self._once else self._refused.get(row)
 
-    def _take(self, row: int) -> bytes:
-        self.taken.append(row)
+    def _accept(self, row: int) -> bytes:
+        self.accepted.append(row)
         return entry_id(next(self._ids))
 
 
 def _rows(command: list[bytes]) -> list[int]:
-    """Those whose payloads are among these arguments."""
+    """The rows whose payloads are among these arguments."""
     return [int(found[1]) for argument in command if (found := re.fullmatch(rb"row-(\d+)-canary", argument))]
 
 
