@@ -311,9 +311,9 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"a": "long"}, {"fields": "a,z"}, "fields must name a column"),
         ({"a": "long"}, {"json": "z"}, "json must name a column"),
         ({"a": "long"}, {"ignore_columns": "z"}, "ignore_columns must name a column"),
-        ({"a": "string"}, {"payload": "a", "ignore_columns": "a"}, "ignore_columns and payload are mutually exclusive"),
-        ({"a": "string"}, {"payload": "a", "json": "true"}, "json and payload are mutually exclusive"),
-        ({"a": "string"}, {"payload": "a", "arrow_ipc": "true"}, "payload and arrow_ipc are mutually exclusive"),
+        ({"a": "string"}, {"payload": "a", "ignore_columns": "a"}, "ignore_columns and payload exclude each other"),
+        ({"a": "string"}, {"payload": "a", "json": "true"}, "json and payload exclude each other"),
+        ({"a": "string"}, {"payload": "a", "arrow_ipc": "true"}, "payload and arrow_ipc exclude each other"),
         ({"a": "string"}, {"codec": "lz4"}, "codec is for arrow_ipc"),
         ({"a": "string"}, {"arrow_ipc": "true", "codec": "gzip"}, "codec"),
         ({"a": "string"}, {"ignore_columns": "a"}, "no column is left"),
@@ -336,7 +336,7 @@ def test_wrong_layouts(columns: dict[str, str], options: dict[str, str], text: s
 @pytest.mark.parametrize("packing", [{"rows_per_entry": "2"}, {"arrow_ipc": "true"}])
 def test_several_rows_in_an_entry_are_not_exactly_once(packing: dict[str, str]) -> None:
     for options in ({}, {"exactly_once": "script"}):
-        with pytest.raises(ConfigError, match="are mutually exclusive: give exactly_once='off'"):
+        with pytest.raises(ConfigError, match="exclude each other: give exactly_once='off'"):
             resolve(stream(**packing, **options), schema(payload="string"))
     resolve(stream(**packing, exactly_once="off"), schema(payload="string"))
     resolve(stream(rows_per_entry="1"), schema(payload="string"))

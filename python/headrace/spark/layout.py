@@ -55,7 +55,7 @@ def resolve(settings: Settings, schema: StructType) -> Layout:
     """
     layout = _Columns(settings.layout, schema).layout()
     if settings.exactly_once and (packing := _packing(layout.arguments)):
-        text = f"{packing} and exactly_once are mutually exclusive: give exactly_once='off', which is at least once"
+        text = f"{packing} and exactly_once exclude each other: give exactly_once='off', which is at least once"
         raise ConfigError(text, option=packing)
     _check_types(settings, layout, schema)
     return layout
@@ -70,7 +70,7 @@ class _Columns:
         if not self.all:
             raise SchemaError("the DataFrame has no column: nothing can be written")
         self._check_names()
-        self.ignored = set() if asked.ignore_columns == EVERY else set(asked.ignore_columns or ())
+        self.ignored = set() if asked.ignore_columns == EVERY else set(asked.ignore_columns)
         self.message_id = self._role("message_id", asked.message_id)
         self.stream_key = self._role("stream_key", asked.stream_key_column)
         self.entry_id = self._role("entry_id", asked.entry_id)
@@ -141,9 +141,9 @@ class _Columns:
         if asked.arrow_ipc:
             bodies.insert(0, "arrow_ipc")
         if len(bodies) > 1:
-            text = f"{bodies[1]} and {bodies[0]} are mutually exclusive"
+            text = f"{bodies[1]} and {bodies[0]} exclude each other: give one of them"
             raise ConfigError(text, option=bodies[1])
-        ignored = () if asked.ignore_columns == EVERY else asked.ignore_columns or ()
+        ignored = () if asked.ignore_columns == EVERY else asked.ignore_columns
         for option, column in [*self._named(), *(("ignore_columns", column) for column in ignored)]:
             if column not in self.all:
                 near = nearest(column, self.all)
@@ -151,7 +151,7 @@ class _Columns:
                 raise ConfigError(text, option=option)
         for option, column in self._named():
             if column in ignored:
-                text = f"ignore_columns and {option} are mutually exclusive: both name the column {column!r}"
+                text = f"ignore_columns and {option} exclude each other: both name the column {column!r}"
                 raise ConfigError(text, option="ignore_columns")
 
     def _check_packing(self, arguments: dict[str, Any]) -> None:

@@ -184,7 +184,7 @@ def _transaction(app_id: Any, version: Any, options: Mapping[str, Any]) -> Trans
         missing = "txn_app_id" if app_id is None else "txn_version"
         raise ConfigError(f"txn_app_id and txn_version belong together: {missing} is missing", option=missing)
     if exactly_once == "off":
-        raise ConfigError("exactly_once 'off' and txn_app_id are mutually exclusive", option="exactly_once")
+        raise ConfigError("exactly_once 'off' and txn_app_id exclude each other", option="exactly_once")
     if not isinstance(app_id, str) or not app_id:
         raise ConfigError(f"txn_app_id must be a str that is not empty, got {app_id!r}", option="txn_app_id")
     _check_number("txn_version", version)
