@@ -109,7 +109,7 @@ def test_it_is_off_by_default_and_the_repr_shows_it(pem: Pem) -> None:
         endpoint = build(tls=True, tls_insecure_skip_verify=True)
     assert endpoint.tls_insecure_skip_verify is True
     assert endpoint != build(tls=True)
-    assert repr(endpoint) == "Endpoint(host='h', stream_key='s', tls=True, tls_insecure_skip_verify=True)"
+    assert repr(endpoint) == "Endpoint(host='h', tls=True, tls_insecure_skip_verify=True, stream_key='s')"
 
 
 @pytest.mark.parametrize(

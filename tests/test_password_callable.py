@@ -204,7 +204,7 @@ def test_an_endpoint_shows_only_the_name_of_its_callable() -> None:
         (len, "len"),
     ):
         endpoint = build(password=callable_, username="u")
-        shown = f"Endpoint(host='h', stream_key='s', username='u', password=<callable {name}>)"
+        shown = f"Endpoint(host='h', username='u', password=<callable {name}>, stream_key='s')"
         assert repr(endpoint) == shown
         assert str(endpoint) == "redis://u@h:6379 stream key s"
         assert not hasattr(endpoint, "password")

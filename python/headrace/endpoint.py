@@ -24,7 +24,6 @@ class EndpointOptions(TypedDict, total=False):
     host: str | None
     port: int | None
     unix_socket: _Path | None
-    stream_key: str | bytes | None
     db: int | None
     username: str | None
     password: _Password | Callable[[], _Password] | None
@@ -32,18 +31,19 @@ class EndpointOptions(TypedDict, total=False):
     password_file: _Path | None
     connect_timeout: float | None
     command_timeout: float | None
-    maxlen: int | None
-    maxlen_approximate: bool
-    minid: int | str | None
-    trim_every: int
-    nomkstream: bool
-    consumer_group: str | bytes | None
     tls: bool
     tls_ca_cert: _Pem | None
     tls_cert: _Pem | None
     tls_key: _Pem | None
     tls_server_name: str | None
     tls_insecure_skip_verify: bool
+    stream_key: str | bytes | None
+    consumer_group: str | bytes | None
+    maxlen: int | None
+    maxlen_approximate: bool
+    minid: int | str | None
+    trim_every: int
+    nomkstream: bool
 
 
 class InsecureWarning(UserWarning):
@@ -141,24 +141,24 @@ class Endpoint(_headrace.Endpoint):
     host = _Attribute[str | None]()
     port = _Attribute[int | None]()
     unix_socket = _Attribute[str | None]()
-    stream_key = _Attribute[str | bytes]()
     db = _Attribute[int]()
     username = _Attribute[str | None]()
     password_env = _Attribute[str | None]()
     password_file = _Attribute[str | None]()
     connect_timeout = _Attribute[float]()
     command_timeout = _Attribute[float]()
-    maxlen = _Attribute[int | None]()
-    maxlen_approximate = _Attribute[bool]()
-    minid = _Attribute[int | str | None]()
-    trim_every = _Attribute[int]()
-    nomkstream = _Attribute[bool]()
-    consumer_group = _Attribute[str | bytes | None]()
     tls = _Attribute[bool]()
     tls_ca_cert = _Attribute[str | bytes | None]()
     tls_cert = _Attribute[str | bytes | None]()
     tls_server_name = _Attribute[str | None]()
     tls_insecure_skip_verify = _Attribute[bool]()
+    stream_key = _Attribute[str | bytes]()
+    consumer_group = _Attribute[str | bytes | None]()
+    maxlen = _Attribute[int | None]()
+    maxlen_approximate = _Attribute[bool]()
+    minid = _Attribute[int | str | None]()
+    trim_every = _Attribute[int]()
+    nomkstream = _Attribute[bool]()
 
     def __new__(cls, **options: Unpack[EndpointOptions]) -> Self:  # noqa: D102, see the class
         try:

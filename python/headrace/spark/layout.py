@@ -70,7 +70,7 @@ class _Columns:
         if not self.all:
             raise SchemaError("the DataFrame has no columns")
         self._check_names()
-        self.ignored = set() if asked.ignore_columns == EVERY else set(asked.ignore_columns or ())
+        self.ignored = set() if asked.ignore_columns == EVERY else set(asked.ignore_columns)
         self.message_id = self._role("message_id", asked.message_id)
         self.stream_key = self._role("stream_key", asked.stream_key_column)
         self.entry_id = self._role("entry_id", asked.entry_id)
@@ -141,9 +141,9 @@ class _Columns:
         if asked.arrow_ipc:
             bodies.insert(0, "arrow_ipc")
         if len(bodies) > 1:
-            text = f"{bodies[1]} and {bodies[0]} are mutually exclusive"
+            text = f"{bodies[1]} and {bodies[0]} exclude each other: give one of them"
             raise ConfigError(text, option=bodies[1])
-        ignored = () if asked.ignore_columns == EVERY else asked.ignore_columns or ()
+        ignored = () if asked.ignore_columns == EVERY else asked.ignore_columns
         for option, column in [*self._named(), *(("ignore_columns", column) for column in ignored)]:
             if column not in self.all:
                 near = nearest(column, self.all)

@@ -57,7 +57,7 @@ class ColumnOptions:
     message_id: str | None
     stream_key_column: str | None
     entry_id: str | None
-    ignore_columns: tuple[str, ...] | None
+    ignore_columns: tuple[str, ...]
     rows_per_entry: int | None
     arrow_ipc: bool
     codec: str | None
@@ -220,7 +220,8 @@ def _dispatcher(given: Mapping[str, str], exactly_once: str) -> dict[str, str | 
 
 def _own(given: Mapping[str, str]) -> dict[str, Any]:
     """The options of the table `DATASOURCE`, with their types; lists of names are tuples."""
-    return read_options("datasource", {name: given[name] for name in DATASOURCE if name in given})
+    own = read_options("datasource", {name: given[name] for name in DATASOURCE if name in given})
+    return own | {"ignore_columns": own["ignore_columns"] or ()}
 
 
 def _made(of: type[_Made], options: Mapping[str, Any]) -> _Made:

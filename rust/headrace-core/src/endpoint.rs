@@ -18,28 +18,36 @@ mod defaults;
 mod explicit;
 pub(crate) mod given;
 mod insecure;
+mod option;
 mod options;
 mod password;
 mod pem;
 mod pem_text;
+mod producer;
 mod provider;
+mod server;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod trim;
 mod url;
 
 pub use given::read_values;
-pub use options::{Form, OPTIONS, OptionDefault, OptionSpec, OptionValue, Takes};
-pub(crate) use options::{option, option_table};
+pub use option::{Form, OptionDefault, OptionSpec, OptionValue, Takes};
+pub(crate) use option::{option, option_table};
+pub use options::OPTIONS;
 pub(crate) use pem::client_config;
 pub use pem::{Pem, Tls};
+pub use producer::PRODUCER_OPTIONS;
 pub use provider::{NoPassword, PasswordProvider, Provider};
+pub use server::SERVER_OPTIONS;
+pub use stream::STREAM_OPTIONS;
 pub use trim::Trim;
 
 use defaults::{Defaults, Inherited};
 use explicit::{Explicit, Password, Server};
 use given::Given;
-use options::{DEFAULT_COMMAND_TIMEOUT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DB, DEFAULT_PORT};
+use server::{DEFAULT_COMMAND_TIMEOUT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DB, DEFAULT_PORT};
 
 /// Where and how entries go. Immutable, cheap to clone; its options are those of [`OPTIONS`].
 ///

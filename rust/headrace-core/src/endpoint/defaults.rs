@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 use super::given::Given;
-use super::options::{ENVIRONMENT_DEFAULTS, FILE_DEFAULTS, Form, OptionSpec, OptionValue};
+use super::option::{Form, OptionSpec, OptionValue};
+use super::server::{ENVIRONMENT_DEFAULTS, FILE_DEFAULTS};
 
 /// The variable that names the defaults file.
 const FILE_VARIABLE: &str = "HEADRACE_DEFAULTS";

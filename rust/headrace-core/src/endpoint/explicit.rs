@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::secret::Secret;
 
 use super::given::Given;
-use super::options::{OPTIONS, OptionValue, quoted};
+use super::option::{OptionValue, quoted};
+use super::options::OPTIONS;
 use super::pem::{Pem, Tls};
 use super::provider::Provider;
 use super::trim::{self, MinId, Trim};

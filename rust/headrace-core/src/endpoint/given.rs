@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-use super::options::{Form, OptionDefault, OptionSpec, OptionValue, Takes, quoted};
+use super::option::{Form, OptionDefault, OptionSpec, OptionValue, Takes, quoted};
 use super::provider::Provider;
 
 /// The most bytes of a key or any other string on a server: <https://redis.io/docs/latest/develop/data-types/strings/>.

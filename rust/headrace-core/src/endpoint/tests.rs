@@ -335,7 +335,7 @@ fn every_option_is_carried_over_by_its_own_name() {
     let client = [("tls_cert", text("/b")), ("tls_key", text("/c")), ("host", text("h")), ("stream_key", text("s"))];
     let endpoint = Endpoint::restore(pairs(&[&tls[..], &client[..]].concat()), []).unwrap();
     let names: Vec<_> = endpoint.options().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["host", "stream_key", "tls", "tls_ca_cert", "tls_cert", "tls_key", "tls_server_name"]);
+    assert_eq!(names, ["host", "tls", "tls_ca_cert", "tls_cert", "tls_key", "tls_server_name", "stream_key"]);
     assert_eq!(endpoint.option("tls_key"), Some(text("/c")));
 
     let unchecked = [("tls", OptionValue::Bool(true)), ("tls_insecure_skip_verify", OptionValue::Bool(true))];

@@ -164,10 +164,10 @@ const UNKNOWN: &[Written] = &[Written::Unknown];
 const PERMANENT: Code = Code::new(Permanent::Always);
 const RETRYABLE: Code = Code::new(Permanent::Never);
 /// A connection that is not there, or is lost.
-const AWAY: Code = RETRYABLE.passes().means(&[Means::Connection]).advice(
-    "see that the server can be reached from where headrace runs (with Spark: from every executor); retry_deadline says \
-     how long to wait for it",
-);
+const AWAY: Code = RETRYABLE
+    .passes()
+    .means(&[Means::Connection])
+    .advice("see that every executor reaches the server; retry_deadline says for how long to wait for it");
 /// A row that can never be written.
 const ROW: Code = PERMANENT.advice("filter these rows out, or let on_failure pass them ('report', 'dead_letter')");
 const PASSWORD: Code =
