@@ -141,7 +141,7 @@ class _Columns:
         if asked.arrow_ipc:
             bodies.insert(0, "arrow_ipc")
         if len(bodies) > 1:
-            text = f"{bodies[1]} and {bodies[0]} exclude each other: give one of them"
+            text = f"{bodies[1]} and {bodies[0]} are mutually exclusive"
             raise ConfigError(text, option=bodies[1])
         ignored = () if asked.ignore_columns == EVERY else asked.ignore_columns
         for option, column in [*self._named(), *(("ignore_columns", column) for column in ignored)]:
