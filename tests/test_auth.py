@@ -295,7 +295,7 @@ def test_no_password_in_reports_exceptions_logs_and_warnings(
     "build",
     [
         lambda: Endpoint(host="h", stream_key="s", username="u", password=CANARY, port=0),
-        lambda: Endpoint(host="h", stream_key="s", pasword=CANARY),
+        lambda: Endpoint(host="h", stream_key="s", pasword=CANARY),  # type: ignore[call-arg]
         lambda: Endpoint.from_mapping({"host": "h", "stream_key": "s", "password": CANARY, "port": 0}),
         lambda: Endpoint.from_url(f"redis://u:{CANARY}@h:0/?stream_key=s"),
         lambda: Endpoint.from_url("redis://u@h/?stream_key=s", password=CANARY, maxlen=-1),

@@ -51,17 +51,17 @@ def parquet_file() -> Any:
         (lambda: (batch for batch in [BATCH]), f"got generator; {READER}"),
         (lambda: iter([BATCH]), f"got list_iterator; {READER}"),
         (lambda: map(pa.record_batch, []), f"got map; {READER}"),
-        (lambda: ds.dataset(TABLE), "got InMemoryDataset; pass what its .scanner().to_reader() returns"),
-        (lambda: ds.dataset(TABLE).scanner(), "got Scanner; pass what its .to_reader() returns"),
+        (lambda: ds.dataset(TABLE), "got InMemoryDataset; pass the result of its .scanner().to_reader()"),
+        (lambda: ds.dataset(TABLE).scanner(), "got Scanner; pass the result of its .to_reader()"),
         (parquet_file, "got ParquetFile; call produce_batch for each of its .iter_batches()"),
-        (lambda: pl.LazyFrame({"payload": ["a"]}), "got LazyFrame; pass what its .collect() returns"),
+        (lambda: pl.LazyFrame({"payload": ["a"]}), "got LazyFrame; pass the result of its .collect()"),
         (
             lambda: stand_in("duckdb.duckdb", "DuckDBPyConnection", "to_arrow_reader", "fetch_record_batch"),
-            "got DuckDBPyConnection; pass what its .to_arrow_reader() returns",
+            "got DuckDBPyConnection; pass the result of its .to_arrow_reader()",
         ),
         (
             lambda: stand_in("duckdb.duckdb", "DuckDBPyRelation", "fetch_record_batch"),
-            "got DuckDBPyRelation; pass what its .fetch_record_batch() returns",
+            "got DuckDBPyRelation; pass the result of its .fetch_record_batch()",
         ),
         (
             lambda: stand_in("pandas.core.frame", "DataFrame"),
@@ -69,7 +69,7 @@ def parquet_file() -> Any:
         ),
         (
             lambda: stand_in("pyspark.sql.classic.dataframe", "DataFrame", "toArrow", "collect"),
-            "got DataFrame; write it by headrace.spark.write(df, endpoint)",
+            "got DataFrame; write it with headrace.spark.write(df, endpoint)",
         ),
         (list, "got list"),
         (lambda: [1], "got list"),
@@ -85,7 +85,7 @@ def test_the_error_names_the_conversion_for_data_without_the_interface(
     assert str(caught.value) == f"{INTERFACE}: {hint}"
 
 
-COLUMN = "a column alone is no table: pass"
+COLUMN = "a single column is not a table: pass"
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ COLUMN = "a column alone is no table: pass"
     [
         (lambda: BATCH["payload"], rf"got StringArray, .*; {COLUMN} pyarrow\.table\(\{{\"payload\": column\}}\)"),
         (lambda: TABLE["payload"], rf"got ChunkedArray, .*; {COLUMN} pyarrow\.table\(\{{\"payload\": column\}}\)"),
-        (lambda: pl.Series(["a"]), rf"got Series, .*; {COLUMN} what its \.to_frame\(\) returns"),
+        (lambda: pl.Series(["a"]), rf"got Series, .*; {COLUMN} the result of its \.to_frame\(\)"),
         (
             lambda: pl.DataFrame({"payload": ["a"], "n": pl.Series([1], dtype=pl.Int128)}),
-            r"got DataFrame, .*; cast the columns that Arrow has no type for: \"n\" \(Int128\)",
+            r"got DataFrame, .*; cast the columns without an Arrow type: \"n\" \(Int128\)",
         ),
         (
             lambda: pd.DataFrame({"payload": ["a", "b"], "mixed": [1, "x"]}),

@@ -29,7 +29,7 @@ def test_every_way_to_write_works_with_spark_connect(any_server: LocalServer, co
     done = subprocess.run(program, capture_output=True, text=True, timeout=280, check=False, env=environment)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     assert done.stdout.splitlines() == [
-        "there is no option 'strem_key'; the nearest one is 'stream_key'",
+        "unknown option 'strem_key'; did you mean 'stream_key'?",
         "1 of 5 rows were not written",
         "10 delivered, 0 failed",
         "9 delivered, 1 failed",
@@ -77,7 +77,7 @@ def main(unix_socket: str, folder: str) -> None:
         try:
             rows.write.format("redis_streams").mode("append").options(**to("wrong"), **wrong).save()
         except PySparkException as error:
-            texts = ("there is no option 'strem_key'; the nearest one is 'stream_key'", "1 of 5 rows were not written")
+            texts = ("unknown option 'strem_key'; did you mean 'stream_key'?", "1 of 5 rows were not written")
             print(*[text for text in texts if text in str(error)])
 
     register(spark)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.spark.options import FAILURE, LAYOUT, TRANSACTION, known
 from headrace.testing import LocalServer
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -32,16 +31,3 @@ def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-5_000:]
     assert done.stdout == "".join(prints)
-
-
-def options_of(section: str) -> list[str]:
-    """The names in one table of docs/options.md."""
-    table = OPTIONS.split(f"<!-- options: {section} -->", 1)[1].split("<!-- end -->", 1)[0]
-    return re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-
-
-def test_every_option_is_in_the_manual() -> None:
-    own = options_of("datasource")
-    assert tuple(own) == (*LAYOUT, *FAILURE, *TRANSACTION)
-    retry = [f"retry_{name.removeprefix('retry_')}" for name in options_of("retry")]
-    assert {"url", *options_of("endpoint"), *options_of("dispatcher"), *retry, *own} == set(known())

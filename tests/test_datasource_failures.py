@@ -18,9 +18,8 @@ from pyspark.sql import functions as sf
 
 import headrace
 from conftest import StartServer
-from headrace import Dispatcher, Endpoint
-from headrace._headrace import OWN_CODES
-from headrace.spark.failures import ADVICE
+from headrace import Dispatcher, Endpoint, tables
+from headrace.spark.failures import advice
 from headrace.testing import LocalServer
 from support.datasource import InterceptingServer, Options, messages, payloads, save, stored, writer
 from support.processes import wait_until
@@ -86,7 +85,7 @@ def test_fail(spark: SparkSession, client: redis.Redis, intercepted: Options) ->
     assert partition
     assert (partition[1], partition[2]) in {("0", "3"), ("1", "53")}
     for code in CODES.values():
-        assert f"\n{code}: {ADVICE[code]}" in text
+        assert f"\n{code}: {advice(code)}" in text
     assert PAYLOAD not in text
     assert "too-much" not in text
     # The messages in flight have ended, and there are no duplicates.
@@ -128,7 +127,8 @@ def test_a_server_that_stays_down_is_no_failure_of_rows(spark: SparkSession, clo
     with pytest.raises(PythonException) as caught:
         writer(messages(spark, 1_000_000), {**options, "retry_deadline": 0.3}).save()
     text = said_by(caught.value)
-    assert re.search(r"\d\d,\d+ of \d\d,\d+ rows were not written .*\(CONNECT \d\d,\d+\): the server stayed away", text)
+    assert re.search(r"\d\d,\d+ of \d\d,\d+ rows were not written .*\(CONNECT \d\d,\d+\): server unreachable", text)
+    assert f"server unreachable until retry_deadline; on_failure={on_failure} only covers row errors" in text
     assert "given up after" in text
     # Without retries nothing waits.
     if on_failure == "report":
@@ -169,9 +169,9 @@ def test_a_server_that_comes_back(
 
 
 def test_there_is_advice_for_every_own_code() -> None:
-    assert OWN_CODES
-    missing = set(OWN_CODES) - set(ADVICE)
-    assert missing == {"PROTOCOL", "INTERRUPTED"}  # users can do nothing about them
+    own = [code for code in tables.CODES.values() if code.is_own]
+    assert len(own) > 20
+    assert [code.name for code in own if not code.advice] == []
 
 
 # --- report -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ PROGRAM = """
 import json, sys
 import pyarrow as pa
 from pyspark.sql.types import StructType
-from headrace.spark import writer
+from headrace.spark import partition
 from headrace.spark.datasource import RedisStreams
 from support.processes import PeakMemory
 
@@ -33,7 +33,7 @@ def batches():
         if start == 0:
             memory = PeakMemory()
 
-writer._task = Task
+partition.current_task = Task
 options = {"unix_socket": sys.argv[1], "stream_key": "events", "maxlen": "10000", **json.loads(sys.argv[3])}
 source = RedisStreams(options).writer(StructType().add("payload", "binary"), overwrite=False)
 written = source.write(batches())

@@ -13,11 +13,11 @@ import redis
 from pyspark.sql.types import StructType
 
 from headrace import DeliveryError
+from headrace.spark import partition as of_spark
 from headrace.spark import worker
-from headrace.spark import writer as of_spark
-from headrace.spark.datasource import RedisStreams
-from headrace.spark.failures import RowFailure, Written, total
-from headrace.spark.writer import BatchWriter
+from headrace.spark.commit import PartitionCommit
+from headrace.spark.datasource import BatchWriter, RedisStreams
+from headrace.spark.failures import RowFailure
 from headrace.testing import LocalServer
 from support.datasource import payloads, stored, to
 
@@ -69,12 +69,12 @@ def make(server: LocalServer, **options: Any) -> BatchWriter:
 
 def run(
     monkeypatch: pytest.MonkeyPatch, writer: BatchWriter, *batches: pa.RecordBatch, partition: int = 0, attempt: int = 0
-) -> Written:
-    monkeypatch.setattr(of_spark, "_task", lambda: Task(partition, attempt))
+) -> PartitionCommit:
+    monkeypatch.setattr(of_spark, "current_task", lambda: Task(partition, attempt))
     written = pickle.loads(pickle.dumps(writer)).write(iter(batches))
     again = pickle.loads(pickle.dumps(written))
     assert again == written
-    assert isinstance(again, Written)
+    assert isinstance(again, PartitionCommit)
     return again
 
 
@@ -130,7 +130,7 @@ def test_a_failure_closes_the_connection(
         yield ROWS.slice(0, 1)
         raise RuntimeError("Spark lost the rows")
 
-    monkeypatch.setattr(of_spark, "_task", lambda: Task(0, 0))
+    monkeypatch.setattr(of_spark, "current_task", lambda: Task(0, 0))
     with pytest.raises(RuntimeError, match="Spark lost the rows"):
         make(any_server).write(broken())
     assert not worker._idle
@@ -142,15 +142,17 @@ def failure(partition: int, ordinal: int, code: str) -> RowFailure:
 
 
 def test_the_commit_sums_and_logs(any_server: LocalServer, log: pytest.LogCaptureFixture) -> None:
-    one = Written(partitions=(0,), delivered=1_000, deduplicated=10, retries=3, bytes_sent=5_000, possible_duplicates=2)
+    one = PartitionCommit(
+        partitions=(0,), delivered=1_000, deduplicated=10, retries=3, bytes_sent=5_000, possible_duplicates=2
+    )
     one.retry_wait_seconds = 1.5
-    two = Written(partitions=(1,), delivered=500, first_failures=tuple(failure(1, n, "OOM") for n in range(10)))
+    two = PartitionCommit(partitions=(1,), delivered=500, first_failures=tuple(failure(1, n, "OOM") for n in range(10)))
     two.failed_by_code.update({"OOM": 11})
     two.dead_letters = 11
     two.retry_wait_seconds = 2
-    three = Written(partitions=(2,), first_failures=(failure(2, 5, "WRONGTYPE"),))
+    three = PartitionCommit(partitions=(2,), first_failures=(failure(2, 5, "WRONGTYPE"),))
     three.failed_by_code.update({"OOM": 1, "WRONGTYPE": 20})
-    summed = total([one, None, two, three])
+    summed = PartitionCommit.sum([one, None, two, three])
     assert summed.partitions == (0, 1, 2)
     assert (summed.delivered, summed.failed, summed.rows) == (1_500, 32, 1_532)
     assert summed.retry_wait_seconds == 3.5
@@ -179,7 +181,7 @@ def test_the_commit_sums_and_logs(any_server: LocalServer, log: pytest.LogCaptur
 
 
 def test_the_commit_enforces_the_limits(any_server: LocalServer) -> None:
-    written = Written(partitions=(0,), delivered=90, first_failures=(failure(0, 1, "OOM"),))
+    written = PartitionCommit(partitions=(0,), delivered=90, first_failures=(failure(0, 1, "OOM"),))
     written.failed_by_code.update({"OOM": 10})
     make(any_server, on_failure="report", max_failed_rows=10, max_failed_ratio=0.1).commit([written])
     with pytest.raises(DeliveryError) as caught:
@@ -197,10 +199,10 @@ def test_the_commit_enforces_the_limits(any_server: LocalServer) -> None:
 
 
 def test_an_abort_is_logged(any_server: LocalServer, log: pytest.LogCaptureFixture) -> None:
-    make(any_server).abort([Written(partitions=(0,), delivered=7), None])
+    make(any_server).abort([PartitionCommit(partitions=(0,), delivered=7), None])
     (record,) = log.records
     assert record.levelno == logging.ERROR
     assert record.getMessage() == (
-        f"the write to unix://{any_server.unix_socket} stream key events was given up: 1 of 2 partitions did not end; "
-        "of the others: 7 rows delivered, 0 failed, 0 bytes sent"
+        f"the write to unix://{any_server.unix_socket} stream key events was aborted: "
+        "1 of 2 partitions did not finish; the others: 7 rows delivered, 0 failed, 0 bytes sent"
     )

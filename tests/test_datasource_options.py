@@ -13,20 +13,19 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headrace import ConfigError, SchemaError
-from headrace.spark.datasource import RedisStreams
-from headrace.spark.layout import Layout, resolve
-from headrace.spark.options import FailurePolicy, Settings, known, read
-from headrace.spark.writer import BatchWriter
+from headrace.spark.datasource import BatchWriter, RedisStreams
+from headrace.spark.layout import ColumnLayout, resolve
+from headrace.spark.options import FailurePolicy, WriteSettings, known, read
 from support.endpoints import CANARY, Pem
 
 HERE = {"host": "h", "stream_key": "s"}
 
 
-def batch(**options: str) -> Settings:
+def batch(**options: str) -> WriteSettings:
     return read({**HERE, **options}, streaming=False)
 
 
-def stream(**options: str) -> Settings:
+def stream(**options: str) -> WriteSettings:
     return read({**HERE, **options}, streaming=True)
 
 
@@ -44,7 +43,7 @@ def schema(**columns: str) -> StructType:
     return made
 
 
-def layout(columns: dict[str, str], **options: str) -> Layout:
+def layout(columns: dict[str, str], **options: str) -> ColumnLayout:
     return resolve(batch(**options), schema(**columns))
 
 
@@ -86,10 +85,10 @@ def test_retry_is_on_by_default() -> None:
 @pytest.mark.parametrize(
     ("options", "option", "text"),
     [
-        ({"strem_key": "x"}, "strem_key", "there is no option 'strem_key'; the nearest one is 'stream_key'"),
+        ({"strem_key": "x"}, "strem_key", "unknown option 'strem_key'; did you mean 'stream_key'?"),
         ({"ca_cert": "x"}, "ca_cert", "'tls_ca_cert'"),
         ({"attempts": "3"}, "attempts", "'retry_max_attempts'"),
-        ({"checkpointlocation": "/tmp"}, "checkpointlocation", "there is no option 'checkpointlocation'"),
+        ({"checkpointlocation": "/tmp"}, "checkpointlocation", "unknown option 'checkpointlocation'"),
         ({"path": "orders"}, "path", "stream_key names the stream"),
         ({"port": "70000"}, "port", "port must be an integer from 1 to 65535, got '70000'"),
         ({"tls": "yes"}, "tls", "tls must be a boolean"),
@@ -99,8 +98,8 @@ def test_retry_is_on_by_default() -> None:
         ({"retry": "maybe"}, "retry", "retry must be a boolean"),
         ({"retry": "false", "retry_deadline": "3"}, "retry", "retry"),
         ({"retry_max_attempts": "0"}, "retry_max_attempts", "an integer from 1"),
-        ({"rows_per_entry": "0"}, "rows_per_entry", "at least 1, got '0'"),
-        ({"rows_per_entry": "ten"}, "rows_per_entry", "at least 1, got 'ten'"),
+        ({"rows_per_entry": "0"}, "rows_per_entry", "from 1 to 65536, got '0'"),
+        ({"rows_per_entry": "ten"}, "rows_per_entry", "from 1 to 65536, got 'ten'"),
         ({"arrow_ipc": "1"}, "arrow_ipc", "true or false), got '1'"),
         ({"fields": "a,,b"}, "fields", "got 'a,,b'"),
         ({"fields": "[1]"}, "fields", "JSON array of names, got '[1]'"),
@@ -117,7 +116,7 @@ def test_retry_is_on_by_default() -> None:
         ({"txn_version": "1"}, "txn_version", "needs txn_app_id"),
         ({"txn_app_id": "", "txn_version": "1"}, "txn_app_id", "not empty"),
         ({"txn_app_id": "job", "txn_version": "-1"}, "txn_version", "at least 0, got '-1'"),
-        ({"txn_app_id": "job", "txn_version": "1", "exactly_once": "off"}, "exactly_once", "exclude each other"),
+        ({"txn_app_id": "job", "txn_version": "1", "exactly_once": "off"}, "exactly_once", "are mutually exclusive"),
         ({"exactly_once": "auto"}, "exactly_once", "needs txn_app_id and txn_version"),
     ],
 )
@@ -304,17 +303,17 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"payload": "string", "a": "long", "b": "long"}, {}, "these columns would not be written: 'a', 'b'"),
         ({"a": "long", "b": "long"}, {"fields": "a"}, "these columns would not be written: 'b'"),
         ({"a": "long", "b": "long"}, {"json": "a"}, "these columns would not be written: 'b'"),
-        ({"n": "long", "body": "string"}, {"payload": "bdy"}, "there is no column 'bdy'; the nearest one is 'body'"),
-        ({"a": "long"}, {"message_id": "A"}, "message_id must name a column"),
-        ({"a": "long"}, {"stream_key_column": "key"}, "stream_key_column must name a column"),
-        ({"a": "long"}, {"entry_id": "key"}, "entry_id must name a column"),
-        ({"a": "long"}, {"fields": "a,z"}, "fields must name a column"),
-        ({"a": "long"}, {"json": "z"}, "json must name a column"),
-        ({"a": "long"}, {"ignore_columns": "z"}, "ignore_columns must name a column"),
-        ({"a": "string"}, {"payload": "a", "ignore_columns": "a"}, "ignore_columns and payload exclude each other"),
-        ({"a": "string"}, {"payload": "a", "json": "true"}, "json and payload exclude each other"),
-        ({"a": "string"}, {"payload": "a", "arrow_ipc": "true"}, "payload and arrow_ipc exclude each other"),
-        ({"a": "string"}, {"codec": "lz4"}, "codec is for arrow_ipc"),
+        ({"n": "long", "body": "string"}, {"payload": "bdy"}, "unknown column 'bdy'; did you mean 'body'?"),
+        ({"a": "long"}, {"message_id": "A"}, "message_id names an unknown column"),
+        ({"a": "long"}, {"stream_key_column": "key"}, "stream_key_column names an unknown column"),
+        ({"a": "long"}, {"entry_id": "key"}, "entry_id names an unknown column"),
+        ({"a": "long"}, {"fields": "a,z"}, "fields names an unknown column"),
+        ({"a": "long"}, {"json": "z"}, "json names an unknown column"),
+        ({"a": "long"}, {"ignore_columns": "z"}, "ignore_columns names an unknown column"),
+        ({"a": "string"}, {"payload": "a", "ignore_columns": "a"}, "both name the column 'a'"),
+        ({"a": "string"}, {"payload": "a", "json": "true"}, "json and payload are mutually exclusive"),
+        ({"a": "string"}, {"payload": "a", "arrow_ipc": "true"}, "payload and arrow_ipc are mutually exclusive"),
+        ({"a": "string"}, {"codec": "lz4"}, "codec needs arrow_ipc=True"),
         ({"a": "string"}, {"arrow_ipc": "true", "codec": "gzip"}, "codec"),
         ({"a": "string"}, {"ignore_columns": "a"}, "no column is left"),
         ({"payload": "long"}, {}, '"payload" cannot be the payload'),
@@ -322,8 +321,8 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"payload": "string", "stream_key": "long"}, {}, '"stream_key" cannot hold stream keys'),
         ({"a": "struct"}, {"fields": "a"}, '"a" cannot be a field'),
         ({"a": "variant"}, {}, '"a" cannot be in JSON'),
-        ({"b": "string", "stream_key": "string"}, {"rows_per_entry": "2"}, "rows_per_entry puts several rows into an"),
-        ({"n": "long", "entry_id": "string"}, {"arrow_ipc": "true"}, "arrow_ipc puts several rows into an entry"),
+        ({"b": "string", "stream_key": "string"}, {"rows_per_entry": "2"}, "rows_per_entry puts several rows into one"),
+        ({"n": "long", "entry_id": "string"}, {"arrow_ipc": "true"}, "arrow_ipc puts several rows into one entry"),
         ({"ts": "string", "n": "long"}, {"fields": "ts,n"}, '"ts" cannot be a field'),
     ],
 )  # fmt: skip
@@ -336,7 +335,7 @@ def test_wrong_layouts(columns: dict[str, str], options: dict[str, str], text: s
 @pytest.mark.parametrize("packing", [{"rows_per_entry": "2"}, {"arrow_ipc": "true"}])
 def test_several_rows_in_an_entry_are_not_exactly_once(packing: dict[str, str]) -> None:
     for options in ({}, {"exactly_once": "script"}):
-        with pytest.raises(ConfigError, match="exclude each other: give exactly_once='off'"):
+        with pytest.raises(ConfigError, match="are mutually exclusive: set exactly_once='off'"):
             resolve(stream(**packing, **options), schema(payload="string"))
     resolve(stream(**packing, exactly_once="off"), schema(payload="string"))
     resolve(stream(rows_per_entry="1"), schema(payload="string"))

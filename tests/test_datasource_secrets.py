@@ -41,7 +41,7 @@ PLACES = {
     "plans of mapInArrow": ("printed", "MapInArrow"),
     "SHOW CREATE TABLE": ("printed", "CREATE TABLE spark_catalog.default.orders"),
     "DESCRIBE": ("printed", "# Detailed Table Information"),
-    "errors of the driver": ("printed", "there is no option 'portt'"),
+    "errors of the driver": ("printed", "unknown option 'portt'"),
     "errors of a server": ("printed", "DB index is out of range"),
     "tracebacks of the workers": ("printed", "SchemaError"),
     "progress of a query": ("printed", '"numInputRows": 3'),

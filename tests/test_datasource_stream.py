@@ -95,9 +95,9 @@ def test_mistakes_end_the_query_before_any_row_is_written(
 ) -> None:
     lines.add(1)
     for options, text in [
-        ({"strem_key": "x"}, "there is no option 'strem_key'; the nearest one is 'stream_key'"),
+        ({"strem_key": "x"}, "unknown option 'strem_key'; did you mean 'stream_key'?"),
         ({"txn_app_id": "job"}, "txn_app_id is for batch writes"),
-        ({"payload": "nope"}, "payload must name a column"),
+        ({"payload": "nope"}, "payload names an unknown column"),
     ]:
         with pytest.raises(StreamingQueryException, match=text):
             run(lines, any_server, **options)
@@ -109,7 +109,7 @@ def test_other_output_modes_are_refused(client: redis.Redis, any_server: LocalSe
     counts = lines.read().groupBy("value").count().writeStream.format("redis_streams")
     counts = counts.options(**to(any_server, checkpointLocation=str(lines.checkpoint)))
     # The second text is Spark's own: it has no update mode for Python data sources.
-    for mode, text in (("complete", "take 'append', or foreachBatch"), ("update", "does not support Update mode")):
+    for mode, text in (("complete", "use 'append', or foreachBatch"), ("update", "does not support Update mode")):
         with pytest.raises(StreamingQueryException, match=text):
             counts.outputMode(mode).start().awaitTermination(60)
     assert client.dbsize() == 0
@@ -118,7 +118,7 @@ def test_other_output_modes_are_refused(client: redis.Redis, any_server: LocalSe
 def test_reading_is_refused_with_advice(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.readStream.format("redis_streams").options(host="h", stream_key="s").load()
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(StreamingQueryException, match="redis_streams writes only: read the stream with a client"):
+    with pytest.raises(StreamingQueryException, match="redis_streams only writes: read the stream with a client"):
         query.awaitTermination(60)
 
 

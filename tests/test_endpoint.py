@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 
 from headrace import ConfigError, Endpoint
 from headrace.endpoint import EndpointOptions
+from headrace.tables import ENDPOINT
 from support.endpoint_examples import EXAMPLES as ENDPOINT_EXAMPLES
 from support.endpoints import CANARY, Pem, build, refused
 
@@ -58,8 +59,8 @@ def test_built_in_defaults() -> None:
     endpoint = build()
     effective = {
         name: getattr(endpoint, name)
-        for name, _, _, secret in Endpoint._options_table()
-        if not secret and name not in {"host", "stream_key"}
+        for name, option in ENDPOINT.items()
+        if not option.is_secret and name not in {"host", "stream_key"}
     }
     assert effective == {
         "port": 6379,
@@ -85,24 +86,28 @@ def test_built_in_defaults() -> None:
 
 
 def test_signature_types_and_docstring_have_every_option_of_the_core() -> None:
-    table = Endpoint._options_table()
-    names = [name for name, *_ in table]
-    assert len(names) > 20
+    assert len(ENDPOINT) > 20
     parameters = inspect.signature(Endpoint).parameters
-    assert [*names, "unknown"] == list(parameters)
-    assert names == list(EndpointOptions.__annotations__)
-    assert [name for name, *_, secret in table if secret] == ["password", "tls_key"]
+    assert list(ENDPOINT) == list(parameters) == list(EndpointOptions.__annotations__)
+    assert [option.name for option in ENDPOINT.values() if option.is_secret] == ["password", "tls_key"]
     doc = inspect.getdoc(Endpoint) or ""
-    assert (
-        len(re.findall(r"^    \w+: ", doc, re.MULTILINE)) == len(parameters) + 1
-    )  # ConfigError, in the section Raises
-    for name, _, default, _ in table:
-        given = parameters[name].default
-        assert given is None or str(given).lower() == default, name
+    assert len(re.findall(r"^    \w+: ", doc, re.MULTILINE)) == len(parameters) + 1  # ConfigError, under Raises
+    for name, option in ENDPOINT.items():
+        assert parameters[name].default == option.keyword_default, name
         described = re.search(rf"^    {name}: (.*\n(?:        .*\n)*)", doc, re.MULTILINE)
         assert described, name
-        if default != "none":
-            assert f"Default {default.capitalize()}" in " ".join(described[1].split()), name
+        text = " ".join(described[1].split())
+        assert text.startswith(option.text), name
+        assert option.allowed in text, name
+        assert (f"Default: {option.shown_default}." in text) == (option.default is not None), name
+
+
+def test_options_are_attributes_that_cannot_be_set() -> None:
+    endpoint = build()
+    for name, option in ENDPOINT.items():
+        assert hasattr(endpoint, name) is not option.is_secret, name
+    with pytest.raises(AttributeError, match="an endpoint is immutable: port cannot be set"):
+        setattr(endpoint, "port", 1)  # noqa: B010, which mypy would refuse
 
 
 @pytest.mark.parametrize(
@@ -128,7 +133,7 @@ def test_signature_types_and_docstring_have_every_option_of_the_core() -> None:
         ({"host": None}, "host is missing (or unix_socket): it names the server"),
         ({"host": "\ud800"}, "host must be text that is not empty, got a value of type str with a lone surrogate"),
         ({"host": Path("h")}, "host must be text that is not empty, got a value of type PosixPath"),
-        ({"unix_socket": "/s"}, "host and unix_socket exclude each other; give one of them"),
+        ({"unix_socket": "/s"}, "host and unix_socket are mutually exclusive"),
         (
             {"minid": "5-"},
             "minid must be an integer of at least 0, or text of the form 'ms' or 'ms-seq' (64 bits each), got '5-'",
@@ -139,9 +144,9 @@ def test_signature_types_and_docstring_have_every_option_of_the_core() -> None:
             "password must be text or bytes that are not empty, or a callable that returns them, got an integer",
         ),
         ({"tls_ca_cert": "/ca"}, "tls_ca_cert needs tls to be true; without it everything would go in plain text"),
-        ({"hots": "h"}, "there is no option 'hots'; the nearest one is 'host'"),
-        ({"Maxlen": 5}, "there is no option 'Maxlen'; the nearest one is 'maxlen'"),
-        ({"timeout": 5}, "there is no option 'timeout'; the nearest one is 'connect_timeout'"),
+        ({"hots": "h"}, "unknown option 'hots'; did you mean 'host'?"),
+        ({"Maxlen": 5}, "unknown option 'Maxlen'; did you mean 'maxlen'?"),
+        ({"timeout": 5}, "unknown option 'timeout'; did you mean 'connect_timeout'?"),
     ],
 )
 def test_errors_name_the_option_the_value_and_the_allowed_values(options: dict[str, Any], message: str) -> None:
@@ -153,7 +158,7 @@ def test_errors_name_the_option_the_value_and_the_allowed_values(options: dict[s
 
 
 def test_a_mapping_is_strict() -> None:
-    with pytest.raises(ConfigError, match="there is no option 'host '; the nearest one is 'host'"):
+    with pytest.raises(ConfigError, match="unknown option 'host '; did you mean 'host'"):
         Endpoint.from_mapping({"host ": "h", "stream_key": "s"})
     with pytest.raises(ConfigError, match="port must be an integer from 1 to 65535, got '6379'"):
         Endpoint.from_mapping({"host": "h", "stream_key": "s", "port": "6379"})
@@ -210,7 +215,7 @@ def test_urls_are_parsed() -> None:
         (f"redis://:{CANARY}@h/x?stream_key=s", "the URL is refused: invalid database number"),
         (
             f"redis://:{CANARY}@h/?stream_key=s&tls_ca=x",
-            "there is no option 'tls_ca'; the nearest one is 'tls_ca_cert'",
+            "unknown option 'tls_ca'; did you mean 'tls_ca_cert'?",
         ),
         (f"redis://:{CANARY}/@h/?stream_key=s", "the URL has an @ behind its host"),
         (f"rediss://:{CANARY}@h/#insecure", "the URL must not have a #fragment"),

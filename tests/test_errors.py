@@ -9,6 +9,7 @@ import pickle
 import pytest
 
 import headrace.errors
+import headrace.testing
 from headrace import ConnectionFailedError, DeliveryError, Dispatcher, Endpoint, Failure, HeadraceError
 
 ERRORS = [getattr(headrace.errors, name) for name in headrace.errors.__all__]
@@ -18,7 +19,8 @@ def test_every_error_is_listed() -> None:
     classes = [kind for _, kind in inspect.getmembers(headrace.errors, inspect.isclass)]
     assert {kind for kind in classes if issubclass(kind, HeadraceError)} == set(ERRORS)
     assert len(ERRORS) >= 10
-    assert {kind.__name__ for kind in ERRORS} <= set(headrace.__all__)
+    assert {kind.__name__ for kind in ERRORS} - {"LocalServerError"} <= set(headrace.__all__)
+    assert headrace.testing.LocalServerError is headrace.errors.LocalServerError
 
 
 @pytest.mark.parametrize("kind", ERRORS)

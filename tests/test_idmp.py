@@ -305,7 +305,7 @@ def test_missing_permissions_are_named_before_the_first_message(
             {"exactly_once": "idmp", "retry": RetryPolicy(deadline=86_000)},
             "retry_deadline must be at most 80000 with exactly_once 'idmp', got 86000",
         ),
-        ({"ordered": True, "window_max_entries": 5}, "ordered and window_max_entries exclude each other"),
+        ({"ordered": True, "window_max_entries": 5}, "ordered and window_max_entries are mutually exclusive"),
     ],
 )
 def test_contradictory_options_are_refused(any_server: LocalServer, options: dict[str, Any], message: str) -> None:

@@ -85,6 +85,6 @@ def test_a_forked_child_can_close_its_copy(in_flush: Dispatcher, any_server: Loc
         return refused, in_flush.closed, in_flush.unreported, [str(warning.message) for warning in seen], entry
 
     refused, closed, unreported, warned, entry = in_child(child)
-    assert refused == ["the process was forked while a thread used the dispatcher: make a new one in the child"] * 5
+    assert refused == ["the process was forked while a thread used the dispatcher: create a new one in the child"] * 5
     assert (closed, unreported, warned) == (True, 0, [])
     assert entry

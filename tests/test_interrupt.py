@@ -208,7 +208,7 @@ def test_ctrl_c_in_close(waiting: Dispatcher, how: str) -> None:
     leave = waiting.close if how == "close" else lambda: waiting.__exit__(None, None, None)
     with interrupted() as caught:
         leave()
-    assert caught.value.__notes__ == ["headrace: closed with 2,000 messages that have no outcome in a report"]
+    assert caught.value.__notes__ == ["headrace: closed while 2,000 messages had no outcome in a report"]
     assert waiting.closed
 
 

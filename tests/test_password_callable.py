@@ -204,7 +204,7 @@ def test_an_endpoint_shows_only_the_name_of_its_callable() -> None:
         (len, "len"),
     ):
         endpoint = build(password=callable_, username="u")
-        shown = f"Endpoint(host='h', stream_key='s', username='u', password=<callable {name}>)"
+        shown = f"Endpoint(host='h', username='u', password=<callable {name}>, stream_key='s')"
         assert repr(endpoint) == shown
         assert str(endpoint) == "redis://u@h:6379 stream key s"
         assert not hasattr(endpoint, "password")
@@ -236,7 +236,7 @@ def test_wrong_uses_of_a_callable_are_refused() -> None:
         ),
         (
             lambda: build(password=a_password, password_file="f"),
-            "password, password_env and password_file exclude each other; give one of them",
+            "password, password_env and password_file are mutually exclusive",
         ),
         (lambda: Endpoint.from_url("redis://:x@h", stream_key="s", password=a_password), "password is given twice"),
         (lambda: build(username=a_password), "username must be text that is not empty, got a value of type function"),

@@ -209,9 +209,8 @@ def test_a_second_caller_is_refused_and_the_gil_is_free(any_server: LocalServer)
             report = dispatcher.flush()
         assert labels(report) == [DELIVERED]
         thread.join()
-    assert (
-        refused == ["the dispatcher is in use by another call: it takes one caller at a time; make one per thread"] * 7
-    )
+    in_use = "the dispatcher is in use by another call: it takes one caller at a time; create one per thread"
+    assert refused == [in_use] * 7
 
 
 def test_a_signal_handler_is_refused_as_a_second_caller(any_server: LocalServer) -> None:
@@ -293,7 +292,7 @@ def test_use_after_close_is_refused(any_server: LocalServer) -> None:
 
 def test_a_dispatcher_is_not_pickled(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
-        with pytest.raises(TypeError, match=r"a dispatcher cannot be pickled: .*send the endpoint"):
+        with pytest.raises(TypeError, match=r"a dispatcher cannot be pickled: .*pickle the endpoint"):
             pickle.dumps(dispatcher)
         with Dispatcher(pickle.loads(pickle.dumps(dispatcher.endpoint))) as other:
             assert other.dispatch(b"x")

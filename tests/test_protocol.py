@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Dispatcher, Endpoint
-from headrace._headrace import OWN_CODES
+from headrace.tables import OWN_CODES
 from support.endpoints import CANARY
 from support.fake_server import FakeServer, Peer, Script, answer_all, entry_id, hang_up
 from support.pipelines import Outcome, labels, outcomes

@@ -14,13 +14,12 @@ import pyarrow as pa
 import pytest
 
 from headrace import Dispatcher, Endpoint
-from headrace._headrace import OWN_CODES
+from headrace.tables import CODES
 from headrace.testing import LocalServer
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 OPTIONS = (ROOT / "docs" / "options.md").read_text()
-OUTCOMES = (ROOT / "docs" / "outcomes.md").read_text()
 DOCS = "".join(
     (ROOT / "docs" / f"{name}.md").read_text()
     for name in (
@@ -82,12 +81,6 @@ def test_the_files_named_in_security_md_exist() -> None:
     assert [name for name in sorted(set(named)) if not (ROOT / name).exists()] == []
 
 
-def test_every_own_code_is_documented() -> None:
-    codes = [row[0].strip("`") for row in table(OUTCOMES, "## headrace's own codes")]
-    assert codes
-    assert codes == OWN_CODES
-
-
 def failures(endpoint: Endpoint, data: Any = None, **layout: Any) -> set[tuple[str, str, str]]:
     with Dispatcher(endpoint) as dispatcher:
         if data is None:
@@ -108,11 +101,10 @@ def test_the_own_codes_occur_as_documented(any_server: LocalServer, closed_port:
     seen = failures(here(nomkstream=True)) | failures(here(minid=10**15, stream_key="there")) | failures(elsewhere)
     seen |= failures(here(password_env="HEADRACE_TEST_NO_SUCH_VARIABLE"))
     seen |= failures(here(), rows, stream_key="key", entry_id="id") | failures(here(), empty, fields=["field"])
-    documented = {
-        (code.strip("`"), kind, written) for code, kind, written, _ in table(OUTCOMES, "## headrace's own codes")
-    }
     assert {code for code, _, _ in seen} == {
         *("NO_STREAM", "TRIMMED", "CONNECT", "CONFIG"),
         *("NULL_PAYLOAD", "BAD_STREAM_KEY", "BAD_ENTRY_ID", "EMPTY"),
     }
-    assert seen <= documented
+    for name, kind, written in seen:
+        code = CODES[name]
+        assert (kind, written) in {(code.kinds["default"], each) for each in code.written}, name

@@ -272,7 +272,7 @@ def test_dropped_reports_are_kept_as_counts(any_server: LocalServer) -> None:
             assert not report.ok  # seen failures do not count
         del report
     gc.collect()
-    assert len(dispatcher._handed_out) <= 16
+    assert len(dispatcher._reports) <= 16
     with pytest.raises(DeliveryError) as caught:
         dispatcher.close()
     assert caught.value.failed_by_code == {"NULL_PAYLOAD": 2_700, "BAD_STREAM_KEY": 400}
@@ -287,7 +287,7 @@ def test_unread_reports_do_not_slow_flush(any_server: LocalServer, monkeypatch: 
 
     def sweep(dispatcher: Dispatcher) -> None:
         nonlocal gone_through
-        gone_through += len(dispatcher._handed_out)
+        gone_through += len(dispatcher._reports)
         original(dispatcher)
 
     original = Dispatcher._sweep
@@ -324,7 +324,7 @@ def test_an_exception_in_the_block_gets_a_note(any_server: LocalServer, connect:
     notes = [f"headrace: flushed after this exception: <DeliveryReport: {delivered}, {failed}>"]
     if not look:
         notes.append(
-            "headrace: nobody looked at these failures: 3 messages were not delivered (NULL_PAYLOAD 3); the first, 1: "
+            "headrace: unhandled delivery failures: 3 messages were not delivered (NULL_PAYLOAD 3); the first, 1: "
             "NULL_PAYLOAD (permanent, written: no): the payload is null"
         )
     assert caught.value.__notes__ == notes

@@ -186,7 +186,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str)
 
 
 def test_the_error_says_why_a_server_did_not_start(program: Program) -> None:
-    with pytest.raises(LocalServerError, match="exited with status 1 before it answered") as raised:
+    with pytest.raises(LocalServerError, match="exited with status 1 before it replied") as raised:
         LocalServer(program.path, config={"maxmemory": "much"})
     assert isinstance(raised.value, HeadraceError)
     assert isinstance(raised.value, RuntimeError)
@@ -205,7 +205,7 @@ def test_a_server_that_does_not_answer_in_time_is_an_error(tmp_path: Path) -> No
     silent = tmp_path / "redis-server"
     silent.write_text("#!/bin/sh\necho waiting for nothing\nexec sleep 60\n")
     silent.chmod(0o755)
-    with pytest.raises(LocalServerError, match=r"redis-server did not answer within 0\.2 s: waiting for nothing"):
+    with pytest.raises(LocalServerError, match=r"redis-server did not reply within 0\.2 s: waiting for nothing"):
         LocalServer(silent, start_timeout=0.2)
 
 
@@ -235,10 +235,10 @@ def test_the_search_order_for_a_server(
     assert find_server() == program
     assert find_server(bundled) == bundled
     assert find_server("valkey-server") == tmp_path / "valkey-server"
-    with pytest.raises(LocalServerError, match="executable names no program that can be run: no-such-server"):
+    with pytest.raises(LocalServerError, match="executable does not name an executable program: no-such-server"):
         find_server("no-such-server")
     monkeypatch.setenv("HEADRACE_SERVER", "no-such-server")
-    with pytest.raises(LocalServerError, match="HEADRACE_SERVER names no program"):
+    with pytest.raises(LocalServerError, match="HEADRACE_SERVER does not name an executable program"):
         find_server()
     monkeypatch.delenv("HEADRACE_SERVER")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))

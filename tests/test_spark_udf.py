@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
 from headrace import ConfigError, Endpoint
-from headrace.spark import udf, xadd_udf
+from headrace.spark import column, xadd_udf
 from headrace.testing import LocalServer
 
 pytest_plugins = ["support.spark_fixtures"]
@@ -29,7 +29,7 @@ def make(request: pytest.FixtureRequest) -> Make:
     """Make the function of Spark 4.1 and newer, and that of Spark 4.0."""
     if request.param == "arrow":
         return xadd_udf
-    return lambda endpoint, **options: udf._with_pandas(endpoint, options)
+    return lambda endpoint, **options: column._with_pandas(endpoint, options)
 
 
 def messages(spark: SparkSession, rows: int, partitions: int = 2) -> DataFrame:
@@ -48,7 +48,7 @@ def test_it_is_an_arrow_udf_where_spark_has_them(endpoint: Endpoint, spark: Spar
     of_pandas_in_4_0 = PythonEvalType.SQL_SCALAR_PANDAS_UDF
     assert function.evalType == getattr(PythonEvalType, "SQL_SCALAR_ARROW_UDF", of_pandas_in_4_0)
     assert not function.deterministic
-    of_pandas: Any = udf._with_pandas(endpoint, {})
+    of_pandas: Any = column._with_pandas(endpoint, {})
     assert of_pandas.evalType == PythonEvalType.SQL_SCALAR_PANDAS_UDF
     assert not of_pandas.deterministic
 
@@ -57,7 +57,7 @@ def test_an_outcome_for_each_row_over_several_record_batches(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, make: Make
 ) -> None:
     frame = messages(spark, 25_000).withColumn("outcome", make(endpoint)("payload"))
-    assert frame.schema["outcome"].dataType == StructType.fromDDL(udf.RETURN_TYPE)
+    assert frame.schema["outcome"].dataType == StructType.fromDDL(column.RETURN_TYPE)
     rows = frame.select("id", "outcome.*").collect()  # five fields of one call
     assert [row.id for row in rows] == list(range(25_000))
     entries = stored(client)

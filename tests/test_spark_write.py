@@ -286,14 +286,18 @@ def test_rows_of_a_task_that_ran_again_may_be_duplicated(
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"txn_app_id": "job"}, ConfigError, "txn_version is missing"),
-        ({"txn_version": 1}, ConfigError, "txn_app_id is missing"),
+        ({"txn_app_id": "job"}, ConfigError, "txn_app_id needs txn_version"),
+        ({"txn_version": 1}, ConfigError, "txn_version needs txn_app_id"),
         ({"txn_app_id": "", "txn_version": 1}, ConfigError, "txn_app_id must be"),
-        ({"txn_app_id": "job", "txn_version": -1}, ConfigError, "txn_version must be an int of 0 and up, got -1"),
+        ({"txn_app_id": "job", "txn_version": -1}, ConfigError, "txn_version must be an integer of at least 0, got -1"),
         ({"txn_app_id": "job", "txn_version": "1"}, ConfigError, "txn_version must be"),
         ({"txn_app_id": "job", "txn_version": 1, "exactly_once": "off"}, ConfigError, "exclude each other"),
         ({"exactly_once": "script"}, ConfigError, "exactly_once needs txn_app_id"),
-        ({"failures_per_partition": -1}, ConfigError, "failures_per_partition must be an int of 0 and up, got -1"),
+        (
+            {"failures_per_partition": -1},
+            ConfigError,
+            "failures_per_partition must be an integer of at least 0, got -1",
+        ),
         ({"window_max_entrys": 5}, ConfigError, "window_max_entries"),
         ({"retry": 5}, ConfigError, "retry must be a RetryPolicy"),
         ({"payload": "pay_load"}, ConfigError, "'pay_load'"),

@@ -240,8 +240,8 @@ CANNOT = "the payload is not a readable Arrow IPC stream: "
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({b"ts": b"1"}, "the entry has no rows as Arrow IPC: no field 'payload', its fields are 'ts'"),
-        ({b"payload:0": b"1"}, "the entry has no rows as Arrow IPC but payloads, which headrace.unpack returns"),
+        ({b"ts": b"1"}, "the entry has no Arrow IPC stream: no field 'payload', its fields are 'ts'"),
+        ({b"payload:0": b"1"}, "the entry has no Arrow IPC stream but several payloads: use headrace.unpack"),
         ({b"payload": b""}, f"{CANNOT}it is cut: its 0 bytes lack at least 4"),
         ({b"payload": b'{"order_id": 123}'}, f"{CANNOT}it is cut: its 17 bytes lack at least "),
         ({b"payload": b"\xff\xff\xff\xff\x00\x00\x00\x00"}, f"{CANNOT}it has no schema"),

@@ -1,4 +1,4 @@
-"""Carries messages and Arrow record batches into Redis Streams, and says of each what became of it."""
+"""Bulk-load Redis Streams with messages and Arrow record batches, with a delivery outcome for every message."""
 
 import warnings
 
@@ -18,7 +18,8 @@ from headrace.errors import (
     SchemaError,
     StateError,
 )
-from headrace.report import DeliveryReport, Failure
+from headrace.failure import Failure
+from headrace.report import DeliveryReport
 from headrace.retry import RetryPolicy
 from headrace.unpack import unpack, unpack_arrow
 
@@ -46,4 +47,4 @@ __all__ = [
 ]
 
 if debug_build:
-    warnings.warn("this is a debug build of headrace: many times slower than a release build", stacklevel=2)
+    warnings.warn("this is a debug build of headrace, many times slower than a release build", stacklevel=2)

@@ -6,7 +6,6 @@ from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, final
 from typing_extensions import disjoint_base
 
 __all__ = [
-    "OWN_CODES",
     "Counters",
     "Dispatcher",
     "Endpoint",
@@ -14,17 +13,27 @@ __all__ = [
     "Report",
     "Rows",
     "__version__",
+    "code_table",
     "debug_build",
     "decode_rows",
+    "option_table",
+    "read_options",
 ]
 
 __version__: Final[str]
 debug_build: Final[bool]
-#: Codes of failures that are headrace's own; all others are the first word of a server's error reply.
-OWN_CODES: Final[list[str]]
 
 _Kind = Literal["permanent", "retryable"]
 _Written = Literal["no", "unknown"]
+
+def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, list[_Written], str | None, str]]:
+    """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
+
+def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
+    """Return the rows of a table of options: `endpoint`, `dispatcher`, `layout` or `datasource`."""
+
+def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
+    """Read the options of a table from text. A missing option has its default, or None if it has none."""
 
 class _ArrowArray(Protocol):
     """A record batch of any Arrow library."""
@@ -38,20 +47,21 @@ class _ArrowStream(Protocol):
 
 @disjoint_base
 class Dispatcher:
+    """The native half of `headrace.Dispatcher`, which documents it."""
     def __new__(cls, endpoint: Endpoint, options: dict[str, object], text: bool = False) -> Self: ...
     def produce(self, payload: bytes | bytearray | memoryview | str, message_id: int | str | None = None) -> None:
-        """Take one message, and wait for nothing but room in the window.
+        """Take one message. Waits only for room in the window.
 
         Args:
             payload: Bytes-like, or a str that is sent as UTF-8. At most what the server takes (`proto-max-bulk-len`,
                 512 MiB by default): a longer one fails alone, permanent, `TOO_LARGE`.
-            message_id: The caller's name for the message, which reports give back: a str of at most 16 KiB, or an int
-                of 64 bits. Without one it is the message's ordinal since the last flush.
+            message_id: The caller's name for the message, which reports return: a str of at most 16 KiB, or an int
+                of 64 bits. Default None: the message's ordinal since the last flush.
 
         Raises:
-            MessageError: The payload or the message ID is of another type or out of range.
-            ClosedError: The dispatcher was closed.
-            ConcurrentUseError: Another call is under way.
+            MessageError: The payload or the message ID has the wrong type or is out of range.
+            ClosedError: The dispatcher is closed.
+            ConcurrentUseError: Another call is in progress.
         """
 
     def produce_batch(
@@ -70,153 +80,179 @@ class Dispatcher:
     ) -> None:
         """Take every row of Arrow data as a message, straight from its buffers.
 
-        One of `payload`, `fields` and `json` says what a row's entry holds; beside it each entry has the field `ts`.
-        A row that cannot be written (a null payload, no field at all) fails alone, as a permanent outcome.
+        One of `payload`, `fields` and `json` selects the contents of a row's entry; each entry also has the field
+        `ts`. A row that cannot be written (a null payload, no field at all) fails alone, as a permanent outcome.
         `rows_per_entry` and `arrow_ipc` put many rows into one entry, which costs the server less: each row keeps its
-        outcome, but has its entry's ID, and `maxlen` counts entries.
+        own outcome, but shares its entry's ID, and `maxlen` counts entries.
 
         Args:
             data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader
-                is read one record batch at a time. If it fails, the rows before are taken.
+                is read one record batch at a time. If it fails, the rows before the failure are taken.
             payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
                 `"payload"`, unless `fields` or `json` is given. A null fails: `NULL_PAYLOAD`.
-            fields: Columns that become a field each, under their names. Typed values are written as text; a null is
-                left out; a row without any fails: `EMPTY`, one with a time outside a day: `BAD_VALUE`. Nested columns
-                are refused.
+            fields: Columns that become one field each, under their names. Typed values are written as text; a null is
+                left out; a row with only nulls fails: `EMPTY`, one with a time outside a day: `BAD_VALUE`. Nested
+                columns are refused.
             json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A
-                sequence of names: these columns. A time outside a day fails: `BAD_VALUE`.
+                sequence of names: only these columns. A time outside a day fails: `BAD_VALUE`.
             message_id: Column that names each row in reports: an integer type, utf8 of at most 16 KiB, or `arrow.uuid`.
                 A null means the ordinal.
             stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
             entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
                 `*`. Anything else fails: `BAD_ENTRY_ID`.
-            rows_per_entry: With `payload` or `json`: up to so many rows become fields `payload:0`, `payload:1`, ... of
-                one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Excludes `fields`, `stream_key`
-                and `entry_id`. An entry holds rows of one record batch, and ends with the one that fills
-                `window_max_bytes`.
+            rows_per_entry: With `payload` or `json`: up to this many rows become the fields `payload:0`, `payload:1`,
+                ... of one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Mutually exclusive with
+                `fields`, `stream_key` and `entry_id`. An entry holds rows of one record batch, and ends with the row
+                that fills `window_max_bytes`.
             arrow_ipc: True: the payload of an entry is an Arrow IPC stream of up to `rows_per_entry` rows (default
                 10,000), with all columns or those of `fields`; `headrace.unpack_arrow` and
-                `pyarrow.ipc.open_stream` read it back. Excludes the other layouts, `stream_key` and `entry_id`.
-            codec: With `arrow_ipc`: compresses it. None (default), `"lz4"` or `"zstd"`.
+                `pyarrow.ipc.open_stream` read it back. Mutually exclusive with `payload`, `json`, `stream_key` and
+                `entry_id`.
+            codec: Compression for `arrow_ipc`: None (default), `"lz4"` or `"zstd"`.
 
         Raises:
             ConfigError: `rows_per_entry` or `codec` is wrong; nothing was sent.
-            SchemaError: A column does not exist or has a type that cannot be written, or arguments exclude each other;
-                nothing was sent.
+            SchemaError: A column does not exist or has a type that cannot be written, or arguments are mutually
+                exclusive; nothing was sent.
             ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
                 rows before it were.
             InternalError: A defect of headrace. The rows of the record batch that were not taken fail: permanent,
                 `INTERNAL`, written no (unknown in a batch that was begun).
-            ClosedError: The dispatcher was closed.
-            ConcurrentUseError: Another call is under way.
+            ClosedError: The dispatcher is closed.
+            ConcurrentUseError: Another call is in progress.
             KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written
                 no (unknown in a batch that was begun).
             KeyboardInterrupt, SystemExit: Raised in the reader's own Python, such as a generator behind
-                `pyarrow.RecordBatchReader.from_batches`. Classes that derive from them come as `ReaderError`.
+                `pyarrow.RecordBatchReader.from_batches`. Their subclasses are raised as `ReaderError`.
         """
 
     def begin(self, token: str, version: SupportsIndex = 0) -> None:
-        """Name the batch that begins here, for `exactly_once`.
+        """Begin a batch and name it, for `exactly_once`.
 
-        Its messages are numbered from 0 in the order in which they are produced, over flushes too. Token and number
-        name a message for ever: whoever begins the same token again, after a crash or in another process, and produces
-        the same messages in the same order, writes only those that are not there yet. The others count as delivered
-        and as `DeliveryReport.deduplicated`; their entry IDs are not known. Without `begin` the token is random:
-        messages are then safe against lost connections, not against a crash.
+        Its messages are numbered from 0 in the order in which they are produced, across flushes. Token and number
+        identify a message for good: to begin the same token again, after a crash or in another process, and produce
+        the same messages in the same order, writes only those that are missing. The others count as delivered and as
+        `DeliveryReport.deduplicated`; their entry IDs are unknown. Without `begin` the token is random: messages are
+        then safe against lost connections, not against a crash.
 
-        What an earlier try wrote only the server knows. Of a message that fails before it was asked (no connection, no
-        rights, a refusal of the whole command) `written` is `"unknown"`; the same token once more ends the doubt.
+        Only the server knows what an earlier attempt wrote. If a message fails before the server was asked about it
+        (no connection, no permission, the whole command refused), its `written` is `"unknown"`; running the same token
+        again settles it.
 
-        With `"script"` how far a batch has come is kept beside each of its streams, in a key
+        With `"script"` the progress of a batch is kept beside each of its streams, in a key
         `{<stream key>}:headrace:<token>` that expires `token_ttl` seconds after the batch's last row. With `"idmp"` the
-        server remembers names for `idmp_duration` seconds, answers with the entry IDs of the first time, and does not
-        say which messages it deduplicated; with `exactly_once_key="message_id"` token and message ID name a message and
-        order does not matter.
+        server remembers IDs for `idmp_duration` seconds, replies with the original entry IDs, and does not report which
+        messages it deduplicated; with `exactly_once_key="message_id"` token and message ID identify a message and order
+        does not matter.
 
         Args:
             token: 1 to 1,024 bytes of UTF-8.
-            version: An integer, 0 to 2**53, and no boolean. A batch with a higher version takes the token over and
-                starts from 0; of one with a lower version every message is deduplicated. So one key serves all
-                micro-batches of a stream. With `"idmp"` it is a part of the token.
+            version: An integer, 0 to 2**53; not a bool. A batch with a higher version takes the token over and starts
+                from 0; every message of a batch with a lower version is deduplicated. So one key serves all
+                micro-batches of a stream. With `"idmp"` it is part of the token.
 
         Raises:
             ConfigError: `exactly_once` is off.
-            MessageError: The token or the version is of another type or out of range.
-            StateError: Messages wait for their outcomes: flush before.
+            MessageError: The token or the version has the wrong type or is out of range.
+            StateError: Messages still wait for their outcomes: call `flush` first.
         """
 
     def skip_failed(self) -> None:
-        """Let the batch go on behind messages that failed, for `exactly_once`.
+        """Continue the batch after messages that failed, for `exactly_once`.
 
-        Messages of one stream stay in order: behind one that was not written the others fail too, as `BLOCKED`, until
-        the batch begins again or `skip_failed` says that the reported failures are handled (as dead letters, say).
-        Those messages then count as passed: once a later one of their stream is written, they never will be under this
-        token.
+        Messages of one stream stay in order: after one that was not written the others fail too, as `BLOCKED`, until
+        the batch begins again or `skip_failed` declares the reported failures handled (as dead letters, for example).
+        Those messages then count as passed: once a later message of their stream is written, they never will be under
+        this token.
 
         Raises:
-            StateError: Messages wait for their outcomes: flush before.
+            StateError: Messages still wait for their outcomes: call `flush` first.
         """
 
-    def poll(self) -> Report: ...
-    def flush(self, timeout: float | None = None) -> Report: ...
-    def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str | tuple[_Kind, str, str, _Written]: ...
-    def close(self) -> None: ...
+    def poll(self) -> Report:
+        """Return the outcomes since the last report; `headrace.Dispatcher.poll` wraps it."""
+    def flush(self, timeout: float | None = None) -> Report:
+        """Wait for all outcomes and return them; `headrace.Dispatcher.flush` wraps it."""
+    def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str | tuple[_Kind, str, str, _Written]:
+        """Send one message and return its entry ID, or its failure as kind, code, message and written."""
+    def close(self) -> None:
+        """Close the connection without a flush; `headrace.Dispatcher.close` wraps it."""
     @property
     def counters(self) -> Counters:
-        """What was done so far; `headrace.Dispatcher.stats` reads it."""
+        """The counters so far; `headrace.Dispatcher.stats` reads them."""
 
     def _debug(self) -> str: ...
     @property
     def unreported(self) -> int:
-        """Messages whose outcome no report has told yet."""
+        """The number of messages whose outcome is in no report yet."""
 
     @property
     def closed(self) -> bool:
-        """Whether the dispatcher was closed."""
+        """Whether the dispatcher is closed."""
 
 @final
 class Counters:
-    """What a dispatcher has done so far, which any thread may read, also after the dispatcher is gone."""
+    """The counters of a dispatcher. Any thread may read them, even after the dispatcher was collected."""
 
-    def read(self) -> dict[str, Any]: ...
+    def read(self) -> dict[str, Any]:
+        """All counters by name, as `headrace.metrics.Stats` takes them."""
 
 @final
 class Report:
+    """The outcomes of a run of messages; `headrace.DeliveryReport` wraps it."""
     @property
-    def delivered(self) -> int: ...
+    def delivered(self) -> int:
+        """The number of messages that are in their stream."""
     @property
-    def failed(self) -> int: ...
+    def failed(self) -> int:
+        """The number of messages that failed."""
     @property
-    def deduplicated(self) -> int: ...
+    def deduplicated(self) -> int:
+        """The number of delivered messages that an earlier attempt had written."""
     @property
-    def retries(self) -> int: ...
+    def retries(self) -> int:
+        """How many times a message was sent again."""
     @property
-    def possible_duplicates(self) -> int: ...
-    def failures(self, limit: int | None = None) -> list[tuple[int | str, _Kind, str, str, _Written]]: ...
-    def failed_ids(self) -> list[int | str]: ...
-    def failed_by_code(self) -> dict[str, int]: ...
-    def to_arrow(self, only_failed: bool = False) -> Outcomes: ...
+    def possible_duplicates(self) -> int:
+        """The number of retries that may have written a message a second time."""
+    def failures(self, limit: int | None = None) -> list[tuple[int | str, _Kind, str, str, _Written]]:
+        """One tuple per failed message: ID, kind, code, message and written; the first `limit`, or all."""
+    def failed_ids(self) -> list[int | str]:
+        """The IDs of the failed messages, in order."""
+    def failed_by_code(self) -> dict[str, int]:
+        """The number of failed messages by code."""
+    def to_arrow(self, only_failed: bool = False) -> Outcomes:
+        """The outcomes for any Arrow library; `headrace.DeliveryReport.to_arrow` wraps it."""
 
 @final
 class Outcomes:
-    """The outcomes of a report, for any Arrow library; see `headrace.DeliveryReport.to_arrow`."""
+    """The outcomes of a report, for any Arrow library: `pyarrow.table(outcomes)`, `polars.DataFrame(outcomes)`.
 
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-    def __arrow_c_schema__(self) -> object: ...
+    `headrace.DeliveryReport.to_arrow` describes the columns.
+    """
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The outcomes as a `PyCapsule` of the Arrow C stream interface."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the outcomes as a `PyCapsule`."""
     def __len__(self) -> int: ...
 
 @final
 class Rows:
-    """The rows of one entry, for any Arrow library; see `headrace.unpack_arrow`."""
+    """The rows of one entry, for any Arrow library; `headrace.unpack_arrow` returns them."""
 
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows as a `PyCapsule` of the Arrow C stream interface."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the rows as a `PyCapsule`."""
     def __len__(self) -> int: ...
 
-def decode_rows(stream: bytes) -> Rows: ...
+def decode_rows(stream: bytes) -> Rows:
+    """Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it."""
 
 @disjoint_base
 class Endpoint:
+    """The native half of `headrace.Endpoint`, which documents the options."""
     def __new__(
         cls,
         options: dict[str, object],
@@ -225,52 +261,9 @@ class Endpoint:
         inherited: dict[str, object] | None = None,
         text: bool = False,
     ) -> Self: ...
-    @property
-    def host(self) -> str | None: ...
-    @property
-    def port(self) -> int | None: ...
-    @property
-    def unix_socket(self) -> str | None: ...
-    @property
-    def stream_key(self) -> str | bytes: ...
-    @property
-    def db(self) -> int: ...
-    @property
-    def username(self) -> str | None: ...
-    @property
-    def password_env(self) -> str | None: ...
-    @property
-    def password_file(self) -> str | None: ...
-    @property
-    def connect_timeout(self) -> float: ...
-    @property
-    def command_timeout(self) -> float: ...
-    @property
-    def maxlen(self) -> int | None: ...
-    @property
-    def maxlen_approximate(self) -> bool: ...
-    @property
-    def minid(self) -> int | str | None: ...
-    @property
-    def trim_every(self) -> int: ...
-    @property
-    def nomkstream(self) -> bool: ...
-    @property
-    def consumer_group(self) -> str | bytes | None: ...
-    @property
-    def tls(self) -> bool: ...
-    @property
-    def tls_ca_cert(self) -> str | bytes | None: ...
-    @property
-    def tls_cert(self) -> str | bytes | None: ...
-    @property
-    def tls_server_name(self) -> str | None: ...
-    @property
-    def tls_insecure_skip_verify(self) -> bool: ...
+    def _option(self, name: str) -> object: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def _state(self) -> tuple[dict[str, object], dict[str, object]]: ...
     def _debug(self) -> str: ...
     def _warnings(self) -> list[str]: ...
-    @classmethod
-    def _options_table(cls) -> list[tuple[str, str, str, bool]]: ...

@@ -1,4 +1,4 @@
-"""The dispatcher: messages go in, one outcome for each comes out."""
+"""The dispatcher: takes messages, and returns one outcome for each."""
 
 from __future__ import annotations
 
@@ -8,26 +8,47 @@ import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Final, Literal, NoReturn, Self, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError, ConnectionFailedError, DeliveryError
-from headrace.metrics import Stats
-from headrace.report import DeliveryReport, Failure, Unseen, delivery_error
+from headrace.failure import Failure
+from headrace.report import DeliveryReport, UnhandledFailures, delivery_error
 from headrace.retry import RetryPolicy
+from headrace.stats import Stats
+from headrace.tables import CONNECTION_CODES, DISPATCHER, documented, signature
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "DispatcherOptions"]
 
-#: Seconds that leaving `with` spends on a last flush when an exception is already under way.
+#: Seconds for the last flush when an exception leaves the `with` block.
 FLUSH_AFTER_EXCEPTION = 5.0
 
-#: Codes of `ConnectionFailedError`: the server was not reached, or was lost.
-CONNECTION_CODES = frozenset({"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "TLS", "PROTOCOL"})
+
+class DispatcherOptions(TypedDict, total=False):
+    """The keyword arguments of `Dispatcher`, for functions that pass them on; `Dispatcher` documents each."""
+
+    window_max_entries: int | None
+    window_max_bytes: int
+    classify: Literal["default", "failover", "strict"]
+    error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None
+    payload_field: str
+    ts_field: str | None
+    exactly_once: Literal["off", "auto", "idmp", "script"]
+    exactly_once_key: Literal["row", "message_id"]
+    idmp_duration: float | None
+    token_ttl: float | None
+    script_run_rows: int | None
+    ordered: bool
+    wait_replicas: int
+    wait_aof: bool
+    wait_timeout: float
+    wait_every: int
+    retry: RetryPolicy | None
 
 
 class Dispatcher(_headrace.Dispatcher):
-    """Sends messages to an endpoint over one pipelined connection, and tells what became of each.
+    """Sends messages to an endpoint over one pipelined connection, and returns an outcome for each.
 
     ```python
     with Dispatcher(Endpoint(host="localhost", stream_key="order-events")) as dispatcher:
@@ -38,63 +59,27 @@ class Dispatcher(_headrace.Dispatcher):
 
     Each message is one `XADD key [NOMKSTREAM] [MAXLEN|MINID [~] n] * payload … ts …`
     (<https://redis.io/docs/latest/commands/xadd/>). `produce` and `produce_batch` encode into a buffer and send when a
-    chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. Nothing is sent by itself: end each unit
-    of work with `flush`.
+    chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. No background thread sends: end each
+    unit of work with `flush`.
 
-    **Outcomes.** A message is delivered when the server answered with its entry ID, and with `wait_replicas` or
-    `wait_aof` once others have it too. Otherwise it has *failed*: permanent or retryable, with a code, and with
-    `written` telling whether it may be in the stream all the same.
-    Without a `RetryPolicy` a message is never sent twice.
+    **Outcomes.** A message is delivered when the server has replied with its entry ID, and with `wait_replicas` or
+    `wait_aof` once the copies are confirmed. Otherwise it has *failed*: permanent or retryable, with a code, and with
+    `written`, which is `"unknown"` if it may be in the stream all the same. Without a `RetryPolicy` a message is never
+    sent twice.
 
     **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another
-    try; the next batch connects anew. With a `RetryPolicy` the call waits for the server instead.
+    attempt; the next batch connects again. With a `RetryPolicy` the call waits for the server instead.
 
-    **Threads and processes.** One caller at a time; another gets `ConcurrentUseError`. A forked child finds its
-    dispatcher empty: what was produced before the fork is the parent's. The GIL is released while a call waits and
-    while a record batch is encoded; Ctrl-C is noticed within 0.1 s. The end of the process waits for no server: a
-    ResourceWarning says how many messages it takes with it.
+    **Threads and processes.** One caller at a time; a second one gets `ConcurrentUseError`. After a fork the child's
+    dispatcher is empty: messages produced before the fork belong to the parent. The GIL is released while a call waits
+    and while a record batch is encoded; Ctrl-C is noticed within 0.1 s. The process does not wait for a server when it
+    ends: a ResourceWarning counts the messages that are lost.
 
     Args:
         endpoint: Where and how entries are stored.
-        window_max_entries: Entries in flight at most. Default 8,192, with `ordered` 1; 1 and up.
-        window_max_bytes: Bytes in flight at most. Default 4 MiB; 65,536 and up. The message that passes it is still
-            sent: one is always in flight.
-        classify: Which error replies are permanent. `"default"` (default): NOAUTH, NOPERM, WRONGTYPE, OOM, READONLY,
-            WRONGPASS, BAD_MARKER, unknown commands and refused certificates. `"failover"`: the same without OOM and
-            READONLY. `"strict"`: also DENIED, NOPROTO, CROSSSLOT and argument errors.
-        error_overrides: Has the last word on single codes: `{"OOM": "retryable"}`.
-        payload_field: Name of the field that holds the payload. Default `"payload"`.
-        ts_field: Name of the field that holds the time of dispatch (`2026-04-14T12:00:00Z`, UTC). Default `"ts"`; None
-            leaves it out.
-        retry: Whether and when messages that failed are sent again. Default None: never, that is the caller's; with
-            `exactly_once` `RetryPolicy()`.
-        exactly_once: `"script"`: messages go out in runs that a script appends to the stream, which writes none twice,
-            neither after a lost connection nor, with `begin`, after a crash. On every server from Redis 6.2 and
-            Valkey 7.2 on; it needs the commands EVAL, EVALSHA, GET and SET, and takes the server up to 60 % more work
-            for a message. `"idmp"`: the server remembers a name of each message for a while (XADD's IDMP, Redis 8.6.2
-            and later); it needs XINFO STREAM, and where the stream's settings do not suffice XCFGSET and XGROUP.
-            `"auto"`: the best that there is, which is the script. Default `"off"`. Excludes `rows_per_entry`,
-            `arrow_ipc` and `dispatch`.
-        exactly_once_key: What names a message within its batch: `"row"` (default), its number; with `"idmp"` also
-            `"message_id"`, its message ID, whatever comes before it.
-        idmp_duration: With `"idmp"`: seconds that the server remembers names for at least; 1 to 86,400. Default: as
-            long as `retry` can send messages again, and no less than the stream is set to.
-        token_ttl: With `"script"`: seconds that a batch can be begun again after its last message. Default 86,400; 1 to
-            31,536,000.
-        script_run_rows: With `"script"`: messages that one script call appends at most. Default 100; 1 to 1,000.
-        ordered: True: one entry is in flight at a time, so that none overtakes one that is sent again. Slow. Default
-            False: an entry that was refused may be overtaken by those in flight behind it, but for `"script"`, which
-            keeps the order in any case.
-        script_run_rows: With `exactly_once`: messages that one script call appends at most. Default 100; 1 to 1,000.
-        wait_replicas: Replicas that must have a message before it counts as delivered, by WAIT
-            (<https://redis.io/docs/latest/commands/wait/>). Default 0: none; it is delivered once the server has it. A
-            message that too few had in time fails as `NOT_REPLICATED`: it is in the stream of this server.
-        wait_aof: Whether a message must also be in the append-only file of the server, and in those of
-            `wait_replicas` replicas, by WAITAOF (<https://redis.io/docs/latest/commands/waitaof/>, Redis 7.2 and later,
-            Valkey). Default False.
-        wait_timeout: Seconds that the server waits for them. Default 1.0; 0.001 to 3,600.
-        wait_every: Entries that are waited for together. Default 8,192; 1 to 1,000,000. WAIT is also sent by `flush`,
-            `dispatch`, and `poll` when something was answered; entries behind it wait until it was answered.
+        {options}
+        retry: A `RetryPolicy`: whether and when failed messages are sent again. Default None: never, unless
+            `exactly_once` is on, which makes it `RetryPolicy()`.
 
     Raises:
         ConfigError: An option is unknown or wrong.
@@ -103,61 +88,25 @@ class Dispatcher(_headrace.Dispatcher):
     _endpoint: Endpoint
     _is_lost: bool
     _process: int
-    _handed_out: list[tuple[weakref.ref[DeliveryReport], Unseen]]
-    _dropped: Unseen | None
+    _reports: list[tuple[weakref.ref[DeliveryReport], UnhandledFailures]]
+    _dropped: UnhandledFailures | None
     _sweep_at: int
 
-    def __new__(  # noqa: D102, the class's docstring tells of the arguments
-        cls,
-        endpoint: Endpoint,
-        *,
-        window_max_entries: int | None = None,
-        window_max_bytes: int = 4 * 1024 * 1024,
-        classify: Literal["default", "failover", "strict"] = "default",
-        error_overrides: Mapping[str, Literal["permanent", "retryable"]] | None = None,
-        payload_field: str = "payload",
-        ts_field: str | None = "ts",
-        retry: RetryPolicy | None = None,
-        exactly_once: Literal["off", "auto", "idmp", "script"] = "off",
-        exactly_once_key: Literal["row", "message_id"] = "row",
-        idmp_duration: float | None = None,
-        token_ttl: float | None = None,
-        script_run_rows: int | None = None,
-        ordered: bool = False,
-        wait_replicas: int = 0,
-        wait_aof: bool = False,
-        wait_timeout: float = 1.0,
-        wait_every: int = 8_192,
-        **unknown: object,
-    ) -> Self:
-        options: dict[str, object] = {
-            "window_max_entries": window_max_entries,
-            "window_max_bytes": window_max_bytes,
-            "classify": classify,
-            "error_overrides": error_overrides,
-            "payload_field": payload_field,
-            "ts_field": ts_field,
-            "exactly_once": exactly_once,
-            "exactly_once_key": exactly_once_key,
-            "idmp_duration": idmp_duration,
-            "token_ttl": token_ttl,
-            "script_run_rows": script_run_rows,
-            "ordered": ordered,
-            "wait_replicas": wait_replicas,
-            "wait_aof": wait_aof,
-            "wait_timeout": wait_timeout,
-            "wait_every": wait_every,
-            **unknown,
-        }
+    def __new__(cls, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> Self:  # noqa: D102, see the class
+        given: dict[str, object] = {**options}
+        retry = given.pop("retry", None)
+        for name in given:
+            if name.startswith("retry_"):  # an option of Spark: here it is a field of a RetryPolicy
+                raise ConfigError(f"unknown option {name!r}; did you mean 'retry'?", option=name)
         if retry is not None:
             if not isinstance(retry, RetryPolicy):
-                raise ConfigError(f"retry must be a RetryPolicy or None, got {retry!r}")
-            options |= retry._options()
-        return cls._make(endpoint, options)
+                raise ConfigError(f"retry must be a RetryPolicy or None, got {retry!r}", option="retry")
+            given |= retry._options()
+        return cls._make(endpoint, given)
 
     @classmethod
     def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str | None]) -> Self:
-        """Make a dispatcher from options that are text (`"8192"`, `"true"`), as Spark hands them over, or None."""
+        """Make a dispatcher from options that are text (`"8192"`, `"true"`), as Spark passes them, or None."""
         return cls._make(endpoint, dict(options), text=True)
 
     @classmethod
@@ -166,48 +115,49 @@ class Dispatcher(_headrace.Dispatcher):
         self._endpoint = endpoint
         self._is_lost = False
         self._process = os.getpid()
-        self._handed_out = []
+        self._reports = []
         self._dropped = None
         self._sweep_at = 16
-        _living.add(self)
+        _open_dispatchers.add(self)
         return self
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where and how entries are stored."""
+        """The endpoint of the messages."""
         return self._endpoint
 
-    # `produce` and `produce_batch` are the native ones: no Python stands between the caller and the hot path.
+    # `produce`, `produce_batch`, `begin` and `skip_failed` are inherited: no Python frame on the hot path.
 
     def poll(self) -> DeliveryReport:  # type: ignore[override]
-        """Hand out what was answered since the last report. Never waits.
+        """Return the outcomes that arrived since the last report. Never waits.
 
-        Sends what an open connection takes at once, but opens none: that may wait.
+        Sends as much as an open connection accepts at once, but opens none, because connecting may wait.
         """
-        return self._hand_out(super().poll())
+        return self._to_report(super().poll())
 
     def flush(self, timeout: float | None = None) -> DeliveryReport:  # type: ignore[override]
-        """Wait until every message has its outcome, and hand out all that no report held yet.
+        """Wait until every message has its outcome, and return all outcomes that no report has had yet.
 
-        Ordinals of messages without an ID start again at 0. After Ctrl-C, or an `InternalError`, nothing is lost:
-        another flush goes on.
+        Ordinals of messages without an ID start again at 0. After Ctrl-C or an `InternalError` nothing is lost: call
+        `flush` again.
 
         Args:
-            timeout: Seconds; None waits as long as the server makes progress (at most `command_timeout` without any).
-                When it is over, messages without a reply fail as retryable `TIMEOUT`, and the connection is replaced.
+            timeout: Seconds. Default None: as long as the server makes progress (at most `command_timeout` without
+                any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, and the connection is
+                replaced.
         """
-        return self._hand_out(super().flush(timeout))
+        return self._to_report(super().flush(timeout))
 
     def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str:
-        """Send one message now, behind all others, and wait for its outcome, which is in no report.
+        """Send one message now, after all others, and wait for its outcome, which is in no report.
 
         Returns:
             Its entry ID, such as `"1713091234567-0"`.
 
         Raises:
-            ConnectionFailedError: The server was not reached or was lost; `failures[0].written` says whether the
-                message may be in the stream.
-            DeliveryError: The server refused it.
+            ConnectionFailedError: No connection, or a lost one; `failures[0].written` is `"unknown"` if the message may
+                be in the stream.
+            DeliveryError: The server refused the message.
         """
         outcome = super().dispatch(payload)
         if isinstance(outcome, str):
@@ -219,26 +169,26 @@ class Dispatcher(_headrace.Dispatcher):
         raise error(text, failures=(failure,), failed=1, failed_by_code={code: 1})
 
     def stats(self) -> Stats:
-        """Count what this dispatcher has done since it was made. Any thread may ask, at any time."""
+        """Return the counters of this dispatcher since its creation. Any thread may call this, at any time."""
         return Stats(**self.counters.read())
 
     def close(self) -> None:
         """Flush, then close the connection. A second call does nothing.
 
         Raises:
-            DeliveryError: There are failures that nobody looked at.
+            DeliveryError: There are unhandled delivery failures.
         """
         if self.closed:
             return
         try:
             self.flush()
         except BaseException as error:
-            error.add_note(f"headrace: closed with {self.unreported:,} messages that have no outcome in a report")
+            error.add_note(f"headrace: closed while {self.unreported:,} messages had no outcome in a report")
             raise
         finally:
             super().close()
-        if unseen := self._take_unseen():
-            raise delivery_error(unseen)
+        if unhandled := self._take_unhandled():
+            raise delivery_error(unhandled)
 
     def __enter__(self) -> Self:
         return self
@@ -252,7 +202,7 @@ class Dispatcher(_headrace.Dispatcher):
             self._close_after(error)
 
     def _close_after(self, error: BaseException) -> None:
-        """Close without hiding the exception that is under way: what is to be said is added to it."""
+        """Close without hiding the exception that leaves the block: results become notes on it."""
         try:
             if self.closed:
                 return
@@ -265,16 +215,16 @@ class Dispatcher(_headrace.Dispatcher):
                 super().close()
         except BaseException as second:
             error.add_note(f"headrace: cannot flush after this exception: {second!r}")
-        if unseen := self._take_unseen():
-            error.add_note(f"headrace: nobody looked at these failures: {delivery_error(unseen)}")
+        if unhandled := self._take_unhandled():
+            error.add_note(f"headrace: unhandled delivery failures: {delivery_error(unhandled)}")
 
     def __del__(self) -> None:
-        # Without `_endpoint` the constructor did not get to its end.
+        # Without `_endpoint` the constructor did not finish.
         if "_endpoint" in self.__dict__:
-            self._say_what_is_lost()
+            self._warn_of_lost_messages()
 
-    def _say_what_is_lost(self) -> None:
-        """Warn of messages that nobody will hear of any more; once."""
+    def _warn_of_lost_messages(self) -> None:
+        """Warn once about messages that will have no outcome."""
         if self._is_lost:
             return
         try:
@@ -292,59 +242,67 @@ class Dispatcher(_headrace.Dispatcher):
             )
 
     def __reduce__(self) -> NoReturn:
-        msg = "a dispatcher cannot be pickled: it owns a connection; send the endpoint and make a dispatcher there"
+        msg = "a dispatcher cannot be pickled: it owns a connection; pickle the endpoint, and create a dispatcher there"
         raise TypeError(msg)
 
     def __repr__(self) -> str:
         return f"<Dispatcher to {self._endpoint}>"
 
-    def _hand_out(self, native: _headrace.Report) -> DeliveryReport:
+    def _to_report(self, native: _headrace.Report) -> DeliveryReport:
         report = DeliveryReport(native)
-        if report._unseen is not None:
-            self._forget_parents()
-            self._handed_out.append((weakref.ref(report), report._unseen))
-            if len(self._handed_out) >= self._sweep_at:
+        if report._unhandled is not None:
+            self._forget_after_fork()
+            self._reports.append((weakref.ref(report), report._unhandled))
+            if len(self._reports) >= self._sweep_at:
                 self._sweep()
         return report
 
     def _sweep(self) -> None:
-        """Forget reports that were looked at; keep the counts of those that were dropped without a look."""
-        self._forget_parents()
+        """Forget handled reports; keep the counts of those that were dropped unhandled."""
+        self._forget_after_fork()
         kept = []
-        for reference, unseen in self._handed_out:
-            if unseen.looked_at:
+        for reference, unhandled in self._reports:
+            if unhandled.handled:
                 continue
             if reference() is not None:
-                kept.append((reference, unseen))
+                kept.append((reference, unhandled))
             elif self._dropped is None:
-                self._dropped = unseen
+                self._dropped = unhandled
             else:
-                self._dropped.absorb(unseen)
-        self._handed_out = kept
-        # Whoever keeps many reports unread does not pay for all of them at each new one.
+                self._dropped.absorb(unhandled)
+        self._reports = kept
+        # The next sweep is due when the list has doubled, so that many kept reports cost amortised constant time.
         self._sweep_at = 2 * len(kept) + 16
 
-    def _take_unseen(self) -> list[Unseen]:
-        """Take the failures that nobody looked at."""
+    def _take_unhandled(self) -> list[UnhandledFailures]:
+        """Take all unhandled failures."""
         self._sweep()
-        unseen = [unseen for _, unseen in self._handed_out]
+        unhandled = [unhandled for _, unhandled in self._reports]
         if self._dropped is not None:
-            unseen.insert(0, self._dropped)
-        self._handed_out, self._dropped = [], None
-        return unseen
+            unhandled.insert(0, self._dropped)
+        self._reports, self._dropped = [], None
+        return unhandled
 
-    def _forget_parents(self) -> None:
-        """What failed before a fork is the parent's to look at."""
+    def _forget_after_fork(self) -> None:
+        """After a fork, forget failures from before it: they belong to the parent."""
         if self._process != os.getpid():
             self._process = os.getpid()
-            self._handed_out, self._dropped = [], None
+            self._reports, self._dropped = [], None
 
 
-_living: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+_open_dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 
 
 @atexit.register
-def _say_what_the_end_loses() -> None:
-    """Warn of each dispatcher with messages left. What a daemon thread's frames reach is never collected."""
-    for dispatcher in tuple(_living):
-        dispatcher._say_what_is_lost()
+def _warn_at_exit() -> None:
+    """Warn for each dispatcher with messages left, because objects in frames of daemon threads are never collected."""
+    for dispatcher in tuple(_open_dispatchers):
+        dispatcher._warn_of_lost_messages()
+
+
+_KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}
+
+Dispatcher.__doc__ = documented(Dispatcher.__doc__, _KEYWORDS)
+Dispatcher.__new__.__signature__ = signature(  # type: ignore[attr-defined]
+    Dispatcher.__new__, [*_KEYWORDS.values(), DISPATCHER["retry"]]
+)

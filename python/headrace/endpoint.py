@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Generic, NoReturn, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from headrace import _headrace
+from headrace.tables import ENDPOINT, documented, signature
 
 __all__ = ["Endpoint", "EndpointOptions", "InsecureWarning"]
 
 _Path = str | os.PathLike[str]
 _Pem = str | bytes | bytearray | os.PathLike[str]
 _Password = str | bytes | bytearray
+_T = TypeVar("_T")
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -22,7 +24,6 @@ class EndpointOptions(TypedDict, total=False):
     host: str | None
     port: int | None
     unix_socket: _Path | None
-    stream_key: str | bytes | None
     db: int | None
     username: str | None
     password: _Password | Callable[[], _Password] | None
@@ -30,18 +31,19 @@ class EndpointOptions(TypedDict, total=False):
     password_file: _Path | None
     connect_timeout: float | None
     command_timeout: float | None
-    maxlen: int | None
-    maxlen_approximate: bool
-    minid: int | str | None
-    trim_every: int
-    nomkstream: bool
-    consumer_group: str | bytes | None
     tls: bool
     tls_ca_cert: _Pem | None
     tls_cert: _Pem | None
     tls_key: _Pem | None
     tls_server_name: str | None
     tls_insecure_skip_verify: bool
+    stream_key: str | bytes | None
+    consumer_group: str | bytes | None
+    maxlen: int | None
+    maxlen_approximate: bool
+    minid: int | str | None
+    trim_every: int
+    nomkstream: bool
 
 
 class InsecureWarning(UserWarning):
@@ -54,8 +56,26 @@ class InsecureWarning(UserWarning):
     """
 
 
+class _Attribute(Generic[_T]):
+    """An option as an attribute of an endpoint."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+        self.__doc__ = ENDPOINT[name].text
+
+    @overload
+    def __get__(self, endpoint: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, endpoint: Endpoint, owner: type) -> _T: ...
+    def __get__(self, endpoint: Endpoint | None, owner: type) -> Self | _T:
+        return self if endpoint is None else cast(_T, endpoint._option(self._name))
+
+    def __set__(self, endpoint: Endpoint, value: NoReturn) -> None:
+        raise AttributeError(f"an endpoint is immutable: {self._name} cannot be set; make another endpoint")
+
+
 class Endpoint(_headrace.Endpoint):
-    """Say where entries go and how: server, credentials, TLS, stream key, trimming.
+    """Where entries go and how: server, credentials, TLS, stream key, trimming.
 
     ```python
     Endpoint(host="redis", stream_key="order-events", maxlen=100_000)
@@ -109,50 +129,7 @@ class Endpoint(_headrace.Endpoint):
     the original.
 
     Args:
-        host: Name or IP address of the server; IPv6 with or without brackets. Either this or `unix_socket` is needed.
-        port: TCP port, 1 to 65,535. Default 6379.
-        unix_socket: Path of the server's Unix socket, at most 107 bytes (macOS: 103). Not with `port` or `tls`.
-        stream_key: Key of the stream, 1 byte to 512 MiB; a str is sent as UTF-8. Needed. The key of
-            [XADD](https://redis.io/docs/latest/commands/xadd/).
-        db: Number of the database, 0 to 2,147,483,647 (16 is only a server's default limit). Default 0, which sends
-            nothing; any other is [SELECT](https://redis.io/docs/latest/commands/select/).
-        username: ACL user, Redis 6.0 and later. With it [AUTH](https://redis.io/docs/latest/commands/auth/) has two
-            arguments. Needs one of `password`, `password_env`, `password_file`.
-        password: Password of AUTH, not empty; a str is sent as UTF-8. Or a callable that returns it, asked at each
-            connect. At most one of the three is given.
-        password_env: Name of the environment variable that holds the password, read at each connect.
-        password_file: Path of the file that holds the password (at most 64 KiB), read at each connect. One line end at
-            its end, or at the variable's, is left out.
-        connect_timeout: Seconds that connecting may take, from name resolution to the last reply of the handshake.
-            0.001 to 3600. Default 5.
-        command_timeout: Seconds of silence from the server while replies are owed. 0.001 to 3600. Default 30.
-        maxlen: Entries that the stream keeps, 0 and up: `MAXLEN ~ n` of XADD. Default None; 0 means the same, no
-            trimming, and is never sent.
-        maxlen_approximate: Whether trimming may keep a little more than asked for (`~`), which is much faster; for
-            `minid` too. Default True.
-        minid: Smallest entry ID that the stream keeps: `MINID ~ id` of XADD, Redis 6.2 and later. An int of
-            milliseconds, or `"ms"` or `"ms-seq"`, each of 64 bits; sent as written. Default None; 0 and `"0-0"` mean
-            the same. Wins over `maxlen`.
-        trim_every: The first XADD of a stream key and every n-th after it trim; the others go without, which is cheaper
-            for the server. 1 and up, and at most `maxlen`. Default 1.
-        nomkstream: Whether to leave a stream that does not exist so (`NOMKSTREAM` of XADD, Redis 6.2 and later);
-            messages then fail with the code `NO_STREAM`. Default False.
-        consumer_group: Consumer group to create at each connect, from new entries on, if there is none of that name:
-            [XGROUP CREATE](https://redis.io/docs/latest/commands/xgroup-create/) `key group $ MKSTREAM`. It creates the
-            stream whatever `nomkstream` says.
-        tls: Whether to speak TLS, 1.2 or later, and check the server's certificate and its name. Names of its subject
-            alone do not count: it needs a subject alternative name, of kind IP where `host` is an address. Default
-            False.
-        tls_ca_cert: The only CA certificates to trust. Default: the system's. This and the next two are a path, or PEM
-            itself: bytes, or a str with `-----BEGIN` in it. Paths are read at each connect, and checked now. They need
-            `tls=True`.
-        tls_cert: The client's certificate chain, where the server asks for one. Needs `tls_key`.
-        tls_key: The certificate's private key, not encrypted.
-        tls_server_name: Name that the server's certificate must have. Default: `host`.
-        tls_insecure_skip_verify: Whether to take any certificate, of any name and age, from whoever answers: for a test
-            server at most. Still speaks TLS, or fails. Needs `tls=True`; not with `tls_ca_cert` or `tls_server_name`,
-            and not in a URL. Default False.
-        unknown: There are no other options; each raises a ConfigError that names the nearest one.
+        {options}
 
     Raises:
         ConfigError: An option is missing, unknown, of a wrong type, out of range, or contradicts another one; or a file
@@ -161,66 +138,34 @@ class Endpoint(_headrace.Endpoint):
 
     __slots__ = ()
 
-    def __new__(  # noqa: D102 (the class's docstring tells of its arguments)
-        cls,
-        *,
-        host: str | None = None,
-        port: int | None = None,
-        unix_socket: _Path | None = None,
-        stream_key: str | bytes | None = None,
-        db: int | None = None,
-        username: str | None = None,
-        password: _Password | Callable[[], _Password] | None = None,
-        password_env: str | None = None,
-        password_file: _Path | None = None,
-        connect_timeout: float | None = None,
-        command_timeout: float | None = None,
-        maxlen: int | None = None,
-        maxlen_approximate: bool = True,
-        minid: int | str | None = None,
-        trim_every: int = 1,
-        nomkstream: bool = False,
-        consumer_group: str | bytes | None = None,
-        tls: bool = False,
-        tls_ca_cert: _Pem | None = None,
-        tls_cert: _Pem | None = None,
-        tls_key: _Pem | None = None,
-        tls_server_name: str | None = None,
-        tls_insecure_skip_verify: bool = False,
-        **unknown: object,
-    ) -> Self:
-        options = {
-            "host": host,
-            "port": port,
-            "unix_socket": unix_socket,
-            "stream_key": stream_key,
-            "db": db,
-            "username": username,
-            "password": password,
-            "password_env": password_env,
-            "password_file": password_file,
-            "connect_timeout": connect_timeout,
-            "command_timeout": command_timeout,
-            "maxlen": maxlen,
-            "maxlen_approximate": maxlen_approximate,
-            "minid": minid,
-            "trim_every": trim_every,
-            "nomkstream": nomkstream,
-            "consumer_group": consumer_group,
-            "tls": tls,
-            "tls_ca_cert": tls_ca_cert,
-            "tls_cert": tls_cert,
-            "tls_key": tls_key,
-            "tls_server_name": tls_server_name,
-            "tls_insecure_skip_verify": tls_insecure_skip_verify,
-            **unknown,
-        }
+    host = _Attribute[str | None]()
+    port = _Attribute[int | None]()
+    unix_socket = _Attribute[str | None]()
+    db = _Attribute[int]()
+    username = _Attribute[str | None]()
+    password_env = _Attribute[str | None]()
+    password_file = _Attribute[str | None]()
+    connect_timeout = _Attribute[float]()
+    command_timeout = _Attribute[float]()
+    tls = _Attribute[bool]()
+    tls_ca_cert = _Attribute[str | bytes | None]()
+    tls_cert = _Attribute[str | bytes | None]()
+    tls_server_name = _Attribute[str | None]()
+    tls_insecure_skip_verify = _Attribute[bool]()
+    stream_key = _Attribute[str | bytes]()
+    consumer_group = _Attribute[str | bytes | None]()
+    maxlen = _Attribute[int | None]()
+    maxlen_approximate = _Attribute[bool]()
+    minid = _Attribute[int | str | None]()
+    trim_every = _Attribute[int]()
+    nomkstream = _Attribute[bool]()
+
+    def __new__(cls, **options: Unpack[EndpointOptions]) -> Self:  # noqa: D102, see the class
         try:
-            return super().__new__(cls, options)._warned()
+            return super().__new__(cls, {**options})._warned()
         finally:
-            # Tools that show the locals of a traceback must find no secret here.
-            # One given to the wrong option neither.
-            del options, unknown, password, password_env, host, tls_cert, tls_key, tls_ca_cert
+            # Tools that show the locals of a traceback must find no secret here, nor one given to the wrong option.
+            del options
 
     @classmethod
     def from_url(cls, url: str, **options: Unpack[EndpointOptions]) -> Self:
@@ -234,7 +179,7 @@ class Endpoint(_headrace.Endpoint):
 
         Args:
             url: The URL. No exception repeats any part of it that may be a secret.
-            options: Options of `Endpoint`. None may say again what the URL says.
+            options: Options of `Endpoint`. None may repeat an option of the URL.
 
         Raises:
             ConfigError: As for `Endpoint`; or the URL is not of this form, or an option is given twice.
@@ -300,3 +245,7 @@ def _restore(cls: type[Endpoint], options: dict[str, object], inherited: dict[st
         return _headrace.Endpoint.__new__(cls, options, inherited=inherited)
     finally:
         del options  # not for tracebacks with locals
+
+
+Endpoint.__doc__ = documented(Endpoint.__doc__, ENDPOINT)
+Endpoint.__new__.__signature__ = signature(Endpoint.__new__, ENDPOINT.values())  # type: ignore[attr-defined]

@@ -13,17 +13,16 @@
     └── DeliveryError
         └── ConnectionFailedError (ConnectionError)
 
-In brackets: the builtin that is a base class too. All can be pickled, so that they cross the process borders of Spark
-and of multiprocessing.
+In brackets: the builtin that is also a base class. All can be pickled, to pass between the processes of Spark and of
+multiprocessing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from headrace.report import Failure
+from headrace.failure import Failure
 
 __all__ = [
     "ClosedError",
@@ -42,14 +41,14 @@ __all__ = [
 
 
 class HeadraceError(Exception):
-    """The root of all errors of headrace."""
+    """The base class of all errors of headrace."""
 
 
 class ConfigError(HeadraceError, ValueError):
-    """An option is unknown, of a wrong type, out of its range, or contradicts another one.
+    """An option is unknown, has the wrong type, is out of range, or contradicts another option.
 
     Attributes:
-        option: Name of the option, as it was given.
+        option: Name of the option.
     """
 
     def __init__(self, message: str = "", *, option: str = "") -> None:
@@ -58,38 +57,38 @@ class ConfigError(HeadraceError, ValueError):
 
 
 class SchemaError(HeadraceError, TypeError):
-    """Arrow data lacks a column that was asked for, or has it with a type that cannot be written.
+    """Arrow data lacks a requested column, or has it with a type that cannot be written.
 
-    Also what `unpack` gets where a client's fields should be.
+    Also raised by `unpack` for an argument that is not the fields of an entry.
     """
 
 
 class MessageError(HeadraceError, ValueError):
-    """A payload or message ID cannot be taken: its type or its range is wrong.
+    """A payload, message ID, token or version has the wrong type or is out of range.
 
-    Also an entry of which `unpack` can make no rows.
+    Also raised by `unpack` for an entry whose payloads are missing or corrupt.
     """
 
 
 class ReaderError(HeadraceError, RuntimeError):
-    """The record batch reader that was handed to `produce_batch` failed, or its record batch is malformed.
+    """The record batch reader that was passed to `produce_batch` failed, or its record batch is malformed.
 
-    The rows of the record batches before it were taken; the next report tells of them. Where the reader ran Python, a
-    note has the traceback of what was raised there.
+    The rows of the record batches before it were taken; the next report has their outcomes. If the reader ran Python, a
+    note has the traceback of its exception.
     """
 
 
 class InternalError(HeadraceError, RuntimeError):
-    """A defect of headrace ended the call. The dispatcher goes on.
+    """A defect of headrace ended the call. The dispatcher remains usable.
 
-    The next report has an outcome for each message. Those that the call could not take failed with the code `INTERNAL`;
-    those whose reply could not be read failed with it too, and with `written` unknown. The logger `headrace` says where
-    the defect is.
+    The next report has an outcome for each message. Messages that the call could not take failed with the code
+    `INTERNAL`; so did those whose reply could not be read, with `written` unknown. The logger `headrace` shows the
+    source position of the defect.
     """
 
 
 class StateError(HeadraceError, RuntimeError):
-    """The dispatcher cannot do this now: `begin` and `skip_failed` need a `flush` before."""
+    """The dispatcher is in the wrong state for this call: `begin` and `skip_failed` need a `flush` first."""
 
 
 class ClosedError(StateError):
@@ -97,21 +96,21 @@ class ClosedError(StateError):
 
 
 class ConcurrentUseError(StateError):
-    """A second call came while the first was running: a dispatcher serves one caller at a time."""
+    """Another call is in progress: a dispatcher serves one caller at a time."""
 
 
 class LocalServerError(HeadraceError, RuntimeError):
-    """A local server was not found, or did not start."""
+    """A local server for tests was not found or did not start."""
 
 
 class DeliveryError(HeadraceError):
     """Messages were not delivered.
 
     Attributes:
-        failures: The first failures, at most ten; a report has them all.
-        delivered: How many messages were delivered.
-        failed: How many were not.
-        failed_by_code: How many failed with each code.
+        failures: The first failures, at most ten; a report has all.
+        delivered: The number of messages that were delivered.
+        failed: The number of messages that failed.
+        failed_by_code: The number of failed messages by code.
     """
 
     def __init__(
@@ -130,12 +129,12 @@ class DeliveryError(HeadraceError):
         self.failed_by_code = dict(failed_by_code or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The attributes travel as state; the message alone makes the object.
+        # The constructor takes the message alone; the attributes are pickled as state.
         return type(self), self.args, self.__dict__
 
 
 class ConnectionFailedError(DeliveryError, ConnectionError):
-    """`Dispatcher.dispatch` could not reach the server, or lost it.
+    """`Dispatcher.dispatch` could not reach the server, or lost the connection.
 
-    `failures[0].written` says whether the message may be in the stream.
+    `failures[0].written` is `"unknown"` if the message may be in the stream.
     """

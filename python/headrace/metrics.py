@@ -1,8 +1,7 @@
 """Counters of dispatchers, and their export to Prometheus and OpenTelemetry.
 
-Nothing is exported by itself. `PrometheusCollector` needs `pip install headrace[prometheus]`, and
-`OpenTelemetryInstruments` needs `headrace[opentelemetry]`; both libraries are imported when they are asked for, and not
-before.
+Export is opt-in. `PrometheusCollector` needs `pip install headrace[prometheus]`, `OpenTelemetryInstruments` needs
+`headrace[opentelemetry]`; either library is imported only when its class is used.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.stats import Stats
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -24,67 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["OpenTelemetryInstruments", "PrometheusCollector", "Stats"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
-    """What a dispatcher has done since it was made: counts that only grow.
-
-    Attributes:
-        messages: Messages that were taken.
-        delivered: Messages of which the outcome is that they are in their stream.
-        deduplicated: How many of `delivered` were there before (exactly once).
-        failed_by_code: Messages that failed, by code. A try that is followed by another one is no failure.
-        possible_duplicates: Messages that were sent again although an earlier try may have been written.
-        retries: How often a message was sent again.
-        retry_waits: How often a call began to wait for messages to be sent again, however many and however often.
-        retry_wait_seconds: Seconds of these waits, from the first failure on; they count while one lasts.
-        connections: Connections that were made, sign-on included.
-        reconnects: How many of these replaced one that was lost.
-        bytes_sent: Bytes handed to the transport, before encryption.
-        flush_seconds: Histogram of the time that `flush` took: pairs of an upper bound in seconds and the flushes up to
-            it that are above the bound before. The last bound is infinite.
-        flush_seconds_sum: Seconds spent in `flush`.
-    """
-
-    messages: int = 0
-    delivered: int = 0
-    deduplicated: int = 0
-    failed_by_code: dict[str, int]
-    possible_duplicates: int = 0
-    retries: int = 0
-    retry_waits: int = 0
-    retry_wait_seconds: float = 0.0
-    connections: int = 0
-    reconnects: int = 0
-    bytes_sent: int = 0
-    flush_seconds: tuple[tuple[float, int], ...]
-    flush_seconds_sum: float = 0.0
-
-    @property
-    def failed(self) -> int:
-        """Messages that failed."""
-        return sum(self.failed_by_code.values())
-
-    @property
-    def flushes(self) -> int:
-        """How often `flush` ran."""
-        return sum(count for _, count in self.flush_seconds)
-
-    def __add__(self, other: Stats) -> Stats:
-        codes = [*self.failed_by_code, *(code for code in other.failed_by_code if code not in self.failed_by_code)]
-        pairs = zip(self.flush_seconds, other.flush_seconds, strict=True)
-        return Stats(
-            **{name: getattr(self, name) + getattr(other, name) for name in _NUMBERS},
-            failed_by_code={c: self.failed_by_code.get(c, 0) + other.failed_by_code.get(c, 0) for c in codes},
-            flush_seconds=tuple((bound, mine + others) for (bound, mine), (_, others) in pairs),
-        )
-
-
-#: The attributes of `Stats` that are one number each.
-_NUMBERS: Final = [field.name for field in fields(Stats) if field.name not in ("failed_by_code", "flush_seconds")]
-
-
 class _Counter(NamedTuple):
-    """One exported counter: its names after the conventions of the two libraries, and where its value is."""
+    """One exported counter: its names by the conventions of the two libraries, and its value."""
 
     prometheus: str
     opentelemetry: str
@@ -159,15 +100,15 @@ _COUNTERS: Final = [
 ]
 
 
-class _Place(NamedTuple):
-    """Where messages go: what tells the series of a metric apart. Neither a user name nor a database is in it."""
+class _Destination(NamedTuple):
+    """The destination of messages, which labels a series. It holds no user name and no database."""
 
     address: str
     port: int | None
     stream_key: str
 
     @classmethod
-    def of(cls, dispatcher: Dispatcher) -> _Place:
+    def of(cls, dispatcher: Dispatcher) -> _Destination:
         endpoint = dispatcher.endpoint
         key = endpoint.stream_key
         text = key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
@@ -175,45 +116,45 @@ class _Place(NamedTuple):
 
 
 class _Watched:
-    """The dispatchers of an export, summed by place. Those that are gone stay in the sums, which must not fall."""
+    """The dispatchers of an export, summed by destination. Collected ones stay in the sums, which must not fall."""
 
     def __init__(self, dispatchers: Iterable[Dispatcher]) -> None:
-        # A scrape comes from a thread of its own.
+        # Scrapes run in threads of their own.
         self._lock = threading.Lock()
-        # The counters and not the dispatcher: it must be free to go, and a connection with it.
-        self._alive: list[tuple[weakref.ref[Dispatcher], _Place, _headrace.Counters]] = []
-        self._gone: dict[_Place, Stats] = {}
+        # The counters, not the dispatcher, so that it can be collected and its connection closed.
+        self._alive: list[tuple[weakref.ref[Dispatcher], _Destination, _headrace.Counters]] = []
+        self._gone: dict[_Destination, Stats] = {}
         for dispatcher in dispatchers:
             self.add(dispatcher)
 
     def add(self, dispatcher: Dispatcher) -> None:
         with self._lock:
             if all(reference() is not dispatcher for reference, _, _ in self._alive):
-                self._alive.append((weakref.ref(dispatcher), _Place.of(dispatcher), dispatcher.counters))
+                self._alive.append((weakref.ref(dispatcher), _Destination.of(dispatcher), dispatcher.counters))
 
-    def read(self) -> dict[_Place, Stats]:
+    def read(self) -> dict[_Destination, Stats]:
         with self._lock:
             alive = []
             for watched in self._alive:
-                reference, place, counters = watched
+                reference, destination, counters = watched
                 if reference() is None:
-                    _count(self._gone, place, counters)
+                    _count(self._gone, destination, counters)
                 else:
                     alive.append(watched)
             self._alive = alive
             sums = dict(self._gone)
-            for _, place, counters in alive:
-                _count(sums, place, counters)
+            for _, destination, counters in alive:
+                _count(sums, destination, counters)
             return sums
 
 
-def _count(sums: dict[_Place, Stats], place: _Place, counters: _headrace.Counters) -> None:
+def _count(sums: dict[_Destination, Stats], destination: _Destination, counters: _headrace.Counters) -> None:
     stats = Stats(**counters.read())
-    sums[place] = sums[place] + stats if place in sums else stats
+    sums[destination] = sums[destination] + stats if destination in sums else stats
 
 
 class PrometheusCollector:
-    """Give the counters of dispatchers to `prometheus_client`.
+    """Exports the counters of dispatchers to `prometheus_client`.
 
     ```python
     from prometheus_client import REGISTRY, start_http_server
@@ -227,14 +168,14 @@ class PrometheusCollector:
     `headrace_deduplicated_total`, `headrace_failed_total` (also with `code`), `headrace_possible_duplicates_total`,
     `headrace_retries_total`, `headrace_retry_waits_total`, `headrace_retry_wait_seconds_total`,
     `headrace_connections_total`, `headrace_reconnects_total`, `headrace_sent_bytes_total`; and the histogram
-    `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's.
+    `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's stream key.
 
-    Dispatchers to the same place are summed, also those that were closed and are gone. Reading waits for no dispatcher
-    and disturbs none, whatever it is doing. In processes that fork (gunicorn, Spark's workers) each process has its own
-    counters, and needs a collector of its own, made after the fork.
+    Dispatchers with the same destination are summed, including closed and collected ones. Reading never waits for a
+    dispatcher or slows it down. In processes that fork (gunicorn, Spark's workers) each process has its own counters
+    and needs a collector of its own, created after the fork.
 
     Args:
-        *dispatchers: Whose counters to give; `watch` adds others later.
+        *dispatchers: The dispatchers to export; `watch` adds more.
 
     Raises:
         ImportError: `prometheus_client` is not installed.
@@ -249,19 +190,19 @@ class PrometheusCollector:
         self._watched = _Watched(dispatchers)
 
     def watch(self, dispatcher: Dispatcher) -> None:
-        """Add a dispatcher. One that is there already is not counted twice."""
+        """Add a dispatcher. Adding it again has no effect."""
         self._watched.add(dispatcher)
 
     def describe(self) -> Iterator[Metric]:
-        """Name the metrics, for the registry's check that no two have the same name."""
+        """Name the metrics, so that the registry can check for duplicates."""
         return self._families({})
 
     def collect(self) -> Iterator[Metric]:
         """Read the counters, as `prometheus_client` does for each scrape."""
         return self._families(self._watched.read())
 
-    def _families(self, sums: dict[_Place, Stats]) -> Iterator[Metric]:
-        labelled = [([_server(place), place.stream_key], stats) for place, stats in sums.items()]
+    def _families(self, sums: dict[_Destination, Stats]) -> Iterator[Metric]:
+        labelled = [([_server(destination), destination.stream_key], stats) for destination, stats in sums.items()]
         for counter in _COUNTERS:
             family = self._core.CounterMetricFamily(counter.prometheus, counter.help, labels=["server", "stream_key"])
             for labels, stats in labelled:
@@ -282,15 +223,15 @@ class PrometheusCollector:
         yield histogram
 
 
-def _server(place: _Place) -> str:
-    if place.port is None:
-        return place.address
-    host = f"[{place.address}]" if ":" in place.address else place.address
-    return f"{host}:{place.port}"
+def _server(destination: _Destination) -> str:
+    if destination.port is None:
+        return destination.address
+    host = f"[{destination.address}]" if ":" in destination.address else destination.address
+    return f"{host}:{destination.port}"
 
 
 def _cumulative(buckets: Sequence[tuple[float, int]]) -> list[tuple[str, float]]:
-    """Buckets as Prometheus has them: each counts those below it too."""
+    """Cumulative buckets, as Prometheus defines them."""
     total, summed = 0, []
     for bound, count in buckets:
         total += count
@@ -299,7 +240,7 @@ def _cumulative(buckets: Sequence[tuple[float, int]]) -> list[tuple[str, float]]
 
 
 class OpenTelemetryInstruments:
-    """Give the counters of dispatchers to OpenTelemetry, as observable counters.
+    """Exports the counters of dispatchers to OpenTelemetry, as observable counters.
 
     ```python
     from headrace.metrics import OpenTelemetryInstruments
@@ -311,14 +252,14 @@ class OpenTelemetryInstruments:
     `headrace.possible_duplicates`, `headrace.retries`, `headrace.retry_waits`, `headrace.retry_wait.time` (seconds),
     `headrace.connections`, `headrace.reconnects`, `headrace.sent` (bytes), `headrace.flushes` and `headrace.flush.time`
     (seconds; OpenTelemetry has no observable histogram). The attributes follow its conventions: `messaging.system`,
-    `messaging.destination.name` (the stream key), `server.address`, `server.port`. What `PrometheusCollector` says of
-    sums and of forks holds here.
+    `messaging.destination.name` (the stream key), `server.address`, `server.port`. Sums and forks work as with
+    `PrometheusCollector`.
 
-    OpenTelemetry keeps instruments for as long as their meter provider: make one object, and `watch` with it.
+    OpenTelemetry keeps instruments as long as their meter provider: create one object, and `watch` with it.
 
     Args:
-        *dispatchers: Whose counters to give; `watch` adds others later.
-        meter_provider: Where the instruments go. None (default): the provider that was set for the process.
+        *dispatchers: The dispatchers to export; `watch` adds more.
+        meter_provider: The provider of the instruments. Default None: the provider of the process.
 
     Raises:
         ImportError: `opentelemetry-api` is not installed.
@@ -344,28 +285,28 @@ class OpenTelemetryInstruments:
         meter.create_observable_counter("headrace.failed", [self._observe_failed], "{message}", "Messages that failed")
 
     def watch(self, dispatcher: Dispatcher) -> None:
-        """Add a dispatcher. One that is there already is not counted twice."""
+        """Add a dispatcher. Adding it again has no effect."""
         self._watched.add(dispatcher)
 
     def _observe(self, value: Callable[[Stats], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for place, stats in self._watched.read().items():
-                yield self._observation(value(stats), _attributes(place))
+            for destination, stats in self._watched.read().items():
+                yield self._observation(value(stats), _attributes(destination))
 
         return observe
 
     def _observe_failed(self, _: CallbackOptions) -> Iterator[Observation]:
-        for place, stats in self._watched.read().items():
+        for destination, stats in self._watched.read().items():
             for code, count in stats.failed_by_code.items():
-                yield self._observation(count, {**_attributes(place), "error.type": code})
+                yield self._observation(count, {**_attributes(destination), "error.type": code})
 
 
-def _attributes(place: _Place) -> dict[str, str | int]:
+def _attributes(destination: _Destination) -> dict[str, str | int]:
     attributes: dict[str, str | int] = {
         "messaging.system": "redis",
-        "messaging.destination.name": place.stream_key,
-        "server.address": place.address,
+        "messaging.destination.name": destination.stream_key,
+        "server.address": destination.address,
     }
-    if place.port is not None:
-        attributes["server.port"] = place.port
+    if destination.port is not None:
+        attributes["server.port"] = destination.port
     return attributes

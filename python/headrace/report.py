@@ -1,79 +1,58 @@
-"""What became of the messages."""
+"""The report: one outcome for each message."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from headrace.errors import DeliveryError
+from headrace.failure import Failure
 
 if TYPE_CHECKING:
     from headrace import _headrace
 
-__all__ = ["DeliveryReport", "Failure"]
+__all__ = ["DeliveryReport"]
 
-#: Failures that are kept of a report that nobody looked at, and that an error carries.
+#: The number of failures in an error, and kept of an unhandled report.
 FIRST_FAILURES = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A message that was not delivered.
-
-    Attributes:
-        message_id: The caller's name for the message: what was given to `produce`, else the ordinal since the last
-            flush.
-        kind: `"permanent"`: waiting changes nothing; `"retryable"`: the same message may be delivered later.
-        code: The first word of the server's error reply (`"OOM"`), or one of headrace's own codes (`"TIMEOUT"`).
-        message: What happened, in a sentence of at most 256 characters: no secret, no payload.
-        written: `"no"`: the message is not in the stream; `"unknown"`: it may be.
-    """
-
-    message_id: int | str
-    kind: Literal["permanent", "retryable"]
-    code: str
-    message: str
-    written: Literal["no", "unknown"]
 
 
 class DeliveryReport:
     """One outcome for each of a run of messages, in the order in which they were produced.
 
-    Nothing is built per message until it is asked for. A report counts as *looked at* once `failed`, `failed_ids`,
-    `to_arrow`, `raise_for_failures` or `ok` was read; failures that nobody looked at raise when the dispatcher is
-    closed.
+    No object per message is created until it is requested. A report counts as *handled* once `failed`, `failed_ids`,
+    `to_arrow`, `raise_for_failures` or `ok` was read; unhandled delivery failures raise when the dispatcher is closed.
     """
 
     def __init__(self, native: _headrace.Report) -> None:
         self._native = native
-        self._unseen: Unseen | None = Unseen(native) if native.failed else None
+        self._unhandled: UnhandledFailures | None = UnhandledFailures(native) if native.failed else None
 
     @property
     def delivered(self) -> int:
-        """How many messages are in their stream."""
+        """The number of messages that are in their stream."""
         return self._native.delivered
 
     @property
     def deduplicated(self) -> int:
-        """How many of `delivered` were there before, written by an earlier try (`Dispatcher.begin`)."""
+        """The number of delivered messages that an earlier attempt had written (`Dispatcher.begin`)."""
         return self._native.deduplicated
 
     @property
     def retries(self) -> int:
-        """How many times a message was sent again, those included whose outcome another report tells."""
+        """How many times a message was sent again, including messages whose outcome is in another report."""
         return self._native.retries
 
     @property
     def possible_duplicates(self) -> int:
-        """How many of `retries` may have written a message a second time (`RetryPolicy.retry_unknown`)."""
+        """The number of retries that may have written a message a second time (`RetryPolicy.retry_unknown`)."""
         return self._native.possible_duplicates
 
     @property
     def ok(self) -> bool:
         """Whether nothing failed."""
-        self._look()
+        self._handle()
         return self._native.failed == 0
 
     @cached_property
@@ -83,50 +62,51 @@ class DeliveryReport:
     @property
     def failed(self) -> list[Failure]:
         """The messages that were not delivered, in order."""
-        self._look()
+        self._handle()
         return self._failed
 
     @property
     def failed_ids(self) -> list[int | str]:
-        """The message IDs of `failed`, as they were given."""
-        self._look()
+        """The message IDs of `failed`, as passed to `produce`."""
+        self._handle()
         return self._native.failed_ids()
 
     @property
     def failed_by_code(self) -> dict[str, int]:
-        """How many messages failed with each code. Reading it does not count as looking: it names no message."""
+        """The number of failed messages by code. Reading it does not count as handling: it names no message."""
         return self._native.failed_by_code()
 
     def to_arrow(self, *, only_failed: bool = False) -> _headrace.Outcomes:
-        """Give all outcomes to any Arrow library, one row per message, in order.
+        """Export the outcomes to any Arrow library, one row per message, in order.
+
+        The columns, all utf8: `message_id` (ints in decimal), `entry_id` (null if the message failed), and `kind`,
+        `code`, `message`, `written` (null if it was delivered). Record batches, of at most 65,536 rows, are created as
+        they are read.
 
         Args:
-            only_failed: Leave out the messages that were delivered. Default False.
+            only_failed: Whether to leave out delivered messages. Default False.
 
-        The object has `__arrow_c_stream__`: `pyarrow.table(report.to_arrow())`, `polars.DataFrame(report.to_arrow())`,
-        `pyarrow.RecordBatchReader.from_stream(report.to_arrow())`. The record batches, of at most 65,536 rows, are made
-        as they are read.
-
-        Columns, all utf8: `message_id` (ints in decimal), `entry_id` (null where the message failed), and `kind`,
-        `code`, `message`, `written` (null where it was delivered).
+        Returns:
+            An object with `__arrow_c_stream__`: `pyarrow.table(report.to_arrow())`,
+            `polars.DataFrame(report.to_arrow())`, `pyarrow.RecordBatchReader.from_stream(report.to_arrow())`.
         """
-        self._look()
+        self._handle()
         return self._native.to_arrow(only_failed)
 
     def raise_for_failures(self) -> DeliveryReport:
         """Return this report if nothing failed.
 
         Raises:
-            DeliveryError: Something failed.
+            DeliveryError: A message failed.
         """
-        unseen = self._unseen
-        self._look()
-        if unseen is not None:
-            raise delivery_error([unseen], delivered=self.delivered)
+        unhandled = self._unhandled
+        self._handle()
+        if unhandled is not None:
+            raise delivery_error([unhandled], delivered=self.delivered)
         return self
 
     def __len__(self) -> int:
-        """How many messages the report tells of."""
+        """The number of messages in the report."""
         return self._native.delivered + self._native.failed
 
     def __repr__(self) -> str:
@@ -135,36 +115,36 @@ class DeliveryReport:
         return f"<DeliveryReport: {self.delivered:,} delivered, {self._native.failed:,} failed{codes}>"
 
     def __bool__(self) -> bool:
-        # Without this an empty report would be false, and `if report:` would look as if it told of success.
+        # By its length an empty report would be false, and `if report:` would read as a test for success.
         return True
 
-    def _look(self) -> None:
-        if self._unseen is not None:
-            self._unseen.looked_at = True
+    def _handle(self) -> None:
+        if self._unhandled is not None:
+            self._unhandled.handled = True
 
 
-class Unseen:
-    """What is kept of the failures of a report until somebody looks at it: counts, and the first ten."""
+class UnhandledFailures:
+    """The failures of a report until they are handled: counts, and the first ten."""
 
-    __slots__ = ("failed", "failed_by_code", "first", "looked_at")
+    __slots__ = ("failed", "failed_by_code", "first", "handled")
 
     def __init__(self, native: _headrace.Report) -> None:
-        self.looked_at = False
+        self.handled = False
         self.failed = native.failed
         self.failed_by_code = native.failed_by_code()
         self.first = tuple(Failure(*failure) for failure in native.failures(FIRST_FAILURES))
 
-    def absorb(self, other: Unseen) -> None:
-        """Add the counts of a report that was dropped without a look."""
+    def absorb(self, other: UnhandledFailures) -> None:
+        """Add the counts of another report, which was dropped unhandled."""
         self.failed += other.failed
         for code, count in other.failed_by_code.items():
             self.failed_by_code[code] = self.failed_by_code.get(code, 0) + count
         self.first = (self.first + other.first)[:FIRST_FAILURES]
 
 
-def delivery_error(unseen: Iterable[Unseen], *, delivered: int = 0) -> DeliveryError:
-    """Make the error that tells of these failures, and of `delivered` messages beside them."""
-    reports = iter(unseen)
+def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0) -> DeliveryError:
+    """Make the error for these failures, among `delivered` messages that were delivered."""
+    reports = iter(unhandled)
     total = next(reports)
     codes, failed, first = dict(total.failed_by_code), total.failed, total.first
     for report in reports:

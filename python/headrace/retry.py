@@ -1,24 +1,29 @@
-"""When messages that failed are sent again."""
+"""The retry policy: when failed messages are sent again."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.tables import RETRY, documented
 
 __all__ = ["RetryPolicy"]
 
 
+def _default(name: str) -> Any:
+    return RETRY[name].default
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Say how often, how soon and for how long a dispatcher sends messages again that failed.
+    """Say how often, how soon and for how long a dispatcher sends failed messages again.
 
     ```python
     Dispatcher(endpoint, retry=RetryPolicy(deadline=30))
     ```
 
-    Retried is what waiting may mend without anybody's doing: no connection or a lost one (CONNECT, DNS, TIMEOUT, RESET,
-    EOF), LOADING, MASTERDOWN, NOREPLICAS, BUSY, CLUSTERDOWN, TRYAGAIN, MISCONF, "max number of clients", with
-    `classify="failover"` also OOM and READONLY, and codes that `error_overrides` calls retryable. Other failures are
-    told at once.
+    Retried is what passes without intervention: a server that is away, starts, fails over or is busy. docs/outcomes.md
+    marks these codes; `error_overrides` adds to them what it calls retryable. Other failures are reported at once.
 
     `produce`, `produce_batch`, `flush` and `dispatch` wait for the retries; `poll` never does. Messages go out again in
     their order and before new ones; but one that was refused by an error reply may be overtaken by those that were in
@@ -26,25 +31,21 @@ class RetryPolicy:
     rest of the batch, up to the next flush, fails without another try.
 
     Args:
-        max_attempts: Tries of one message, the first included; 1 and up. Default None: as many as `deadline` allows.
-        initial_backoff: Seconds before the second try, 0 to 3600. Default 0.05.
-        max_backoff: Seconds that a pause may last, 0 to 3600. Default 0.5.
-        multiplier: By what a pause is longer than the one before, 1 to 100. Default 2.
-        jitter: The part of a pause that is left to chance, 0 to 1. Default 0.5.
-        deadline: Seconds after its first failure in which a message is tried again, 0 to 86,400. Default 120.
-        retry_unknown: Whether a message that may be written already (`written` unknown) is sent again, and may then be
-            there twice; `DeliveryReport.possible_duplicates` counts those. Default False.
+        {options}
     """
 
-    max_attempts: int | None = None
-    initial_backoff: float = 0.05
-    max_backoff: float = 0.5
-    multiplier: float = 2.0
-    jitter: float = 0.5
-    deadline: float = 120.0
-    retry_unknown: bool = False
+    max_attempts: int | None = _default("max_attempts")
+    initial_backoff: float = _default("initial_backoff")
+    max_backoff: float = _default("max_backoff")
+    multiplier: float = _default("multiplier")
+    jitter: float = _default("jitter")
+    deadline: float = _default("deadline")
+    retry_unknown: bool = _default("retry_unknown")
 
     def _options(self) -> dict[str, object]:
-        """Name the dispatcher's options that say the same."""
+        """Return the dispatcher's options with the same meaning."""
         named = {f"retry_{name.removeprefix('retry_')}": value for name, value in asdict(self).items()}
         return {"retry": True, **named}
+
+
+RetryPolicy.__doc__ = documented(RetryPolicy.__doc__, RETRY)

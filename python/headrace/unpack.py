@@ -1,6 +1,6 @@
-"""The payloads and the rows of an entry, as it is read with redis-py, valkey-py and others.
+"""Unpacks the payloads or rows of an entry that was read with redis-py, valkey-py or another client.
 
-What `Dispatcher.produce_batch` packed into one entry, with `rows_per_entry` or `arrow_ipc`, becomes rows again here.
+The inverse of `Dispatcher.produce_batch` with `rows_per_entry` or `arrow_ipc`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def unpack(fields: _Fields, payload_field: str = "payload") -> list[bytes]:
 
     Args:
         fields: The fields of one entry, as a client returns them. Names and values are bytes, or str from a client with
-            `decode_responses=True`: then payloads are its UTF-8.
-        payload_field: The dispatcher's option of that name.
+            `decode_responses=True`; str payloads are encoded as UTF-8.
+        payload_field: The dispatcher's `payload_field`.
 
     Raises:
-        MessageError: The entry holds no payload, or not all of several.
-        SchemaError: `fields` is not what a client returns.
+        MessageError: The entry has no payload, or one of several is missing.
+        SchemaError: `fields` is not a mapping as clients return it.
     """
     several = _payloads(fields, payload_field)
     single = several.pop(payload_field, None)
@@ -58,28 +58,28 @@ def unpack_arrow(fields: _Fields, payload_field: str = "payload") -> Rows:
         table = pyarrow.table(headrace.unpack_arrow(fields))
     ```
 
-    No Arrow library is needed to read them; any can read them by itself, too, as
-    `pyarrow.ipc.open_stream(fields[b"payload"])`. Offsets, UTF-8 and dictionary keys are checked, and nothing that
-    claims more than 1 GiB of rows is decompressed.
+    This function needs no Arrow library; an Arrow library can also read the payload itself, as in
+    `pyarrow.ipc.open_stream(fields[b"payload"])`. Offsets, UTF-8 and dictionary keys are checked, and rows of more than
+    1 GiB are not decompressed.
 
     Args:
-        fields: The fields of one entry, as a client returns them. The payload must be bytes: with
-            `decode_responses=True` no client can read it.
-        payload_field: The dispatcher's option of that name.
+        fields: The fields of one entry, as a client returns them. The payload must be bytes: a client with
+            `decode_responses=True` cannot read it.
+        payload_field: The dispatcher's `payload_field`.
 
     Returns:
         An object with `__arrow_c_stream__` and `len()`, for `pyarrow.table(rows)` and `polars.DataFrame(rows)`.
 
     Raises:
-        MessageError: The entry holds no Arrow IPC stream, or one that is cut, corrupt or too large.
-        SchemaError: `fields` is not what a client returns, or the payload is a str.
+        MessageError: The entry has no Arrow IPC stream, or one that is truncated, corrupt or too large.
+        SchemaError: `fields` is not a mapping as clients return it, or the payload is a str.
     """
     several = _payloads(fields, payload_field)
     stream = several.pop(payload_field, None)
     if stream is None and several:
-        raise MessageError("the entry has no rows as Arrow IPC but payloads, which headrace.unpack returns")
+        raise MessageError("the entry has no Arrow IPC stream but several payloads: use headrace.unpack")
     if stream is None:
-        raise MessageError(f"the entry has no rows as Arrow IPC: no field {payload_field!r}, {_listed(fields)}")
+        raise MessageError(f"the entry has no Arrow IPC stream: no field {payload_field!r}, {_listed(fields)}")
     if isinstance(stream, str):
         reason = "read Arrow IPC as bytes, with a client without decode_responses=True"
         raise SchemaError(f"the field {payload_field!r} must be bytes: got a str ({reason})")
@@ -87,7 +87,7 @@ def unpack_arrow(fields: _Fields, payload_field: str = "payload") -> Rows:
 
 
 def _payloads(fields: _Fields, payload_field: str) -> dict[str, object]:
-    """The fields `payload` and `payload:<number>`, by their names as str."""
+    """The fields `payload` and `payload:<number>`, with names as str."""
     if not isinstance(fields, Mapping):
         raise SchemaError(f"fields must be a mapping, from the names of one entry to its values: got {_type(fields)}")
     if not isinstance(payload_field, str):
@@ -121,7 +121,7 @@ def _bytes(name: str, value: object) -> bytes:
 
 
 def _listed(fields: _Fields) -> str:
-    """The names of an entry's fields, for errors; never their values."""
+    """The names of an entry's fields, for errors, without their values."""
     names = [_text(name) for name in fields]
     shown = ", ".join(repr(name[:50]) for name in names[:10]) or "none at all"
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""

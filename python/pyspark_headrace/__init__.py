@@ -1,7 +1,7 @@
-"""Makes Spark find the data source `redis_streams` of headrace by itself.
+"""Lets Spark find the data source `redis_streams` of headrace by itself.
 
-Spark imports each package whose name begins with `pyspark_`, and takes its `DefaultSource`. If one of them cannot be
-imported, it finds none of all: so headrace itself is imported only when the format is used.
+Spark imports each package whose name begins with `pyspark_`, and takes its `DefaultSource`. If one of these packages
+cannot be imported, Spark finds no data source at all: so headrace itself is imported only when the format is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Stands for `headrace.spark.datasource.RedisStreams`."""
+    """Loads `headrace.spark.datasource.RedisStreams` on first use."""
 
     @classmethod
     def name(cls) -> str:
@@ -28,23 +28,23 @@ class DefaultSource(DataSource):
         return "redis_streams"
 
     def schema(self) -> StructType | str:
-        """As of `RedisStreams`."""
+        """See `RedisStreams`."""
         return self._source().schema()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """As of `RedisStreams`."""
+        """See `RedisStreams`."""
         return self._source().writer(schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, Spark's name
-        """As of `RedisStreams`."""
+        """See `RedisStreams`."""
         return self._source().streamWriter(schema, overwrite)
 
     def reader(self, schema: StructType) -> NoReturn:
-        """As of `RedisStreams`."""
+        """See `RedisStreams`."""
         self._source().reader(schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, Spark's name
-        """As of `RedisStreams`."""
+        """See `RedisStreams`."""
         self._source().streamReader(schema)
 
     def _source(self) -> RedisStreams:

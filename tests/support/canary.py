@@ -232,7 +232,7 @@ def _refused(on: Stage, way: Way) -> Iterator[BaseException]:
     here: dict[str, Any] = {"host": "h", "stream_key": "s"}
     yield caught(lambda: Endpoint(**here, password=on.secret.text, port=0))
     yield caught(lambda: Endpoint(**here, password=on.secret.text, password_env=on.secret.text))
-    yield caught(lambda: Endpoint(**here, pasword=on.secret.text))
+    yield caught(lambda: Endpoint(**here, pasword=on.secret.text))  # type: ignore[call-arg]
     yield caught(lambda: Endpoint(**here, password_env=on.secret.text + " "))
     yield caught(lambda: Endpoint(**{**here, "host": f"redis://:{on.secret.text}@h"}))
     yield caught(lambda: Endpoint(**here, tls=True, tls_cert=on.certs.client.cert, tls_key=on.secret.text + "\n"))

@@ -3,10 +3,10 @@
 Needs `pip install headrace[spark]` (pyspark 4.0 or newer, pyarrow 15 or newer).
 """
 
-from headrace.spark.arrow import xadd
+from headrace.spark.column import xadd_udf
+from headrace.spark.dataframe import write
 from headrace.spark.datasource import register
+from headrace.spark.outcomes import xadd
 from headrace.spark.summary import WriteSummary
-from headrace.spark.udf import xadd_udf
-from headrace.spark.write import write
 
 __all__ = ["WriteSummary", "register", "write", "xadd", "xadd_udf"]

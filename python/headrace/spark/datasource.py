@@ -2,41 +2,62 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import DataSource
 
 from headrace.errors import ConfigError
 from headrace.spark import interpreter
-from headrace.spark.layout import resolve
-from headrace.spark.options import Settings, hide_secrets, read
-from headrace.spark.writer import BatchWriter, StreamWriter
+from headrace.spark.commit import PartitionCommit, check_limits
+from headrace.spark.layout import ColumnLayout, resolve
+from headrace.spark.options import WriteSettings, hide_secrets, read
+from headrace.spark.partition import PartitionWriter, current_task
+from headrace.spark.transaction import Transaction
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
-__all__ = ["NAME", "RedisStreams", "register"]
+    StreamArrowWriter = datasource.DataSourceStreamArrowWriter
+elif hasattr(datasource, "DataSourceStreamArrowWriter"):
+    StreamArrowWriter = datasource.DataSourceStreamArrowWriter
+else:
+
+    class StreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
+        """The equivalent on Spark 4.0, which passes record batches to any writer that is a DataSourceArrowWriter."""
+
+
+__all__ = ["NAME", "BatchWriter", "RedisStreams", "StreamWriter", "register"]
+
+logger = logging.getLogger("headrace.spark")
 
 #: The name of the format.
 NAME: Final = "redis_streams"
 
 WRITES_ONLY: Final = (
-    f"{NAME} writes only: read the stream with a client such as redis-py (XRANGE, XREADGROUP), and hand its entries to "
+    f"{NAME} only writes: read the stream with a client such as redis-py (XRANGE, XREADGROUP), and pass its entries to "
     "createDataFrame; docs/spark.md shows how"
 )
 
+#: The local properties by which Spark passes the query and its micro-batch to tasks. The same since Spark 2.
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
 
 class RedisStreams(DataSource):
-    """Writes the rows of a DataFrame to a stream; docs/spark.md is its manual.
+    """Writes the rows of a DataFrame to a stream. docs/spark.md is the manual.
 
     ```python
     df.write.format("redis_streams").mode("append").options(host="redis", stream_key="order-events").save()
     ```
 
-    Spark makes it, with the options as text and their names in lower case; where pyspark_headrace is installed, which
-    comes with headrace, it finds it without `register`.
+    Spark creates it, with the options as text and their names in lower case. It finds the format without `register`
+    where `pyspark_headrace` is installed, which comes with headrace.
     """
 
     @classmethod
@@ -45,55 +66,123 @@ class RedisStreams(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """The columns of a SQL view that says none: the payload alone."""
-        layout = self._settings(streaming=False).layout
-        if layout.payload not in (None, "payload") or layout.fields or layout.json or layout.arrow_ipc:
-            text = "name the view's columns, for its options do: CREATE TEMPORARY VIEW orders (id BIGINT, …) USING …"
+        """The columns of a SQL view that names none: the payload alone."""
+        columns = self._settings(streaming=False).columns
+        if columns.payload not in (None, "payload") or columns.fields or columns.json or columns.arrow_ipc:
+            text = "name the view's columns, as its options do: CREATE TEMPORARY VIEW orders (id BIGINT, …) USING …"
             raise ConfigError(text, option="schema")
         return "payload STRING"
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Check the options and the columns, before any task starts."""
+        """Check options and columns before any task starts."""
         if overwrite:
-            text = "mode('overwrite') is not there: a stream is added to; write mode('append')"
+            text = "mode('overwrite') is not supported: streams are append-only; use mode('append')"
             raise ConfigError(text, option="mode")
         settings = self._settings(streaming=False)
         return BatchWriter(settings, resolve(settings, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, Spark's name
-        """Check the options and the columns, before any task starts."""
+        """Check options and columns before any task starts."""
         if overwrite:
-            text = "outputMode('complete') is not there: a stream is added to; take 'append', or foreachBatch"
+            text = "outputMode('complete') is not supported: streams are append-only; use 'append', or foreachBatch"
             raise ConfigError(text, option="outputMode")
         settings = self._settings(streaming=True)
         return StreamWriter(settings, resolve(settings, schema))
 
-    # Spark asks for a reader when an action or a query runs. In load() it asks for the schema alone, as for a SQL view
-    # that names no columns: the two calls are the same, so schema() cannot refuse one of them.
+    # Spark requests a reader when an action or a query runs. load() requests the schema alone, exactly as a SQL view
+    # without columns does, so schema() cannot refuse one of the two.
 
     def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
-        """Refuse to read, and say how to read instead."""
+        """Refuse to read, with a hint how to."""
         raise ConfigError(WRITES_ONLY, option="format")
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802, Spark's name
-        """Refuse to read, and say how to read instead. Spark then asks for no simpleStreamReader."""
+        """Refuse to read, with a hint how to. Spark then requests no simpleStreamReader."""
         raise ConfigError(WRITES_ONLY, option="format")
 
-    def _settings(self, *, streaming: bool) -> Settings:
+    def _settings(self, *, streaming: bool) -> WriteSettings:
         hide_secrets(self.options)
         return read(dict(self.options.items()), streaming=streaming)
 
 
-def register(spark: SparkSession) -> None:
-    """Make the format `redis_streams` known to a session, and the session active in the calling thread.
+class BatchWriter(datasource.DataSourceArrowWriter):
+    """Writes a DataFrame. Spark pickles it and runs `write` in each task, `commit` or `abort` in the driver."""
 
-    Spark looks for a Python data source in the *active session* of a thread. The thread that made the session has one;
-    each other thread that writes calls this: `ThreadPoolExecutor(initializer=register, initargs=(spark,))`. (Spark
+    def __init__(self, settings: WriteSettings, layout: ColumnLayout) -> None:
+        self._settings = settings
+        self._layout = layout
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write a partition."""
+        return PartitionWriter(self._settings, self._layout, self._settings.transaction).write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log the outcomes, and check the limits on failed rows over all partitions."""
+        _commit(self._settings, messages, "")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log the rows that were written all the same."""
+        _abort(self._settings, messages, "")
+
+
+class StreamWriter(StreamArrowWriter):
+    """Writes the micro-batches of a streaming query."""
+
+    def __init__(self, settings: WriteSettings, layout: ColumnLayout) -> None:
+        self._settings = settings
+        self._layout = layout
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write a partition of a micro-batch."""
+        task = current_task()
+        query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        batch_id = None if batch is None else int(batch)
+        transaction = None
+        if self._settings.exactly_once:
+            if query is None or batch_id is None:
+                text = "exactly_once needs the IDs of query and micro-batch, which Spark did not pass; 'off' does not"
+                raise ConfigError(text, option="exactly_once")
+            transaction = Transaction(query, batch_id)
+        return PartitionWriter(self._settings, self._layout, transaction, batch_id=batch_id).write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, Spark's name
+        """Log the outcomes, and check the limits on failed rows over all partitions."""
+        _commit(self._settings, messages, f"micro-batch {batchId}: ")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, Spark's name
+        """Log the rows that were written all the same."""
+        _abort(self._settings, messages, f"micro-batch {batchId}: ")
+
+
+def _commit(settings: WriteSettings, messages: list[WriterCommitMessage | None], prefix: str) -> None:
+    total = PartitionCommit.sum(messages)
+    check_limits(total, settings.failure, settings.endpoint, whole=True)
+    if not total.failed:
+        logger.info("%s%s to %s", prefix, total, settings.endpoint)
+        return
+    first = "".join(f"\n  {failure}" for failure in total.first_failures)
+    logger.warning("%s%s to %s%s", prefix, total, settings.endpoint, first)
+
+
+def _abort(settings: WriteSettings, messages: list[WriterCommitMessage | None], prefix: str) -> None:
+    total = PartitionCommit.sum(messages)
+    unfinished = sum(message is None for message in messages)
+    logger.error(
+        "%sthe write to %s was aborted: %d of %d partitions did not finish; the others: %s",
+        *(prefix, settings.endpoint, unfinished, len(messages), total),
+    )
+
+
+def register(spark: SparkSession) -> None:
+    """Register the format `redis_streams` with a session, and make the session active in the calling thread.
+
+    Spark looks up a Python data source in the *active session* of a thread. The thread that created the session has
+    one; each other thread that writes calls this: `ThreadPoolExecutor(initializer=register, initargs=(spark,))`. (Spark
     Connect does not need it.)
 
-    In the first thread it is needed where Spark does not find the format by itself. Spark does where
-    `pyspark_headrace`, which comes with headrace, is on the path of the Python that Spark runs; but not if any other
-    package with a name that begins with `pyspark_` cannot be imported there.
+    The first thread needs it only where Spark does not find the format by itself. Spark does where `pyspark_headrace`,
+    which comes with headrace, is on the path of the Python that Spark runs; but not if any other package whose name
+    begins with `pyspark_` cannot be imported there.
 
     Args:
         spark: The session, of Spark or of Spark Connect.
@@ -101,12 +190,12 @@ def register(spark: SparkSession) -> None:
     Raises:
         ConfigError: The Python that Spark starts beside the driver (`PYSPARK_PYTHON`) cannot run headrace.
     """
-    if isinstance(spark, SparkSession):  # one of Spark Connect is of another class
+    if isinstance(spark, SparkSession):  # Spark Connect has a class of its own
         _activate(spark)
     try:
         spark.dataSource.register(RedisStreams)
     except AnalysisException as error:
-        # Spark 4.0 found it by itself, and says so in this way. It runs it in the Python in which it found it.
+        # Spark 4.0 found the format by itself, and runs it in the Python in which it found it.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
     else:
@@ -114,6 +203,6 @@ def register(spark: SparkSession) -> None:
 
 
 def _activate(spark: SparkSession) -> None:
-    """Make the session the active one of this thread, in the JVM's thread that pyspark keeps for it."""
+    """Make the session active in the JVM thread that pyspark pairs with this one."""
     jvm: Any = spark._jvm
     getattr(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)

@@ -1,8 +1,8 @@
-"""Rows that could not be written, with all that is needed to write them again, in a stream of their own."""
+"""The stream of rows that could not be written, with what it takes to write them again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -10,58 +10,58 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.spark import worker
-from headrace.spark.failures import Written, delivery_error, failed_rows
+from headrace.spark.commit import PartitionCommit, delivery_error
+from headrace.spark.failures import failed_rows
 
 if TYPE_CHECKING:
     from headrace.dispatcher import Dispatcher
-    from headrace.endpoint import Endpoint
-    from headrace.spark.layout import Layout
+    from headrace.spark.layout import ColumnLayout
+    from headrace.spark.options import WriteSettings
 
 __all__ = ["DeadLetters"]
 
-#: What holds for the dead letters too; their entries look like no other's.
+#: The dispatcher's options that dead letters share. Those about the form of an entry do not apply to them.
 INHERITED = ("classify", "error_overrides", "window_max_entries", "window_max_bytes")
 
 
 class DeadLetters:
-    """The stream of dead letters, for one task. Connects at the first one.
+    """Writes the dead letters of one task. Connects when the first one is written.
 
     An entry has the fields
 
-    - `payload`, the column that is the payload, as it is; with any other layout `row`, an Arrow IPC stream of the row
-      with the columns of the entry, which `headrace.unpack_arrow(fields, "row")` reads back;
-    - `stream_key` and `entry_id`, where the row was to go, and `message_id`, where it has one of its own;
-    - `kind`, `code`, `message` and `written`, as of `headrace.Failure`;
+    - `payload`, the value of the payload column; with any other layout `row`, an Arrow IPC stream of the row with the
+      columns of the entry, which `headrace.unpack_arrow(fields, "row")` reads back;
+    - `stream_key` and `entry_id`, the intended destination, and `message_id`, if the row has one of its own;
+    - `kind`, `code`, `message` and `written`, as in `headrace.Failure`;
     - `partition` and `ordinal` of the row, `batch_id` of a streaming query, and `ts`.
 
-    What is null is left out.
+    Null values are left out.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        options: Mapping[str, str | None],
-        layout: Layout,
-        stream_key: str | bytes,
+        settings: WriteSettings,
+        layout: ColumnLayout,
         batch_id: int | None,
         resources: ExitStack,
     ) -> None:
-        self._endpoint = endpoint
-        self._options = {name: value for name, value in options.items() if name in INHERITED or name[:5] == "retry"}
+        options = settings.dispatcher.items()
+        self._endpoint = settings.dead_letters
+        self._options = {name: value for name, value in options if name in INHERITED or name.startswith("retry")}
         if self._options.get("retry") == "true":
-            self._options["retry_unknown"] = "true"  # twice is better than not at all
+            self._options["retry_unknown"] = "true"  # a duplicate dead letter is better than a lost one
         self._layout = layout
-        self._stream_key = stream_key
+        self._stream_key = settings.endpoint.stream_key
         self._batch_id = batch_id
         self._resources = resources
         self._dispatcher: Dispatcher | None = None
 
     def write(self, failed: pa.Table, batches: Sequence[pa.RecordBatch]) -> None:
-        """Write a dead letter for each failure, and wait for all of them.
+        """Write a dead letter for each failure, and wait for their outcomes.
 
         Args:
-            failed: Of `failed_rows`; `place` counts in `batches`.
-            batches: What was produced since the last flush.
+            failed: A table of `failed_rows`; `place` is the index of the row in `batches`.
+            batches: The record batches that were produced since the last flush.
 
         Raises:
             DeliveryError: A dead letter cannot be written.
@@ -77,11 +77,11 @@ class DeadLetters:
             self._dispatcher.produce_batch(batch, fields=fields, message_id="message_id")
         report = self._dispatcher.flush()
         if report.failed_by_code:
-            written = Written()
-            written.add(report)
+            commit = PartitionCommit()
+            commit.add(report)
             for table in failed_rows(report, failed["partition"][0].as_py(), 0, named=True):
-                written.add_first(_original(table, failed))
-            raise delivery_error(written, self._endpoint, "these are dead letters; without them rows would be lost")
+                commit.add_first(_original(table, failed))
+            raise delivery_error(commit, self._endpoint, "these are dead letters; without them rows would be lost")
 
     def _letters(self, failed: pa.Table, rows: pa.Table) -> pa.Table:
         arguments = self._layout.arguments
@@ -119,6 +119,6 @@ def _as_ipc(rows: pa.Table) -> pa.Array:
 
 
 def _original(of_letters: pa.Table, failed: pa.Table) -> pa.Table:
-    """The failures of dead letters, with the ordinals that their rows had."""
+    """The failures of dead letters, with the ordinals of their rows."""
     ordinals = failed["ordinal"].take(of_letters["place"])
     return of_letters.set_column(of_letters.schema.get_field_index("ordinal"), "ordinal", ordinals)

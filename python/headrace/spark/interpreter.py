@@ -1,4 +1,4 @@
-"""The Python program that Spark starts for its workers: one that cannot run headrace is refused before a job runs."""
+"""A check of the Python program that Spark starts for its workers, before a job runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-#: Seconds for an answer; without one there is no error.
+#: Seconds for the answer. No answer is not an error.
 TIMEOUT = 10
 
-#: Settings that put other code in the place of Spark's workers, which may find headrace in ways of its own.
+#: Settings that replace Spark's workers with other code, which may find headrace in another way.
 OWN_WORKERS = ("spark.python.daemon.module", "spark.python.worker.module")
 
-#: What the program is asked. The last line that it prints is the answer, as JSON; any Python 3 can read it.
+#: The script for the program, valid in any Python 3. The last line that it prints is the answer, as JSON.
 QUESTION = """
 import json, sys
 answer = {"python": "%d.%d" % sys.version_info[:2]}
@@ -45,12 +45,12 @@ print(json.dumps(answer))
 def check(*, planner: bool = False) -> None:
     """Raise if Spark's workers run a Python program that cannot run headrace.
 
-    The program is asked once, and only if it differs from the one that runs this process; no Spark job is run. The
-    executors of a cluster and the server of Spark Connect may be other machines, so they are not checked.
+    The program runs once, and only if it is not the one of this process; no Spark job runs. The executors of a cluster
+    and the server of Spark Connect may be other machines, so they are not checked.
 
     Args:
         planner: The caller needs the worker that plans a data source. It runs beside the driver on a cluster too, and
-            may have another version of headrace, for nothing but options comes from the driver.
+            may have another version of headrace, since only options come from the driver.
 
     Raises:
         ConfigError: The program has no headrace or no pyarrow, or other versions of headrace or Python.
@@ -59,10 +59,10 @@ def check(*, planner: bool = False) -> None:
     if context is None or not (planner or _is_local(str(context.master))):
         return
     jvm: Any = context._jvm
-    # Spark starts the program with the JVM's environment, which is that of the driver's Python as it was then.
+    # Spark starts the program with the JVM's environment: a copy of that of the driver's Python.
     environment = getattr(jvm, "java.lang.System")
     program = shutil.which(context.pythonExec, path=environment.getenv("PATH"))
-    # What is not found may be in an archive that Spark unpacks later.
+    # A program that is not found may be in an archive that Spark unpacks later.
     if program is None or _is_own(program) or any(map(context._conf.contains, OWN_WORKERS)):
         return
     root = getattr(jvm, "org.apache.spark.SparkFiles").getRootDirectory()
@@ -79,7 +79,7 @@ def check(*, planner: bool = False) -> None:
 
 
 def _context() -> SparkContext | None:
-    """The one of this process; None for Spark Connect, whose workers are the server's."""
+    """The context of this process; None for Spark Connect, whose workers belong to the server."""
     from pyspark.sql import is_remote
 
     if is_remote():
@@ -96,9 +96,9 @@ def _is_local(master: str) -> bool:
 
 
 def _is_own(program: str) -> bool:
-    """Whether the program is that of this process, under this name or another one in the same folder.
+    """Whether the program is that of this process, under any name in the same folder.
 
-    Links are not followed from folder to folder: that is what makes a virtual environment.
+    Links to other folders are not followed, because a virtual environment consists of such links.
     """
     if not sys.executable:
         return False
@@ -108,9 +108,9 @@ def _is_own(program: str) -> bool:
 
 @functools.cache
 def _version(program: str, variables: tuple[tuple[str, str], ...]) -> str | None:
-    """Ask the program for its version of headrace; None if it gives no answer.
+    """Ask the program for its version of headrace; None without an answer.
 
-    Only errors are asked for again: headrace may be installed meanwhile.
+    Versions are cached, errors are not: headrace may be installed meanwhile.
 
     Raises:
         ConfigError: It cannot import headrace or pyarrow, or has another version of Python.

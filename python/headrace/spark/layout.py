@@ -1,4 +1,4 @@
-"""Which column becomes what: by option, else by convention. Nothing is dropped in silence."""
+"""The role of each column: by option, else by convention. A column without a role is an error."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import BinaryType, StringType
 
 from headrace.errors import ConfigError, SchemaError
-from headrace.spark.options import LayoutOptions, Settings, nearest
+from headrace.spark.options import ColumnOptions, WriteSettings, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["Layout", "resolve"]
+__all__ = ["ColumnLayout", "resolve"]
 
 EVERY = ("*",)
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What every record batch is written with.
+class ColumnLayout:
+    """How the columns of a DataFrame become entries.
 
     Attributes:
-        arguments: Keyword arguments of `Dispatcher.produce_batch`.
-        columns: The columns that an entry's fields are made of.
+        arguments: Keyword arguments of `Dispatcher.produce_batch`, the same for every record batch.
+        columns: The columns that an entry holds.
     """
 
     arguments: dict[str, Any]
@@ -35,47 +35,47 @@ class Layout:
 
     @property
     def payload(self) -> str | None:
-        """The column that is the payload, as it is."""
+        """The column whose values are the payloads."""
         column: str | None = self.arguments.get("payload")
         return column
 
     @property
     def message_id(self) -> str | None:
-        """The column that names the rows."""
+        """The column with the message IDs."""
         column: str | None = self.arguments.get("message_id")
         return column
 
 
-def resolve(settings: Settings, schema: StructType) -> Layout:
-    """Find what each column of a DataFrame is for, and check that it can be.
+def resolve(settings: WriteSettings, schema: StructType) -> ColumnLayout:
+    """Find the role of each column of a DataFrame, and check its type.
 
     Raises:
-        ConfigError: An option names no column, or contradicts another one.
+        ConfigError: An option names an unknown column, or contradicts another option.
         SchemaError: A column has no role, or a type that cannot be written.
     """
-    layout = _Columns(settings.layout, schema).layout()
+    layout = _Columns(settings.columns, schema).layout()
     if settings.exactly_once and (packing := _packing(layout.arguments)):
-        text = f"{packing} and exactly_once exclude each other: give exactly_once='off', which is at least once"
+        text = f"{packing} and exactly_once are mutually exclusive: set exactly_once='off', which is at least once"
         raise ConfigError(text, option=packing)
     _check_types(settings, layout, schema)
     return layout
 
 
 class _Columns:
-    def __init__(self, asked: LayoutOptions, schema: StructType) -> None:
+    def __init__(self, asked: ColumnOptions, schema: StructType) -> None:
         self.asked = asked
         self.all = schema.fieldNames()
         self.payloads = {field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)}
         self.json = list(asked.json) if isinstance(asked.json, tuple) else asked.json
         if not self.all:
-            raise SchemaError("the DataFrame has no column: nothing can be written")
+            raise SchemaError("the DataFrame has no columns")
         self._check_names()
         self.ignored = set() if asked.ignore_columns == EVERY else set(asked.ignore_columns)
         self.message_id = self._role("message_id", asked.message_id)
         self.stream_key = self._role("stream_key", asked.stream_key_column)
         self.entry_id = self._role("entry_id", asked.entry_id)
 
-    def layout(self) -> Layout:
+    def layout(self) -> ColumnLayout:
         arguments, columns = self._body()
         roles = {"message_id": self.message_id, "stream_key": self.stream_key, "entry_id": self.entry_id}
         if self.asked.rows_per_entry is not None:
@@ -91,12 +91,12 @@ class _Columns:
                 "or choose another layout with fields or json"
             )
         arguments.update({role: name for role, name in roles.items() if name is not None})
-        return Layout(arguments, tuple(columns))
+        return ColumnLayout(arguments, tuple(columns))
 
     def _body(self) -> tuple[dict[str, Any], Sequence[str]]:
-        """What a row's entry holds."""
+        """The arguments for the contents of an entry, and the columns that it holds."""
         asked = self.asked
-        # The entry has its ID and its key; the message ID is nowhere else.
+        # Entry ID and stream key are stored with the entry anyway; the message ID is not.
         rest = [name for name in self.all if name not in {*self.ignored, self.stream_key, self.entry_id}]
         if asked.ignore_columns == EVERY:
             rest = [name for name in rest if name != self.message_id] or rest
@@ -115,17 +115,17 @@ class _Columns:
         if payload is not None:
             return {"payload": payload}, [payload]
         if not rest:
-            raise SchemaError("no column is left for the entry: each one is ignored, the stream key or the entry ID")
+            raise SchemaError("no column is left for the entry: each is ignored, the stream key or the entry ID")
         return {"json": rest}, rest
 
     def _role(self, role: str, asked: str | None) -> str | None:
-        """The column of that role: the one that an option names, else the one that is called so."""
+        """The column of that role: the one that an option names, else the one with the role's name."""
         if asked is not None:
             return asked
         return role if role in self.all and role not in {*self.ignored, self.asked.payload} else None
 
     def _named(self) -> Iterator[tuple[str, str]]:
-        """Each column that an option gives a role, with the option."""
+        """Each option that names a column, with the column."""
         for option in ("payload", "message_id", "stream_key_column", "entry_id"):
             if (column := getattr(self.asked, option)) is not None:
                 yield option, column
@@ -141,39 +141,39 @@ class _Columns:
         if asked.arrow_ipc:
             bodies.insert(0, "arrow_ipc")
         if len(bodies) > 1:
-            text = f"{bodies[1]} and {bodies[0]} exclude each other: give one of them"
+            text = f"{bodies[1]} and {bodies[0]} are mutually exclusive"
             raise ConfigError(text, option=bodies[1])
         ignored = () if asked.ignore_columns == EVERY else asked.ignore_columns
         for option, column in [*self._named(), *(("ignore_columns", column) for column in ignored)]:
             if column not in self.all:
                 near = nearest(column, self.all)
-                text = f"{option} must name a column: there is no column {column!r}; the nearest one is {near!r}"
+                text = f"{option} names an unknown column {column!r}; did you mean {near!r}?"
                 raise ConfigError(text, option=option)
         for option, column in self._named():
             if column in ignored:
-                text = f"ignore_columns and {option} exclude each other: both name the column {column!r}"
+                text = f"ignore_columns and {option} both name the column {column!r}"
                 raise ConfigError(text, option="ignore_columns")
 
     def _check_packing(self, arguments: dict[str, Any]) -> None:
-        """Entries of several rows have one ID and one key."""
+        """Refuse entry IDs and stream keys per row where several rows share an entry."""
         packing = _packing(arguments)
         for role, column in (("stream key", self.stream_key), ("entry ID", self.entry_id)):
             if packing and column is not None:
                 raise SchemaError(
-                    f"{packing} puts several rows into an entry, and column {column!r} gives each its own {role}: "
+                    f"{packing} puts several rows into one entry, but column {column!r} gives each row its own {role}: "
                     "leave one of them out (ignore_columns)"
                 )
 
 
 def _packing(arguments: dict[str, Any]) -> str | None:
-    """The option that puts several rows into an entry."""
+    """The option that puts several rows into an entry, if there is one."""
     if "arrow_ipc" in arguments:
         return "arrow_ipc"
     return "rows_per_entry" if arguments.get("rows_per_entry", 1) > 1 else None
 
 
-def _check_types(settings: Settings, layout: Layout, schema: StructType) -> None:
-    """Show the dispatcher a record batch without rows: it knows which types it can write, and opens no connection."""
+def _check_types(settings: WriteSettings, layout: ColumnLayout, schema: StructType) -> None:
+    """Pass the dispatcher a record batch without rows: it refuses types that it cannot write, and does not connect."""
     import pyarrow as pa
 
     arrow = _arrow_schema(schema)
@@ -187,6 +187,6 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark's record batches will have."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # Since Spark 4.2 the time zone is asked for; here it is of no meaning.
+    # Required since Spark 4.2; it has no effect on a schema without values.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)

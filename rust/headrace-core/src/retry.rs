@@ -1,11 +1,11 @@
-//! When messages that failed are sent again, and how long that may go on.
+//! The retry policy: when failed messages are sent again, and for how long.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::error::Failure;
 
-/// How often, how soon and for how long messages are sent again. Only failures that waiting may mend are retried.
+/// How often, how soon and for how long messages are sent again. Only failures that pass by themselves are retried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
     /// Tries of one message, the first included; `None`: as many as the deadline allows.
@@ -14,9 +14,9 @@ pub struct RetryPolicy {
     pub initial_backoff: Duration,
     /// The longest pause.
     pub max_backoff: Duration,
-    /// By what each pause is longer than the one before.
+    /// The factor from one pause to the next.
     pub multiplier: f64,
-    /// The part of a pause that is left to chance, 0 to 1: many clients do not come back at the same moment.
+    /// The random part of a pause, 0 to 1, so that many clients do not come back at the same moment.
     pub jitter: f64,
     /// How long after its first failure a message is tried again.
     pub deadline: Duration,
@@ -46,26 +46,29 @@ pub struct RetryEnd<'a> {
     pub tries: u32,
     /// The time since the first failure.
     pub took: Duration,
-    /// What was not overcome; `None`: the server has answered all of them.
+    /// The failure that ended it; `None`: the server has answered all of them.
     pub failure: Option<&'a Failure>,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self {
-            max_attempts: None,
-            initial_backoff: Duration::from_millis(50),
-            max_backoff: Duration::from_millis(500),
-            multiplier: 2.0,
-            jitter: 0.5,
-            deadline: Duration::from_secs(120),
-            retry_unknown: false,
-        }
+        Self::DEFAULT
     }
 }
 
 impl RetryPolicy {
-    /// The pause after `attempts` tries that failed (1 and up). `chance`: 0 to 1, drawn anew for each pause.
+    /// The defaults of the options `retry_*`.
+    pub(crate) const DEFAULT: Self = Self {
+        max_attempts: None,
+        initial_backoff: Duration::from_millis(50),
+        max_backoff: Duration::from_millis(500),
+        multiplier: 2.0,
+        jitter: 0.5,
+        deadline: Duration::from_secs(120),
+        retry_unknown: false,
+    };
+
+    /// The pause after `attempts` tries that failed (1 and up). `chance`: 0 to 1, drawn for each pause.
     pub(crate) fn backoff(&self, attempts: u32, chance: f64) -> Duration {
         let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
         let longest = self.max_backoff.as_secs_f64();
@@ -73,7 +76,7 @@ impl RetryPolicy {
         Duration::try_from_secs_f64(pause * (1.0 - self.jitter * chance)).unwrap_or(self.max_backoff)
     }
 
-    /// Whether a message may be tried once more, `attempts` tries and so much time after its first failure.
+    /// Whether a message may be tried once more after `attempts` tries, `since` its first failure.
     pub(crate) fn allows(&self, attempts: u32, since: Duration) -> bool {
         since < self.deadline && self.max_attempts.is_none_or(|most| attempts < most)
     }

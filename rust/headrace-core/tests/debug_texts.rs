@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Server, endpoint, try_connect};
 use headrace_core::endpoint::{Form, NoPassword, OPTIONS, OptionValue, PasswordProvider, Provider};
-use headrace_core::error::{Classifier, Failure, Fault, Written};
+use headrace_core::error::{Classifier, Failure, Fault, Written, code};
 use headrace_core::secret::Secret;
 use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, NeverInterrupted};
 
@@ -110,7 +110,9 @@ fn no_type_shows_a_secret() {
     let canary = || vec![("password".to_owned(), OptionValue::text(CANARY))];
     shown.debug("Provider", &Provider::new(Vault));
     shown.debug("OptionSpec", &OPTIONS);
-    shown.debug("Takes", &OPTIONS.map(|spec| spec.takes));
+    shown.debug("Takes", &OPTIONS.iter().map(|spec| spec.takes).collect::<Vec<_>>());
+    shown.debug("OptionDefault", &OPTIONS.iter().map(|spec| spec.default).collect::<Vec<_>>());
+    shown.debug("Code", &[code::OWN, code::SERVER]);
     shown.debug("Form", &Form::Typed);
     shown.debug("DispatcherOptions", &DispatcherOptions::new([], Form::Typed).unwrap());
     let refused: Vec<Error> = vec![

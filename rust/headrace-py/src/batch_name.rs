@@ -1,4 +1,4 @@
-//! The token and the version that name a batch: whatever Python hands over is one of them, or a `MessageError`.
+//! The token and the version that name a batch. Any Python value becomes one of them or a `MessageError`.
 
 use std::convert::Infallible;
 
@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyString};
 use crate::errors::{raise, to_py};
 use crate::layout::type_name;
 
-/// An argument that may be left out. Unlike `Option` it tells that from None.
+/// An optional argument. Unlike `Option` it distinguishes a missing argument from None.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a, 'py>(pub(crate) Option<Borrowed<'a, 'py, PyAny>>);
 
@@ -22,7 +22,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Given<'a, 'py> {
     }
 }
 
-/// The token that `value` is. Its length is the core's affair.
+/// Reads a token. The core checks its length.
 pub(crate) fn token<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
     let Ok(text) = value.cast::<PyString>() else {
         return Err(raise("MessageError", format!("a token must be a str: got {}", type_name(value))));
@@ -30,15 +30,15 @@ pub(crate) fn token<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
     text.to_str().map_err(|_| raise("MessageError", "a token must be valid Unicode: it has lone surrogates"))
 }
 
-/// The version that `value` is, as far as 64 bits hold one; 0 without one. Everything with `__index__` is an integer, as
-/// those of numpy are, but no boolean.
+/// Reads a version of up to 64 bits; 0 if it is missing. Any object with `__index__` is an integer, as those of numpy are,
+/// but not a bool.
 pub(crate) fn version(value: Given<'_, '_>) -> PyResult<u64> {
     let Some(value) = value.0 else { return Ok(0) };
     let is_bool = value.is_instance_of::<PyBool>();
     match value.extract::<u64>() {
         Ok(version) if !is_bool => Ok(version),
         Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
-            // Python refuses to print ints of thousands of digits.
+            // Python raises when it prints ints of thousands of digits.
             let got = value.str().map_or_else(|_| "a larger one".to_owned(), |text| text.to_string());
             Err(to_py(&wrong_version(got)))
         }

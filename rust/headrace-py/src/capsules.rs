@@ -1,4 +1,4 @@
-//! Arrow comes in by `PyCapsule`, so that pyarrow, polars, pandas and others all work and none is imported:
+//! Reads Arrow data by `PyCapsule`, so that pyarrow, polars, pandas and others all work and none is imported:
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>.
 
 use std::ffi::{CStr, c_void};
@@ -13,7 +13,7 @@ use pyo3::types::PyCapsule;
 use crate::errors::to_py;
 use crate::{hints, polars};
 
-/// A reader over whatever record batches `data` holds.
+/// A reader of the record batches of `data`.
 pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
     let py = data.py();
     let (array, stream) = (intern!(py, "__arrow_c_array__"), intern!(py, "__arrow_c_stream__"));
@@ -33,13 +33,13 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
     Ok(reader)
 }
 
-/// What an object hands over.
+/// The capsules of an object.
 enum Capsules<'py> {
     Array { schema: Structure<'py>, array: Structure<'py> },
     Stream(Structure<'py>),
 }
 
-/// A structure of the C interface, and the capsule that keeps it.
+/// A structure of the C interface, and the capsule that owns it.
 struct Structure<'py> {
     pointer: NonNull<c_void>,
     _capsule: Bound<'py, PyCapsule>,
@@ -65,7 +65,7 @@ impl<'py> Capsules<'py> {
 
     #[expect(unsafe_code, reason = "the C interface is one of pointers")]
     fn into_reader(self) -> headrace_core::Result<Reader> {
-        // SAFETY: a capsule of this name holds this structure, of a producer that speaks for it with the name.
+        // SAFETY: a capsule of this name holds this structure: by the name, its producer guarantees that it is valid.
         unsafe {
             match self {
                 Self::Array { schema, array } => Reader::from_array(schema.pointer, array.pointer),

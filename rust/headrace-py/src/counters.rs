@@ -1,4 +1,4 @@
-//! The counters of a dispatcher for Python: read from any thread, also after the dispatcher is gone.
+//! The counters of a dispatcher for Python, readable from any thread, even after the dispatcher was collected.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use headrace_core::Counters;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// What a dispatcher has done so far; `headrace.Dispatcher.stats` reads it.
+/// The counters of a dispatcher. Any thread may read them, even after the dispatcher was collected.
 #[pyclass(frozen, name = "Counters", module = "headrace._headrace")]
 pub(crate) struct PyCounters(pub(crate) Arc<Counters>);
 
 #[pymethods]
 impl PyCounters {
-    /// All counters by name.
+    /// All counters by name, as `headrace.metrics.Stats` takes them.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let values = self.0.read();
         let read = PyDict::new(py);

@@ -1,4 +1,4 @@
-//! The dispatcher for Python: one caller at a time, the GIL held only to read what the caller gave.
+//! The dispatcher for Python: one caller at a time. The GIL is held only to read arguments.
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
@@ -14,34 +14,34 @@ use crate::capsules::read;
 use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
-use crate::layout::{LayoutArguments, layout, type_name};
+use crate::layout::{BatchArguments, layout, type_name};
 use crate::panics::contained;
 use crate::report::PyReport;
 use crate::signals::without_gil;
 
-/// What `headrace.Dispatcher` is made of.
+/// The native half of `headrace.Dispatcher`, which documents it.
 #[pyclass(frozen, subclass, name = "Dispatcher", module = "headrace._headrace")]
 pub(crate) struct PyDispatcher {
     inner: Mutex<Dispatcher>,
-    /// The process that made it: a fork may copy the lock while another thread holds it.
+    /// The process that created it: a fork may copy the lock while another thread holds it.
     process: u32,
     counters: Arc<Counters>,
 }
 
 impl PyDispatcher {
-    /// The dispatcher, for this call alone: also against a signal handler that comes back in the middle of one.
+    /// Locks the dispatcher for this call, also against a signal handler that runs during one.
     fn lock(&self) -> PyResult<MutexGuard<'_, Dispatcher>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
             Err(TryLockError::WouldBlock) if self.is_stuck() => Err(raise(
                 "ConcurrentUseError",
-                "the process was forked while a thread used the dispatcher: make a new one in the child",
+                "the process was forked while a thread used the dispatcher: create a new one in the child",
             )),
             Err(TryLockError::WouldBlock) => Err(raise(
                 "ConcurrentUseError",
-                "the dispatcher is in use by another call: it takes one caller at a time; make one per thread",
+                "the dispatcher is in use by another call: it takes one caller at a time; create one per thread",
             )),
-            // A panic of the binding: the core leaves no call in the middle of a change.
+            // The binding panicked. The core contains its own panics, so its state is consistent.
             Err(TryLockError::Poisoned(poisoned)) => {
                 self.inner.clear_poison();
                 Ok(poisoned.into_inner())
@@ -49,15 +49,17 @@ impl PyDispatcher {
         }
     }
 
-    /// Whether the lock is a copy that nobody will ever open: a fork made it while another thread was in a call.
+    /// Whether the lock can never be released: it is the copy of a fork while another thread was in a call.
     fn is_stuck(&self) -> bool {
         self.process != std::process::id() && self.inner.try_lock().is_err()
     }
 }
 
+// The doc comments of methods are their Python docstrings; tools/stub_docstrings.py copies them into the stub.
+#[allow(clippy::doc_markdown)] // Python's names, in Python's markup
 #[pymethods]
 impl PyDispatcher {
-    /// `text`: all values are text, as Spark hands them over.
+    /// With `text` all values of `options` are text, as Spark passes them.
     #[new]
     #[pyo3(signature = (endpoint, options, text = false))]
     fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, text: bool) -> PyResult<Self> {
@@ -68,6 +70,18 @@ impl PyDispatcher {
         Ok(Self { inner: Mutex::new(inner), process: std::process::id(), counters })
     }
 
+    /// Take one message. Waits only for room in the window.
+    ///
+    /// Args:
+    ///     payload: Bytes-like, or a str that is sent as UTF-8. At most what the server takes (`proto-max-bulk-len`,
+    ///         512 MiB by default): a longer one fails alone, permanent, `TOO_LARGE`.
+    ///     message_id: The caller's name for the message, which reports return: a str of at most 16 KiB, or an int
+    ///         of 64 bits. Default None: the message's ordinal since the last flush.
+    ///
+    /// Raises:
+    ///     MessageError: The payload or the message ID has the wrong type or is out of range.
+    ///     ClosedError: The dispatcher is closed.
+    ///     ConcurrentUseError: Another call is in progress.
     #[pyo3(signature = (payload, message_id = None))]
     fn produce(
         &self,
@@ -88,6 +102,52 @@ impl PyDispatcher {
         })
     }
 
+    /// Take every row of Arrow data as a message, straight from its buffers.
+    ///
+    /// One of `payload`, `fields` and `json` selects the contents of a row's entry; each entry also has the field
+    /// `ts`. A row that cannot be written (a null payload, no field at all) fails alone, as a permanent outcome.
+    /// `rows_per_entry` and `arrow_ipc` put many rows into one entry, which costs the server less: each row keeps its
+    /// own outcome, but shares its entry's ID, and `maxlen` counts entries.
+    ///
+    /// Args:
+    ///     data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader
+    ///         is read one record batch at a time. If it fails, the rows before the failure are taken.
+    ///     payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
+    ///         `"payload"`, unless `fields` or `json` is given. A null fails: `NULL_PAYLOAD`.
+    ///     fields: Columns that become one field each, under their names. Typed values are written as text; a null is
+    ///         left out; a row with only nulls fails: `EMPTY`, one with a time outside a day: `BAD_VALUE`. Nested
+    ///         columns are refused.
+    ///     json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A
+    ///         sequence of names: only these columns. A time outside a day fails: `BAD_VALUE`.
+    ///     message_id: Column that names each row in reports: an integer type, utf8 of at most 16 KiB, or `arrow.uuid`.
+    ///         A null means the ordinal.
+    ///     stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
+    ///     entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
+    ///         `*`. Anything else fails: `BAD_ENTRY_ID`.
+    ///     rows_per_entry: With `payload` or `json`: up to this many rows become the fields `payload:0`, `payload:1`,
+    ///         ... of one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Mutually exclusive with
+    ///         `fields`, `stream_key` and `entry_id`. An entry holds rows of one record batch, and ends with the row
+    ///         that fills `window_max_bytes`.
+    ///     arrow_ipc: True: the payload of an entry is an Arrow IPC stream of up to `rows_per_entry` rows (default
+    ///         10,000), with all columns or those of `fields`; `headrace.unpack_arrow` and
+    ///         `pyarrow.ipc.open_stream` read it back. Mutually exclusive with `payload`, `json`, `stream_key` and
+    ///         `entry_id`.
+    ///     codec: Compression for `arrow_ipc`: None (default), `"lz4"` or `"zstd"`.
+    ///
+    /// Raises:
+    ///     ConfigError: `rows_per_entry` or `codec` is wrong; nothing was sent.
+    ///     SchemaError: A column does not exist or has a type that cannot be written, or arguments are mutually
+    ///         exclusive; nothing was sent.
+    ///     ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
+    ///         rows before it were.
+    ///     InternalError: A defect of headrace. The rows of the record batch that were not taken fail: permanent,
+    ///         `INTERNAL`, written no (unknown in a batch that was begun).
+    ///     ClosedError: The dispatcher is closed.
+    ///     ConcurrentUseError: Another call is in progress.
+    ///     KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written
+    ///         no (unknown in a batch that was begun).
+    ///     KeyboardInterrupt, SystemExit: Raised in the reader's own Python, such as a generator behind
+    ///         `pyarrow.RecordBatchReader.from_batches`. Their subclasses are raised as `ReaderError`.
     #[pyo3(signature = (data, *, payload = None, fields = None, json = None, message_id = None, stream_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
     #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
     fn produce_batch(
@@ -106,7 +166,7 @@ impl PyDispatcher {
     ) -> PyResult<()> {
         contained(py, || {
             let mut inner = self.lock()?;
-            let layout = layout(LayoutArguments {
+            let layout = layout(BatchArguments {
                 payload,
                 fields,
                 json,
@@ -130,6 +190,34 @@ impl PyDispatcher {
         })
     }
 
+    /// Begin a batch and name it, for `exactly_once`.
+    ///
+    /// Its messages are numbered from 0 in the order in which they are produced, across flushes. Token and number
+    /// identify a message for good: to begin the same token again, after a crash or in another process, and produce
+    /// the same messages in the same order, writes only those that are missing. The others count as delivered and as
+    /// `DeliveryReport.deduplicated`; their entry IDs are unknown. Without `begin` the token is random: messages are
+    /// then safe against lost connections, not against a crash.
+    ///
+    /// Only the server knows what an earlier attempt wrote. If a message fails before the server was asked about it
+    /// (no connection, no permission, the whole command refused), its `written` is `"unknown"`; running the same token
+    /// again settles it.
+    ///
+    /// With `"script"` the progress of a batch is kept beside each of its streams, in a key
+    /// `{<stream key>}:headrace:<token>` that expires `token_ttl` seconds after the batch's last row. With `"idmp"` the
+    /// server remembers IDs for `idmp_duration` seconds, replies with the original entry IDs, and does not report which
+    /// messages it deduplicated; with `exactly_once_key="message_id"` token and message ID identify a message and order
+    /// does not matter.
+    ///
+    /// Args:
+    ///     token: 1 to 1,024 bytes of UTF-8.
+    ///     version: An integer, 0 to 2**53; not a bool. A batch with a higher version takes the token over and starts
+    ///         from 0; every message of a batch with a lower version is deduplicated. So one key serves all
+    ///         micro-batches of a stream. With `"idmp"` it is part of the token.
+    ///
+    /// Raises:
+    ///     ConfigError: `exactly_once` is off.
+    ///     MessageError: The token or the version has the wrong type or is out of range.
+    ///     StateError: Messages still wait for their outcomes: call `flush` first.
     #[pyo3(signature = (token, version = Given(None)), text_signature = "($self, token, version=0)")]
     fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
         contained(py, || {
@@ -138,10 +226,20 @@ impl PyDispatcher {
         })
     }
 
+    /// Continue the batch after messages that failed, for `exactly_once`.
+    ///
+    /// Messages of one stream stay in order: after one that was not written the others fail too, as `BLOCKED`, until
+    /// the batch begins again or `skip_failed` declares the reported failures handled (as dead letters, for example).
+    /// Those messages then count as passed: once a later message of their stream is written, they never will be under
+    /// this token.
+    ///
+    /// Raises:
+    ///     StateError: Messages still wait for their outcomes: call `flush` first.
     fn skip_failed(&self, py: Python<'_>) -> PyResult<()> {
         contained(py, || self.lock()?.skip_failed().map_err(|e| to_py(&e)))
     }
 
+    /// Return the outcomes since the last report; `headrace.Dispatcher.poll` wraps it.
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
         contained(py, || {
             let mut inner = self.lock()?;
@@ -150,6 +248,7 @@ impl PyDispatcher {
         })
     }
 
+    /// Wait for all outcomes and return them; `headrace.Dispatcher.flush` wraps it.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PyReport> {
         contained(py, || {
@@ -158,14 +257,14 @@ impl PyDispatcher {
                 let message = format!("timeout must be a number of seconds of at least 0, got {seconds}");
                 return Err(to_py(&Error::config("timeout", message)));
             }
-            // What is too long for a duration is for ever.
+            // A timeout too long for a `Duration` never ends.
             let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
             let dispatcher = &mut *inner;
             without_gil(py, |signals| dispatcher.flush(timeout, signals)).map(PyReport)
         })
     }
 
-    /// The entry ID as text, or the failure as a tuple: kind, code, message, written.
+    /// Send one message and return its entry ID, or its failure as kind, code, message and written.
     fn dispatch<'py>(&self, py: Python<'py>, payload: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         contained(py, || {
             let mut inner = self.lock()?;
@@ -177,6 +276,7 @@ impl PyDispatcher {
         })
     }
 
+    /// Close the connection without a flush; `headrace.Dispatcher.close` wraps it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         contained(py, || {
             let mut inner = self.lock()?;
@@ -186,23 +286,24 @@ impl PyDispatcher {
         })
     }
 
-    /// What was done so far; no lock is needed to read it.
+    /// The counters so far; `headrace.Dispatcher.stats` reads them.
     #[getter]
     fn counters(&self) -> PyCounters {
         PyCounters(Arc::clone(&self.counters))
     }
 
-    /// What a debugger or a panic would show: for the test that looks for secrets.
+    /// The Rust debug output, for the test that looks for secrets in it.
     fn _debug(&self) -> PyResult<String> {
         Ok(format!("{:#?}", *self.lock()?))
     }
 
-    /// Messages whose outcome no report has told yet.
+    /// The number of messages whose outcome is in no report yet.
     #[getter]
     fn unreported(&self) -> PyResult<u64> {
         if self.is_stuck() { Ok(0) } else { Ok(self.lock()?.unreported()) }
     }
 
+    /// Whether the dispatcher is closed.
     #[getter]
     fn closed(&self) -> PyResult<bool> {
         if self.is_stuck() { Ok(true) } else { Ok(self.lock()?.is_closed()) }
@@ -230,7 +331,7 @@ fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
     }
     if id.is_instance_of::<PyInt>() && !id.is_instance_of::<PyBool>() {
         return id.extract().map(IdArgument::Int).map_err(|_| {
-            // Python refuses to print ints of thousands of digits.
+            // Python raises when it prints ints of thousands of digits.
             let value = id.str().map_or_else(|_| "a larger one".to_owned(), |text| text.to_string());
             raise("MessageError", format!("an int message ID must fit 64 bits (-2**63 to 2**63-1): {value}"))
         });
@@ -238,7 +339,7 @@ fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
     Err(raise("MessageError", format!("a message ID must be a str or an int: got {}", type_name(id))))
 }
 
-/// Gives `read` the bytes of a payload; those of `bytes` and `str` where they are.
+/// Passes the bytes of a payload to `read`, without a copy for `bytes` and `str`.
 fn with_bytes<T>(payload: &Bound<'_, PyAny>, read: impl FnOnce(&[u8]) -> PyResult<T>) -> PyResult<T> {
     if let Ok(bytes) = payload.cast::<PyBytes>() {
         return read(bytes.as_bytes());
@@ -249,7 +350,7 @@ fn with_bytes<T>(payload: &Bound<'_, PyAny>, read: impl FnOnce(&[u8]) -> PyResul
             Err(_) => Err(raise("MessageError", "a str payload must be valid Unicode: it has lone surrogates")),
         };
     }
-    // What can be changed is copied first: it may change while this call waits for room.
+    // Mutable buffers are copied: they may change while this call waits for room.
     if let Ok(bytes) = payload.cast::<PyByteArray>() {
         return read(&bytes.to_vec());
     }

@@ -1,22 +1,22 @@
-//! `_headrace.Endpoint`: Python values in and out of [`Endpoint`]. Every check is the core's.
+//! `_headrace.Endpoint`: converts Python values to and from [`Endpoint`]. The core makes every check.
 
 use headrace_core::Endpoint;
-use headrace_core::endpoint::{Address, Form, OPTIONS, OptionSpec, OptionValue, Provider, Takes};
+use headrace_core::endpoint::{Form, OPTIONS, OptionSpec, OptionValue, Provider, Takes};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyType};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple};
 use zeroize::Zeroizing;
 
 use crate::errors::to_py;
 use crate::password::Callable;
 
-/// Where and how entries go.
+/// The native half of `headrace.Endpoint`, which documents the options.
 #[pyclass(frozen, subclass, eq, hash, name = "Endpoint", module = "headrace._headrace")]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PyEndpoint(pub Endpoint);
 
 #[pymethods]
 impl PyEndpoint {
-    /// `url` says more options; `inherited` is the second half of `_state()`; with `text` all values are texts.
+    /// `url` adds options; `inherited` is the second half of `_state()`; with `text` all values are text.
     #[new]
     #[pyo3(signature = (options, *, url = None, inherited = None, text = false))]
     fn new(
@@ -35,116 +35,13 @@ impl PyEndpoint {
         endpoint.map(Self).map_err(|error| to_py(&error))
     }
 
-    #[getter]
-    fn host<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "host")
+    /// The effective value of the option `name`; None for a secret.
+    fn _option<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let value = self.0.effective(name).map_err(|error| to_py(&error))?;
+        value.map(|value| to_python(py, &value)).transpose()
     }
 
-    #[getter]
-    fn port(&self) -> PyResult<Option<u16>> {
-        let settings = self.0.settings().map_err(|error| to_py(&error))?;
-        match self.0.address(&settings) {
-            Address::Tcp { port, .. } => Ok(Some(port)),
-            Address::Unix(_) => Ok(None),
-        }
-    }
-
-    #[getter]
-    fn unix_socket<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "unix_socket")
-    }
-
-    #[getter]
-    fn stream_key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "stream_key")
-    }
-
-    #[getter]
-    fn db(&self) -> PyResult<u32> {
-        Ok(self.0.settings().map_err(|error| to_py(&error))?.db)
-    }
-
-    #[getter]
-    fn username<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "username")
-    }
-
-    #[getter]
-    fn password_env<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "password_env")
-    }
-
-    #[getter]
-    fn password_file<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "password_file")
-    }
-
-    #[getter]
-    fn connect_timeout(&self) -> PyResult<f64> {
-        Ok(self.0.settings().map_err(|error| to_py(&error))?.connect_timeout.as_secs_f64())
-    }
-
-    #[getter]
-    fn command_timeout(&self) -> PyResult<f64> {
-        Ok(self.0.settings().map_err(|error| to_py(&error))?.command_timeout.as_secs_f64())
-    }
-
-    #[getter]
-    fn maxlen<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "maxlen")
-    }
-
-    #[getter]
-    fn maxlen_approximate(&self) -> bool {
-        self.0.maxlen_approximate()
-    }
-
-    #[getter]
-    fn minid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "minid")
-    }
-
-    #[getter]
-    fn trim_every(&self) -> u64 {
-        self.0.trim_every()
-    }
-
-    #[getter]
-    fn nomkstream(&self) -> bool {
-        self.0.nomkstream()
-    }
-
-    #[getter]
-    fn consumer_group<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "consumer_group")
-    }
-
-    #[getter]
-    fn tls(&self) -> bool {
-        self.0.tls().is_some()
-    }
-
-    #[getter]
-    fn tls_ca_cert<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "tls_ca_cert")
-    }
-
-    #[getter]
-    fn tls_cert<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "tls_cert")
-    }
-
-    #[getter]
-    fn tls_server_name<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.option(py, "tls_server_name")
-    }
-
-    #[getter]
-    fn tls_insecure_skip_verify(&self) -> bool {
-        self.0.tls().is_some_and(|tls| tls.skip_verify)
-    }
-
-    /// The options that are not at their defaults, `'***'` for what must not be shown.
+    /// The options that are not at their defaults, with `'***'` for secrets.
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let mut shown = Vec::new();
         for (spec, value) in OPTIONS.iter().filter_map(|spec| Some((spec, slf.get().0.option(spec.name)?))) {
@@ -162,32 +59,20 @@ impl PyEndpoint {
         self.0.to_string()
     }
 
-    /// What `inherited=` and the first argument of the constructor take: options, secrets included, and inherited values.
+    /// The options, secrets included, and the inherited defaults: the constructor's `options` and `inherited`.
     fn _state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let inherited = self.0.inherited().map_err(|error| to_py(&error))?;
         Ok((to_dict(py, self.0.options())?, to_dict(py, inherited)?))
     }
 
-    /// What a debugger or a panic would show: for the test that looks for secrets.
+    /// The Rust debug output, for the test that looks for secrets in it.
     fn _debug(&self) -> String {
         format!("{:#?}", self.0)
     }
 
-    /// What to warn of whoever built it.
+    /// The warnings for the code that builds the endpoint.
     fn _warnings(&self) -> Vec<String> {
         self.0.warnings()
-    }
-
-    /// Name, allowed values, default and whether it is secret, of each option: for documentation and its test.
-    #[classmethod]
-    fn _options_table(_cls: &Bound<'_, PyType>) -> Vec<(&'static str, String, &'static str, bool)> {
-        OPTIONS.iter().map(|spec| (spec.name, spec.allowed(), spec.default, spec.secret)).collect()
-    }
-}
-
-impl PyEndpoint {
-    fn option<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.0.option(name).map(|value| to_python(py, &value)).transpose()
     }
 }
 
@@ -246,7 +131,7 @@ fn from_python(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     }
 }
 
-fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         OptionValue::Null | OptionValue::Other(_) => py.None().into_bound(py),
         OptionValue::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
@@ -254,6 +139,7 @@ fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, P
         OptionValue::Float(value) => PyFloat::new(py, *value).into_any(),
         OptionValue::Text(text) => PyString::new(py, text).into_any(),
         OptionValue::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        OptionValue::Names(names) => PyTuple::new(py, names)?.into_any(),
         OptionValue::Provider(provider) => match provider.get().as_any().downcast_ref::<Callable>() {
             Some(callable) => callable.object(py),
             None => py.None().into_bound(py),
@@ -261,7 +147,7 @@ fn to_python<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, P
     })
 }
 
-fn to_dict<'py>(py: Python<'py>, options: Vec<(&'static str, OptionValue)>) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn to_dict<'py>(py: Python<'py>, options: Vec<(&'static str, OptionValue)>) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in options {
         dict.set_item(name, to_python(py, &value)?)?;

@@ -1,4 +1,4 @@
-//! The one place where an error of the core becomes a Python exception: the classes are those of `headrace.errors`.
+//! The only place where a core error becomes a Python exception. The classes are those of `headrace.errors`.
 
 use headrace_core::Error;
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 
 use crate::panics;
 
-/// The exception for `error`.
+/// Converts a core error to its exception.
 pub(crate) fn to_py(error: &Error) -> PyErr {
     let message = error.to_string();
     Python::attach(panics::log_place);
@@ -18,14 +18,14 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
         Error::Reader { message } => crate::reader::to_py(message),
         Error::Internal { .. } => raise("InternalError", message),
         Error::Closed => raise("ClosedError", message),
-        // The binding raises what the signal handler raised; this is for a caller that has none.
+        // The binding raises the exception of the signal handler; this is for calls without one.
         Error::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),
-        // New kinds of errors must be given a class here; until then none is swallowed.
+        // A new kind of error needs a class here; until it has one, it is still raised.
         _ => raise("HeadraceError", message),
     }
 }
 
-/// An exception of the class `name` in `headrace.errors`.
+/// Makes an exception of the class `name` in `headrace.errors`.
 pub(crate) fn raise(name: &str, message: impl Into<String>) -> PyErr {
     raise_with(name, message.into(), None)
 }

@@ -1,9 +1,9 @@
-//! For tests of the feature `failpoints`: chooses where headrace panics.
+//! Chooses where headrace panics, for tests with the feature `failpoints`.
 
 use pyo3::prelude::*;
 
-/// Lets this thread panic, once, when it has passed `place` `after` times; `None`: nowhere. Returns whether a place that was
-/// chosen before is still to come.
+/// Makes this thread panic once, after it has passed `place` `after` times; `None`: not at all. Returns whether an earlier
+/// choice is still pending.
 #[pyfunction]
 #[pyo3(signature = (place, after = 0))]
 pub(crate) fn panic_at(place: Option<&str>, after: u32) -> bool {

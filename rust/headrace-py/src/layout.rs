@@ -1,4 +1,4 @@
-//! What rows become: the keyword arguments of `produce_batch`.
+//! Converts the keyword arguments of `produce_batch` to a layout.
 
 use headrace_core::ipc::Codec;
 use headrace_core::rows::{Body, Layout};
@@ -8,11 +8,11 @@ use pyo3::types::{PyBool, PyInt, PyString};
 
 use crate::errors::{raise, to_py};
 
-/// Rows of an entry of Arrow IPC, where the caller says nothing: as many as Spark has in a record batch.
+/// The default `rows_per_entry` of `arrow_ipc`: the rows of a record batch of Spark.
 const ARROW_ROWS_PER_ENTRY: usize = 10_000;
 
 /// The keyword arguments of `produce_batch`.
-pub(crate) struct LayoutArguments<'a, 'py> {
+pub(crate) struct BatchArguments<'a, 'py> {
     pub(crate) payload: Option<String>,
     pub(crate) fields: Option<&'a Bound<'py, PyAny>>,
     pub(crate) json: Option<&'a Bound<'py, PyAny>>,
@@ -24,8 +24,8 @@ pub(crate) struct LayoutArguments<'a, 'py> {
     pub(crate) codec: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// The layout that the keyword arguments of `produce_batch` ask for.
-pub(crate) fn layout(given: LayoutArguments<'_, '_>) -> PyResult<BatchLayout> {
+/// Checks the keyword arguments of `produce_batch` and returns the layout that they select.
+pub(crate) fn layout(given: BatchArguments<'_, '_>) -> PyResult<BatchLayout> {
     let json = match given.json {
         None => None,
         Some(json) => match json.extract::<bool>() {
@@ -46,20 +46,20 @@ pub(crate) fn layout(given: LayoutArguments<'_, '_>) -> PyResult<BatchLayout> {
             ("entry_id", given.entry_id.is_some()),
         ] {
             if is_given {
-                return Err(raise("SchemaError", format!("arrow_ipc and {name} exclude each other: give one of them")));
+                return Err(raise("SchemaError", format!("arrow_ipc and {name} are mutually exclusive")));
             }
         }
         let rows_per_entry = rows_per_entry.unwrap_or(ARROW_ROWS_PER_ENTRY);
         return Ok(BatchLayout::Arrow { columns: fields, message_id, codec, rows_per_entry });
     }
     if codec.is_some() {
-        return Err(raise("SchemaError", "codec is for arrow_ipc: give arrow_ipc=True as well"));
+        return Err(raise("SchemaError", "codec needs arrow_ipc=True"));
     }
     let body = match (given.payload, fields.map(Body::Fields), json) {
         (None, None, None) => Body::Payload("payload".to_owned()),
         (Some(column), None, None) => Body::Payload(column),
         (None, Some(body), None) | (None, None, Some(body)) => body,
-        _ => return Err(raise("SchemaError", "payload, fields and json exclude each other: give one of them")),
+        _ => return Err(raise("SchemaError", "payload, fields and json are mutually exclusive")),
     };
     let layout = Layout { body, message_id, stream_key: given.stream_key, entry_id: given.entry_id };
     Ok(match rows_per_entry {
@@ -87,7 +87,7 @@ fn codec(value: &Bound<'_, PyAny>) -> PyResult<Codec> {
 }
 
 fn names(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    // A lone string is a sequence of one-letter names to Python; nobody means that.
+    // Python takes a single string as a sequence of one-letter names, which is never meant.
     let names = if value.is_instance_of::<PyString>() { None } else { value.extract::<Vec<String>>().ok() };
     names.ok_or_else(|| {
         let shape =
@@ -97,7 +97,7 @@ fn names(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     })
 }
 
-/// The name of the type of `value`, for messages.
+/// The name of a value's type, for messages.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().qualname().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
 }

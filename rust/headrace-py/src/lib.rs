@@ -1,5 +1,5 @@
-//! The Python binding of headrace: conversions, the GIL, and one map of errors. No policy: what to do about a failure is
-//! decided in the core, or by the Python package around this module.
+//! The Python binding of headrace: conversions, the GIL, and the map from errors to exceptions. It decides nothing about
+//! failures: the core does, or the Python package around this module.
 
 mod batch_name;
 mod capsules;
@@ -19,9 +19,10 @@ mod polars;
 mod reader;
 mod report;
 mod signals;
+mod tables;
 mod unpack;
 
-// Unwinding, a panic becomes a Python exception; aborting, it would end the caller's process with all its messages.
+// An unwinding panic becomes a Python exception. An aborting one would end the caller's process with all its messages.
 #[cfg(not(panic = "unwind"))]
 compile_error!("headrace-py must be built with panic=unwind");
 
@@ -29,7 +30,7 @@ use pyo3::prelude::*;
 
 /// The native half of the `headrace` package. Not for direct use.
 ///
-/// A function, not a declarative module: that would make the classes, which are the process's, before it could refuse.
+/// A function rather than a declarative module, which would create its classes before it could refuse the interpreter.
 #[pymodule(gil_used = false)]
 fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::check(module.py())?;
@@ -43,7 +44,9 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug_build", cfg!(debug_assertions))?;
-    module.add("OWN_CODES", headrace_core::error::code::ALL)?;
+    module.add_function(wrap_pyfunction!(tables::code_table, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::option_table, module)?)?;
+    module.add_function(wrap_pyfunction!(tables::read_options, module)?)?;
     #[cfg(feature = "failpoints")]
     module.add_function(wrap_pyfunction!(failpoints::panic_at, module)?)?;
     Ok(())

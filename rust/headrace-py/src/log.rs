@@ -1,4 +1,4 @@
-//! What the core has to tell while a call waits, on the Python logger `headrace`.
+//! Logs the core's events during a wait to the Python logger `headrace`.
 
 use headrace_core::{RetryEnd, RetryWait};
 use pyo3::call::PyCallArgs;

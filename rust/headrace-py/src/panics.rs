@@ -1,4 +1,4 @@
-//! A panic ends one call, with an exception. What it says of itself may hold data, and is printed nowhere.
+//! Turns a panic into an exception that ends one call. Its message may contain data, so it is never printed.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe, Location};
@@ -12,11 +12,11 @@ use crate::errors::raise;
 use crate::log;
 
 thread_local! {
-    /// Where this thread panicked last.
+    /// The source position of this thread's last panic.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps the place of a panic, and nothing else of it. The hook is that of this library; other Rust in the process has its
+/// Installs a hook that keeps only the source position of a panic. Other Rust libraries in the process have hooks of their
 /// own.
 pub(crate) fn set_hook() {
     static HOOK: Once = Once::new();
@@ -25,7 +25,7 @@ pub(crate) fn set_hook() {
     });
 }
 
-/// File, line and column; of a dependency's file without the folders of the machine that it was built on.
+/// File, line and column. A dependency's file is shown without the folders of the build machine.
 fn place(location: &Location<'_>) -> String {
     let file = location.file();
     let file = file
@@ -35,21 +35,21 @@ fn place(location: &Location<'_>) -> String {
     format!("{file}:{}:{}", location.line(), location.column())
 }
 
-/// Forgets the place of a panic that is no defect.
+/// Forgets the last panic, if it is not a defect of headrace.
 pub(crate) fn forget() {
     PLACE.take();
 }
 
-/// If this thread panicked, logs where, once.
+/// Logs the position of this thread's last panic, once.
 pub(crate) fn log_place(py: Python<'_>) {
     let Some(place) = PLACE.take() else { return };
-    // The call raises already; what the log's handlers raise besides is shown as what a destructor raises is.
+    // The call raises anyway. An exception of a log handler is shown like one of a destructor.
     if let Err(error) = log::defect(py, place) {
         error.write_unraisable(py, None);
     }
 }
 
-/// Runs the body of a call. If it panics, that is an exception; the core has dealt with its own messages by then.
+/// Runs the body of a call and turns a panic into an exception. The core has recorded outcomes for its messages by then.
 pub(crate) fn contained<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         log_place(py);
@@ -57,7 +57,7 @@ pub(crate) fn contained<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -
     })
 }
 
-/// A reader whose panics are errors: it is called from C, through which no panic can go.
+/// A reader whose panics become errors, because no panic may unwind through its C caller.
 pub(crate) struct Contained<R>(pub(crate) R);
 
 impl<R: RecordBatchReader> Iterator for Contained<R> {

@@ -1,4 +1,4 @@
-//! A Python callable that is asked for the password at each connect.
+//! A Python callable that returns the password at each connect.
 
 use std::any::Any;
 
@@ -10,7 +10,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::signals::raise_later;
 
-/// The callable, and what messages call it.
+/// The callable, and its name for messages.
 pub(crate) struct Callable {
     object: Py<PyAny>,
     name: String,
@@ -30,7 +30,7 @@ impl PasswordProvider for Callable {
     fn ask(&self) -> Result<Secret, NoPassword> {
         Python::attach(|py| match self.object.bind(py).call0() {
             Ok(password) => secret(&password),
-            // Not what it says: the password may be in it, or another secret.
+            // Without its message, which may contain the password or another secret.
             Err(error) if error.is_instance_of::<PyException>(py) => {
                 let class = error.get_type(py);
                 let name = class.fully_qualified_name().map_or_else(|_| "an exception".to_owned(), |n| n.to_string());
@@ -49,7 +49,7 @@ impl PasswordProvider for Callable {
 
     fn equals(&self, other: &dyn PasswordProvider) -> bool {
         let Some(other) = other.as_any().downcast_ref::<Self>() else { return false };
-        // Not the objects alone: a bound method is a new one each time that it is named.
+        // By equality too: each access to a bound method creates a new object.
         Python::attach(|py| self.object.is(&other.object) || self.object.bind(py).eq(&other.object).unwrap_or(false))
     }
 
@@ -75,7 +75,7 @@ fn secret(password: &Bound<'_, PyAny>) -> Result<Secret, NoPassword> {
     Ok(Secret::new(bytes))
 }
 
-/// Module and qualified name, of its class where it has none itself: never its repr, which may show anything.
+/// The module and qualified name of a callable or of its class. Never the repr, which may show anything.
 fn name_of(object: &Bound<'_, PyAny>) -> String {
     let named = |of: &Bound<'_, PyAny>| {
         let text = |name: &str| of.getattr(name).ok()?.extract::<String>().ok();

@@ -1,15 +1,15 @@
 //! Columns of Python objects in data of polars.
 //!
-//! polars (1.44, 2.1) hands such a column over as eight bytes a value, an address, and says nothing of it in the schema. It
-//! has no other type that becomes `fixed_size_binary`, and none that holds objects within: so the columns are known by
-//! that, and get a name by which the core refuses to read them.
+//! polars (1.44, 2.1) exports such a column as addresses of eight bytes each, without a mark in the schema. No other type of
+//! polars becomes `fixed_size_binary`, and none contains objects: so that type identifies these columns, and they get an
+//! extension name that the core refuses to read.
 
 use arrow_schema::DataType;
 use headrace_core::import::Reader;
 use headrace_core::rows::OBJECTS;
 use pyo3::prelude::*;
 
-/// Names the columns of objects that `reader` reads out of `data`.
+/// Marks the columns of Python objects in the schema of `reader`.
 pub(crate) fn mark_objects(data: &Bound<'_, PyAny>, reader: &mut Reader) {
     if !is_of_polars(data) {
         return;

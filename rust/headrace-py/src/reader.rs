@@ -1,34 +1,34 @@
-//! What a reader that runs Python said when that failed. The C stream interface carries no exception, only a text
-//! (<https://arrow.apache.org/docs/format/CStreamInterface.html>), so what was raised is read off that text.
+//! The exception behind the failure of a reader that runs Python. The C stream interface carries only a text
+//! (<https://arrow.apache.org/docs/format/CStreamInterface.html>), so the exception is parsed from it.
 //!
-//! | library | what it says of `KeyboardInterrupt("why")` |
+//! | library | its text for `KeyboardInterrupt("why")` |
 //! |---|---|
 //! | pyarrow 16 to 26 | `Unknown error: why. Detail: Python exception: Traceback (most recent call last): … KeyboardInterrupt: why` |
 //! | pyarrow 15 | `Unknown error: why. Detail: Python exception: KeyboardInterrupt` |
-//! | polars 2 | `python: KeyboardInterrupt: why`, and behind an empty line which expression it was |
-//! | `DuckDB` 2 | `… while executing the UDF: KeyboardInterrupt: why`; over a reader of pyarrow, its text behind its own |
+//! | polars 2 | `python: KeyboardInterrupt: why`, an empty line, and the expression |
+//! | `DuckDB` 2 | `… while executing the UDF: KeyboardInterrupt: why`; with a reader of pyarrow, pyarrow's text after its own |
 //!
-//! A class of the caller's that derives from one of the two is not recognised: its bases are not in the text.
+//! A subclass of `KeyboardInterrupt` or `SystemExit` is not recognised: the text does not name its bases.
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
 
-/// Between what pyarrow says of an exception and how Python would print it.
+/// Separates pyarrow's message from the printed exception.
 const DETAIL: &str = ". Detail: Python exception: ";
-/// Where an exception was raised while another one was handled: the last one is what came out.
+/// Separate chained exceptions. The last one is the one that was raised.
 const CHAINED: [&str; 2] = [
     "\nDuring handling of the above exception, another exception occurred:\n",
     "\nThe above exception was the direct cause of the following exception:\n",
 ];
-/// What polars and `DuckDB` say before an exception.
+/// The prefixes of an exception in texts of polars and `DuckDB`.
 const BEFORE: [&str; 2] = ["python: ", " while executing the UDF: "];
 
-/// An exception, as far as a text tells.
+/// An exception as parsed from a text.
 struct Raised<'a> {
     class: &'a str,
-    /// What `str()` makes of it.
+    /// Its `str()`.
     message: &'a str,
 }
 
@@ -36,25 +36,25 @@ struct Raised<'a> {
 pub(crate) fn to_py(text: &str) -> PyErr {
     interruption(text).unwrap_or_else(|| {
         let printed = text.split_once(DETAIL).filter(|(_, printed)| printed.contains('\n'));
-        let said = match (raised(text), printed) {
+        let reason = match (raised(text), printed) {
             (Some(Raised { class, message: "" }), Some(_)) => class.to_owned(),
             (Some(Raised { class, message }), Some(_)) => format!("{class}: {message}"),
-            (None, Some((said, _))) => said.to_owned(),
+            (None, Some((reason, _))) => reason.to_owned(),
             (_, None) => text.to_owned(),
         };
-        let line = said.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        let line = reason.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         let error = raise("ReaderError", format!("cannot read the next record batch: {line}"));
         if let Some((_, printed)) = printed {
             let note = format!("in the reader: {}", printed.trim_end());
-            // Without the note the error says what it must.
+            // The note is optional.
             Python::attach(|py| error.value(py).call_method1("add_note", (note,)).map(drop)).ok();
         }
         error
     })
 }
 
-/// What ends the program rather than the reading: Ctrl-C or `sys.exit()` in the reader's own Python. It must not come out
-/// as an error that `except Exception` takes for one of the data.
+/// The exception that ends the program, if the text has one: Ctrl-C or `sys.exit()` in the reader's own Python. As any other
+/// class, `except Exception` would treat it as an error of the data.
 pub(crate) fn interruption(text: &str) -> Option<PyErr> {
     let Raised { class, message } = raised(text)?;
     let message = message.to_owned();
@@ -62,7 +62,7 @@ pub(crate) fn interruption(text: &str) -> Option<PyErr> {
         "KeyboardInterrupt" if message.is_empty() => Some(PyKeyboardInterrupt::new_err(())),
         "KeyboardInterrupt" => Some(PyKeyboardInterrupt::new_err(message)),
         "SystemExit" => Some(match (message.as_str(), message.parse::<i64>()) {
-            // `sys.exit("1")` and `sys.exit(1)` say the same; the second is what people write.
+            // `sys.exit("1")` and `sys.exit(1)` have the same text; the second is the common one.
             (_, Ok(code)) => PySystemExit::new_err(code),
             ("" | "None", _) => PySystemExit::new_err(()),
             (_, Err(_)) => PySystemExit::new_err(message),
@@ -72,8 +72,8 @@ pub(crate) fn interruption(text: &str) -> Option<PyErr> {
 }
 
 fn raised(text: &str) -> Option<Raised<'_>> {
-    if let Some((said, printed)) = text.split_once(DETAIL) {
-        return if printed.contains('\n') { printed_by(said, printed) } else { named_by(said, printed) };
+    if let Some((reason, printed)) = text.split_once(DETAIL) {
+        return if printed.contains('\n') { printed_by(reason, printed) } else { named_by(reason, printed) };
     }
     let behind = BEFORE.iter().find_map(|before| text.split_once(before).map(|(_, behind)| behind))?;
     let (class, message) = behind.split_once(": ").unwrap_or((behind.trim_end_matches(':'), ""));
@@ -81,15 +81,15 @@ fn raised(text: &str) -> Option<Raised<'_>> {
     Some(Raised { class, message })
 }
 
-/// Of pyarrow 15: `printed` is the class alone.
-fn named_by<'a>(said: &'a str, printed: &'a str) -> Option<Raised<'a>> {
-    let (_, message) = said.split_once("Unknown error: ")?;
+/// Parses the text of pyarrow 15, where `printed` is the class alone.
+fn named_by<'a>(reason: &'a str, printed: &'a str) -> Option<Raised<'a>> {
+    let (_, message) = reason.split_once("Unknown error: ")?;
     Some(Raised { class: printed.trim_end(), message })
 }
 
-/// Of later ones. `said` ends with the exception's message. That is compared: a message may hold a traceback of its own, of
-/// an exception that did not come out.
-fn printed_by<'a>(said: &'a str, printed: &'a str) -> Option<Raised<'a>> {
+/// Parses the text of later versions. The message at the end of `reason` must match the printed one, because a message may
+/// itself contain a traceback of another exception.
+fn printed_by<'a>(reason: &'a str, printed: &'a str) -> Option<Raised<'a>> {
     let ends = CHAINED.iter().filter_map(|chained| Some(printed.rfind(chained)? + chained.len()));
     let last = printed.get(ends.max().unwrap_or(0)..)?.trim_start();
     let is_before = |line: &&str| line.starts_with(' ') || *line == "Traceback (most recent call last):\n";
@@ -103,7 +103,7 @@ fn printed_by<'a>(said: &'a str, printed: &'a str) -> Option<Raised<'a>> {
         Some(own) => own.strip_prefix(message).is_some_and(ends_line),
         None => false,
     };
-    let mut messages = said.match_indices(": ").filter_map(|(at, colon)| said.get(at + colon.len()..));
+    let mut messages = reason.match_indices(": ").filter_map(|(at, colon)| reason.get(at + colon.len()..));
     let message = messages.find(|message| is_message(message))?;
     Some(Raised { class, message })
 }

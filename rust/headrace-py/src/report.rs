@@ -1,4 +1,4 @@
-//! Reports as Python objects: built only when somebody asks.
+//! Reports as Python objects, built only on request.
 
 use headrace_core::DeliveryReport;
 use headrace_core::report::{FailedMessage, ReportedId, outcome_schema};
@@ -9,38 +9,43 @@ use pyo3_arrow::ffi::to_schema_pycapsule;
 
 use crate::panics::{Contained, contained};
 
-/// What became of a run of messages; `headrace.DeliveryReport` wraps it.
+/// The outcomes of a run of messages; `headrace.DeliveryReport` wraps it.
 #[pyclass(frozen, name = "Report", module = "headrace._headrace")]
 pub(crate) struct PyReport(pub(crate) DeliveryReport);
 
 #[pymethods]
 impl PyReport {
+    /// The number of messages that are in their stream.
     #[getter]
     fn delivered(&self) -> u64 {
         self.0.delivered()
     }
 
+    /// The number of messages that failed.
     #[getter]
     fn failed(&self) -> u64 {
         self.0.failed()
     }
 
+    /// The number of delivered messages that an earlier attempt had written.
     #[getter]
     fn deduplicated(&self) -> u64 {
         self.0.deduplicated()
     }
 
+    /// How many times a message was sent again.
     #[getter]
     fn retries(&self) -> u64 {
         self.0.retries()
     }
 
+    /// The number of retries that may have written a message a second time.
     #[getter]
     fn possible_duplicates(&self) -> u64 {
         self.0.possible_duplicates()
     }
 
-    /// One tuple per failed message: ID, kind, code, message, written.
+    /// One tuple per failed message: ID, kind, code, message and written; the first `limit`, or all.
     #[pyo3(signature = (limit = None))]
     fn failures<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Bound<'py, PyList>> {
         contained(py, || {
@@ -61,6 +66,7 @@ impl PyReport {
         })
     }
 
+    /// The IDs of the failed messages, in order.
     fn failed_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         contained(py, || {
             let list = PyList::empty(py);
@@ -71,6 +77,7 @@ impl PyReport {
         })
     }
 
+    /// The number of failed messages by code.
     fn failed_by_code<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         contained(py, || {
             let counts = PyDict::new(py);
@@ -81,6 +88,7 @@ impl PyReport {
         })
     }
 
+    /// The outcomes for any Arrow library; `headrace.DeliveryReport.to_arrow` wraps it.
     #[pyo3(signature = (only_failed = false))]
     fn to_arrow(&self, only_failed: bool) -> PyOutcomes {
         PyOutcomes { report: self.0.clone(), only_failed }
@@ -95,7 +103,9 @@ fn id_to_py<'py>(py: Python<'py>, id: ReportedId<'_>) -> PyResult<Bound<'py, PyA
     })
 }
 
-/// The outcomes of a report for any Arrow library: `pyarrow.table(outcomes)`, `polars.DataFrame(outcomes)`.
+/// The outcomes of a report, for any Arrow library: `pyarrow.table(outcomes)`, `polars.DataFrame(outcomes)`.
+///
+/// `headrace.DeliveryReport.to_arrow` describes the columns.
 #[pyclass(frozen, name = "Outcomes", module = "headrace._headrace")]
 pub(crate) struct PyOutcomes {
     report: DeliveryReport,
@@ -104,6 +114,7 @@ pub(crate) struct PyOutcomes {
 
 #[pymethods]
 impl PyOutcomes {
+    /// The outcomes as a `PyCapsule` of the Arrow C stream interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -114,6 +125,7 @@ impl PyOutcomes {
         Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
     }
 
+    /// The schema of the outcomes as a `PyCapsule`.
     #[allow(clippy::unused_self)] // the protocol wants a method
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, outcome_schema().as_ref())?)

@@ -1,4 +1,4 @@
-//! Ctrl-C, and waits for a retry, while the core waits without the GIL.
+//! Python's signal handlers and log records of retries while the core waits without the GIL.
 
 use std::cell::Cell;
 
@@ -8,15 +8,15 @@ use pyo3::prelude::*;
 
 use crate::log;
 
-/// Runs Python's signal handlers when the core asks, and keeps what they raised.
+/// Runs Python's signal handlers at the core's request, and keeps the exception that they raise.
 #[derive(Default)]
 pub(crate) struct Signals {
     raised: Option<PyErr>,
 }
 
 impl Signals {
-    /// Takes what logging a wait raised. What a filter of the application raises costs no message its outcome: it goes to
-    /// `sys.unraisablehook`, but for Ctrl-C, which ends the call as always.
+    /// Handles an exception from logging. One of the application's log filter goes to `sys.unraisablehook`, so that no message
+    /// loses its outcome. Ctrl-C ends the call as always.
     fn keep(&mut self, logged: PyResult<()>) {
         let Err(error) = logged else { return };
         Python::attach(|py| {
@@ -47,16 +47,16 @@ impl Watch for Signals {
 }
 
 thread_local! {
-    /// What a callable raised that the core asked in the midst of a call.
+    /// The exception of a callable that the core called during a call.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Keeps what is to be raised by the call of this thread that the core is now to interrupt.
+/// Keeps an exception for the current call of this thread, which the core then interrupts.
 pub(crate) fn raise_later(error: PyErr) {
     RAISED.set(Some(error));
 }
 
-/// Runs `wait` without the GIL. What a signal handler or a callable raised comes before the core's own word for it.
+/// Runs `wait` without the GIL. The exception of a signal handler or a callable replaces the core's error.
 pub(crate) fn without_gil<T, F>(py: Python<'_>, wait: F) -> PyResult<T>
 where
     T: Send,
@@ -69,7 +69,7 @@ where
     let later = RAISED.take();
     match (outcome, signals.raised) {
         (Ok(outcome), None) => Ok(outcome),
-        // The last thing that the core did was to log, and that was interrupted.
+        // A log record at the very end of the call was interrupted.
         (Ok(_) | Err(_), Some(raised)) => Err(raised),
         (Err(error), None) => Err(later.unwrap_or_else(|| crate::errors::to_py(&error))),
     }

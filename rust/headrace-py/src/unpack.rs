@@ -10,12 +10,13 @@ use pyo3_arrow::ffi::to_schema_pycapsule;
 use crate::errors::to_py;
 use crate::panics::{self, Contained};
 
-/// The rows of one entry; `headrace.unpack_arrow` returns them.
+/// The rows of one entry, for any Arrow library; `headrace.unpack_arrow` returns them.
 #[pyclass(frozen, name = "Rows", module = "headrace._headrace")]
 pub(crate) struct PyRows(Decoded);
 
 #[pymethods]
 impl PyRows {
+    /// The rows as a `PyCapsule` of the Arrow C stream interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -28,6 +29,7 @@ impl PyRows {
             .call_method1("__arrow_c_stream__", (requested_schema,))
     }
 
+    /// The schema of the rows as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.0.schema.as_ref())?)
     }
@@ -41,12 +43,12 @@ impl PyRows {
     }
 }
 
-/// Reads an Arrow IPC stream.
+/// Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it.
 #[pyfunction]
 pub(crate) fn decode_rows(py: Python<'_>, stream: &Bound<'_, PyBytes>) -> PyResult<PyRows> {
     let stream = stream.as_bytes().to_vec();
     let decoded = py.detach(|| decode(stream));
-    // Bytes that somebody else broke are no defect of this process.
+    // A panic over malformed bytes is not a defect of this process.
     panics::forget();
     decoded.map(PyRows).map_err(|error| to_py(&error))
 }

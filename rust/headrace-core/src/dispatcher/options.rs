@@ -5,56 +5,86 @@ use std::time::Duration;
 
 use crate::command::MAX_RUN;
 use crate::durability::Durability;
+use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
 use crate::endpoint::given::Given;
-use crate::endpoint::{Form, OptionSpec, OptionValue, Takes};
+use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
 use crate::error::{Classify, Error, Kind, Result};
 use crate::producer::ExactlyOnce;
 use crate::retry::RetryPolicy;
 
-const CLASSIFY: [(&str, Classify); 3] =
-    [("default", Classify::Default), ("failover", Classify::Failover), ("strict", Classify::Strict)];
-const KINDS: [Kind; 2] = [Kind::Permanent, Kind::Retryable];
-
-const fn option(name: &'static str, takes: Takes, default: &'static str) -> OptionSpec {
-    OptionSpec { name, takes, default, secret: false }
-}
-
 /// A server remembers names for a day at most: the last try must come before that.
 const MAX_IDMP_DEADLINE: Duration = Duration::from_secs(80_000);
-/// By what names are remembered longer than rows are sent again.
+/// How much longer names are remembered than rows are sent again.
 const MARGIN: Duration = Duration::from_secs(10);
 
 const PAUSE: Takes = Takes::Seconds { min: 0.0, max: 3600.0 };
 
-/// Every option of a dispatcher.
-pub const DISPATCHER_OPTIONS: [OptionSpec; 24] = [
-    option("window_max_entries", Takes::Integer { min: 1, max: i64::MAX }, "8192"),
-    option("window_max_bytes", Takes::Integer { min: 64 * 1024, max: i64::MAX }, "4194304"),
-    option("classify", Takes::Choice(&["default", "failover", "strict"]), "default"),
-    option("error_overrides", Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""), "none"),
-    option("payload_field", Takes::Text, "payload"),
-    option("ts_field", Takes::Text, "ts"),
-    option("retry", Takes::Boolean, "false"),
-    option("retry_max_attempts", Takes::Integer { min: 1, max: u32::MAX as i64 }, "none"),
-    option("retry_initial_backoff", PAUSE, "0.05"),
-    option("retry_max_backoff", PAUSE, "0.5"),
-    option("retry_multiplier", Takes::Number { min: 1.0, max: 100.0 }, "2"),
-    option("retry_jitter", Takes::Number { min: 0.0, max: 1.0 }, "0.5"),
-    option("retry_deadline", Takes::Seconds { min: 0.0, max: 86_400.0 }, "120"),
-    option("retry_unknown", Takes::Boolean, "false"),
-    option("exactly_once", Takes::Choice(&["off", "auto", "idmp", "script"]), "off"),
-    option("exactly_once_key", Takes::Choice(&["row", "message_id"]), "row"),
-    option("idmp_duration", Takes::Seconds { min: 1.0, max: 86_400.0 }, "none"),
-    option("token_ttl", Takes::Seconds { min: 1.0, max: 31_536_000.0 }, "86400"),
-    option("script_run_rows", Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }, "100"),
-    option("ordered", Takes::Boolean, "false"),
-    option("wait_replicas", Takes::Integer { min: 0, max: i64::MAX }, "0"),
-    option("wait_aof", Takes::Boolean, "false"),
-    option("wait_timeout", Takes::Seconds { min: 0.001, max: 3600.0 }, "1"),
-    option("wait_every", Takes::Integer { min: 1, max: 1_000_000 }, "8192"),
-];
+option_table! {
+    /// Every option of a dispatcher.
+    pub DISPATCHER_OPTIONS:
 
-/// How hard a dispatcher tries, and how entries look.
+    /// Most entries in flight; with `ordered` 1.
+    window_max_entries => option(Takes::Integer { min: 1, max: i64::MAX }).or_depends(Int(8_192));
+    /// Most bytes in flight. The message that passes it is still sent: one is always in flight.
+    window_max_bytes => option(Takes::Integer { min: 64 * 1024, max: i64::MAX }).or(Int(4 * 1024 * 1024));
+    /// Which error replies are permanent: docs/outcomes.md has the codes. `failover` waits for OOM and READONLY to end; `strict`
+    /// also makes DENIED, NOPROTO, CROSSSLOT and argument errors permanent.
+    classify => option(Takes::Choice(&Classify::NAMES)).or(Text(Classify::NAMES[0]));
+    /// Overrides `classify` for single codes: `{"OOM": "retryable"}`.
+    error_overrides => option(Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""));
+    /// Name of the field with the payload.
+    payload_field => option(Takes::Text).or(Text("payload"));
+    /// Name of the field with the time of dispatch (`2026-04-14T12:00:00Z`, UTC); None omits it.
+    ts_field => option(Takes::Text).or(Text("ts"));
+    /// Whether messages that failed are sent again. In Python it is a `RetryPolicy`, which has the options `retry_*` as its
+    /// fields. With `exactly_once`, and with the data source, it is on by default.
+    retry => option(Takes::Boolean).or_depends(Bool(false));
+    /// Most attempts per message, the first included; none: as many as the deadline allows.
+    retry_max_attempts => option(Takes::Integer { min: 1, max: u32::MAX as i64 });
+    /// Pause before the second attempt.
+    retry_initial_backoff => option(PAUSE).or(Float(RetryPolicy::DEFAULT.initial_backoff.as_secs_f64()));
+    /// Longest pause.
+    retry_max_backoff => option(PAUSE).or(Float(RetryPolicy::DEFAULT.max_backoff.as_secs_f64()));
+    /// Factor from one pause to the next.
+    retry_multiplier => option(Takes::Number { min: 1.0, max: 100.0 }).or(Float(RetryPolicy::DEFAULT.multiplier));
+    /// Random share of a pause.
+    retry_jitter => option(Takes::Number { min: 0.0, max: 1.0 }).or(Float(RetryPolicy::DEFAULT.jitter));
+    /// How long after its first failure a message is tried again.
+    retry_deadline => option(Takes::Seconds { min: 0.0, max: 86_400.0 })
+        .or(Float(RetryPolicy::DEFAULT.deadline.as_secs_f64()));
+    /// Whether messages that may be written already are sent again too, and may then be there twice;
+    /// `DeliveryReport.possible_duplicates` counts those. With the data source it is on by default, unless `exactly_once` is on.
+    retry_unknown => option(Takes::Boolean).or(Bool(RetryPolicy::DEFAULT.retry_unknown));
+    /// How a batch that is sent again is written once. `script`: a script appends messages and remembers how far it came, on
+    /// every server from Redis 6.2 and Valkey 7.2 on. `idmp`: the server remembers a name of each message (Redis 8.6.2 and
+    /// later). `auto` is `script`. Not with `rows_per_entry`, `arrow_ipc` and `dispatch`; docs/exactly-once.md has the details.
+    exactly_once => option(Takes::Choice(&["off", "auto", "idmp", "script"])).or(Text("off"));
+    /// What identifies a message within its batch: its number, or with `idmp` its message ID.
+    exactly_once_key => option(Takes::Choice(&["row", "message_id"])).or(Text("row"));
+    /// With `idmp`: how long the server must at least remember names. By default as long as `retry` can send messages again, and
+    /// no less than the stream is set to.
+    idmp_duration => option(Takes::Seconds { min: 1.0, max: 86_400.0 });
+    /// With `script`: how long a batch can be begun again after its last message.
+    token_ttl => option(Takes::Seconds { min: 1.0, max: 31_536_000.0 }).or_depends(Float(86_400.0));
+    /// With `script`: most messages per script call.
+    script_run_rows => option(Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }).or_depends(Int(100));
+    /// Whether one entry is in flight at a time, so that none overtakes one that is sent again. Slow, and not needed with
+    /// `script`, which keeps the order in any case.
+    ordered => option(Takes::Boolean).or(Bool(false));
+    /// Replicas that must have a message before it counts as delivered, by
+    /// [WAIT](https://redis.io/docs/latest/commands/wait/). A message that too few had in time fails as `NOT_REPLICATED`: it is
+    /// in the stream of this server.
+    wait_replicas => option(Takes::Integer { min: 0, max: i64::MAX }).or(Int(0));
+    /// Whether a message must also be in the append-only file of the server, and in those of `wait_replicas` replicas, by
+    /// [WAITAOF](https://redis.io/docs/latest/commands/waitaof/) (Redis 7.2 and later, Valkey).
+    wait_aof => option(Takes::Boolean).or(Bool(false));
+    /// How long the server waits for them.
+    wait_timeout => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(1.0));
+    /// Most entries per WAIT. `flush`, `dispatch` and `poll` send it too; entries behind it wait for its reply.
+    wait_every => option(Takes::Integer { min: 1, max: 1_000_000 }).or(Int(8_192));
+}
+
+/// The options of a dispatcher, read and checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DispatcherOptions {
     /// Entries in flight at most.
@@ -71,7 +101,7 @@ pub struct DispatcherOptions {
     pub(super) ts_field: Option<String>,
     /// `None`: a message that failed is not sent again.
     pub(super) retry: Option<RetryPolicy>,
-    /// How what was sent before is deduplicated; `None`: it is not.
+    /// How messages that were sent before are deduplicated; `None`: they are not.
     pub(super) exactly_once: Option<ExactlyOnce>,
     /// `None`: an entry that has its ID counts as delivered.
     pub(super) durability: Option<Durability>,
@@ -79,17 +109,8 @@ pub struct DispatcherOptions {
 
 impl Default for DispatcherOptions {
     fn default() -> Self {
-        Self {
-            window_max_entries: 8_192,
-            window_max_bytes: 4 * 1024 * 1024,
-            classify: Classify::Default,
-            error_overrides: BTreeMap::new(),
-            payload_field: "payload".to_owned(),
-            ts_field: Some("ts".to_owned()),
-            retry: None,
-            exactly_once: None,
-            durability: None,
-        }
+        // A test reads the table without options too.
+        Self::new([], Form::Typed).unwrap_or_else(|error| unreachable!("the defaults of the table: {error}"))
     }
 }
 
@@ -99,26 +120,26 @@ impl DispatcherOptions {
     pub fn new(options: impl IntoIterator<Item = (String, OptionValue)>, form: Form) -> Result<Self> {
         let options: Vec<_> = options.into_iter().collect();
         let without_ts = options.contains(&("ts_field".to_owned(), OptionValue::Null));
-        let mut given = Given::collect(&DISPATCHER_OPTIONS, options, form)?;
-        let default = Self::default();
+        let mut given = Given::collect(DISPATCHER_OPTIONS, options, form)?;
         let asked = read_exactly_once(&mut given)?;
         let retry = read_retry(&mut given, asked.is_some())?;
         let exactly_once = asked.map(|asked| complete(asked, retry.as_ref())).transpose()?;
-        let in_flight = given.integer("window_max_entries")?;
-        let ordered = given.boolean("ordered")?.unwrap_or(false);
-        if ordered && in_flight.is_some_and(|entries: usize| entries > 1) {
-            let message = "ordered and window_max_entries exclude each other: with ordered one entry is in flight";
+        let is_bounded = given.has("window_max_entries");
+        let window_max_entries: usize = given.integer_or_default("window_max_entries")?;
+        let ordered = given.boolean_or_default("ordered")?;
+        if ordered && is_bounded && window_max_entries > 1 {
+            let message = "ordered and window_max_entries are mutually exclusive: with ordered one entry is in flight";
             return Err(Error::config("ordered", message));
         }
         let is_ordered_anyway = matches!(exactly_once, Some(ExactlyOnce::Script { .. }));
-        let usual = if ordered && !is_ordered_anyway { 1 } else { default.window_max_entries };
+        let one_by_one = ordered && !is_bounded && !is_ordered_anyway;
         let read = Self {
-            window_max_entries: in_flight.unwrap_or(usual),
-            window_max_bytes: given.integer("window_max_bytes")?.unwrap_or(default.window_max_bytes),
-            classify: read_classify(&mut given)?.unwrap_or(default.classify),
-            error_overrides: read_overrides(&mut given)?.unwrap_or(default.error_overrides),
-            payload_field: given.text("payload_field")?.unwrap_or(default.payload_field),
-            ts_field: if without_ts { None } else { given.text("ts_field")?.or(default.ts_field) },
+            window_max_entries: if one_by_one { 1 } else { window_max_entries },
+            window_max_bytes: given.integer_or_default("window_max_bytes")?,
+            classify: read_classify(&mut given)?,
+            error_overrides: read_overrides(&mut given)?.unwrap_or_default(),
+            payload_field: given.text_or_default("payload_field")?,
+            ts_field: if without_ts { None } else { Some(given.text_or_default("ts_field")?) },
             retry,
             exactly_once,
             durability: read_durability(&mut given)?,
@@ -135,22 +156,21 @@ impl DispatcherOptions {
 /// Options of a policy ask for one; `retry` alone asks for the default one.
 fn read_retry(given: &mut Given, exactly_once: bool) -> Result<Option<RetryPolicy>> {
     let retry = given.boolean("retry")?;
-    let default = RetryPolicy::default();
     let policy = RetryPolicy {
         max_attempts: given.integer("retry_max_attempts")?,
-        initial_backoff: given.seconds("retry_initial_backoff")?.unwrap_or(default.initial_backoff),
-        max_backoff: given.seconds("retry_max_backoff")?.unwrap_or(default.max_backoff),
-        multiplier: given.number("retry_multiplier")?.unwrap_or(default.multiplier),
-        jitter: given.number("retry_jitter")?.unwrap_or(default.jitter),
-        deadline: given.seconds("retry_deadline")?.unwrap_or(default.deadline),
-        retry_unknown: given.boolean("retry_unknown")?.unwrap_or(default.retry_unknown),
+        initial_backoff: given.seconds_or_default("retry_initial_backoff")?,
+        max_backoff: given.seconds_or_default("retry_max_backoff")?,
+        multiplier: given.number_or_default("retry_multiplier")?,
+        jitter: given.number_or_default("retry_jitter")?,
+        deadline: given.seconds_or_default("retry_deadline")?,
+        retry_unknown: given.boolean_or_default("retry_unknown")?,
     };
     if policy.initial_backoff > policy.max_backoff {
         let (initial, max) = (policy.initial_backoff.as_secs_f64(), policy.max_backoff.as_secs_f64());
         let message = format!("retry_initial_backoff must be at most retry_max_backoff ({max}), got {initial}");
         return Err(Error::config("retry_initial_backoff", message));
     }
-    let is_default = policy == RetryPolicy::default();
+    let is_default = policy == RetryPolicy::DEFAULT;
     match retry {
         Some(false) if !is_default => Err(Error::config("retry", "retry is false, but other options of it are given")),
         Some(false) => Ok(None),
@@ -160,41 +180,26 @@ fn read_retry(given: &mut Given, exactly_once: bool) -> Result<Option<RetryPolic
 }
 
 fn read_exactly_once(given: &mut Given) -> Result<Option<ExactlyOnce>> {
-    let mode = given.value("exactly_once");
-    let mode_name = match &mode {
-        None => "off",
-        Some(OptionValue::Text(name)) => {
-            let known = ["off", "auto", "idmp", "script"].into_iter().find(|known| *known == name.as_str());
-            known.ok_or_else(|| given.refuse("exactly_once", &OptionValue::Text(name.clone())))?
-        }
-        Some(other) => return Err(given.refuse("exactly_once", other)),
-    };
-    let ttl = given.seconds("token_ttl")?;
-    let run_rows = given.integer("script_run_rows")?;
-    let duration = given.seconds("idmp_duration")?;
-    let key = given.value("exactly_once_key");
-    let by_message_id = match &key {
-        None => false,
-        Some(OptionValue::Text(key)) if key.as_str() == "row" => false,
-        Some(OptionValue::Text(key)) if key.as_str() == "message_id" => true,
-        Some(other) => return Err(given.refuse("exactly_once_key", other)),
-    };
-    let (is_idmp, is_script) = (mode_name == "idmp", ["auto", "script"].contains(&mode_name));
+    let mode = given.choice_or_default("exactly_once")?;
+    let by_message_id = given.choice_or_default("exactly_once_key")? == "message_id";
+    let (is_idmp, is_script) = (mode == "idmp", ["auto", "script"].contains(&mode));
     for (option, is_given, fits, modes) in [
-        ("token_ttl", ttl.is_some(), is_script, "'auto' or 'script'"),
-        ("script_run_rows", run_rows.is_some(), is_script, "'auto' or 'script'"),
-        ("idmp_duration", duration.is_some(), is_idmp, "'idmp'"),
+        ("token_ttl", given.has("token_ttl"), is_script, "'auto' or 'script'"),
+        ("script_run_rows", given.has("script_run_rows"), is_script, "'auto' or 'script'"),
+        ("idmp_duration", given.has("idmp_duration"), is_idmp, "'idmp'"),
         ("exactly_once_key", by_message_id, is_idmp, "'idmp'"),
     ] {
         if is_given && !fits {
-            return Err(Error::config(option, format!("{option} needs exactly_once {modes}, got '{mode_name}'")));
+            return Err(Error::config(option, format!("{option} needs exactly_once {modes}, got '{mode}'")));
         }
     }
-    let ttl = ttl.map_or(86_400, |ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0));
-    Ok(match mode_name {
+    let ttl = given.seconds_or_default("token_ttl")?;
+    let run_rows = given.integer_or_default("script_run_rows")?;
+    let duration = given.seconds("idmp_duration")?.unwrap_or_default();
+    Ok(match mode {
         "off" => None,
-        "idmp" => Some(ExactlyOnce::Idmp { by_message_id, duration: duration.unwrap_or_default() }),
-        _ => Some(ExactlyOnce::Script { ttl, run_rows: run_rows.unwrap_or(100) }),
+        "idmp" => Some(ExactlyOnce::Idmp { by_message_id, duration }),
+        _ => Some(ExactlyOnce::Script { ttl: ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0), run_rows }),
     })
 }
 
@@ -210,18 +215,13 @@ fn complete(asked: ExactlyOnce, retry: Option<&RetryPolicy>) -> Result<ExactlyOn
     Ok(ExactlyOnce::Idmp { by_message_id, duration: duration.max(retry.deadline + MARGIN) })
 }
 
-/// The other two options are of no use without one of the first two, unless they are the defaults.
+/// `wait_timeout` and `wait_every` have no effect alone, so they must be at their defaults then.
 fn read_durability(given: &mut Given) -> Result<Option<Durability>> {
-    let default = Durability { replicas: 0, aof: false, timeout: Duration::from_secs(1), every: 8_192 };
-    let read = Durability {
-        replicas: given.integer("wait_replicas")?.unwrap_or(default.replicas),
-        aof: given.boolean("wait_aof")?.unwrap_or(default.aof),
-        timeout: given.seconds("wait_timeout")?.unwrap_or(default.timeout),
-        every: given.integer("wait_every")?.unwrap_or(default.every),
-    };
+    let read = durability(given)?;
     if read.aof || read.replicas > 0 {
         return Ok(Some(read));
     }
+    let default = durability(&mut Given::new(DISPATCHER_OPTIONS, Form::Typed))?;
     if read == default {
         return Ok(None);
     }
@@ -229,13 +229,19 @@ fn read_durability(given: &mut Given) -> Result<Option<Durability>> {
     Err(Error::config(option, format!("{option} needs wait_replicas or wait_aof")))
 }
 
-fn read_classify(given: &mut Given) -> Result<Option<Classify>> {
-    let Some(value) = given.value("classify") else { return Ok(None) };
-    let found = match &value {
-        OptionValue::Text(text) => CLASSIFY.iter().find(|(name, _)| *name == text.as_str()),
-        _ => None,
-    };
-    found.map(|(_, classify)| Some(*classify)).ok_or_else(|| given.refuse("classify", &value))
+fn durability(given: &mut Given) -> Result<Durability> {
+    Ok(Durability {
+        replicas: given.integer_or_default("wait_replicas")?,
+        aof: given.boolean_or_default("wait_aof")?,
+        timeout: given.seconds_or_default("wait_timeout")?,
+        every: given.integer_or_default("wait_every")?,
+    })
+}
+
+fn read_classify(given: &mut Given) -> Result<Classify> {
+    let name = given.choice_or_default("classify")?;
+    let found = Classify::ALL.into_iter().zip(Classify::NAMES).find(|(_, known)| *known == name);
+    Ok(found.map(|(mode, _)| mode).unwrap_or_default())
 }
 
 fn read_overrides(given: &mut Given) -> Result<Option<BTreeMap<String, Kind>>> {
@@ -244,7 +250,7 @@ fn read_overrides(given: &mut Given) -> Result<Option<BTreeMap<String, Kind>>> {
     let OptionValue::Text(text) = &value else { return Err(refuse()) };
     let named: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| refuse())?;
     let kinds = named.into_iter().map(|(code, kind)| {
-        let kind = KINDS.into_iter().find(|known| known.as_str() == kind).filter(|_| is_code(&code));
+        let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind).filter(|_| is_code(&code));
         kind.map(|kind| (code, kind)).ok_or_else(refuse)
     });
     kinds.collect::<Result<_>>().map(Some)
@@ -278,11 +284,7 @@ mod tests {
                 OptionValue::text("lax"),
                 "classify must be one of 'default', 'failover', 'strict', got 'lax'",
             ),
-            (
-                "window_max",
-                OptionValue::Int(1),
-                "there is no option 'window_max'; the nearest one is 'window_max_bytes'",
-            ),
+            ("window_max", OptionValue::Int(1), "unknown option 'window_max'; did you mean 'window_max_bytes'?"),
             (
                 "error_overrides",
                 OptionValue::text("{}x"),

@@ -1,4 +1,4 @@
-//! Process-wide defaults: what holds for an endpoint that does not say otherwise.
+//! Process-wide defaults: what holds for an endpoint without options of its own.
 //!
 //! The environment counts as it was when the endpoint was built, the defaults file as it is now. The file is read at each
 //! connect instead of when its time stamp changed: it is small, connects are rare, and time stamps have a granularity.
@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 use super::given::Given;
-use super::options::{ENVIRONMENT_DEFAULTS, FILE_DEFAULTS, Form, OptionSpec, OptionValue};
+use super::option::{Form, OptionSpec, OptionValue};
+use super::server::{ENVIRONMENT_DEFAULTS, FILE_DEFAULTS};
 
 /// The variable that names the defaults file.
 const FILE_VARIABLE: &str = "HEADRACE_DEFAULTS";
@@ -68,7 +69,7 @@ impl Inherited {
 pub(super) struct Defaults {
     /// The environment when the endpoint was built; in an unpickled endpoint also the values its file had then.
     kept: Inherited,
-    /// The defaults file, read anew whenever its values are asked for.
+    /// The defaults file, read again whenever its values are needed.
     file: Option<PathBuf>,
 }
 
@@ -138,7 +139,7 @@ fn from_json(value: serde_json::Value) -> OptionValue {
             (None, None) => OptionValue::Other("number".to_owned()),
         },
         serde_json::Value::String(text) => OptionValue::text(&text),
-        // A default that is null says nothing: more likely a mistake than a wish.
+        // A default that is null has no effect: more likely a mistake than a wish.
         serde_json::Value::Null => OptionValue::Other("null".to_owned()),
         serde_json::Value::Array(_) => OptionValue::Other("array".to_owned()),
         serde_json::Value::Object(_) => OptionValue::Other("object".to_owned()),

@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::secret::Secret;
 
 use super::given::Given;
-use super::options::{OPTIONS, OptionValue, quoted};
+use super::option::{OptionValue, quoted};
+use super::options::OPTIONS;
 use super::pem::{Pem, Tls};
 use super::provider::Provider;
 use super::trim::{self, MinId, Trim};
@@ -54,9 +55,9 @@ impl Explicit {
     pub(super) fn read(mut given: Given) -> Result<Self> {
         let given = &mut given;
         let maxlen = given.integer("maxlen")?;
-        let maxlen_approximate = given.boolean("maxlen_approximate")?.unwrap_or(true);
+        let maxlen_approximate = given.boolean_or_default("maxlen_approximate")?;
         let minid = MinId::read(given)?;
-        let trim_every = given.integer("trim_every")?.unwrap_or(1);
+        let trim_every = given.integer_or_default("trim_every")?;
         let server = read_server(given)?;
         let stream_key = given.bytes("stream_key")?.ok_or_else(|| {
             Error::config("stream_key", "stream_key is missing: it names the stream that entries are added to")
@@ -88,7 +89,7 @@ impl Explicit {
             maxlen_approximate,
             minid,
             trim_every,
-            nomkstream: given.boolean("nomkstream")?.unwrap_or(false),
+            nomkstream: given.boolean_or_default("nomkstream")?,
             consumer_group: given.bytes("consumer_group")?,
             tls,
         })
@@ -101,6 +102,11 @@ impl Explicit {
 
     /// The option `name`, unless it is at its default.
     pub(super) fn option(&self, name: &str) -> Option<OptionValue> {
+        let spec = OPTIONS.iter().find(|spec| spec.name == name)?;
+        self.value(name).filter(|value| spec.depends || *value != spec.default.value())
+    }
+
+    fn value(&self, name: &str) -> Option<OptionValue> {
         let seconds = |duration: Option<Duration>| duration.map(|d| OptionValue::Float(d.as_secs_f64()));
         let path = |path: &PathBuf| OptionValue::text(&path.to_string_lossy());
         let tls = self.tls.as_ref();
@@ -118,17 +124,17 @@ impl Explicit {
             ("connect_timeout", ..) => seconds(self.connect_timeout),
             ("command_timeout", ..) => seconds(self.command_timeout),
             ("maxlen", ..) => self.maxlen.map(|maxlen| OptionValue::Int(maxlen.into())),
-            ("maxlen_approximate", ..) => (!self.maxlen_approximate).then_some(OptionValue::Bool(false)),
+            ("maxlen_approximate", ..) => Some(OptionValue::Bool(self.maxlen_approximate)),
             ("minid", ..) => self.minid.as_ref().map(MinId::to_option),
-            ("trim_every", ..) => (self.trim_every != 1).then(|| OptionValue::Int(self.trim_every.into())),
-            ("nomkstream", ..) => self.nomkstream.then_some(OptionValue::Bool(true)),
+            ("trim_every", ..) => Some(OptionValue::Int(self.trim_every.into())),
+            ("nomkstream", ..) => Some(OptionValue::Bool(self.nomkstream)),
             ("consumer_group", ..) => self.consumer_group.as_deref().map(text_or_bytes),
-            ("tls", ..) => tls.map(|_| OptionValue::Bool(true)),
+            ("tls", ..) => Some(OptionValue::Bool(tls.is_some())),
             ("tls_ca_cert", ..) => tls?.ca_cert.as_ref().map(Pem::to_option),
             ("tls_cert", ..) => tls?.client.as_ref().map(|(cert, _)| cert.to_option()),
             ("tls_key", ..) => tls?.client.as_ref().map(|(_, key)| key.to_option()),
             ("tls_server_name", ..) => tls?.server_name.as_deref().map(OptionValue::text),
-            ("tls_insecure_skip_verify", ..) => tls?.skip_verify.then_some(OptionValue::Bool(true)),
+            ("tls_insecure_skip_verify", ..) => Some(OptionValue::Bool(tls.is_some_and(|tls| tls.skip_verify))),
             _ => None,
         }
     }
@@ -146,7 +152,7 @@ fn read_server(given: &mut Given) -> Result<Server> {
             Err(Error::config("port", "port cannot be used with unix_socket; leave one of them out"))
         }
         (None, Some(path)) => Ok(Server::Unix(check_unix_socket(&path)?)),
-        (Some(_), Some(_)) => Err(Error::config("host", "host and unix_socket exclude each other; give one of them")),
+        (Some(_), Some(_)) => Err(Error::config("host", "host and unix_socket are mutually exclusive")),
         (None, None) => Err(Error::config("host", "host is missing (or unix_socket): it names the server")),
     }
 }
@@ -204,7 +210,7 @@ fn read_password(given: &mut Given) -> Result<Option<Password>> {
     let mut given_places = places.into_iter().flatten();
     match (given_places.next(), given_places.next()) {
         (_, Some(_)) => {
-            let message = "password, password_env and password_file exclude each other; give one of them";
+            let message = "password, password_env and password_file are mutually exclusive";
             Err(Error::config("password", message))
         }
         (first, None) => Ok(first),
@@ -212,12 +218,12 @@ fn read_password(given: &mut Given) -> Result<Option<Password>> {
 }
 
 fn read_tls(given: &mut Given) -> Result<Option<Tls>> {
-    let on = given.boolean("tls")?.unwrap_or(false);
+    let on = given.boolean_or_default("tls")?;
     let ca_cert = Pem::read(given, "tls_ca_cert")?;
     let cert = Pem::read(given, "tls_cert")?;
     let key = Pem::read(given, "tls_key")?;
     let server_name = given.text("tls_server_name")?;
-    let skip_verify = given.boolean("tls_insecure_skip_verify")?.unwrap_or(false);
+    let skip_verify = given.boolean_or_default("tls_insecure_skip_verify")?;
     if !on {
         let present = [
             ("tls_ca_cert", ca_cert.is_some()),
@@ -234,11 +240,11 @@ fn read_tls(given: &mut Given) -> Result<Option<Tls>> {
             None => Ok(None),
         };
     }
-    // Whoever names what is to be checked wants it checked: here nothing would be.
+    // An option that names what to check would have no effect without checks.
     let checked = [("tls_ca_cert", ca_cert.is_some()), ("tls_server_name", server_name.is_some())];
     if let Some((name, _)) = checked.iter().find(|(_, present)| skip_verify && *present) {
         let message =
-            format!("tls_insecure_skip_verify and {name} exclude each other: without checks {name} is not used");
+            format!("tls_insecure_skip_verify and {name} are mutually exclusive: without checks {name} is not used");
         return Err(Error::config("tls_insecure_skip_verify", message));
     }
     let client = match (cert, key) {

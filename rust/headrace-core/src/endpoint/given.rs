@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-use super::options::{Form, OptionSpec, OptionValue, Takes, quoted};
+use super::option::{Form, OptionDefault, OptionSpec, OptionValue, Takes, quoted};
 use super::provider::Provider;
 
 /// The most bytes of a key or any other string on a server: <https://redis.io/docs/latest/develop/data-types/strings/>.
@@ -57,7 +57,7 @@ impl Given {
     pub(crate) fn add_in(&mut self, form: Form, name: &str, value: OptionValue) -> Result<()> {
         let Some(spec) = self.specs.iter().find(|spec| spec.name == name) else {
             let known = nearest(self.specs, name);
-            let message = format!("there is no option {}; the nearest one is {}", quoted(name), quoted(known));
+            let message = format!("unknown option {}; did you mean {}?", quoted(name), quoted(known));
             return Err(Error::config(name, message));
         };
         if value != OptionValue::Null && self.values.insert(spec.name, (form, value)).is_some() {
@@ -66,7 +66,112 @@ impl Given {
         Ok(())
     }
 
-    /// The specification and value of `name`, if it was given.
+    /// Whether `name` was given, and not read yet.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    /// The default of `name`, as if it had been given.
+    fn with_default(&mut self, name: &str) {
+        if let Some(spec) = self.specs.iter().find(|spec| spec.name == name).filter(|spec| !self.has(spec.name)) {
+            match spec.default {
+                OptionDefault::None => {}
+                default => {
+                    self.values.insert(spec.name, (Form::Typed, default.value()));
+                }
+            }
+        }
+    }
+
+    /// As [`Given::boolean`], else the default.
+    pub(crate) fn boolean_or_default(&mut self, name: &str) -> Result<bool> {
+        self.with_default(name);
+        self.boolean(name)?.ok_or_else(|| missing(name))
+    }
+
+    /// As [`Given::integer`], else the default.
+    pub(crate) fn integer_or_default<T: TryFrom<i64>>(&mut self, name: &str) -> Result<T> {
+        self.with_default(name);
+        self.integer(name)?.ok_or_else(|| missing(name))
+    }
+
+    /// As [`Given::seconds`], else the default.
+    pub(crate) fn seconds_or_default(&mut self, name: &str) -> Result<Duration> {
+        self.with_default(name);
+        self.seconds(name)?.ok_or_else(|| missing(name))
+    }
+
+    /// As [`Given::number`], else the default.
+    pub(crate) fn number_or_default(&mut self, name: &str) -> Result<f64> {
+        self.with_default(name);
+        self.number(name)?.ok_or_else(|| missing(name))
+    }
+
+    /// As [`Given::text`], else the default.
+    pub(crate) fn text_or_default(&mut self, name: &str) -> Result<String> {
+        self.with_default(name);
+        self.text(name)?.ok_or_else(|| missing(name))
+    }
+
+    /// One of the texts that the option takes, else the default.
+    pub(crate) fn choice_or_default(&mut self, name: &str) -> Result<&'static str> {
+        self.with_default(name);
+        let Some((spec, _, value)) = self.take(name) else { return Err(missing(name)) };
+        let found = match (&value, spec.takes) {
+            (OptionValue::Text(text), Takes::Choice(names)) => names.iter().find(|name| **name == text.as_str()),
+            _ => None,
+        };
+        found.copied().ok_or_else(|| spec.refuse(&value))
+    }
+
+    /// Column names.
+    fn columns(&mut self, name: &str) -> Result<Option<Vec<String>>> {
+        let Some((spec, form, value)) = self.take(name) else { return Ok(None) };
+        let names = match (&value, form) {
+            (OptionValue::Names(names), _) => Some(names.clone()),
+            (OptionValue::Text(text), Form::Text) if text.trim_start().starts_with('[') => {
+                serde_json::from_str(text.as_str()).ok()
+            }
+            (OptionValue::Text(text), Form::Text) => Some(text.split(',').map(|name| name.trim().to_owned()).collect()),
+            _ => None,
+        };
+        let names = names.filter(|names| !names.is_empty() && names.iter().all(|name| !name.is_empty()));
+        names.map_or_else(|| Err(spec.refuse(&value)), |names| Ok(Some(names)))
+    }
+
+    /// The value of an option of any type.
+    fn any(&mut self, spec: &OptionSpec) -> Result<OptionValue> {
+        let name = spec.name;
+        if !spec.depends {
+            self.with_default(name);
+        }
+        if !self.has(name) {
+            return Ok(OptionValue::Null);
+        }
+        let value = match spec.takes {
+            Takes::Integer { .. } => self.integer::<i64>(name)?.map(|number| OptionValue::Int(number.into())),
+            Takes::Seconds { .. } | Takes::Number { .. } => self.number(name)?.map(OptionValue::Float),
+            Takes::Boolean => self.boolean(name)?.map(OptionValue::Bool),
+            Takes::Text | Takes::Variable | Takes::Path | Takes::Column => {
+                self.text(name)?.map(|text| OptionValue::text(&text))
+            }
+            Takes::Choice(_) => Some(OptionValue::text(self.choice_or_default(name)?)),
+            Takes::Columns => self.columns(name)?.map(OptionValue::Names),
+            Takes::BooleanOrColumns => match self.values.get(name) {
+                Some((_, OptionValue::Bool(value))) => Some(OptionValue::Bool(*value)),
+                Some((Form::Text, OptionValue::Text(text)))
+                    if ["true", "false"].iter().any(|word| text.eq_ignore_ascii_case(word)) =>
+                {
+                    Some(OptionValue::Bool(text.eq_ignore_ascii_case("true")))
+                }
+                _ => self.columns(name)?.map(OptionValue::Names),
+            },
+            Takes::TextOrBytes | Takes::Secret | Takes::Pem | Takes::StreamId | Takes::Mapping(_) => self.value(name),
+        };
+        Ok(value.unwrap_or(OptionValue::Null))
+    }
+
+    /// The row and value of `name`, if it was given.
     fn take(&mut self, name: &str) -> Option<(&'static OptionSpec, Form, OptionValue)> {
         let spec = self.specs.iter().find(|spec| spec.name == name)?;
         self.values.remove(name).map(|(form, value)| (spec, form, value))
@@ -150,7 +255,7 @@ impl Given {
         Ok(self.bytes(name)?.map(Secret::new))
     }
 
-    /// A secret that somebody is to be asked for, if that was given; any other value stays.
+    /// The provider to ask for a secret, if one was given; any other value stays.
     pub(crate) fn provider(&mut self, name: &str) -> Result<Option<Provider>> {
         let Some((form, OptionValue::Provider(provider))) = self.values.get(name) else { return Ok(None) };
         if *form == Form::Text {
@@ -174,12 +279,28 @@ impl Given {
     pub(crate) fn refuse(&self, name: &str, value: &OptionValue) -> Error {
         match self.specs.iter().find(|spec| spec.name == name) {
             Some(spec) => spec.refuse(value),
-            None => Error::config(name, format!("there is no option {}", quoted(name))),
+            None => Error::config(name, format!("unknown option {}", quoted(name))),
         }
     }
 }
 
-/// The integer that `value` is. A boolean is none.
+/// Reads `options` by their rows in `specs` alone: every row with its value, its default where that depends on nothing, or
+/// null.
+pub fn read_values(
+    specs: &'static [OptionSpec],
+    options: impl IntoIterator<Item = (String, OptionValue)>,
+    form: Form,
+) -> Result<Vec<(&'static str, OptionValue)>> {
+    let mut given = Given::collect(specs, options, form)?;
+    specs.iter().map(|spec| Ok((spec.name, given.any(spec)?))).collect()
+}
+
+/// The error for an option that must be given.
+fn missing(name: &str) -> Error {
+    Error::config(name, format!("{name} is missing"))
+}
+
+/// The integer that `value` is. A boolean is not one.
 fn whole(value: &OptionValue, form: Form) -> Option<i128> {
     match (value, form) {
         (OptionValue::Int(number), _) => Some(*number),

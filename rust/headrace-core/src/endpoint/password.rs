@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::secret::Secret;
 
 use super::explicit::Password;
-use super::options::quoted;
+use super::option::quoted;
 use super::provider::{NoPassword, Provider};
 
 /// Far more than any password has; a bound for a path that names something else.

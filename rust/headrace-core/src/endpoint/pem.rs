@@ -20,7 +20,7 @@ use crate::secret::Secret;
 
 use super::given::Given;
 use super::insecure::AnyCertificate;
-use super::options::{OptionValue, quoted};
+use super::option::{OptionValue, quoted};
 use super::pem_text::sections;
 
 /// More than any bundle of certificates has.

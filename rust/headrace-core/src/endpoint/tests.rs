@@ -29,7 +29,7 @@ fn int(number: i128) -> OptionValue {
 
 fn build_in(form: Form, options: &[(&str, OptionValue)], environment: &[(&str, &str)]) -> Result<Endpoint> {
     let variable = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, v)| OsString::from(v));
-    Endpoint::build(Given::collect(&OPTIONS, pairs(options), form)?, Defaults::from_environment(variable)?)
+    Endpoint::build(Given::collect(OPTIONS, pairs(options), form)?, Defaults::from_environment(variable)?)
 }
 
 /// An endpoint with `host` and `stream_key` beside `options`.
@@ -56,19 +56,22 @@ fn the_built_in_defaults_are_those_of_the_table() {
     let endpoint = build(&[]).unwrap();
     let settings = endpoint.settings().unwrap();
     let actual = [
-        ("port", settings.port.to_string()),
-        ("db", settings.db.to_string()),
-        ("connect_timeout", settings.connect_timeout.as_secs_f64().to_string()),
-        ("command_timeout", settings.command_timeout.as_secs_f64().to_string()),
-        ("maxlen_approximate", endpoint.maxlen_approximate().to_string()),
-        ("trim_every", endpoint.trim_every().to_string()),
-        ("nomkstream", endpoint.nomkstream().to_string()),
-        ("tls", endpoint.tls().is_some().to_string()),
-        ("tls_insecure_skip_verify", endpoint.tls().is_some_and(|tls| tls.skip_verify).to_string()),
+        ("port", int(settings.port.into())),
+        ("db", int(settings.db.into())),
+        ("connect_timeout", OptionValue::Float(settings.connect_timeout.as_secs_f64())),
+        ("command_timeout", OptionValue::Float(settings.command_timeout.as_secs_f64())),
+        ("maxlen_approximate", OptionValue::Bool(endpoint.maxlen_approximate())),
+        ("trim_every", int(endpoint.trim_every().into())),
+        ("nomkstream", OptionValue::Bool(endpoint.nomkstream())),
+        ("tls", OptionValue::Bool(endpoint.tls().is_some())),
+        ("tls_insecure_skip_verify", OptionValue::Bool(endpoint.tls().is_some_and(|tls| tls.skip_verify))),
     ];
-    for spec in &OPTIONS {
-        let actual = actual.iter().find(|(name, _)| *name == spec.name).map_or("none", |(_, value)| value);
-        assert_eq!(actual, spec.default, "{}", spec.name);
+    for spec in OPTIONS {
+        let actual = actual.iter().find(|(name, _)| *name == spec.name).map_or(&OptionValue::Null, |(_, value)| value);
+        assert!(*actual == spec.default.value(), "{}", spec.name);
+        if !["host", "stream_key", "password", "tls_key"].contains(&spec.name) {
+            assert!(endpoint.effective(spec.name).unwrap() == Some(spec.default.value()), "{}", spec.name);
+        }
     }
     assert_eq!(endpoint.options().len(), 2);
     assert!(endpoint.trim().is_none() && endpoint.username().is_none() && endpoint.consumer_group().is_none());
@@ -332,7 +335,7 @@ fn every_option_is_carried_over_by_its_own_name() {
     let client = [("tls_cert", text("/b")), ("tls_key", text("/c")), ("host", text("h")), ("stream_key", text("s"))];
     let endpoint = Endpoint::restore(pairs(&[&tls[..], &client[..]].concat()), []).unwrap();
     let names: Vec<_> = endpoint.options().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["host", "stream_key", "tls", "tls_ca_cert", "tls_cert", "tls_key", "tls_server_name"]);
+    assert_eq!(names, ["host", "tls", "tls_ca_cert", "tls_cert", "tls_key", "tls_server_name", "stream_key"]);
     assert_eq!(endpoint.option("tls_key"), Some(text("/c")));
 
     let unchecked = [("tls", OptionValue::Bool(true)), ("tls_insecure_skip_verify", OptionValue::Bool(true))];

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::error::{Error, Result};
 
 use super::given::Given;
-use super::options::OptionValue;
+use super::option::OptionValue;
 
 /// The trim options of XADD. Without any there is no `Trim`: a threshold of 0 would delete every entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

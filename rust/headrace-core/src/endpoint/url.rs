@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Result};
 
 use super::given::Given;
-use super::options::{Form, OptionValue};
+use super::option::{Form, OptionValue};
 
 /// A way of connecting that a URL's scheme stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]

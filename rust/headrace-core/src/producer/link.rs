@@ -72,7 +72,7 @@ impl Producer {
     /// The same error, with the endpoint before it if the socket was lost: a server's own words need none.
     fn explained(&self, error: ConnectError) -> ConnectError {
         match error {
-            ConnectError::Fault(fault) if fault.is_of_connection() => {
+            ConnectError::Fault(fault) if code::is_away(&fault.code) => {
                 let message = format!("cannot connect to {}: {}", self.endpoint, fault.message);
                 // Built again only to be cut to the longest message.
                 Fault { message: Fault::new(code::CONNECT, message).message, ..fault }.into()

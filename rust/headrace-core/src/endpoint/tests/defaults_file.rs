@@ -71,8 +71,8 @@ fn a_defaults_file_is_strict() {
     let cases = [
         ("", "the process-wide defaults are not JSON"),
         ("[]", "the process-wide defaults must be one JSON object"),
-        (r#"{"default_prot": 1}"#, "there is no option 'default_prot'; the nearest one is 'default_port'"),
-        (r#"{"port": 1}"#, "there is no option 'port'; the nearest one is 'default_port'"),
+        (r#"{"default_prot": 1}"#, "unknown option 'default_prot'; did you mean 'default_port'?"),
+        (r#"{"port": 1}"#, "unknown option 'port'; did you mean 'default_port'?"),
         (r#"{"default_port": "6379"}"#, "default_port must be an integer from 1 to 65535, got '6379'"),
         (r#"{"default_port": 6379.0}"#, "default_port must be an integer from 1 to 65535, got 6379"),
         (r#"{"default_port": null}"#, "default_port must be an integer from 1 to 65535, got a value of type null"),

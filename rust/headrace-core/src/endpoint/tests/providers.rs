@@ -97,7 +97,7 @@ fn a_provider_is_for_a_password_that_is_typed() {
     assert_eq!(message(build(&[("host", told("f", &[]))])), "host must be text that is not empty, got a callable");
     assert_eq!(
         message(build(&[("password", told("f", &[])), ("password_env", text("P"))])),
-        "password, password_env and password_file exclude each other; give one of them"
+        "password, password_env and password_file are mutually exclusive"
     );
     let options = [("host", text("h")), ("stream_key", text("s")), ("password", told("f", &[]))];
     assert_eq!(

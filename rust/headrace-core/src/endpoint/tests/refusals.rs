@@ -16,21 +16,21 @@ fn contradictions_are_named() {
     let cases: Vec<(Vec<(&str, OptionValue)>, &str)> = vec![
         (vec![key.clone()], "host is missing (or unix_socket)"),
         (vec![host.clone()], "stream_key is missing"),
-        (vec![host.clone(), socket.clone(), key.clone()], "host and unix_socket exclude each other"),
+        (vec![host.clone(), socket.clone(), key.clone()], "host and unix_socket are mutually exclusive"),
         (vec![socket.clone(), ("port", int(1)), key.clone()], "port cannot be used with unix_socket"),
         (vec![socket.clone(), tls.clone(), key.clone()], "tls cannot be used with unix_socket"),
         (vec![host.clone(), key.clone(), ("username", text("u"))], "username needs one of password, password_env"),
         (
             vec![host.clone(), key.clone(), ("password", text("p")), ("password_env", text("P"))],
-            "password, password_env and password_file exclude each other",
+            "password, password_env and password_file are mutually exclusive",
         ),
         (
             vec![host.clone(), key.clone(), ("password_file", text("/p")), ("password_env", text("P"))],
-            "password, password_env and password_file exclude each other",
+            "password, password_env and password_file are mutually exclusive",
         ),
         (
             vec![host.clone(), key.clone(), ("password", text("p")), ("password_file", text("/p"))],
-            "password, password_env and password_file exclude each other",
+            "password, password_env and password_file are mutually exclusive",
         ),
         (vec![host.clone(), key.clone(), ("tls_ca_cert", text("/ca"))], "tls_ca_cert needs tls to be true"),
         (vec![host.clone(), key.clone(), ("tls_cert", text("/c"))], "tls_cert needs tls to be true"),
@@ -42,11 +42,11 @@ fn contradictions_are_named() {
         (vec![host.clone(), key.clone(), unchecked.clone()], "tls_insecure_skip_verify needs tls to be true"),
         (
             vec![host.clone(), key.clone(), tls.clone(), unchecked.clone(), ("tls_ca_cert", text("/ca"))],
-            "tls_insecure_skip_verify and tls_ca_cert exclude each other",
+            "tls_insecure_skip_verify and tls_ca_cert are mutually exclusive",
         ),
         (
             vec![host.clone(), key.clone(), tls.clone(), unchecked, ("tls_server_name", text("n"))],
-            "tls_insecure_skip_verify and tls_server_name exclude each other",
+            "tls_insecure_skip_verify and tls_server_name are mutually exclusive",
         ),
         (vec![host.clone(), key.clone(), tls.clone(), ("tls_cert", text("/c"))], "tls_cert needs tls_key"),
         (vec![host.clone(), key.clone(), tls.clone(), ("tls_key", text("/k"))], "tls_key needs tls_cert"),
@@ -77,7 +77,7 @@ fn unknown_options_name_the_nearest_known_one() {
         ("timeout", "connect_timeout"),
     ] {
         let said = exactly(&[(unknown, text("x"))]);
-        assert_eq!(said, format!("there is no option '{unknown}'; the nearest one is '{nearest}'"));
+        assert_eq!(said, format!("unknown option '{unknown}'; did you mean '{nearest}'?"));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn from_url(url: &str, options: &[(&str, OptionValue)]) -> Result<Endpoint> {
-    let mut given = Given::collect(&OPTIONS, pairs(options), Form::Typed)?;
+    let mut given = Given::collect(OPTIONS, pairs(options), Form::Typed)?;
     url::read(url, &mut given)?;
     Endpoint::build(given, Defaults::default())
 }
@@ -91,14 +91,14 @@ fn bad_urls_are_refused_without_being_repeated() {
         ("redis://h/?stream_key=s#", "the URL must not have a #fragment"),
         ("redis://hunter2 h/", "the URL holds white space"),
         ("redis://h/?hunter2", "the URL has a query that is not of name=value pairs"),
-        ("redis://h/?protocol=3&stream_key=s", "there is no option 'protocol'"),
+        ("redis://h/?protocol=3&stream_key=s", "unknown option 'protocol'"),
         ("redis://u:@h/?stream_key=s", "password must be"),
         ("redis://u@h/?stream_key=s", "username needs one of password"),
         ("redis://0.0.0.0/?stream_key=s", "the URL is refused: cannot connect to a wildcard address"),
         ("unix://hunter2@/run/r.sock?stream_key=s", "the URL must have three slashes"),
         ("unix://h/run/r.sock?stream_key=s", "the URL must have three slashes"),
-        ("unix:///run/r.sock?pass=hunter2&stream_key=s", "there is no option 'pass'; the nearest one is 'password'"),
-        ("unix:///run/r.sock?user=u&stream_key=s", "there is no option 'user'; the nearest one is 'username'"),
+        ("unix:///run/r.sock?pass=hunter2&stream_key=s", "unknown option 'pass'; did you mean 'password'?"),
+        ("unix:///run/r.sock?user=u&stream_key=s", "unknown option 'user'; did you mean 'username'?"),
         ("unix:///run/r.sock?port=1&stream_key=s", "port cannot be used with unix_socket"),
     ];
     for (url, start) in cases {

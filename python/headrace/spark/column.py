@@ -21,7 +21,7 @@ RETURN_TYPE: Final = "entry_id string, kind string, code string, message string,
 
 
 def xadd_udf(endpoint: Endpoint, **options: Any) -> UserDefinedFunctionLike:
-    """Make a Spark function that writes a row's payload, and returns a struct with what became of it.
+    """Make a Spark function that writes a row's payload and returns a struct with its outcome.
 
     ```python
     from headrace import Endpoint
@@ -37,31 +37,31 @@ def xadd_udf(endpoint: Endpoint, **options: Any) -> UserDefinedFunctionLike:
 
     The function takes one to three columns, by position or by name: `payload` (string or binary), `message_id` (integer
     or string; the caller's name for the row, for exactly once) and `stream_key` (the row's own stream key; null means
-    the endpoint's). It returns a struct: `entry_id` where the row was delivered, else `kind`, `code`, `message`,
-    `written` (see `headrace.Failure`). A row that fails does not fail the job: look at `outcome.code`. Rows go over one
-    connection per Python worker; each record batch (`spark.sql.execution.arrow.maxRecordsPerBatch` rows) is answered
-    before the next one is sent. It is an `arrow_udf` from Spark 4.1 on, and a `pandas_udf` on 4.0, which must have
+    the endpoint's). It returns a struct: `entry_id` if the row was delivered, else `kind`, `code`, `message`, `written`
+    (see `headrace.Failure`). A row that fails does not fail the job: check `outcome.code`. Rows go over one connection
+    per Python worker; the outcomes of each record batch (`spark.sql.execution.arrow.maxRecordsPerBatch` rows) arrive
+    before the next batch is sent. It is an `arrow_udf` from Spark 4.1 on, and a `pandas_udf` on 4.0, which needs
     pandas, and where integers above 2**53 in a `message_id` with nulls lose their last digits.
 
-    **When it is the wrong tool.** Spark may do with a column what it likes, and it was declared non-deterministic so
-    that it does less of it; what is left: a column that nobody reads is never computed (`.count()` writes nothing, and
-    neither does a `select` of other columns); two actions write twice, and so does one action with a sort or a
-    `repartitionByRange` behind the column; `show`, `head` and `limit` write some of the rows. A task that Spark runs
-    again writes its rows again. So let one action read the column, and save or cache its result
-    before anything else looks at it. To write a DataFrame, take the data source `redis_streams` or
-    `headrace.spark.write`, which write once per action; for outcomes as a DataFrame, `headrace.spark.xadd`.
+    **When it is the wrong tool.** Spark decides when to compute a column. The function is declared non-deterministic,
+    which limits this, but: a column that is never read is never computed (`.count()` writes nothing, nor does a
+    `select` of other columns); two actions write twice, and so does one action with a sort or a `repartitionByRange`
+    after the column; `show`, `head` and `limit` write only some rows. A task that Spark runs again writes its rows
+    again. So let one action read the column, and save or cache its result before any further use. To write a DataFrame,
+    use the data source `redis_streams` or `headrace.spark.write`, which write once per action; for outcomes as a
+    DataFrame, `headrace.spark.xadd`.
 
     Args:
-        endpoint: Where and how entries are stored. It travels to the executors: give `password_env` or `password_file`
-            rather than a password.
+        endpoint: Where and how entries are stored. It is pickled for the executors: give `password_env` or
+            `password_file` rather than a password.
         **options: Options of `headrace.Dispatcher`.
 
     Raises:
-        ConfigError: An option of the dispatcher is unknown or wrong, or Spark is there in local mode and its workers
-            cannot run headrace (`PYSPARK_PYTHON`). A column of a type that cannot be written fails
-            the job before anything is sent.
+        ConfigError: An option of the dispatcher is unknown or wrong, or Spark runs in local mode and its workers cannot
+            run headrace (`PYSPARK_PYTHON`). A column of a type that cannot be written fails the job before anything is
+            sent.
     """
-    # Opens no connection; a wrong option is told here and not by a task.
+    # Raises for a wrong option here rather than in a task. It opens no connection.
     Dispatcher(endpoint, **options)
     interpreter.check()
     # Spark 4.0 has no arrow_udf.
@@ -88,12 +88,12 @@ def _with_pandas(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunc
 
     def xadd(payload: Any, message_id: Any = None, stream_key: Any = None) -> Any:
         if message_id is not None and message_id.dtype.kind == "f":
-            message_id = message_id.astype("Int64")  # integers, of which nulls have made floats
+            message_id = message_id.astype("Int64")  # pandas turns integers with nulls into floats
         columns = {"payload": payload, "message_id": message_id, "stream_key": stream_key}
         arrays = {name: _array(series) for name, series in columns.items() if series is not None}
         return _write(endpoint, options, **arrays).to_pandas()
 
-    # Spark tells the kind of function from these, and there is no pandas when this module is imported.
+    # Spark derives the kind of function from these; pandas need not be installed when this module is imported.
     hints = {"payload": pd.Series, "message_id": pd.Series, "stream_key": pd.Series, "return": pd.DataFrame}
     xadd.__annotations__ = hints
     function: UserDefinedFunctionLike = _functions().pandas_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
@@ -102,7 +102,8 @@ def _with_pandas(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunc
 
 def _array(series: Any) -> pa.Array:
     array = pa.array(series, from_pandas=True)
-    return array.cast(pa.string()) if pa.types.is_null(array.type) else array  # a batch of nulls has lost its type
+    # pandas keeps no type for a batch of nulls.
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
 
 def _write(endpoint: Endpoint, options: dict[str, Any], **columns: pa.Array | None) -> pa.Table:

@@ -1,4 +1,4 @@
-"""A result per row: `df.mapInArrow(xadd(endpoint, …), xadd.schema)`."""
+"""An outcome per row: `df.mapInArrow(xadd(endpoint, …), xadd.schema)`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["xadd"]
 
 
+#: Its instance is `xadd`, so that the function and its schema travel together.
 class Xadd:
-    """Make the function that `DataFrame.mapInArrow` runs: it writes each row, and returns a row with its outcome.
+    """Make a function for `DataFrame.mapInArrow` that writes each row and returns a row with its outcome.
 
     ```python
     from headrace import Endpoint
@@ -29,40 +30,40 @@ class Xadd:
     outcomes.groupBy("kind", "code").count().show()
     ```
 
-    Each partition's record batches go straight to the native producer, over one connection per Python worker; rows are
-    never turned into Python objects. There is one output row per input row: `message_id`, `entry_id`, and where the row
-    failed `kind`, `code`, `message`, `written` (see `headrace.Failure`). A row that fails does not fail the job: look
-    at `code`. With `only_failed=True` there are output rows for failures alone, which spares Spark most of the work.
+    Each partition's record batches go straight to the native producer, over one connection per Python worker; rows
+    never become Python objects. There is one output row per input row: `message_id`, `entry_id`, and if the row failed
+    `kind`, `code`, `message`, `written` (see `headrace.Failure`). A row that fails does not fail the job: check `code`.
+    With `only_failed=True` only failures have output rows, which saves Spark most of the work.
 
-    **One action.** Spark runs the function as often as it runs the plan: twice for two actions, for a sort or a
-    `repartitionByRange` downstream, and not for all rows under a `limit`, which `show` and `head` have too. So run one
-    action, without sort or limit behind it, or save or cache the outcomes first; take counts in the same pass with
+    **One action.** Spark runs the function whenever it runs the plan: twice for two actions, twice for a sort or a
+    `repartitionByRange` downstream, and only for some rows under a `limit`, which `show` and `head` imply. So run one
+    action, without a sort or limit after it, or save or cache the outcomes first; take counts in the same pass with
     `DataFrame.observe` or `groupBy`. A task that Spark runs again writes its rows again: at least once.
 
     Args:
-        endpoint: Where and how entries are stored. It travels to the executors: give `password_env` or `password_file`
-            rather than a password.
+        endpoint: Where and how entries are stored. It is pickled for the executors: give `password_env` or
+            `password_file` rather than a password.
         payload: Column with the payload, string or binary. Default `"payload"`, unless `fields` or `json` is given.
-        fields: Columns that become a field each, as text; a null is left out.
+        fields: Columns that become one field each, as text; a null is left out.
         json: True: the payload is the whole row as JSON, as `to_json` writes it. A sequence of names: these columns.
-        message_id: Column that names the row in the outcomes, integer or string. Without it, and where it is null, the
-            row's ordinal in its partition.
+        message_id: Column that names the row in the outcomes, integer or string. Default, also for null: the row's
+            ordinal in its partition.
         stream_key: Column with the row's own stream key; null means the endpoint's.
         entry_id: Column with the row's own entry ID (`"1713091234567-0"`, `"1713091234567-*"`); null means `*`.
         rows_per_entry: Rows of one entry, with `payload` or `json`; default 1, with `arrow_ipc` 10,000. An entry holds
-            rows of one record batch, of which `spark.sql.execution.arrow.maxRecordsPerBatch` gives the size.
+            rows of one record batch, whose size is `spark.sql.execution.arrow.maxRecordsPerBatch`.
         arrow_ipc: True: the payload of an entry is an Arrow IPC stream of many rows.
-        codec: With `arrow_ipc`: None, `"lz4"` or `"zstd"`.
-        only_failed: True: output rows for the rows that failed, and for no others. Default False.
+        codec: Compression for `arrow_ipc`: None, `"lz4"` or `"zstd"`.
+        only_failed: True: output rows only for the rows that failed. Default False.
         **options: Options of `headrace.Dispatcher`.
 
     Raises:
-        ConfigError: An option of the dispatcher is unknown or wrong, or Spark is there in local mode and its workers
-            cannot run headrace (`PYSPARK_PYTHON`). A column that does not exist or has a type that
-            cannot be written fails the job before anything is sent.
+        ConfigError: An option of the dispatcher is unknown or wrong, or Spark runs in local mode and its workers cannot
+            run headrace (`PYSPARK_PYTHON`). A column that does not exist or has a type that cannot be written fails the
+            job before anything is sent.
     """
 
-    #: Columns of the outcomes, for `mapInArrow`.
+    #: The columns of the outcomes, for `mapInArrow`.
     schema: Final = "message_id string, entry_id string, kind string, code string, message string, written string"
 
     def __call__(
@@ -81,7 +82,7 @@ class Xadd:
         only_failed: bool = False,
         **options: Any,
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        # Opens no connection; a wrong option is told here and not by a task.
+        # Raises for a wrong option here rather than in a task. It opens no connection.
         Dispatcher(endpoint, **options)
         interpreter.check()
         layout: dict[str, Any] = {

@@ -1,0 +1,27 @@
+"""A message that was not delivered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Failure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A message that was not delivered.
+
+    Attributes:
+        message_id: The caller's name for the message, as passed to `produce`; else the ordinal since the last flush.
+        kind: `"permanent"`: waiting does not help; `"retryable"`: the same message may be delivered later.
+        code: The first word of the server's error reply (`"OOM"`), or one of headrace's own codes (`"TIMEOUT"`).
+        message: The reason, in a sentence of at most 256 characters, without secrets and payloads.
+        written: `"no"`: the message is not in the stream; `"unknown"`: it may be.
+    """
+
+    message_id: int | str
+    kind: Literal["permanent", "retryable"]
+    code: str
+    message: str
+    written: Literal["no", "unknown"]

@@ -1,0 +1,139 @@
+"""The tables of options and of error codes, as the native core has them: nothing of them is written in Python again."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, NamedTuple
+
+from headrace import _headrace
+
+__all__ = [
+    "AWAY_CODES",
+    "CODES",
+    "CONNECTION_CODES",
+    "DATASOURCE",
+    "DISPATCHER",
+    "ENDPOINT",
+    "LAYOUT",
+    "OWN_CODES",
+    "RETRY",
+    "Code",
+    "Option",
+    "documented",
+    "signature",
+]
+
+
+class Code(NamedTuple):
+    """An error code.
+
+    Attributes:
+        name: The code.
+        is_own: Whether it is headrace's own. All others are the first word of a server's error reply.
+        kinds: Whether it is permanent or retryable, by mode of `classify`.
+        passes: Whether it passes by itself, so that a `RetryPolicy` sends the message again.
+        is_of_connection: Whether the server was not reached, or the connection to it was lost.
+        written: What `Failure.written` can be, outside of batches with a token.
+        advice: What to do about it.
+        text: When it occurs.
+    """
+
+    name: str
+    is_own: bool
+    kinds: dict[str, Literal["permanent", "retryable"]]
+    passes: bool
+    is_of_connection: bool
+    written: list[Literal["no", "unknown"]]
+    advice: str | None
+    text: str
+
+
+#: Every code that headrace knows. A server's code that is not here is retryable, and does not pass by itself.
+CODES: Final = {row[0]: Code(*row) for row in _headrace.code_table()}
+
+#: The codes that no reply of a server can have.
+OWN_CODES: Final = [code.name for code in CODES.values() if code.is_own]
+
+#: The server was not reached, or the connection to it was lost.
+CONNECTION_CODES: Final = frozenset(code.name for code in CODES.values() if code.is_of_connection)
+
+#: The server was not reached or was lost, and may be back soon.
+AWAY_CODES: Final = frozenset(name for name in CONNECTION_CODES if CODES[name].passes)
+
+
+class Option(NamedTuple):
+    """An option.
+
+    Attributes:
+        name: Its name: Python keyword, Spark option, JSON key.
+        allowed: The type and range of its values, in words.
+        default: What holds where it is not given, None for nothing.
+        depends: Whether the default is another one in some cases, so that giving it is not the same as giving nothing.
+        is_secret: Whether its value must not be shown.
+        text: What it is for.
+    """
+
+    name: str
+    allowed: str
+    default: object
+    depends: bool
+    is_secret: bool
+    text: str
+
+    @property
+    def keyword_default(self) -> object:
+        """The default of the keyword argument: None where the option's default depends on something."""
+        return None if self.depends else self.default
+
+    @property
+    def shown_default(self) -> str:
+        """The default in words."""
+        default = self.default
+        if isinstance(default, float):
+            return f"{default:.10g}"
+        if isinstance(default, str):
+            return f'"{default}"'
+        return "none" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _options(table: str) -> dict[str, Option]:
+    return {row[0]: Option(*row) for row in _headrace.option_table(table)}
+
+
+ENDPOINT: Final = _options("endpoint")
+#: With the options of the retry, under the names that Spark has for them.
+DISPATCHER: Final = _options("dispatcher")
+LAYOUT: Final = _options("layout")
+#: Beside the options of the endpoint and of the dispatcher.
+DATASOURCE: Final = _options("datasource")
+
+#: The fields of a `RetryPolicy`.
+RETRY: Final = {
+    field: DISPATCHER[name]._replace(name=field)
+    for name in DISPATCHER
+    if (field := name if name == "retry_unknown" else name.removeprefix("retry_")) != name or name == "retry_unknown"
+}
+
+
+def documented(docstring: str | None, options: Mapping[str, Option]) -> str | None:
+    """The docstring with a paragraph of each option in the place of `{options}`. Under -OO there is none."""
+    return docstring and docstring.replace("        {options}\n", "".join(map(_paragraph, options.values())))
+
+
+def _paragraph(option: Option) -> str:
+    default = "" if option.default is None else f" Default: {option.shown_default}."
+    text = f"{option.name}: {option.text} Takes {option.allowed}.{default}"
+    return textwrap.indent(textwrap.fill(text, 112, subsequent_indent="    ", break_on_hyphens=False), " " * 8) + "\n"
+
+
+def signature(function: object, options: Iterable[Option]) -> inspect.Signature:
+    """The signature of a function with a keyword argument of each option in the place of its `**options`."""
+    made = inspect.signature(function)  # type: ignore[arg-type]
+    own = [parameter for parameter in made.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    keywords = [
+        inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.keyword_default)
+        for option in options
+    ]
+    return made.replace(parameters=[*own, *keywords])

@@ -1,0 +1,299 @@
+//! Option values, and the rows of the tables of options: names, types, ranges, defaults, texts.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+
+use super::provider::Provider;
+
+/// A value as it was given for an option, before any check.
+#[derive(Clone, PartialEq)]
+pub enum OptionValue {
+    /// Python's `None`: the same as an option that is not given.
+    Null,
+    /// A boolean. Never taken for an integer.
+    Bool(bool),
+    /// An integer.
+    Int(i128),
+    /// A floating-point number.
+    Float(f64),
+    /// Text; zeroed when dropped, as it may be a password.
+    Text(Zeroizing<String>),
+    /// Bytes; zeroed when dropped, as they may be a password or a key.
+    Bytes(Zeroizing<Vec<u8>>),
+    /// A provider to ask for a password.
+    Provider(Provider),
+    /// Column names.
+    Names(Vec<String>),
+    /// A value of a type that no option takes: the name of that type.
+    Other(String),
+}
+
+impl OptionValue {
+    /// [`OptionValue::Text`] from a `&str`.
+    pub fn text(text: &str) -> Self {
+        Self::Text(Zeroizing::new(text.to_owned()))
+    }
+
+    /// [`OptionValue::Bytes`] from a slice.
+    pub fn bytes(bytes: &[u8]) -> Self {
+        Self::Bytes(Zeroizing::new(bytes.to_vec()))
+    }
+
+    /// The kind of value, for messages about secrets and for `Debug`.
+    fn type_name(&self) -> &str {
+        match self {
+            Self::Null => "nothing",
+            Self::Bool(_) => "a boolean",
+            Self::Int(_) => "an integer",
+            Self::Float(_) => "a float",
+            Self::Text(_) => "text",
+            Self::Bytes(_) => "bytes",
+            Self::Provider(_) => "a callable",
+            Self::Names(_) => "names",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// The value for a message. Bytes are never shown: they are keys of streams at best, and private keys at worst.
+    fn shown(&self) -> String {
+        match self {
+            Self::Bool(value) => format!("the boolean {value}"),
+            Self::Int(value) => value.to_string(),
+            Self::Float(value) => value.to_string(),
+            Self::Text(text) => quoted(text),
+            Self::Other(name) => format!("a value of type {name}"),
+            Self::Null | Self::Bytes(_) | Self::Provider(_) | Self::Names(_) => self.type_name().to_owned(),
+        }
+    }
+}
+
+/// Without the value: it may be a secret.
+impl fmt::Debug for OptionValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.type_name())
+    }
+}
+
+/// The longest value that is repeated in a message, in characters.
+const MAX_SHOWN: usize = 80;
+
+/// `text` in single quotes, control characters escaped, cut after [`MAX_SHOWN`] characters.
+pub(super) fn quoted(text: &str) -> String {
+    let shown: String = text.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
+    let dots = if text.chars().nth(MAX_SHOWN).is_some() { "…" } else { "" };
+    format!("'{shown}{dots}'")
+}
+
+/// How option values arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// With their types (Python keywords, JSON): a number is a number, and `"6379"` is none.
+    Typed,
+    /// All as text (URL query, Spark options, environment): `6379` and `true` are read from it.
+    Text,
+}
+
+/// What an option takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Takes {
+    /// An integer in this range.
+    Integer {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// Seconds, with or without a fraction, in this range.
+    Seconds {
+        /// The fewest.
+        min: f64,
+        /// The most.
+        max: f64,
+    },
+    /// A number, with or without a fraction, in this range.
+    Number {
+        /// The smallest.
+        min: f64,
+        /// The largest.
+        max: f64,
+    },
+    /// A boolean.
+    Boolean,
+    /// Text of at least one character.
+    Text,
+    /// Text or bytes, of 1 byte to 512 MiB.
+    TextOrBytes,
+    /// Text or bytes of at least one byte, which are never shown; or a provider to ask for them.
+    Secret,
+    /// The name of an environment variable.
+    Variable,
+    /// The path of a file.
+    Path,
+    /// The path of a PEM file, or PEM itself: bytes, or text that holds `-----BEGIN`.
+    Pem,
+    /// An integer, or text `ms` or `ms-seq`.
+    StreamId,
+    /// One of these texts.
+    Choice(&'static [&'static str]),
+    /// A mapping, of what to what; as text, a JSON object.
+    Mapping(&'static str),
+    /// The name of a column.
+    Column,
+    /// The names of columns; as text, with commas between them or as a JSON array.
+    Columns,
+    /// A boolean, or the names of columns.
+    BooleanOrColumns,
+}
+
+/// What holds where an option is not given.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum OptionDefault {
+    /// Nothing: there is no such thing.
+    None,
+    /// A boolean.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A number, or seconds.
+    Float(f64),
+    /// Text.
+    Text(&'static str),
+}
+
+impl OptionDefault {
+    /// The default as a value that could have been given; [`OptionValue::Null`] for none.
+    pub fn value(self) -> OptionValue {
+        match self {
+            Self::None => OptionValue::Null,
+            Self::Bool(value) => OptionValue::Bool(value),
+            Self::Int(value) => OptionValue::Int(value.into()),
+            Self::Float(value) => OptionValue::Float(value),
+            Self::Text(text) => OptionValue::text(text),
+        }
+    }
+}
+
+/// One option: a row of a table such as [`OPTIONS`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OptionSpec {
+    /// Its name: Python keyword, JSON key, Spark option and URL query parameter alike.
+    pub name: &'static str,
+    /// The type and range of its values.
+    pub takes: Takes,
+    /// What holds where it is not given.
+    pub default: OptionDefault,
+    /// Whether the default is another one in some cases, which the text names, so that giving it is not the same as giving
+    /// nothing.
+    pub depends: bool,
+    /// Whether its value must not be shown.
+    pub secret: bool,
+    /// What it is for: sentences for the documentation.
+    pub text: &'static str,
+}
+
+impl OptionSpec {
+    /// The type and range in words, as messages and documentation have them.
+    pub fn allowed(&self) -> String {
+        match self.takes {
+            Takes::Integer { min, max: i64::MAX } => format!("an integer of at least {min}"),
+            Takes::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Takes::Seconds { min, max } => format!("a number of seconds from {min} to {max}"),
+            Takes::Number { min, max } => format!("a number from {min} to {max}"),
+            Takes::Boolean => "a boolean (true or false)".to_owned(),
+            Takes::Text => "text that is not empty".to_owned(),
+            Takes::TextOrBytes => "text or bytes, of 1 byte to 512 MiB".to_owned(),
+            Takes::Secret => "text or bytes that are not empty, or a callable that returns them".to_owned(),
+            Takes::Variable => "the name of an environment variable".to_owned(),
+            Takes::Path => "the path of a file".to_owned(),
+            Takes::Pem => "the path of a PEM file, or PEM itself (bytes, or text with -----BEGIN)".to_owned(),
+            Takes::Choice(names) => format!("one of '{}'", names.join("', '")),
+            Takes::Mapping(what) => format!("a mapping from {what}"),
+            Takes::Column => "the name of a column".to_owned(),
+            Takes::Columns => {
+                "column names: a sequence, or as text names with commas between them or a JSON array of names".to_owned()
+            }
+            Takes::BooleanOrColumns => {
+                "a boolean, or column names: a sequence, or as text names with commas between them or a JSON array of names"
+                    .to_owned()
+            }
+            Takes::StreamId => {
+                "an integer of at least 0, or text of the form 'ms' or 'ms-seq' (64 bits each)".to_owned()
+            }
+        }
+    }
+
+    /// Whether the value is a path, so that a path object of the caller's language may stand for it.
+    pub fn takes_path(&self) -> bool {
+        matches!(self.takes, Takes::Path | Takes::Pem)
+    }
+
+    /// Whether `value` must not be shown: a password, or PEM that was given itself (of a key or not).
+    pub fn hides(&self, value: &OptionValue) -> bool {
+        match self.takes {
+            Takes::Secret => !matches!(value, OptionValue::Provider(_)),
+            Takes::Pem => matches!(value, OptionValue::Bytes(_)),
+            Takes::Integer { .. }
+            | Takes::Seconds { .. }
+            | Takes::Number { .. }
+            | Takes::Boolean
+            | Takes::Text
+            | Takes::TextOrBytes
+            | Takes::Variable
+            | Takes::Path
+            | Takes::Choice(_)
+            | Takes::Mapping(_)
+            | Takes::Column
+            | Takes::Columns
+            | Takes::BooleanOrColumns
+            | Takes::StreamId => false,
+        }
+    }
+
+    /// The error for a value of this option that is of another type or out of range.
+    pub(super) fn refuse(&self, value: &OptionValue) -> Error {
+        // The value of a variable's name may be the password itself, given to the wrong option.
+        let hidden = matches!(self.takes, Takes::Secret | Takes::Variable | Takes::Pem);
+        let got = if hidden { value.type_name().to_owned() } else { value.shown() };
+        let empty = match value {
+            OptionValue::Text(text) if text.is_empty() => " (empty)",
+            OptionValue::Bytes(bytes) if bytes.is_empty() => " (empty)",
+            _ => "",
+        };
+        Error::config(self.name, format!("{} must be {}, got {got}{empty}", self.name, self.allowed()))
+    }
+}
+
+/// A row without default and secret; the table adds its name and text.
+pub(crate) const fn option(takes: Takes) -> OptionSpec {
+    OptionSpec { name: "", takes, default: OptionDefault::None, depends: false, secret: false, text: "" }
+}
+
+impl OptionSpec {
+    /// The row with this default.
+    pub(crate) const fn or(self, default: OptionDefault) -> Self {
+        Self { default, ..self }
+    }
+
+    /// The row with this default, which is another one in the cases that the text names.
+    pub(crate) const fn or_depends(self, default: OptionDefault) -> Self {
+        Self { default, depends: true, ..self }
+    }
+
+    pub(super) const fn secret(self) -> Self {
+        Self { secret: true, ..self }
+    }
+}
+
+/// Makes a table of options: `name => row;`, where the doc comment is the row's text.
+macro_rules! option_table {
+    ($(#[$meta:meta])* $vis:vis $table:ident: $($(#[doc = $text:literal])+ $name:ident => $row:expr;)+) => {
+        $(#[$meta])*
+        $vis const $table: &[$crate::endpoint::OptionSpec] = &[$(
+            $crate::endpoint::OptionSpec { name: stringify!($name), text: concat!($($text),+), ..$row }
+        ),+];
+    };
+}
+pub(crate) use option_table;

@@ -1,0 +1,79 @@
+//! The options of a server: address, credentials, timeouts, TLS; and the process-wide defaults of some of them.
+
+use std::time::Duration;
+
+use super::option::OptionDefault::{Bool, Float, Int};
+use super::option::{OptionSpec, Takes, option, option_table};
+
+pub(super) const DEFAULT_PORT: u16 = 6379;
+pub(super) const DEFAULT_DB: u32 = 0;
+pub(super) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+const PORT: Takes = Takes::Integer { min: 1, max: 65_535 };
+/// Servers read the number of SELECT as a C `int`. 16 databases are only their default.
+const DB: Takes = Takes::Integer { min: 0, max: i32::MAX as i64 };
+const TIMEOUT: Takes = Takes::Seconds { min: 0.001, max: 3600.0 };
+
+option_table! {
+    /// Options of the server.
+    pub SERVER_OPTIONS:
+
+    /// Name or IP address of the server; IPv6 with or without brackets. Either this or `unix_socket` is required.
+    host => option(Takes::Text);
+    /// TCP port. The process-wide default comes before this one.
+    port => option(PORT).or_depends(Int(DEFAULT_PORT as i64));
+    /// Path of the server's Unix socket, at most 107 bytes (macOS: 103), in place of `host`. Not with `port` or `tls`.
+    unix_socket => option(Takes::Path);
+    /// Number of the database: [SELECT](https://redis.io/docs/latest/commands/select/), which is not sent for 0. Servers have 16
+    /// databases by default. The process-wide default comes before this one.
+    db => option(DB).or_depends(Int(DEFAULT_DB as i64));
+    /// ACL user, Redis 6.0 and later: [AUTH](https://redis.io/docs/latest/commands/auth/) then has two arguments. Needs one of
+    /// `password`, `password_env`, `password_file`.
+    username => option(Takes::Text);
+    /// Password of AUTH; text is sent as UTF-8. A callable returns it at each connect. At most one of the three password options
+    /// is given.
+    password => option(Takes::Secret).secret();
+    /// Environment variable that holds the password, read at each connect.
+    password_env => option(Takes::Variable);
+    /// File that holds the password (at most 64 KiB), read at each connect. One line end at its end is left out, as at the
+    /// variable's.
+    password_file => option(Takes::Path);
+    /// Longest time for connecting, from name resolution to the last reply of the handshake. The process-wide default comes
+    /// before this one.
+    connect_timeout => option(TIMEOUT).or_depends(Float(DEFAULT_CONNECT_TIMEOUT.as_secs_f64()));
+    /// Longest silence of the server while replies are pending. The process-wide default comes before this one.
+    command_timeout => option(TIMEOUT).or_depends(Float(DEFAULT_COMMAND_TIMEOUT.as_secs_f64()));
+    /// Whether to use TLS, 1.2 or later, and check the server's certificate and its name. The name must be a subject alternative
+    /// name, of kind IP where `host` is an address.
+    tls => option(Takes::Boolean).or(Bool(false));
+    /// The only CA certificates to trust, in place of the system's. A path is checked at once, and read at each connect. Needs
+    /// `tls`, like the options below.
+    tls_ca_cert => option(Takes::Pem);
+    /// The client's certificate chain, where the server asks for one. Needs `tls_key`.
+    tls_cert => option(Takes::Pem);
+    /// The private key of `tls_cert`, not encrypted.
+    tls_key => option(Takes::Pem).secret();
+    /// Name that the server's certificate must have, in place of `host`.
+    tls_server_name => option(Takes::Text);
+    /// Whether to accept any certificate, of any name and age: for a test server at most. TLS is still needed. Not with
+    /// `tls_ca_cert` or `tls_server_name`, and not in a URL.
+    tls_insecure_skip_verify => option(Takes::Boolean).or(Bool(false));
+}
+
+/// The process-wide defaults of a defaults file. Their ranges are narrower than those of the options: a default that is out of
+/// the ordinary is more likely a mistake.
+pub(super) const FILE_DEFAULTS: [OptionSpec; 4] = [
+    OptionSpec { name: "connect_timeout", ..option(Takes::Seconds { min: 1.0, max: 60.0 }) },
+    OptionSpec { name: "command_timeout", ..option(Takes::Seconds { min: 1.0, max: 300.0 }) },
+    OptionSpec { name: "default_db", ..option(DB) },
+    OptionSpec { name: "default_port", ..option(PORT) },
+];
+
+/// The same in the environment.
+pub(super) const ENVIRONMENT_DEFAULTS: [OptionSpec; 4] = [
+    OptionSpec { name: "HEADRACE_CONNECT_TIMEOUT", ..FILE_DEFAULTS[0] },
+    OptionSpec { name: "HEADRACE_COMMAND_TIMEOUT", ..FILE_DEFAULTS[1] },
+    OptionSpec { name: "HEADRACE_DEFAULT_DB", ..FILE_DEFAULTS[2] },
+    OptionSpec { name: "HEADRACE_DEFAULT_PORT", ..FILE_DEFAULTS[3] },
+];

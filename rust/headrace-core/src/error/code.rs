@@ -1,0 +1,392 @@
+//! The table of error codes: one row holds everything that is known of a code.
+//!
+//! A code is headrace's own, or the first word of a server's error reply. The classifier, the retry, the advice of a failed
+//! Spark write and the tables of docs/outcomes.md all read these rows.
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Waiting changes nothing: somebody has to act.
+    Permanent,
+    /// The same message may be delivered later.
+    Retryable,
+}
+
+impl Kind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Permanent, Self::Retryable];
+
+    /// `"permanent"` or `"retryable"`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Permanent => "permanent",
+            Self::Retryable => "retryable",
+        }
+    }
+}
+
+/// Whether a failed message may be in the stream all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Written {
+    /// It is not: the server refused it, or not a byte of it was handed over.
+    No,
+    /// Unknown: it was handed over, at least in part, and its reply never came.
+    Unknown,
+}
+
+impl Written {
+    /// `"no"` or `"unknown"`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The option `classify`: which failures are permanent, beside those that are permanent in every mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Classify {
+    /// NOAUTH, NOPERM, WRONGTYPE, OOM and READONLY are permanent.
+    #[default]
+    Default,
+    /// OOM and READONLY are retryable: another server is about to take over, or memory to be freed.
+    Failover,
+    /// Also permanent: DENIED, NOPROTO, CROSSSLOT, argument errors.
+    Strict,
+}
+
+impl Classify {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Default, Self::Failover, Self::Strict];
+    /// The names of [`Classify::ALL`], in its order.
+    pub const NAMES: [&str; 3] = ["default", "failover", "strict"];
+}
+
+/// In which modes of [`Classify`] a code is permanent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Permanent {
+    Always,
+    Never,
+    /// An administrator or a failover ends it.
+    ExceptFailover,
+    OnlyStrict,
+}
+
+/// What else a code means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Means {
+    /// The server was not reached, or the connection to it was lost.
+    Connection,
+    /// The password was refused; another one may be accepted.
+    Password,
+    /// The server closes the connection after this reply, whatever it was asked.
+    Close,
+    /// In reply to AUTH: the server cannot check a password now. Every other reply to AUTH is permanent.
+    NotYet,
+}
+
+/// One error code: a row of [`OWN`] or [`SERVER`].
+#[derive(Debug, Clone, Copy)]
+pub struct Code {
+    /// The code.
+    pub name: &'static str,
+    /// When it occurs, for documentation.
+    pub text: &'static str,
+    /// What the caller can do about it.
+    pub advice: Option<&'static str>,
+    /// Whether the message may be in the stream, outside of batches with a token.
+    pub written: &'static [Written],
+    /// Whether it passes by itself, so that a retry helps: a server that is away, starts, fails over or is busy. `NO_STREAM`
+    /// and the like are retryable, but only for a caller who does something about them.
+    pub passes: bool,
+    permanent: Permanent,
+    means: &'static [Means],
+}
+
+impl Code {
+    /// The kind of failures with this code.
+    pub fn kind(&self, mode: Classify) -> Kind {
+        let permanent = match self.permanent {
+            Permanent::Always => true,
+            Permanent::Never => false,
+            Permanent::ExceptFailover => mode != Classify::Failover,
+            Permanent::OnlyStrict => mode == Classify::Strict,
+        };
+        if permanent { Kind::Permanent } else { Kind::Retryable }
+    }
+
+    /// Whether the server was not reached, or the connection to it was lost.
+    pub fn is_of_connection(&self) -> bool {
+        self.means.contains(&Means::Connection)
+    }
+
+    /// Whether the server refused the password, and may accept another one.
+    pub(super) fn is_of_password(&self) -> bool {
+        self.means.contains(&Means::Password)
+    }
+
+    /// Whether the server closes the connection after it.
+    pub(super) fn ends_connection(&self) -> bool {
+        self.means.contains(&Means::Close)
+    }
+
+    /// Whether it is retryable even in reply to AUTH.
+    pub(super) fn is_retryable_in_auth(&self) -> bool {
+        self.means.contains(&Means::NotYet)
+    }
+
+    const fn new(permanent: Permanent) -> Self {
+        let written = &[Written::No];
+        Self { name: "", text: "", advice: None, written, passes: false, permanent, means: &[] }
+    }
+
+    const fn passes(self) -> Self {
+        Self { passes: true, ..self }
+    }
+
+    const fn written(self, written: &'static [Written]) -> Self {
+        Self { written, ..self }
+    }
+
+    const fn advice(self, advice: &'static str) -> Self {
+        Self { advice: Some(advice), ..self }
+    }
+
+    const fn means(self, means: &'static [Means]) -> Self {
+        Self { means, ..self }
+    }
+}
+
+const NO_OR_UNKNOWN: &[Written] = &[Written::No, Written::Unknown];
+const UNKNOWN: &[Written] = &[Written::Unknown];
+
+const PERMANENT: Code = Code::new(Permanent::Always);
+const RETRYABLE: Code = Code::new(Permanent::Never);
+/// A connection that is not there, or is lost.
+const AWAY: Code = RETRYABLE
+    .passes()
+    .means(&[Means::Connection])
+    .advice("see that every executor reaches the server; retry_deadline says for how long to wait for it");
+/// A row that can never be written.
+const ROW: Code = PERMANENT.advice("filter these rows out, or let on_failure pass them ('report', 'dead_letter')");
+const PASSWORD: Code =
+    PERMANENT.means(&[Means::Password]).advice("see username, password, password_env and password_file");
+
+/// Makes a constant of each row's name, and the table of all of them; the doc comment is the row's text.
+macro_rules! own_codes {
+    ($($(#[doc = $text:literal])+ $name:ident => $row:expr;)+) => {
+        $($(#[doc = $text])+ pub const $name: &str = stringify!($name);)+
+
+        /// The codes of headrace. No reply of a server can have one of them.
+        pub const OWN: &[Code] = &[$(Code { name: $name, text: concat!($($text),+), ..$row }),+];
+    };
+}
+
+/// The same for codes that servers send, which need no constants.
+macro_rules! server_codes {
+    ($($(#[doc = $text:literal])+ $name:ident => $row:expr;)+) => {
+        /// The codes of servers' error replies that mean something to headrace. Any other is retryable, and does not pass by
+        /// itself. `NOAUTH` may also come from a proxy whose own password is another one.
+        pub const SERVER: &[Code] = &[$(Code { name: stringify!($name), text: concat!($($text),+), ..$row }),+];
+    };
+}
+
+own_codes! {
+    /// The server cannot be reached: refused, no route, no such Unix socket.
+    CONNECT => AWAY;
+    /// The host name has no address.
+    DNS => AWAY;
+    /// No connection within `connect_timeout` (no); no reply for `command_timeout`, or `flush(timeout)` was over (unknown for
+    /// messages that were handed over, no for the rest).
+    TIMEOUT => AWAY.written(NO_OR_UNKNOWN);
+    /// The connection was reset: unknown for messages that were handed over and not answered, no for the rest.
+    RESET => AWAY.written(NO_OR_UNKNOWN);
+    /// The server closed the connection: unknown for messages that were handed over and not answered, no for the rest.
+    EOF => AWAY.written(NO_OR_UNKNOWN);
+    /// The TLS handshake failed: trust, name, validity, client certificate, version, or a tampered connection.
+    TLS => PERMANENT.means(&[Means::Connection])
+        .advice("see tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate");
+    /// A reply that does not fit the command: unknown for messages that were handed over and not answered, no for the rest.
+    PROTOCOL => RETRYABLE
+        .means(&[Means::Connection])
+        .written(NO_OR_UNKNOWN)
+        .advice("check that host and port belong to a Redis or Valkey server");
+    /// A file or a variable that the endpoint names cannot be read now (password, TLS key, process-wide defaults), or a
+    /// callable gave no password.
+    CONFIG => RETRYABLE.advice("the message names what is missing; with Spark it must be there on every executor");
+    /// A defect of headrace ended the call: no for rows that it could not encode, unknown for messages whose reply it could not
+    /// read.
+    INTERNAL => PERMANENT.written(NO_OR_UNKNOWN)
+        .advice("report the place that the logger headrace names; the error says which row it was");
+    /// Ctrl-C came before the row was taken from its record batch.
+    INTERRUPTED => RETRYABLE.advice("the call was interrupted: produce the row again");
+    /// `nomkstream` is set, and the stream does not exist.
+    NO_STREAM => RETRYABLE.advice("create the stream, or leave nomkstream out");
+    /// The entry's ID is below `minid`: it was written, and trimmed at once or soon.
+    TRIMMED => PERMANENT.written(UNKNOWN).advice("see minid: it is above the entry's ID");
+    /// The message is larger than the server takes (`proto-max-bulk-len`, 512 MiB by default), or its entry of Arrow IPC is
+    /// larger than 512 MiB, or than 1 GiB before compression.
+    TOO_LARGE => ROW;
+    /// The row's payload is null.
+    NULL_PAYLOAD => ROW;
+    /// `fields=`: every field of the row is null.
+    EMPTY => ROW;
+    /// The row's own stream key is empty.
+    BAD_STREAM_KEY => ROW;
+    /// The row's own entry ID has none of the forms `*`, `ms`, `ms-seq`, `ms-*`.
+    BAD_ENTRY_ID => ROW;
+    /// `fields=`, `json=`: a column of the row holds a value that its type does not allow, such as a time outside a day.
+    /// `arrow_ipc`: a column of the entry has a null within where its type allows none.
+    BAD_VALUE => ROW;
+    /// `exactly_once`: a message before it in its stream was not written, and messages stay in order.
+    BLOCKED => RETRYABLE.advice("exactly once keeps the order of a stream: see what failed before these rows");
+    /// `exactly_once`: the marker of the batch is gone, or behind messages that were acknowledged.
+    MARKER_LOST => PERMANENT
+        .advice("the server lost the marker of how far the batch had come: see docs/exactly-once.md");
+    /// The server cannot do what an option asks for; the message says what it would take.
+    UNSUPPORTED => PERMANENT.advice("the message says what it would take");
+    /// `exactly_once_key="message_id"`: the message has no ID.
+    NULL_MESSAGE_ID => PERMANENT.advice("give each row a message ID, or leave exactly_once_key out");
+    /// `exactly_once_key="message_id"`: another message of the batch has the same ID.
+    DUPLICATE_ID => PERMANENT.advice("give each row a message ID of its own, or leave exactly_once_key out");
+    /// `exactly_once_key="message_id"`: the batch has more than 1,048,576 messages.
+    TOO_MANY => RETRYABLE.advice("begin another batch; with Spark write in more partitions");
+    /// `wait_replicas`, `wait_aof`: the server has the message, but too few replicas or files had it in time, or the connection
+    /// ended before that was known.
+    NOT_REPLICATED => RETRYABLE.written(UNKNOWN)
+        .advice("see that enough replicas keep up, and wait_timeout: docs/durability.md");
+}
+
+server_codes! {
+    /// The server wants a password, and the endpoint has none.
+    NOAUTH => PASSWORD;
+    /// Wrong user name or password; a password that can change was read once more: docs/credentials.md.
+    WRONGPASS => PASSWORD;
+    /// The ACL user may not use the command, or not this key.
+    NOPERM => PERMANENT.advice("allow the ACL user what the message names");
+    /// The key holds something other than a stream.
+    WRONGTYPE => PERMANENT.advice("the key holds something other than a stream: choose another stream_key");
+    /// The server's `maxmemory` is reached.
+    OOM => Code::new(Permanent::ExceptFailover).passes().advice(
+        "give the server memory, or bound the stream by maxlen; error_overrides={\"OOM\": \"retryable\"} waits for it");
+    /// The server is a replica.
+    READONLY => Code::new(Permanent::ExceptFailover).passes()
+        .advice("connect to the primary; classify=failover waits for a failover");
+    /// `exactly_once`: the script found something else under the key of the batch's marker.
+    BAD_MARKER => PERMANENT.advice("the key of the batch's marker holds something else: see docs/exactly-once.md");
+    /// The server refuses connections from other hosts (protected mode).
+    DENIED => Code::new(Permanent::OnlyStrict).means(&[Means::Close]);
+    /// The server does not speak the version of the protocol.
+    NOPROTO => Code::new(Permanent::OnlyStrict);
+    /// The keys of one command are in different slots of a cluster.
+    CROSSSLOT => Code::new(Permanent::OnlyStrict);
+    /// The server is a node of a cluster, and the key is on another one; clusters are not supported yet.
+    MOVED => RETRYABLE;
+    /// The server is a node of a cluster, and the key is moving to another one; clusters are not supported yet.
+    ASK => RETRYABLE;
+    /// The server loads its data after a start.
+    LOADING => RETRYABLE.passes().means(&[Means::NotYet]);
+    /// The replica has lost its primary, and may not answer with old data.
+    MASTERDOWN => RETRYABLE.passes().means(&[Means::NotYet]);
+    /// A script or function blocks the server.
+    BUSY => RETRYABLE.passes().means(&[Means::NotYet]);
+    /// Fewer replicas are connected than `min-replicas-to-write` asks for.
+    NOREPLICAS => RETRYABLE.passes();
+    /// The cluster is down, or the slot has no node.
+    CLUSTERDOWN => RETRYABLE.passes();
+    /// The slot is being moved between nodes.
+    TRYAGAIN => RETRYABLE.passes();
+    /// The server cannot save to disk, and refuses writes until it can.
+    MISCONF => RETRYABLE.passes();
+    /// The server does not know the script; it is sent again with its text.
+    NOSCRIPT => RETRYABLE.passes();
+}
+
+/// The row of `name`, if there is one.
+pub fn find(name: &str) -> Option<&'static Code> {
+    OWN.iter().chain(SERVER).find(|code| code.name == name)
+}
+
+/// Whether `name` is a code of a server that was not reached or was lost, and that may be back soon.
+pub(crate) fn is_away(name: &str) -> bool {
+    find(name).is_some_and(|code| code.is_of_connection() && code.passes)
+}
+
+/// Whether `name` is headrace's own: a server cannot send it.
+pub(super) fn is_own(name: &str) -> bool {
+    OWN.iter().any(|code| code.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(rows: &[Code], chosen: impl Fn(&Code) -> bool) -> Vec<&'static str> {
+        rows.iter().filter(|code| chosen(code)).map(|code| code.name).collect()
+    }
+
+    #[test]
+    fn every_code_has_one_row_with_a_text() {
+        let mut names: Vec<_> = OWN.iter().chain(SERVER).map(|code| code.name).collect();
+        names.sort_unstable();
+        let rows = names.len();
+        names.dedup();
+        assert_eq!((names.len(), rows), (45, 45));
+        for code in OWN.iter().chain(SERVER) {
+            assert!(code.text.trim().ends_with('.'), "{}", code.name);
+        }
+    }
+
+    #[test]
+    fn own_codes_by_group() {
+        let permanent = named(OWN, |code| code.kind(Classify::Default) == Kind::Permanent);
+        let expected = [
+            TLS,
+            INTERNAL,
+            TRIMMED,
+            TOO_LARGE,
+            NULL_PAYLOAD,
+            EMPTY,
+            BAD_STREAM_KEY,
+            BAD_ENTRY_ID,
+            BAD_VALUE,
+            MARKER_LOST,
+            UNSUPPORTED,
+            NULL_MESSAGE_ID,
+            DUPLICATE_ID,
+        ];
+        assert_eq!(permanent, expected);
+        for mode in Classify::ALL {
+            assert_eq!(named(OWN, |code| code.kind(mode) == Kind::Permanent), permanent, "{mode:?}");
+        }
+        assert_eq!(named(OWN, |code| code.passes), [CONNECT, DNS, TIMEOUT, RESET, EOF]);
+        assert_eq!(named(OWN, Code::is_of_connection), [CONNECT, DNS, TIMEOUT, RESET, EOF, TLS, PROTOCOL]);
+    }
+
+    #[test]
+    fn server_codes_by_group() {
+        let permanent = |mode| named(SERVER, |code| code.kind(mode) == Kind::Permanent);
+        let always = ["NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"];
+        assert_eq!(permanent(Classify::Default), [&always[..], &["OOM", "READONLY", "BAD_MARKER"]].concat());
+        assert_eq!(permanent(Classify::Failover), [&always[..], &["BAD_MARKER"]].concat());
+        let strict = ["OOM", "READONLY", "BAD_MARKER", "DENIED", "NOPROTO", "CROSSSLOT"];
+        assert_eq!(permanent(Classify::Strict), [&always[..], &strict].concat());
+        let passing = [
+            "OOM",
+            "READONLY",
+            "LOADING",
+            "MASTERDOWN",
+            "BUSY",
+            "NOREPLICAS",
+            "CLUSTERDOWN",
+            "TRYAGAIN",
+            "MISCONF",
+            "NOSCRIPT",
+        ];
+        assert_eq!(named(SERVER, |code| code.passes), passing);
+        assert_eq!(named(SERVER, Code::is_of_password), ["NOAUTH", "WRONGPASS"]);
+        assert_eq!(named(SERVER, Code::ends_connection), ["DENIED"]);
+        assert_eq!(named(SERVER, Code::is_retryable_in_auth), ["LOADING", "MASTERDOWN", "BUSY"]);
+    }
+}

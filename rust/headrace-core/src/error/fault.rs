@@ -1,0 +1,102 @@
+//! What can go wrong with a connection, and what an error reply says.
+
+use std::borrow::Cow;
+
+use super::code::{self, Code};
+
+/// The longest sentence that is kept of an error, in characters.
+pub const MAX_MESSAGE: usize = 256;
+
+/// The longest code that is kept of an error reply. Servers' own have at most 16 characters.
+const MAX_CODE: usize = 32;
+
+/// Something went wrong on a connection, or a reply was an error. The [`Classifier`](super::Classifier) gives it its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The first word of the server's reply (`WRONGTYPE`), or one of [`code`].
+    pub code: Cow<'static, str>,
+    /// A sentence for people: at most [`MAX_MESSAGE`] characters, no secret, no message content.
+    pub message: String,
+    /// Whether this was an error reply to AUTH.
+    pub in_auth: bool,
+    /// Which of the texts under `ERR` this is, as far as it matters.
+    pub text: ReplyText,
+}
+
+/// The error replies whose code (`ERR`) says too little: told apart by these exact beginnings, never by a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyText {
+    /// Any other.
+    Other,
+    /// `ERR max number of clients reached`: unsolicited, so it may come in answer to anything.
+    MaxClients,
+    /// `ERR AUTH <password> called without any password configured …`.
+    Auth,
+    /// `ERR Protocol error: …`; the server closes the connection after it.
+    ProtocolError,
+    /// `ERR unknown command …`, and in a script `ERR Unknown command called from script` or
+    /// `ERR Unknown Redis command called from …`: it was renamed, or the server never had it.
+    UnknownCommand,
+    /// `ERR wrong number …`, `ERR Invalid stream ID …`, `ERR syntax error …`.
+    BadCommand,
+}
+
+const REPLY_TEXTS: [(&str, ReplyText); 9] = [
+    ("ERR max number of clients", ReplyText::MaxClients),
+    ("ERR AUTH", ReplyText::Auth),
+    ("ERR Protocol error", ReplyText::ProtocolError),
+    ("ERR unknown command", ReplyText::UnknownCommand),
+    ("ERR Unknown command called from", ReplyText::UnknownCommand),
+    ("ERR Unknown Redis command called from", ReplyText::UnknownCommand),
+    ("ERR wrong number", ReplyText::BadCommand),
+    ("ERR Invalid stream ID", ReplyText::BadCommand),
+    ("ERR syntax error", ReplyText::BadCommand),
+];
+
+impl Fault {
+    /// A fault of our own: `code` is one of [`code`].
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code: Cow::Borrowed(code), message: cut(&message.into()), in_auth: false, text: ReplyText::Other }
+    }
+
+    /// An error reply, given without its leading `-` and its line end.
+    ///
+    /// The arguments that "unknown command" echoes are left out: they hold the message.
+    pub fn from_reply(line: &[u8]) -> Self {
+        let line = String::from_utf8_lossy(line);
+        let first_word = line.split(' ').next().unwrap_or_default();
+        let is_code = (1..=MAX_CODE).contains(&first_word.len())
+            && first_word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        // Our own codes report what happened here; a server cannot know that.
+        let is_code = is_code && !code::is_own(first_word);
+        let code = if is_code { Cow::Owned(first_word.to_owned()) } else { Cow::Borrowed("ERR") };
+        let text =
+            REPLY_TEXTS.iter().find(|(start, _)| line.starts_with(start)).map_or(ReplyText::Other, |(_, text)| *text);
+        let kept = line.split_once(", with args beginning with").map_or(&*line, |(before, _)| before);
+        Self { code, message: cut(kept), in_auth: false, text }
+    }
+
+    /// Whether a server refused the password, and may accept another one.
+    pub(crate) fn is_of_password(&self) -> bool {
+        self.text == ReplyText::Auth || code::find(&self.code).is_some_and(Code::is_of_password)
+    }
+
+    /// The same fault, with the refused command named before the server's message.
+    #[must_use]
+    pub fn of_command(mut self, command: &str) -> Self {
+        self.message = cut(&format!("{command} was refused: {}", self.message));
+        self.in_auth = command == "AUTH";
+        self
+    }
+
+    /// Whether this is an error reply after which a server closes the connection, whatever the command was.
+    pub(crate) fn ends_connection(&self) -> bool {
+        matches!(self.text, ReplyText::MaxClients | ReplyText::ProtocolError)
+            || code::find(&self.code).is_some_and(Code::ends_connection)
+    }
+}
+
+/// At most [`MAX_MESSAGE`] characters, and no control characters: messages end up in logs.
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

@@ -1,0 +1,91 @@
+"""Writes the tables of the documentation that the code has: options and error codes.
+
+A table stands between `<!-- codes: own -->`, say, and `<!-- end -->`; what is there is replaced.
+
+Usage: tools/write_tables.py [--check]. With --check it writes nothing, and exits with 1 and one line for each page
+whose tables differ.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from headrace.tables import CODES, DATASOURCE, DISPATCHER, ENDPOINT, LAYOUT, RETRY, Code, Option
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+MARKED = re.compile(r"(<!-- ([\w: ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main() -> int:
+    tables = {page: tables_of(page) for page in ("options.md", "outcomes.md")}
+    differing = [page for page, made in tables.items() if not write(DOCS / page, made, check="--check" in sys.argv[1:])]
+    for page in differing:
+        print(f"docs/{page}: its tables differ from the code; run tools/write_tables.py", file=sys.stderr)
+    return 1 if differing else 0
+
+
+def tables_of(page: str) -> dict[str, str]:
+    """The tables that a page must have, by the text of their marker."""
+    dispatcher = [option for name, option in DISPATCHER.items() if not name.startswith("retry_")]
+    return {
+        "options.md": {
+            "options: endpoint": options(ENDPOINT.values()),
+            "options: dispatcher": options(dispatcher),
+            "options: retry": options(RETRY.values()),
+            "options: layout": options(LAYOUT.values()),
+            "options: datasource": options(DATASOURCE.values()),
+        },
+        "outcomes.md": {
+            "codes: own": codes(code for code in CODES.values() if code.is_own),
+            "codes: server": codes(code for code in CODES.values() if not code.is_own),
+        },
+    }[page]
+
+
+def write(path: Path, tables: dict[str, str], *, check: bool) -> bool:
+    """Write the tables of a page. False: `check` found a difference."""
+    text = path.read_text()
+    marked = [found[1] for found in MARKED.findall(text)]
+    if sorted(marked) != sorted(tables):
+        sys.exit(f"{path} has the markers {sorted(marked)}, not {sorted(tables)}")
+    made = MARKED.sub(lambda found: f"{found[1]}\n{tables[found[2]]}\n{found[3]}", text)
+    if not check:
+        path.write_text(made)
+    return made == text or not check
+
+
+def options(rows: Iterable[Option]) -> str:
+    cells = [[f"`{option.name}`", option.allowed, option.shown_default, option.text] for option in rows]
+    return table(["option", "value", "default", "meaning"], cells)
+
+
+def codes(rows: Iterable[Code]) -> str:
+    cells = [
+        [f"`{code.name}`", kind(code), "yes" if retried(code) else "no", ", ".join(code.written), code.text]
+        for code in rows
+    ]
+    return table(["code", "kind", "retried", "written", "when"], cells)
+
+
+def retried(code: Code) -> bool:
+    """Whether a `RetryPolicy` sends such a message again, in the mode in which it does so most."""
+    return code.passes and "retryable" in code.kinds.values()
+
+
+def kind(code: Code) -> str:
+    """The kind by default, and the modes of `classify` in which it is another one."""
+    default = code.kinds["default"]
+    others = [f"{mode}: {kind}" for mode, kind in code.kinds.items() if kind != default]
+    return f"{default} ({', '.join(others)})" if others else default
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
