@@ -1,7 +1,7 @@
-//! What it takes until an entry counts as delivered, beyond its ID: replicas that have it, files that hold it. No I/O.
+//! Durability: the replicas and files that must have an entry before it counts as delivered. No I/O.
 //!
 //! `WAIT` (<https://redis.io/docs/latest/commands/wait/>, since 3.0) and `WAITAOF`
-//! (<https://redis.io/docs/latest/commands/waitaof/>, since 7.2) tell how many have what *their own connection* wrote before
+//! (<https://redis.io/docs/latest/commands/waitaof/>, since 7.2) count replicas and files that have the writes of *their own connection* before
 //! them. On another connection they prove nothing: they come back at once, whatever the replicas hold.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::error::{Fault, ReplyText, code};
 use crate::resp::{write_array_header, write_bulk};
 
-/// What is asked for.
+/// The options `wait_*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Durability {
     /// How many replicas must have an entry.
@@ -18,7 +18,7 @@ pub(crate) struct Durability {
     pub(crate) aof: bool,
     /// How long the server waits for them.
     pub(crate) timeout: Duration,
-    /// How many entries are covered together.
+    /// How many entries one WAIT covers.
     pub(crate) every: u64,
 }
 
@@ -30,7 +30,7 @@ impl Durability {
 
     /// Appends the command.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        // 0 would be for ever.
+        // 0 would be without a limit.
         let millis = self.timeout.as_nanos().div_ceil(1_000_000).max(1);
         write_array_header(out, if self.aof { 4 } else { 3 });
         write_bulk(out, self.name().as_bytes());
@@ -52,7 +52,7 @@ impl Durability {
         command
     }
 
-    /// What is missing if so many have the entries: `local` of one, the server itself, and `replicas`.
+    /// What is missing if `local` of one (the server itself) and `replicas` have the entries.
     pub(crate) fn shortfall(&self, local: u64, replicas: u64) -> Option<Fault> {
         if replicas >= self.replicas && (local >= 1 || !self.aof) {
             return None;
@@ -71,19 +71,19 @@ impl Durability {
         Some(Fault::new(code::NOT_REPLICATED, missing))
     }
 
-    /// Why entries are not covered whose command got this error reply.
+    /// Why entries are not durable whose WAIT got this error reply.
     pub(crate) fn refused(&self, line: &[u8]) -> Fault {
         Fault { code: code::NOT_REPLICATED.into(), ..Fault::from_reply(line).of_command(self.name()) }
     }
 
-    /// Why entries are not covered whose connection ended with `fault` before the reply.
+    /// Why entries are not durable whose connection ended with `fault` before the reply.
     pub(crate) fn lost(&self, fault: &Fault) -> Fault {
         let message = format!("the connection ended before the reply to {}: {}", self.name(), fault.message);
         Fault::new(code::NOT_REPLICATED, message)
     }
 
-    /// Why no entry is to be sent where the probe was refused. `None`: by a replica, which will say so by itself, in words that
-    /// tell a server that fails over.
+    /// Why no entry is to be sent after this error reply to the probe. `None`: the server is a replica, whose own reply to XADD
+    /// shows a failover.
     pub(crate) fn unavailable(&self, refusal: Fault) -> Option<Fault> {
         if refusal.message.starts_with(&format!("ERR {} cannot be used with replica instances", self.name())) {
             return None;

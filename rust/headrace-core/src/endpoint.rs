@@ -1,6 +1,6 @@
 //! Where and how entries go: server, credentials, TLS, stream key, trimming. Every option is checked here, and only here.
 //!
-//! An endpoint never changes and opens nothing. What may change beneath it is read at each connect: a password in a
+//! An endpoint never changes and opens nothing. Values that may change are read at each connect: a password in a
 //! variable or file or with a provider, TLS files, the file with process-wide defaults.
 
 use std::fmt;
@@ -76,7 +76,7 @@ impl Hash for Endpoint {
     }
 }
 
-/// What process-wide defaults can change, as it holds for one connection.
+/// The settings that process-wide defaults can change, for one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
@@ -90,7 +90,7 @@ pub struct Settings {
     pub command_timeout: Duration,
 }
 
-/// What a socket is connected to.
+/// The address that a socket connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A host name or IP address, without brackets, and a port.
@@ -181,7 +181,7 @@ impl Endpoint {
         Ok(self.defaults.now()?.to_options())
     }
 
-    /// What holds for a connection made now. Fails if the defaults file has become unreadable or wrong: its earlier values are
+    /// The settings of a connection made now. Fails if the defaults file has become unreadable or wrong: its earlier values are
     /// not applied silently.
     pub fn settings(&self) -> Result<Settings> {
         Ok(self.settings_with(&self.defaults.now()?))
@@ -201,7 +201,7 @@ impl Endpoint {
         }
     }
 
-    /// What to connect to.
+    /// The address to connect to.
     pub fn address(&self, settings: &Settings) -> Address {
         match &self.explicit.server {
             Server::Tcp { host, .. } => Address::Tcp { host: host.clone(), port: settings.port },
@@ -247,7 +247,7 @@ impl Endpoint {
         self.explicit.maxlen_approximate
     }
 
-    /// What XADD trims, if anything.
+    /// The trimming of XADD, if there is any.
     pub fn trim(&self) -> Option<&Trim> {
         self.explicit.trim.as_ref()
     }
@@ -267,7 +267,7 @@ impl Endpoint {
         self.explicit.consumer_group.as_deref()
     }
 
-    /// What makes this endpoint weaker than it need be, one sentence each: TLS without checks, and files with
+    /// The weaknesses of this endpoint, one sentence each: TLS without checks, and files with
     /// a secret that others than their owner may read now.
     pub fn warnings(&self) -> Vec<String> {
         insecure::warnings(&self.explicit)

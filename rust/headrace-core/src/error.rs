@@ -1,4 +1,4 @@
-//! What the core refuses ([`Error`]), what can go wrong with a connection ([`Fault`]), the outcome of a message that was not
+//! Errors of calls ([`Error`]), faults of connections and error replies ([`Fault`]), the outcome of a message that was not
 //! delivered ([`Failure`]), and the table of their codes ([`code`]).
 
 use std::fmt;
@@ -39,17 +39,17 @@ pub enum Error {
     },
     /// The dispatcher cannot do this now: messages wait for their outcomes.
     State {
-        /// The whole sentence; it says what to do before.
+        /// The whole sentence; it names the call to make first.
         message: String,
     },
     /// The record batch reader that the caller handed in failed.
     Reader {
-        /// What the reader said.
+        /// The reader's message.
         message: String,
     },
-    /// A defect of headrace ended the call. What became of the messages is in the next report.
+    /// A defect of headrace ended the call. The outcomes of the messages are in the next report.
     Internal {
-        /// What was being done: no data.
+        /// The operation, without data.
         message: String,
     },
     /// The dispatcher was closed before.

@@ -33,7 +33,7 @@ pub struct RetryWait<'a> {
     pub messages: u64,
     /// How long they are sent again at most.
     pub left: Duration,
-    /// What the first of them failed with.
+    /// The failure of the first of them.
     pub failure: &'a Failure,
 }
 

@@ -8,7 +8,7 @@ use crate::endpoint::{OptionSpec, Takes, option, option_table};
 use super::layout::LAYOUT_OPTIONS;
 
 option_table! {
-    /// What no other table has.
+    /// Options that no other table has.
     OWN_OPTIONS:
 
     /// Columns to leave out; `*` means all that have no role.
@@ -30,7 +30,7 @@ option_table! {
 
 const COUNT: Takes = Takes::Integer { min: 0, max: i64::MAX };
 
-/// Every option that is the data source's own: those of a layout, and what no other table has. `stream_key` is the endpoint's
+/// Every option that is the data source's own: those of a layout, and `OWN_OPTIONS`. `stream_key` is the endpoint's
 /// there, so the column has another name.
 pub fn data_source_options() -> &'static [OptionSpec] {
     static OPTIONS: LazyLock<Vec<OptionSpec>> = LazyLock::new(|| {

@@ -101,7 +101,7 @@ impl Defaults {
         }
     }
 
-    /// What was kept, without the file.
+    /// The values from the environment, without the file.
     pub(super) fn kept(&self) -> &Inherited {
         &self.kept
     }

@@ -30,7 +30,7 @@ pub(super) enum Password {
     Asked(Provider),
 }
 
-/// All options as they were given. What process-wide defaults may fill in stays open.
+/// All options as they were given. Options with a process-wide default may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Explicit {
     pub(super) server: Server,
@@ -159,7 +159,7 @@ fn read_server(given: &mut Given) -> Result<Server> {
 
 /// A name, an IPv4 address, or an IPv6 address with or without brackets and zone; comes back without brackets.
 fn check_host(host: &str) -> Result<String> {
-    // What is refused here may be a whole URL with a password in it: not shown.
+    // A refused value may be a whole URL with a password in it, so it is not shown.
     if host.contains("://") || host.contains(['/', '@', '?', '#', '\0']) {
         let message =
             "host must be a name or an IP address, got text with one of / @ ? # or NUL in it; URLs are for from_url";

@@ -1,4 +1,4 @@
-//! What an endpoint allows though it makes it weaker, and the sentences that say so.
+//! Warnings about options that make an endpoint weaker.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::pem::Pem;
 /// Permission of the group and of others to read a file.
 const OTHERS_READ: u32 = 0o044;
 
-/// What whoever built the endpoint should know, one sentence each.
+/// One sentence for each weakness of the endpoint.
 pub(super) fn warnings(explicit: &Explicit) -> Vec<String> {
     let tls = explicit.tls.as_ref();
     let unchecked = match &explicit.server {
@@ -50,7 +50,7 @@ fn open_to_others(option: &str, path: &Path) -> Option<String> {
 }
 
 /// Takes any certificate of whatever name and age. The server must still hold its private key: the signatures of the
-/// handshake are checked, so that what is spoken is TLS with somebody.
+/// handshake are checked, so that the connection is TLS, with an unknown peer.
 #[derive(Debug)]
 pub(super) struct AnyCertificate(pub(super) WebPkiSupportedAlgorithms);
 

@@ -96,7 +96,7 @@ pub enum Form {
     Text,
 }
 
-/// What an option takes.
+/// The type and range of an option's values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Takes {
     /// An integer in this range.
@@ -148,7 +148,7 @@ pub enum Takes {
     BooleanOrColumns,
 }
 
-/// What holds where an option is not given.
+/// The value of an option that is not given.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum OptionDefault {
     /// Nothing: there is no such thing.
@@ -183,14 +183,14 @@ pub struct OptionSpec {
     pub name: &'static str,
     /// The type and range of its values.
     pub takes: Takes,
-    /// What holds where it is not given.
+    /// Its value where it is not given.
     pub default: OptionDefault,
     /// Whether the default is another one in some cases, which the text names, so that giving it is not the same as giving
     /// nothing.
     pub depends: bool,
     /// Whether its value must not be shown.
     pub secret: bool,
-    /// What it is for: sentences for the documentation.
+    /// Its purpose: sentences for the documentation.
     pub text: &'static str,
 }
 

@@ -29,7 +29,7 @@ const MAX_PEM_BYTES: u64 = 16 * 1024 * 1024;
 /// Private keys of PKCS #1, of SEC 1 (RFC 5915) and of PKCS #8 (RFC 5958), none of them encrypted.
 const KEY_LABELS: [&[u8]; 3] = [b"RSA PRIVATE KEY", b"EC PRIVATE KEY", b"PRIVATE KEY"];
 
-/// What TLS needs beside an address.
+/// The TLS options of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tls {
     /// The only roots that are trusted; the system's when there are none.
@@ -224,7 +224,7 @@ fn certified_key(cert: &Pem, key: &Pem) -> Result<CertifiedKey> {
         .map_err(|_| key.refuse("tls_key", "holds no private key of a kind in use (RSA, ECDSA, Ed25519)"))?;
     let pair = CertifiedKey::new(chain, signing_key);
     match pair.keys_match() {
-        // A kind of key that cannot tell its public half: the handshake will.
+        // This kind of key cannot show its public half, so the handshake checks it.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
         Err(rustls::Error::InconsistentKeys(_)) => Err(refuse("do not belong together")),
         Err(error) => Err(refuse(&format!("cannot be used: {error}"))),

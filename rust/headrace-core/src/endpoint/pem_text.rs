@@ -2,16 +2,16 @@
 
 use zeroize::Zeroizing;
 
-/// What the lines of a section decode to, and what its first line calls it.
+/// The decoded lines of a section, and the label of its first line.
 pub(super) struct Section<'a> {
     pub(super) label: &'a [u8],
     pub(super) der: Zeroizing<Vec<u8>>,
 }
 
-/// What is wrong with PEM: words that come behind its name, and repeat nothing of it.
+/// Why PEM is refused: words that follow its name, and repeat none of it.
 type Wrong = &'static str;
 
-/// The sections of `pem` that `wanted` takes, by their labels. What is between and in others is passed over.
+/// The sections of `pem` that `wanted` takes, by their labels. Text between them and other sections are skipped.
 pub(super) fn sections(pem: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Section<'_>>, Wrong> {
     let mut found = Vec::new();
     let mut lines = pem.split(|byte| matches!(byte, b'\n' | b'\r'));

@@ -1,4 +1,4 @@
-//! A password that somebody is asked for at each connect: a vault, a service that hands out tokens.
+//! A provider of the password, asked at each connect: a vault, a service that issues tokens.
 
 use std::any::Any;
 use std::fmt;
@@ -23,13 +23,13 @@ pub trait PasswordProvider: Send + Sync + 'static {
     /// long as it likes: its time counts as the connect's, and nothing ends it before.
     fn ask(&self) -> Result<Secret, NoPassword>;
 
-    /// What messages and `Debug` call it; no secret.
+    /// Its name in messages and `Debug`; no secret.
     fn name(&self) -> &str;
 
     /// Whether it stands for the same password at any time.
     fn equals(&self, other: &dyn PasswordProvider) -> bool;
 
-    /// Itself, for whoever made it and wants it back.
+    /// Itself, to downcast to the type that implements it.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -43,7 +43,7 @@ impl Provider {
         Self(Arc::new(provider))
     }
 
-    /// What is shared.
+    /// The shared provider.
     pub fn get(&self) -> &dyn PasswordProvider {
         &*self.0
     }
@@ -57,7 +57,7 @@ impl PartialEq for Provider {
 
 impl Eq for Provider {}
 
-/// All have one hash: what makes two of them equal is their own affair.
+/// All have one hash, because each type defines its own equality.
 impl Hash for Provider {
     fn hash<H: Hasher>(&self, _state: &mut H) {}
 }

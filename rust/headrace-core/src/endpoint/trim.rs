@@ -14,7 +14,7 @@ pub struct Trim {
     approximate: bool,
 }
 
-/// What trimming keeps: the newest entries, this many (never 0), or those from an ID on (never 0-0).
+/// The entries that trimming keeps: the newest, this many (never 0), or those from an ID on (never 0-0).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Keep {
     MaxLen(u64),
@@ -35,7 +35,7 @@ impl Trim {
         self.approximate
     }
 
-    /// What follows on the wire.
+    /// The threshold, as it is sent.
     pub fn threshold(&self) -> Cow<'_, str> {
         match &self.keep {
             Keep::MaxLen(maxlen) => Cow::Owned(maxlen.to_string()),
@@ -76,7 +76,7 @@ impl MinId {
         }
     }
 
-    /// As it was given: an integer where text would say no more.
+    /// As it was given: an integer where the text is one.
     pub(super) fn to_option(&self) -> OptionValue {
         match self.text.parse::<u64>() {
             Ok(ms) if ms.to_string() == self.text => OptionValue::Int(ms.into()),

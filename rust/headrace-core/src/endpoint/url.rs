@@ -30,7 +30,7 @@ const SCHEMES: [(&str, Scheme); 7] = [
     ("valkey+unix", Scheme::Unix),
 ];
 
-/// Adds the options that `url` says to `given`.
+/// Adds the options in `url` to `given`.
 pub(super) fn read(url: &str, given: &mut Given) -> Result<()> {
     if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(refuse("holds white space or control characters; percent-encode them"));

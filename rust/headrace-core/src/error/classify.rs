@@ -6,7 +6,7 @@ use super::code::{self, Classify, Code, Kind, Written};
 use super::failure::Failure;
 use super::fault::{Fault, ReplyText};
 
-/// Calls failures permanent or retryable. Decided by the code, and by [`ReplyText`] where the code says too little.
+/// Classifies failures as permanent or retryable: by code, and by [`ReplyText`] where the code is too general.
 #[derive(Debug, Clone, Default)]
 pub struct Classifier {
     mode: Classify,

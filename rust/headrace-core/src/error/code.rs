@@ -6,7 +6,7 @@
 /// Whether trying again can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Waiting changes nothing: somebody has to act.
+    /// Waiting changes nothing: the cause must be removed.
     Permanent,
     /// The same message may be delivered later.
     Retryable,
@@ -73,7 +73,7 @@ enum Permanent {
     OnlyStrict,
 }
 
-/// What else a code means.
+/// Other properties of a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Means {
     /// The server was not reached, or the connection to it was lost.
@@ -170,8 +170,7 @@ const AWAY: Code = RETRYABLE
     .advice("see that every executor reaches the server; retry_deadline says for how long to wait for it");
 /// A row that can never be written.
 const ROW: Code = PERMANENT.advice("filter these rows out, or let on_failure pass them ('report', 'dead_letter')");
-const PASSWORD: Code =
-    PERMANENT.means(&[Means::Password]).advice("see username, password, password_env and password_file");
+const PASSWORD: Code = PERMANENT.means(&[Means::Password]).advice("see username, password_env and password_file");
 
 /// Makes a constant of each row's name, and the table of all of them; the doc comment is the row's text.
 macro_rules! own_codes {
@@ -332,7 +331,7 @@ mod tests {
         names.sort_unstable();
         let rows = names.len();
         names.dedup();
-        assert_eq!((names.len(), rows), (45, 45));
+        assert!(names.len() == rows && rows >= 45, "{} names in {rows} rows", names.len());
         for code in OWN.iter().chain(SERVER) {
             assert!(code.text.trim().ends_with('.'), "{}", code.name);
         }

@@ -19,7 +19,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The same, with more said.
+    /// The same failure with `more` at the end of its message.
     pub(crate) fn with_more(&self, more: &str) -> Self {
         let kept: String = self.message.chars().take(MAX_MESSAGE - more.chars().count().min(MAX_MESSAGE)).collect();
         Self { message: kept + more, ..self.clone() }

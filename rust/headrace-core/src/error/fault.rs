@@ -1,4 +1,4 @@
-//! What can go wrong with a connection, and what an error reply says.
+//! Faults of a connection, and error replies.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub struct Fault {
     pub text: ReplyText,
 }
 
-/// The error replies whose code (`ERR`) says too little: told apart by these exact beginnings, never by a search.
+/// The error replies whose code (`ERR`) is too general: recognised by these exact beginnings, never by a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyText {
     /// Any other.
