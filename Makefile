@@ -56,7 +56,7 @@ rust-tests: machine servers rust-tests-build
 
 # Tests mostly wait: four workers keep two cores busy. What measures time runs after the others, one test at a time.
 WORKERS := 4
-BESIDE := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+BESIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 python-tests: machine $(VENV)/.test $(VENV)/polars-1/.done servers failpoints
 	@$(PY) -m pytest -m "not alone" $(BESIDE)
 	@$(PY) -m pytest -m alone
