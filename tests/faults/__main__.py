@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(text: str) -> list[str]:
-    return text.split(",")
+    return text.replace(",", " ").split()
 
 
 def _chosen(every: list[tuple[str, str]], names: list[str] | None) -> list[tuple[str, str]]:

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Runs the Rust tests: with cargo nextest where there is one, else with cargo test.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+locked=${CI:+--locked}
+packages="--package headrace-core --package headrace-bench"
+# The server that they start; without it they look on PATH.
+server=$PWD/.servers/redis-8.6
+if [ -x "$server" ]; then export HEADRACE_TEST_SERVER=$server; fi
+
+if cargo nextest --version > /dev/null 2>&1; then
+    cargo nextest run $locked $packages --cargo-quiet --status-level fail --hide-progress-bar
+else
+    cargo test $locked --quiet $packages --lib --bins --tests
+fi
+cargo test $locked --quiet $packages --doc
