@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import subprocess
@@ -55,24 +54,6 @@ def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, exampl
     assert done.returncode == 0, done.stderr
     # Not stderr, where Spark prints messages.
     assert done.stdout.strip() == prints.strip()
-
-
-def test_the_table_of_the_endpoint_is_complete() -> None:
-    rows = [[name.strip("`"), value, default] for name, value, default, _ in table(OPTIONS, "## Endpoint")]
-    assert len(rows) > 20
-    assert rows == [[name, value, default] for name, value, default, _ in Endpoint._options_table()]
-
-
-def test_the_table_of_the_dispatcher_is_complete() -> None:
-    def printed(default: object) -> str:
-        if isinstance(default, float):
-            return f"{default:g}"
-        return "none" if default is None else str(default).lower()
-
-    parameters = inspect.signature(Dispatcher.__new__).parameters.values()
-    options = [(p.name, printed(p.default)) for p in parameters if p.kind is p.KEYWORD_ONLY]
-    assert len(options) > 5
-    assert [(name.strip("`"), default) for name, _, default, _ in table(OPTIONS, "## Dispatcher")] == options
 
 
 def test_the_files_named_in_security_md_exist() -> None:
