@@ -132,10 +132,13 @@ impl Dispatcher {
         self.guarded(|dispatcher| dispatcher.producer.make_room(watch))
     }
 
-    /// Takes one message. Waits for nothing, so ask [`has_room`](Self::has_room) before.
+    /// Takes one message, and waits for nothing. Without [room](Self::has_room) it takes nothing: [`Error::Full`].
     #[inline]
     pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         self.enter()?;
+        if !self.producer.has_room() && self.producer.down().is_none() {
+            return Err(Error::Full);
+        }
         match id {
             IdArgument::None => self.producer.recorder().push_ordinals(1),
             IdArgument::Int(id) => self.producer.recorder().push_int(id),

@@ -42,6 +42,8 @@ pub enum Error {
         /// The whole sentence; it names the call to make first.
         message: String,
     },
+    /// There is no room in the window. Nothing was taken: make room, and try again.
+    Full,
     /// The record batch reader that the caller handed in failed.
     Reader {
         /// The reader's message.
@@ -89,6 +91,7 @@ impl fmt::Display for Error {
             | Self::State { message } => f.write_str(message),
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
             Self::Internal { message } => write!(f, "a defect of headrace ended this call: {message}"),
+            Self::Full => f.write_str("there is no room in the window; make room before the next message"),
             Self::Closed => f.write_str("the dispatcher is closed; make a new one"),
             Self::Interrupted => f.write_str("interrupted"),
         }

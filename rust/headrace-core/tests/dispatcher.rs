@@ -21,10 +21,9 @@ fn dispatcher(endpoint: Endpoint) -> Dispatcher {
 }
 
 fn produce(dispatcher: &mut Dispatcher, payload: &str, id: IdArgument<'_>) {
-    if !dispatcher.has_room().unwrap() {
+    while dispatcher.produce(payload.as_bytes(), id) == Err(Error::Full) {
         dispatcher.make_room(&mut NeverInterrupted).unwrap();
     }
-    dispatcher.produce(payload.as_bytes(), id).unwrap();
 }
 
 fn payloads(server: &Server, key: &str) -> Vec<String> {
@@ -46,6 +45,25 @@ fn messages_with_every_kind_of_id_are_stored_in_order_and_reported_once() {
     assert_eq!(report.to_arrow(false).map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 3);
     assert_eq!(report.to_arrow(false).schema().fields().len(), 6);
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 0);
+}
+
+#[test]
+fn without_room_a_message_is_refused_and_not_taken() {
+    let Some(server) = Server::start(&[]) else { return };
+    let window = [("window_max_entries".to_owned(), OptionValue::Int(3))];
+    let mut dispatcher = Dispatcher::new(server.endpoint(&[]), DispatcherOptions::new(window, Form::Typed).unwrap());
+    let mut refused = 0;
+    for number in 0..10 {
+        let payload = number.to_string();
+        while let Err(error) = dispatcher.produce(payload.as_bytes(), IdArgument::None) {
+            assert_eq!((error, dispatcher.unreported()), (Error::Full, number));
+            refused += 1;
+            dispatcher.make_room(&mut NeverInterrupted).unwrap();
+        }
+    }
+    assert!(refused > 0, "the window was never full");
+    assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 10);
+    assert_eq!(payloads(&server, "s").len(), 10);
 }
 
 #[test]

@@ -93,11 +93,15 @@ impl PyDispatcher {
             let mut inner = self.lock()?;
             let id = given_id(message_id)?;
             with_bytes(payload, |payload| {
-                if !inner.has_room().map_err(|e| to_py(&e))? {
-                    let dispatcher = &mut *inner;
-                    without_gil(py, |signals| dispatcher.make_room(signals))?;
+                loop {
+                    match inner.produce(payload, id) {
+                        Err(Error::Full) => {
+                            let dispatcher = &mut *inner;
+                            without_gil(py, |signals| dispatcher.make_room(signals))?;
+                        }
+                        taken => return taken.map_err(|error| to_py(&error)),
+                    }
                 }
-                inner.produce(payload, id).map_err(|e| to_py(&e))
             })
         })
     }

@@ -228,13 +228,12 @@ mod tests {
             let mut drain = |buffer: &mut SendBuffer| {
                 while !buffer.is_empty() {
                     let before = buffer.len();
-                    let count = match buffer.contiguous() {
-                        Some(bytes) => transport.send(bytes).unwrap(),
-                        None => {
-                            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-                            let filled = buffer.slices(&mut slices);
-                            transport.send_vectored(&slices[..filled]).unwrap()
-                        }
+                    let count = if let Some(bytes) = buffer.contiguous() {
+                        transport.send(bytes).unwrap()
+                    } else {
+                        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                        let filled = buffer.slices(&mut slices);
+                        transport.send_vectored(&slices[..filled]).unwrap()
                     };
                     buffer.advance(count);
                     assert_eq!(buffer.len(), before - count);

@@ -233,7 +233,7 @@ impl<'a> World<'a> {
                 self.nodes[at].connection.resend(|messages, _| *resent += messages);
             }
             Some(RetryStep::GiveUp) => {
-                self.context(at, |connection, cx| connection.give_up_retries(cx));
+                self.context(at, Connection::give_up_retries);
                 self.nodes[at].connection.retry.end(self.now);
             }
             Some(RetryStep::Done) => drop(self.nodes[at].connection.retry.end(self.now)),

@@ -232,10 +232,11 @@ impl<'a> Session<'a> {
     }
 
     fn produce(&mut self, what: What, watch: &mut dyn Watch, chance: &mut Chance) {
-        if !self.dispatcher.has_room().unwrap() && self.dispatcher.make_room(watch).is_err() {
+        let asks = !chance.one_in(8);
+        if asks && !self.dispatcher.has_room().unwrap() && self.dispatcher.make_room(watch).is_err() {
             return;
         }
-        if !self.dispatcher.has_room().unwrap() && chance.one_in(2) {
+        if asks && !self.dispatcher.has_room().unwrap() && chance.one_in(2) {
             return; // the link is down: what is produced fails
         }
         let kind = if self.by_message_id { 1 } else { chance.below(3) };
@@ -249,6 +250,10 @@ impl<'a> Session<'a> {
             _ => IdArgument::Text(&place.id),
         };
         let taken = self.dispatcher.produce(payload.as_bytes(), given);
+        if taken == Err(Error::Full) {
+            assert!(!asks && !self.dispatcher.has_room().unwrap(), "it has room");
+            return;
+        }
         self.places.push(place);
         if let Err(error) = taken {
             self.expect_panic(&error);

@@ -88,7 +88,7 @@ impl fmt::Display for Stage {
 
 /// A deadline, and the [`Watch`] that may end the wait before it.
 pub struct Deadline<'w> {
-    deadline: Instant,
+    end: Instant,
     watch: &'w mut dyn Watch,
     stage: Stage,
 }
@@ -96,12 +96,12 @@ pub struct Deadline<'w> {
 impl<'w> Deadline<'w> {
     /// Waits end at `deadline`, or when `watch` says so.
     pub fn new(deadline: Instant, watch: &'w mut dyn Watch) -> Self {
-        Self { deadline, watch, stage: Stage::Request }
+        Self { end: deadline, watch, stage: Stage::Request }
     }
 
     /// The same watch with a nearer deadline, for one try among several.
     pub(super) fn until(&mut self, deadline: Instant) -> Deadline<'_> {
-        Deadline { deadline: deadline.min(self.deadline), watch: &mut *self.watch, stage: self.stage }
+        Deadline { end: deadline.min(self.end), watch: &mut *self.watch, stage: self.stage }
     }
 
     pub(crate) fn enter(&mut self, stage: Stage) {
@@ -113,7 +113,7 @@ impl<'w> Deadline<'w> {
     }
 
     pub(super) fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
+        self.end.saturating_duration_since(Instant::now())
     }
 
     /// How long the next wait may be; called before each.

@@ -260,13 +260,12 @@ impl Producer {
             connection.sent(0, Instant::now());
         }
         while !connection.send.is_empty() {
-            let count = match connection.send.contiguous() {
-                Some(bytes) => transport.send(bytes)?,
-                None => {
-                    let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-                    let filled = connection.send.slices(&mut slices);
-                    transport.send_vectored(&slices[..filled])?
-                }
+            let count = if let Some(bytes) = connection.send.contiguous() {
+                transport.send(bytes)?
+            } else {
+                let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                let filled = connection.send.slices(&mut slices);
+                transport.send_vectored(&slices[..filled])?
             };
             if count == 0 {
                 break;
