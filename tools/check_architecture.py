@@ -1,6 +1,7 @@
 """Checks that the modules of the core crate depend on each other one way only, and the crate on no Python.
 
-It also checks that `unsafe` occurs only in known places; clippy checks that each has a safety comment.
+It also checks that the files of a folder have no cycle, that I/O, clocks and random numbers are only in the files named
+here, and that `unsafe` occurs only in known places; clippy checks that each has a safety comment.
 
 Usage: tools/check_architecture.py. Exits with 1 and one line for each wrong dependency.
 """
@@ -29,6 +30,24 @@ ROWS = [
 # What the crate must not be built with.
 FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
 
+# The files and folders that do I/O, read a clock or draw random numbers. All others get bytes, instants and numbers as
+# arguments, so that tests and fuzzing control them.
+IMPURE = {
+    "dispatcher.rs",
+    "endpoint.rs",
+    "endpoint",
+    "net",
+    "producer.rs",
+    "producer/clock.rs",
+    "producer/drive.rs",
+    "producer/link.rs",
+    "producer/random.rs",
+    "producer/retry_waits.rs",
+}
+IMPURITIES = re.compile(
+    r"Instant::now|\.elapsed\(\)|SystemTime|UNIX_EPOCH|clock_gettime|thread::sleep|getrandom|std::(?:net|fs|env|os)\b|socket2::"
+)
+
 # How many times `unsafe` is in the code of each file of all crates, those of tests and benchmarks too.
 UNSAFE = {
     "headrace-core/src/import/abi.rs": 35,
@@ -53,6 +72,8 @@ def main() -> int:
     exports = exports_of((SOURCES / "lib.rs").read_text())
     edges = {edge for path in files for edge in edges_of(path.relative_to(SOURCES), path.read_text(), exports)}
     wrong = [f"{source} -> {target}: {reason}" for source, target in sorted(edges) if (reason := fault(source, target))]
+    wrong += cycles(files, exports)
+    wrong += [f"{file}: {what}, in no file of IMPURE" for file, what in impurities(files)]
     crates = crates_of_the_core()
     wrong += [f"headrace-core is built with {name}" for name in FORBIDDEN_CRATES if name in crates]
     wrong += [
@@ -122,6 +143,65 @@ def fault(source: str, target: str) -> str:
     if ROW_OF[source] < ROW_OF[target]:
         return ""
     return "neighbours" if ROW_OF[source] == ROW_OF[target] else "upwards"
+
+
+def impurities(files: list[Path]) -> list[tuple[str, str]]:
+    """I/O, clocks and random numbers in files that must not have any."""
+    found = []
+    for path in files:
+        file = path.relative_to(SOURCES)
+        if not any(str(part) in IMPURE for part in (file, *file.parents)):
+            code = COMMENT.sub("", TESTS.split(path.read_text(), maxsplit=1)[0])
+            found += [(str(file), match[0]) for match in IMPURITIES.finditer(code)]
+    return found
+
+
+def cycles(files: list[Path], exports: dict[str, str]) -> list[str]:
+    """The cycles between modules that have the same parent, below the modules of `ROWS`."""
+    modules = {path.relative_to(SOURCES).with_suffix("").parts for path in files}
+    uses: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for path in files:
+        file = path.relative_to(SOURCES).with_suffix("").parts
+        code = COMMENT.sub("", TESTS.split(path.read_text(), maxsplit=1)[0])
+        for used in (used for found in PATH.finditer(code) for used in paths(code, found, file)):
+            if used[:1] and used[0] in exports:
+                used = (exports[used[0]], *used)
+            target = next((used[:length] for length in range(len(used), 0, -1) if used[:length] in modules), None)
+            common = next((at for at, (a, b) in enumerate(zip(file, target or (), strict=False)) if a != b), None)
+            if target is not None and common:
+                uses.setdefault(file[: common + 1], set()).add(target[: common + 1])
+    found = {min(turns(cycle)) for start in uses for cycle in [cycle_through(start, uses)] if cycle}
+    return [f"a cycle: {' -> '.join('::'.join(module) for module in (*cycle, cycle[0]))}" for cycle in sorted(found)]
+
+
+def turns(cycle: tuple[tuple[str, ...], ...]) -> list[tuple[tuple[str, ...], ...]]:
+    """The same cycle from each of its modules."""
+    return [(*cycle[at:], *cycle[:at]) for at in range(len(cycle))]
+
+
+def cycle_through(
+    start: tuple[str, ...], uses: dict[tuple[str, ...], set[tuple[str, ...]]]
+) -> tuple[tuple[str, ...], ...]:
+    """A shortest path from a module back to itself; empty if there is none."""
+    seen = {start}
+    paths_to_try: list[tuple[tuple[str, ...], ...]] = [(start,)]
+    for path in paths_to_try:
+        for target in sorted(uses.get(path[-1], ())):
+            if target == start:
+                return path
+            if target not in seen:
+                seen.add(target)
+                paths_to_try.append((*path, target))
+    return ()
+
+
+def paths(code: str, found: re.Match[str], file: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The absolute paths of a `use`, or of a path in an expression, as far as modules matter."""
+    base = () if found[1] == "crate" else file[: len(file) - found[1].count("super")]
+    if found[2] is None:
+        return [(*base, name) for name in first_names(code, found.end())]
+    rest = re.compile(r"(?:::(\w+))?(?:::(\w+))?").match(code, found.end())
+    return [(*base, found[2], *(name for name in (rest.groups() if rest else ()) if name))]
 
 
 def unexpected_unsafe() -> list[tuple[str, int]]:

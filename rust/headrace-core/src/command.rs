@@ -1,5 +1,7 @@
 //! The commands that carry messages, as bytes, and their replies. No I/O.
 
+mod entry_id;
+mod expect;
 mod reply;
 pub(crate) mod script;
 mod script_reply;
@@ -7,7 +9,8 @@ mod wait_reply;
 pub(crate) mod xadd;
 mod xadd_reply;
 
-pub(crate) use reply::{Expect, Reply};
-pub(crate) use script_reply::{MAX_RUN, ScriptReply};
-pub use xadd_reply::EntryId;
+pub use entry_id::EntryId;
+pub(crate) use expect::Expect;
+pub(crate) use reply::{Reply, ScriptReply};
+pub(crate) use script_reply::MAX_RUN;
 pub(crate) use xadd_reply::NextId;

@@ -14,6 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::error::Result;
 use crate::secret::Secret;
 
+mod any_certificate;
 mod defaults;
 mod explicit;
 pub(crate) mod given;

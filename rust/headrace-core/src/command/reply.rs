@@ -1,31 +1,7 @@
-//! What the server may reply to a command, and which reply a command expects.
+//! What a server may reply to a command.
 
-use super::script_reply::{self, ScriptReply};
-use super::wait_reply;
-use super::xadd_reply::{self, EntryId};
-use crate::resp::decode::Violation;
-
-/// The reply that a command expects. Whoever sends the command says so: nothing is inferred from the bytes of a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expect {
-    /// Of XADD: an entry ID, nil or an error.
-    EntryId,
-    /// Of a run of the script: an array, or an error. `has_source`: the command carries the script, not only its hash.
-    ScriptRun { has_source: bool },
-    /// Of WAIT or WAITAOF: a count, two counts, or an error.
-    Wait,
-}
-
-impl Expect {
-    /// The expected reply at the start of `bytes` and its length, once all of it has arrived.
-    pub(crate) fn decode(self, bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
-        match self {
-            Self::EntryId => xadd_reply::decode(bytes),
-            Self::ScriptRun { .. } => script_reply::decode(bytes),
-            Self::Wait => wait_reply::decode(bytes),
-        }
-    }
-}
+use super::entry_id::{EntryId, entry_id};
+use crate::resp::decode::bulk;
 
 /// One reply, or several to XADDs that follow each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,4 +16,29 @@ pub(crate) enum Reply<'a> {
     Run(ScriptReply<'a>),
     /// How many have what the connection wrote before. `local`: the server itself, for WAITAOF; WAIT does not report it.
     Acknowledged { local: u64, replicas: u64 },
+}
+
+/// The reply to a run of rows ([`script`](super::script)).
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ScriptReply<'a> {
+    /// How many of its first rows were there before.
+    pub(crate) deduplicated: u64,
+    /// Why the row behind the last entry ID was not written; empty: all were.
+    pub(crate) refused: &'a [u8],
+    /// How many rows were appended.
+    pub(crate) appended: u64,
+    /// Their entry IDs, as bulk strings.
+    pub(super) ids: &'a [u8],
+}
+
+impl ScriptReply<'_> {
+    /// The entry IDs.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = EntryId> {
+        let mut rest = self.ids;
+        std::iter::from_fn(move || {
+            let (id, length) = bulk(rest).ok().flatten()?;
+            rest = rest.get(length..)?;
+            id.and_then(entry_id)
+        })
+    }
 }

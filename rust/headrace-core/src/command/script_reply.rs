@@ -1,37 +1,13 @@
 //! The reply to a run of the script: how many rows were there before, why the next one was not written, the entry IDs.
 
-use super::reply::Reply;
-use super::xadd_reply::{self, EntryId, entry_id};
+use super::entry_id::entry_id;
+use super::reply::{Reply, ScriptReply};
+use super::xadd_reply;
 use crate::decimal;
 use crate::resp::decode::{Violation, bulk, header, integer};
 
 /// The most rows of a run: its reply takes 67,095 bytes at most, each number of it with as many digits as are accepted.
 pub(crate) const MAX_RUN: u64 = 1000;
-
-/// The reply to a run of rows ([`script`](super::script)).
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ScriptReply<'a> {
-    /// How many of its first rows were there before.
-    pub(crate) deduplicated: u64,
-    /// Why the row behind the last entry ID was not written; empty: all were.
-    pub(crate) refused: &'a [u8],
-    /// How many rows were appended.
-    pub(crate) appended: u64,
-    /// Their entry IDs, as bulk strings.
-    ids: &'a [u8],
-}
-
-impl ScriptReply<'_> {
-    /// The entry IDs.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = EntryId> {
-        let mut rest = self.ids;
-        std::iter::from_fn(move || {
-            let (id, length) = bulk(rest).ok().flatten()?;
-            rest = rest.get(length..)?;
-            id.and_then(entry_id)
-        })
-    }
-}
 
 /// The reply to a run at the start of `bytes` and its length, once all of it has arrived: an array of an integer and bulk
 /// strings.

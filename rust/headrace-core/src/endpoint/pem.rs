@@ -18,8 +18,8 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Fault, Result, code};
 use crate::secret::Secret;
 
+use super::any_certificate::AnyCertificate;
 use super::given::Given;
-use super::insecure::AnyCertificate;
 use super::option::{OptionValue, quoted};
 use super::pem_text::sections;
 

@@ -1,0 +1,27 @@
+//! Which reply a command expects.
+
+use super::reply::Reply;
+use super::{script_reply, wait_reply, xadd_reply};
+use crate::resp::decode::Violation;
+
+/// The reply that a command expects. It is noted when the command is sent: nothing is inferred from the bytes of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Of XADD: an entry ID, nil or an error.
+    EntryId,
+    /// Of a run of the script: an array, or an error. `has_source`: the command carries the script, not only its hash.
+    ScriptRun { has_source: bool },
+    /// Of WAIT or WAITAOF: a count, two counts, or an error.
+    Wait,
+}
+
+impl Expect {
+    /// The expected reply at the start of `bytes` and its length, once all of it has arrived.
+    pub(crate) fn decode(self, bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
+        match self {
+            Self::EntryId => xadd_reply::decode(bytes),
+            Self::ScriptRun { .. } => script_reply::decode(bytes),
+            Self::Wait => wait_reply::decode(bytes),
+        }
+    }
+}
