@@ -106,7 +106,10 @@ def test_wrong_options_of_an_endpoint_are_refused(
         assert isinstance(error, ValueError)
 
 
-def test_wrong_tls_files_are_refused(untouched: LocalServer, certs: Certs, tmp_path: Path) -> None:
+def test_wrong_tls_files_are_refused(
+    untouched: LocalServer, certs: Certs, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("tls")  # a short name: messages cut long values
     client, missing, text = certs.client, tmp_path / "missing.pem", tmp_path / "text.pem"
     text.write_text("no PEM")
     cases: list[tuple[dict[str, Any], str]] = [

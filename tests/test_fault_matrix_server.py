@@ -218,7 +218,7 @@ def refusals(client: Any) -> int:
 def runs_in_want(client: Any) -> int | None:
     """How often a script was run so far, if there is no memory now."""
     found = client.info("all")
-    runs: int = found.get("cmdstat_evalsha", {"calls": 0})["calls"]
+    runs: int = sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
     return runs if found["used_memory"] > found["maxmemory"] else None
 
 

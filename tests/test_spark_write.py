@@ -291,7 +291,7 @@ def test_rows_of_a_task_that_ran_again_may_be_duplicated(
         ({"txn_app_id": "", "txn_version": 1}, ConfigError, "txn_app_id must be"),
         ({"txn_app_id": "job", "txn_version": -1}, ConfigError, "txn_version must be an integer of at least 0, got -1"),
         ({"txn_app_id": "job", "txn_version": "1"}, ConfigError, "txn_version must be"),
-        ({"txn_app_id": "job", "txn_version": 1, "exactly_once": "off"}, ConfigError, "exclude each other"),
+        ({"txn_app_id": "job", "txn_version": 1, "exactly_once": "off"}, ConfigError, "are mutually exclusive"),
         ({"exactly_once": "script"}, ConfigError, "exactly_once needs txn_app_id"),
         (
             {"failures_per_partition": -1},

@@ -271,6 +271,9 @@ impl Producer {
         self.outcomes.begin_call();
         self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload));
         let driven = self.drive(Goal::Call, None, watch);
+        // The retries may have ended with this message, and that is to be reported now.
+        self.take_retry_step(Instant::now());
+        self.report_waits(watch);
         self.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
     }
 

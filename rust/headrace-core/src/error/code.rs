@@ -170,7 +170,7 @@ const AWAY: Code = RETRYABLE
     .advice("see that every executor reaches the server; retry_deadline says for how long to wait for it");
 /// A row that can never be written.
 const ROW: Code = PERMANENT.advice("filter these rows out, or let on_failure pass them ('report', 'dead_letter')");
-const PASSWORD: Code = PERMANENT.means(&[Means::Password]).advice("see username, password_env and password_file");
+const PASSWORD: Code = PERMANENT.means(&[Means::Password]).advice("check username, password_env and password_file");
 
 /// Makes a constant of each row's name, and the table of all of them; the doc comment is the row's text.
 macro_rules! own_codes {
