@@ -4,7 +4,7 @@
 #   make test    everything: Rust and Python, against real servers that it fetches and starts
 #   make test-spark SPARK=4.0   the Spark tests on another version: 4.0, 4.1, 4.2, 4.3; 1 GB, a minute the first time
 #   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
-#   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes, and nothing may be told wrongly
+#   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|encoder|connections|session EXECUTIONS=1000000 SEED=1 FIRST=0

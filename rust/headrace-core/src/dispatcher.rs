@@ -307,7 +307,7 @@ impl Dispatcher {
             let message = "dispatch is not for exactly_once: produce the message and flush";
             return Err(Error::config("exactly_once", message));
         }
-        // It is a batch of its own, so it may connect anew.
+        // It is a batch of its own, so it may connect again.
         self.producer.lift();
         self.producer.recorder().counters().messages.add(1);
         self.producer.refresh_time();
@@ -343,7 +343,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Exactly once: what was told in reports counts as passed, whether it was written or not. Without it, rows behind one
+    /// Exactly once: reported rows count as passed, whether they were written or not. Without it, rows behind one
     /// that was not written are refused.
     pub fn skip_failed(&mut self) -> Result<()> {
         self.enter()?;

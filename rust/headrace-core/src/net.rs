@@ -6,7 +6,7 @@
 //!           └────────── deadline, watch ────────────────────────────────────────────┘
 //! ```
 //!
-//! Nothing here retries, and a connection that failed is never repaired: [`Transport::abort`] it and connect anew.
+//! Nothing here retries, and a connection that failed is never repaired: [`Transport::abort`] it and connect again.
 
 mod connect;
 mod control;

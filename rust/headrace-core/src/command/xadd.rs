@@ -1,8 +1,8 @@
 //! The XADD command: a template made once per dispatcher, and the bytes of each message. No I/O.
 //!
 //! `XADD key [NOMKSTREAM] [MAXLEN|MINID [~] threshold] *|id field value …`
-//! (<https://redis.io/docs/latest/commands/xadd/>; NOMKSTREAM and MINID since 6.2). MINID wins over MAXLEN, as the
-//! specification has it: a server refuses both together.
+//! (<https://redis.io/docs/latest/commands/xadd/>; NOMKSTREAM and MINID since 6.2). MINID takes precedence over
+//! MAXLEN: a server refuses both together.
 
 use std::collections::HashMap;
 
@@ -287,7 +287,7 @@ struct TrimSchedule {
 }
 
 impl TrimSchedule {
-    /// Keys that are counted at the same time. Past it the table starts anew, and so does each key: with a trim.
+    /// Keys that are counted at the same time. Past it the table is cleared, and the next XADD of each key trims.
     const MAX_KEYS: usize = 4096;
 
     fn new(every: u64) -> Self {

@@ -1,7 +1,7 @@
 //! The entries of a connection that wait for replicas or files: they have their IDs, but count as delivered only once WAIT or
 //! WAITAOF confirms them.
 //!
-//! Such a command goes out behind every so many entries and behind the last one. Its reply covers everything that was answered
+//! Such a command goes out after every `wait_every` entries and after the last one. Its reply covers everything that was answered
 //! before it on its connection, or shows that it is not covered. When the connection ends, nothing can confirm any more what
 //! it wrote: those messages fail. No I/O.
 

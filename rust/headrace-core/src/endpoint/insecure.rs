@@ -14,7 +14,7 @@ pub(super) fn warnings(explicit: &Explicit) -> Vec<String> {
     let tls = explicit.tls.as_ref();
     let unchecked = match &explicit.server {
         Server::Tcp { host, .. } if tls.is_some_and(|tls| tls.skip_verify) => Some(format!(
-            "tls_insecure_skip_verify: neither the certificate of {host} nor its name is checked; whoever answers in its \
+            "tls_insecure_skip_verify: neither the certificate of {host} nor its name is checked; any host that answers in its \
              place reads the password and every message"
         )),
         Server::Tcp { .. } | Server::Unix(_) => None,

@@ -24,7 +24,7 @@ impl Chance {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
 
-    /// True once in so many times.
+    /// True once in `times` times, on average.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

@@ -50,7 +50,7 @@ const GARBAGE: [&[u8]; 16] = [
 const EARLY: [&[u8]; 4] = [b"$3\r\n7-1\r\n", b"$-1\r\n", b"-OOM no\r\n", b"-ERR Protocol error: x\r\n"];
 
 /// What a reply says: of each message, and of which of its tries.
-type Told = Vec<(usize, usize, Said)>;
+type Reported = Vec<(usize, usize, Said)>;
 
 /// The server's end of a connection.
 pub struct Connection {
@@ -61,10 +61,10 @@ pub struct Connection {
     /// How many bytes of output there ever were, and how many of them the client has.
     offered: u64,
     handed: u64,
-    /// What the client knows once it has so many bytes.
-    promises: VecDeque<(u64, Told)>,
+    /// What the client knows once it has that many bytes.
+    promises: VecDeque<(u64, Reported)>,
     /// What was written since the last WAIT.
-    uncovered: Told,
+    uncovered: Reported,
     /// The client gets all of the output in one piece.
     in_one: bool,
     /// How the connection ends, behind the output.
@@ -72,7 +72,7 @@ pub struct Connection {
     is_silent: bool,
     /// It takes no more bytes.
     is_full: bool,
-    /// Once the client has so many bytes it knows that nothing behind was looked at.
+    /// Once the client has that many bytes, it knows that nothing behind was looked at.
     closed_over: Option<u64>,
 }
 
@@ -160,8 +160,8 @@ impl Connection {
         server.came(&messages, false);
         if !server.goes_wrong() {
             server.take("answered");
-            let (reply, told) = server.execute(command, false);
-            self.promise(server, &reply, told);
+            let (reply, reported) = server.execute(command, false);
+            self.promise(server, &reply, reported);
             return;
         }
         match server.chance.below(9) {
@@ -207,8 +207,8 @@ impl Connection {
             }
             5 if self.input.is_empty() => {
                 server.take("surplus");
-                let (reply, told) = server.execute(command, false);
-                self.promise(server, &reply, told);
+                let (reply, reported) = server.execute(command, false);
+                self.promise(server, &reply, reported);
                 let surplus =
                     [&reply[..], b"-ERR surplus\r\n", b"-ERR sur", b":", b"$", b"*2\r\n:1"][server.chance.below(6)];
                 self.offer(surplus);
@@ -230,8 +230,8 @@ impl Connection {
             _ if is_run => {
                 server.take("run refused");
                 server.knows_script &= !server.chance.one_in(8);
-                let (reply, told) = server.execute(command, true);
-                self.promise(server, &reply, told);
+                let (reply, reported) = server.execute(command, true);
+                self.promise(server, &reply, reported);
             }
             _ => {
                 server.take("cut before");
@@ -272,13 +272,13 @@ impl Connection {
         }
     }
 
-    fn promise(&mut self, server: &Server, reply: &[u8], told: Vec<(usize, Said)>) {
+    fn promise(&mut self, server: &Server, reply: &[u8], reported: Vec<(usize, Said)>) {
         self.offer(reply);
-        let told = told.into_iter().map(|(message, said)| (message, server.tries[message].len() - 1, said));
-        let told: Vec<_> = told.collect();
-        let written = told.iter().filter(|told| told.2 != Said::Refused);
+        let reported = reported.into_iter().map(|(message, said)| (message, server.tries[message].len() - 1, said));
+        let reported: Vec<_> = reported.collect();
+        let written = reported.iter().filter(|reported| reported.2 != Said::Refused);
         self.uncovered.extend(written.map(|(message, nth, _)| (*message, *nth, Said::Covered)));
-        self.promises.push_back((self.offered, told));
+        self.promises.push_back((self.offered, reported));
     }
 
     fn answer_wait(&mut self, server: &mut Server) {

@@ -41,7 +41,7 @@ fn pieces<'a>(bytes: &'a [u8], chance: &mut Chance) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// Lines, of which so many are awaited.
+/// Lines; `awaited`: how many are expected.
 pub fn check_lines(bytes: &[u8], awaited: usize, chance: &mut Chance) -> Result<(), Stop> {
     let expected = slow::lines(bytes, awaited);
     let mut lines = LineReader::default();

@@ -1,4 +1,4 @@
-//! Runs a target so many times, says how far it is, and how to repeat what failed.
+//! Runs a target many times, reports progress, and prints how to repeat an execution that failed.
 
 use std::env;
 use std::fs;
@@ -37,7 +37,7 @@ impl Runner {
         let at = Arc::new(AtomicU64::new(self.first));
         let _again = Again { command: self.command(&at) };
         self.watch(&at);
-        let (mut early, mut told) = (memory("VmRSS"), Instant::now());
+        let (mut early, mut shown) = (memory("VmRSS"), Instant::now());
         for done in 0..self.executions {
             let execution = self.first + done;
             at.store(execution, Ordering::Relaxed);
@@ -45,8 +45,8 @@ impl Runner {
             if done == self.executions / 100 {
                 early = memory("VmRSS");
             }
-            if done % 256 == 0 && told.elapsed() > Duration::from_secs(5) {
-                told = Instant::now();
+            if done % 256 == 0 && shown.elapsed() > Duration::from_secs(5) {
+                shown = Instant::now();
                 let rate = (done + 1) as f64 / started.elapsed().as_secs_f64();
                 let (of, memory) = (self.executions, memory("VmRSS"));
                 eprintln!("{}: {done} of {of}, {rate:.0} a second, {memory:.1} MiB", self.target);

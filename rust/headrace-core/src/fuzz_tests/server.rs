@@ -8,7 +8,7 @@ use super::chance::Chance;
 /// An entry ID.
 pub type Id = (u64, u64);
 
-/// What the client was told of a message, to the last byte.
+/// What a reply that the client has whole reports of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     Id(Id),
@@ -33,7 +33,7 @@ pub struct Try {
 #[allow(clippy::struct_excessive_bools)] // each says what may happen in this session
 pub struct Server {
     pub chance: Chance,
-    /// One step in so many goes wrong; 0: none.
+    /// One step in `faults` goes wrong; 0: none.
     pub faults: usize,
     pub stalls: bool,
     pub interrupts: bool,
@@ -179,30 +179,30 @@ impl Server {
             return (format!("-GAP {marker}\r\n").into(), said(messages, Said::Refused));
         }
         let done = marker.saturating_sub(first).min(count);
-        let (mut told, mut ids, mut refused) = (Vec::new(), Vec::new(), "");
+        let (mut reported, mut ids, mut refused) = (Vec::new(), Vec::new(), "");
         for (row, message) in (first..).zip(messages) {
             if row < first + done {
                 let its = self.rows.get(&(key.clone(), version, row));
                 assert_eq!(its, Some(message), "another message is deduplicated");
-                told.push((*message, Said::Deduplicated));
+                reported.push((*message, Said::Deduplicated));
             } else if self.has_no_stream || !refused.is_empty() || (refuse && self.chance.one_in(3)) {
                 if refused.is_empty() {
                     refused = if self.has_no_stream { "NO_STREAM" } else { "OOM no" };
                     self.markers.insert(key.clone(), (version, row));
                 }
-                told.push((*message, Said::Refused));
+                reported.push((*message, Said::Refused));
             } else {
                 let id = self.write(&[*message]);
                 self.rows.insert((key.clone(), version, row), *message);
                 self.markers.insert(key.clone(), (version, row + 1));
-                told.push((*message, Said::Id(id)));
+                reported.push((*message, Said::Id(id)));
                 ids.push(bulk(&text(id)));
             }
         }
         let mut reply = format!("*{}\r\n:{done}\r\n", 2 + ids.len()).into_bytes();
         reply.extend(bulk(refused));
         reply.extend(ids.concat());
-        (reply, told)
+        (reply, reported)
     }
 }
 

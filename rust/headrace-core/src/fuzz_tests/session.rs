@@ -94,7 +94,7 @@ struct Session<'a> {
     per_command: u64,
     places: Vec<Place>,
     /// How many of them have their outcome.
-    told: usize,
+    reported: usize,
     /// Where the ordinals began.
     base: usize,
     /// Of the batch that was begun last: where it began, its token and version, and whether its rows were numbered from 0.
@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
             panics: chance.one_in(3),
             per_command: rows as u64,
             places: Vec::new(),
-            told: 0,
+            reported: 0,
             base: 0,
             batch: None,
             replayed: false,
@@ -342,14 +342,14 @@ impl<'a> Session<'a> {
             Ok(report) => {
                 self.take(&report);
                 assert_eq!(
-                    self.told,
+                    self.reported,
                     self.places.len(),
                     "a message has no outcome: {:?} waits {}",
                     self.mode,
                     self.waits
                 );
                 assert_eq!(self.dispatcher.unreported(), 0);
-                self.base = self.told;
+                self.base = self.reported;
             }
             Err(error) => self.expect_end(&error),
         }
@@ -365,15 +365,15 @@ impl<'a> Session<'a> {
     fn take(&mut self, report: &DeliveryReport) {
         self.possible_duplicates += report.possible_duplicates();
         self.seen.retries += report.retries();
-        let before = self.told;
+        let before = self.reported;
         for batch in report.to_arrow(false) {
             let batch = batch.unwrap();
             let column = |at: usize| batch.column(at).as_string::<i32>();
             let (ids, entries, codes, written) = (column(0), column(1), column(3), column(5));
             for row in 0..batch.num_rows() {
-                assert!(self.told < self.places.len(), "an outcome of no message");
-                let place = self.places[self.told].clone();
-                self.told += 1;
+                assert!(self.reported < self.places.len(), "an outcome of no message");
+                let place = self.places[self.reported].clone();
+                self.reported += 1;
                 assert_eq!(ids.value(row), place.id, "another message's outcome");
                 if !codes.is_null(row) {
                     self.check_failed(&place, written.value(row), codes.value(row));
@@ -385,7 +385,7 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        assert_eq!((self.told - before) as u64, report.delivered() + report.failed());
+        assert_eq!((self.reported - before) as u64, report.delivered() + report.failed());
     }
 
     fn tries(&self, place: &Place) -> Vec<Try> {
@@ -402,16 +402,16 @@ impl<'a> Session<'a> {
     fn check_delivered(&mut self, place: &Place, id: (u64, u64)) {
         let message = place.message.expect("a null was delivered");
         let tries = self.tries(place);
-        let is_told = |one: &Try| one.said == Some(Said::Id(id)) && (one.covered || !self.waits);
-        assert!(tries.iter().any(is_told), "{place:?} under {id:?}, of {tries:?}");
+        let is_reported = |one: &Try| one.said == Some(Said::Id(id)) && (one.covered || !self.waits);
+        assert!(tries.iter().any(is_reported), "{place:?} under {id:?}, of {tries:?}");
         assert!(self.server().stream.contains(&(id, message)), "{place:?} is not under {id:?}");
         self.seen.delivered += 1;
     }
 
     fn check_deduplicated(&mut self, place: &Place) {
         let tries = self.tries(place);
-        let is_told = |one: &Try| one.said == Some(Said::Deduplicated) && (one.covered || !self.waits);
-        assert!(self.mode == Mode::Script && tries.iter().any(is_told), "{place:?} {tries:?}");
+        let is_reported = |one: &Try| one.said == Some(Said::Deduplicated) && (one.covered || !self.waits);
+        assert!(self.mode == Mode::Script && tries.iter().any(is_reported), "{place:?} {tries:?}");
         assert!(self.server().stream.iter().any(|(_, message)| Some(*message) == place.message), "{place:?}");
         self.seen.deduplicated += 1;
     }

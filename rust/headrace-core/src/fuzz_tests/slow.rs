@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         Ok(Some(body))
     }
 
-    /// Bytes up to the end of a line that has so many bytes at most, and one was read.
+    /// Bytes up to the end of a line of at most `longest` bytes, of which one was read.
     fn line(&mut self, longest: usize) -> Result<Vec<u8>, Stop> {
         let mut line = Vec::new();
         loop {
@@ -169,7 +169,7 @@ pub fn replies(bytes: &[u8], expect: impl Fn(usize) -> Expect) -> (Vec<(Reply, u
     }
 }
 
-/// The lines that answer control commands, of which so many are awaited.
+/// The lines that answer control commands; `awaited`: how many are expected.
 pub fn lines(bytes: &[u8], awaited: usize) -> Result<Vec<Vec<u8>>, Stop> {
     let (mut lines, mut line) = (Vec::new(), Vec::new());
     for byte in bytes {

@@ -69,7 +69,7 @@ fn authenticated(
     }
 }
 
-/// Fails if whoever was asked for the password took all the time there was.
+/// Fails if the password provider took all the time there was.
 fn check_time(endpoint: &Endpoint, patience: &mut Deadline<'_>) -> Result<(), ConnectError> {
     if endpoint.has_provider() {
         patience.enter(Stage::Password);
@@ -213,7 +213,7 @@ fn explained(fault: Fault, address: &Address, timeout: Duration, stage: Stage, e
     } else {
         format!("cannot connect to {server}: {said}")
     };
-    // Made anew only for its cut to the longest message.
+    // Built again only to be cut to the longest message.
     Fault { message: Fault::new(code::CONNECT, message).message, ..fault }
 }
 

@@ -10,7 +10,7 @@ use crate::resp::line_reader::LineReader;
 impl Transport {
     /// Sends `packed` and waits for `replies` lines, which are returned with their markers and without their ends.
     ///
-    /// Nothing may be owed on the connection before. Each error but an error reply makes it useless.
+    /// No reply may be pending on the connection before. Each error but an error reply makes it useless.
     pub(crate) fn request(
         &mut self,
         packed: &[u8],
@@ -56,7 +56,7 @@ impl Transport {
 /// A [`Transport`] as redis-rs' commands and pipelines take it, for commands whose replies are one line each:
 /// `redis::cmd("PING").query::<redis::Value>(&mut control)`.
 ///
-/// Nothing may be owed on the connection before. redis-rs' errors cannot carry ours: after one,
+/// No reply may be pending on the connection before. redis-rs' errors cannot carry ours: after one,
 /// [`Control::take_failure`] tells a connection that is of no further use from an error reply.
 pub struct Control<'a, 'w> {
     transport: &'a mut Transport,
@@ -151,7 +151,7 @@ mod tests {
         match transport.request(b"PING\r\n", replies, &mut Deadline::new(deadline, &mut NeverInterrupted)) {
             Ok(lines) => Ok(lines),
             Err(ConnectError::Fault(fault)) => Err(fault),
-            Err(ConnectError::Interrupted) => panic!("nobody interrupted"),
+            Err(ConnectError::Interrupted) => panic!("no interrupt was made"),
         }
     }
 

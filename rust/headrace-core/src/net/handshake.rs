@@ -121,7 +121,7 @@ fn packed_auth(username: Option<&str>, password: &Secret) -> Zeroizing<Vec<u8>> 
     packed
 }
 
-/// Tells the server who is there. It matters to whoever reads `CLIENT LIST` only, so a refusal (an ACL without +client,
+/// Names the client to the server. Only `CLIENT LIST` shows it, so a refusal (an ACL without +client,
 /// a server before Redis 7.2 without SETINFO) is no fault, unless it is one that ends the connection.
 fn introduce(control: &mut Control<'_, '_>) -> Result<(), ConnectError> {
     let mut pipeline = redis::pipe();

@@ -13,7 +13,7 @@ const CHUNK: usize = 16 * 1024;
 impl Transport {
     /// Sends a command and waits for its reply, which may be of any shape; an error reply is a fault.
     ///
-    /// Nothing may be owed on the connection before. Each error but an error reply makes it useless.
+    /// No reply may be pending on the connection before. Each error but an error reply makes it useless.
     pub(crate) fn query(
         &mut self,
         command: &Cmd,

@@ -35,7 +35,7 @@ fn wait_for(
     patience.enter(Stage::Resolve);
     let (sender, answer) = mpsc::sync_channel(1);
     let run = move || {
-        let _ = sender.send(look_up()); // nobody listens any more after the deadline
+        let _ = sender.send(look_up()); // after the deadline there is no receiver
     };
     let thread = thread::Builder::new().name("headrace-resolve".to_owned()).spawn(run);
     thread.map_err(|error| dns(&format!("no thread to resolve the host name with: {}", reason(&error))))?;

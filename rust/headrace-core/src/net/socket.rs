@@ -11,7 +11,7 @@ use socket2::Socket;
 
 use crate::error::{Fault, code};
 
-/// A write to a connection that the server closed must be an error, not a signal: whoever embeds the interpreter may
+/// A write to a connection that the server closed must be an error, not a signal: a program that embeds the interpreter may
 /// have given SIGPIPE back its default, which ends the process. (On Apple systems `socket2` sets it on the socket.)
 #[cfg(not(target_vendor = "apple"))]
 const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
@@ -62,7 +62,7 @@ pub(super) fn poll(socket: &Socket, writable: bool, timeout: Duration) -> Readin
     }
 }
 
-/// Makes [`poll`] wait for this many bytes (`SO_RCVLOWAT`), or for the end of the connection. Whoever waits for thousands of
+/// Makes [`poll`] wait for this many bytes (`SO_RCVLOWAT`), or for the end of the connection. A caller that waits for thousands of
 /// replies is not woken for each few of them, and the server is spared the waking. Where the system refuses, nothing is lost.
 #[expect(unsafe_code, reason = "no crate in use has this option")]
 pub(super) fn set_low_water(socket: &Socket, bytes: u16) {
@@ -84,7 +84,7 @@ pub(super) fn set_low_water(socket: &Socket, bytes: u16) {
 /// sending, and the server goes on executing.
 ///
 /// `SO_LINGER` 0 makes the *last* close a reset; a forked child that holds a copy of the descriptor would put that off,
-/// so the connection itself is dissolved too, which resets it on Linux whoever holds copies. What a Unix socket was given
+/// so the connection itself is dissolved too, which resets it on Linux, whichever processes hold copies. What a Unix socket was given
 /// is in the server's hands already.
 pub(super) fn abort(socket: &Socket) {
     let _ = socket.set_linger(Some(Duration::ZERO));

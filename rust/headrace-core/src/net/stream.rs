@@ -22,7 +22,7 @@ pub struct Transport(Stream);
 enum Stream {
     Tcp {
         socket: Socket,
-        /// What [`socket::set_low_water`] was told last.
+        /// The last argument of [`socket::set_low_water`].
         low_water: u16,
     },
     Unix(Socket),
@@ -130,7 +130,7 @@ impl Transport {
                 socket::poll(socket, writable, timeout)
             }
             Stream::Unix(socket) => socket::poll(socket, writable, timeout),
-            // Which records the rest of a reply is in, and how much of those is here, cannot be told from outside.
+            // Which records the rest of a reply is in, and how much of those is here, cannot be known from outside.
             Stream::Tls(stream) => stream.wait(writable, timeout),
             #[cfg(any(test, fuzzing))]
             Stream::Mock(server) => server.wait(writable, timeout),

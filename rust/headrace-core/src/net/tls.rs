@@ -33,7 +33,7 @@ pub(super) fn server_name(tls: &Tls, address: &Address) -> Result<ServerName<'st
 pub(super) struct TlsStream {
     socket: Socket,
     session: ClientConnection,
-    /// Decrypted bytes that nobody has read yet: the socket does not show them as readable.
+    /// Decrypted bytes that are not read yet: the socket does not show them as readable.
     unread: usize,
     /// What broke the reading side; handed out after the bytes that were decrypted before.
     read_fault: Option<Fault>,
@@ -155,7 +155,7 @@ impl TlsStream {
     }
 }
 
-/// What waiting cannot mend (trust, name, time, client certificate, version, a handshake against the rules) has the
+/// What waiting cannot fix (trust, name, time, client certificate, version, a handshake against the rules) has the
 /// code `TLS`; a peer that does not speak TLS is `PROTOCOL`; what broke in an established session is `RESET`.
 fn tls_fault(error: &rustls::Error, handshaking: bool) -> Fault {
     match error {

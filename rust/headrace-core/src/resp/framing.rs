@@ -83,7 +83,7 @@ impl Framing {
         Ok(Some(parts))
     }
 
-    /// A part was passed that has so many parts itself.
+    /// A part was passed that has `parts` parts itself.
     fn count(&mut self, parts: u64) -> Result<(), Wrong> {
         self.parts = self.parts.saturating_add(parts);
         if self.parts > MAX_PARTS {

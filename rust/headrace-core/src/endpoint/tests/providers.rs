@@ -7,13 +7,13 @@ use super::*;
 use crate::error::code;
 use crate::net::ConnectError;
 
-/// Gives what it was told to, one after the other.
-struct Told {
+/// Returns given passwords, one after the other.
+struct Scripted {
     name: &'static str,
     answers: Mutex<Vec<std::result::Result<Secret, NoPassword>>>,
 }
 
-impl PasswordProvider for Told {
+impl PasswordProvider for Scripted {
     fn ask(&self) -> std::result::Result<Secret, NoPassword> {
         self.answers.lock().unwrap().remove(0)
     }
@@ -31,14 +31,14 @@ impl PasswordProvider for Told {
     }
 }
 
-fn told(name: &'static str, answers: &[std::result::Result<&str, NoPassword>]) -> OptionValue {
+fn scripted(name: &'static str, answers: &[std::result::Result<&str, NoPassword>]) -> OptionValue {
     let answers =
         answers.iter().map(|answer| answer.clone().map(|text| Secret::new(text.as_bytes().to_vec()))).collect();
-    OptionValue::Provider(Provider::new(Told { name, answers: Mutex::new(answers) }))
+    OptionValue::Provider(Provider::new(Scripted { name, answers: Mutex::new(answers) }))
 }
 
 fn endpoint(answers: &[std::result::Result<&str, NoPassword>]) -> Endpoint {
-    build(&[("username", text("u")), ("password", told("vault.read", answers))]).unwrap()
+    build(&[("username", text("u")), ("password", scripted("vault.read", answers))]).unwrap()
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_changed_password_is_another_one_that_is_there() {
 
 #[test]
 fn providers_are_compared_shown_and_handed_back() {
-    let [one, same, other] = ["a", "a", "b"].map(|name| build(&[("password", told(name, &[]))]).unwrap());
+    let [one, same, other] = ["a", "a", "b"].map(|name| build(&[("password", scripted(name, &[]))]).unwrap());
     assert_eq!(one, same);
     assert_ne!(one, other);
     assert_ne!(one, build(&[("password", text("a"))]).unwrap());
@@ -88,22 +88,22 @@ fn providers_are_compared_shown_and_handed_back() {
     let again = Endpoint::restore(one.options().into_iter().map(|(name, value)| (name.to_owned(), value)), []).unwrap();
     assert_eq!(again, one);
     let Some(OptionValue::Provider(provider)) = one.option("password") else { unreachable!() };
-    assert!(provider.get().as_any().is::<Told>());
+    assert!(provider.get().as_any().is::<Scripted>());
     assert_eq!(format!("{:?}", one.option("password").unwrap()), "a callable");
 }
 
 #[test]
 fn a_provider_is_for_a_password_that_is_typed() {
-    assert_eq!(message(build(&[("host", told("f", &[]))])), "host must be text that is not empty, got a callable");
+    assert_eq!(message(build(&[("host", scripted("f", &[]))])), "host must be text that is not empty, got a callable");
     assert_eq!(
-        message(build(&[("password", told("f", &[])), ("password_env", text("P"))])),
+        message(build(&[("password", scripted("f", &[])), ("password_env", text("P"))])),
         "password, password_env and password_file are mutually exclusive"
     );
-    let options = [("host", text("h")), ("stream_key", text("s")), ("password", told("f", &[]))];
+    let options = [("host", text("h")), ("stream_key", text("s")), ("password", scripted("f", &[]))];
     assert_eq!(
         message(build_in(Form::Text, &options, &[])),
         "password must be text where all options are, got the callable f; give password_env or password_file"
     );
-    let url = Endpoint::from_url("redis://u@h/?stream_key=s", pairs(&[("password", told("f", &[]))])).unwrap();
+    let url = Endpoint::from_url("redis://u@h/?stream_key=s", pairs(&[("password", scripted("f", &[]))])).unwrap();
     assert!(url.has_provider());
 }

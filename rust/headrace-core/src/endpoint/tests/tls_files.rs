@@ -44,17 +44,20 @@ fn what_makes_an_endpoint_weaker_is_told() {
     let on = OptionValue::Bool(true);
     assert_eq!(build(&[("tls", on.clone())]).unwrap().warnings(), [""; 0]);
     let unchecked = build(&[("tls", on.clone()), ("tls_insecure_skip_verify", on)]).unwrap();
-    let [told] = &*unchecked.warnings() else { unreachable!("one warning") };
-    assert!(told.starts_with("tls_insecure_skip_verify: neither the certificate of h nor its name"), "{told}");
+    let [warning] = &*unchecked.warnings() else { unreachable!("one warning") };
+    assert!(warning.starts_with("tls_insecure_skip_verify: neither the certificate of h nor its name"), "{warning}");
 
-    // Told as it is now, so that a file that was mended is no longer.
+    // Checked at each call, so a file with the right mode is no longer reported.
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     let endpoint = build(&[("password_file", text(path))]).unwrap();
     for (mode, shown) in [(0o640, "(mode 0640)"), (0o604, "(mode 0604)"), (0o1777, "(mode 1777)"), (0o733, "")] {
         file.as_file().set_permissions(PermissionsExt::from_mode(mode)).unwrap();
-        let told = endpoint.warnings().join("");
-        assert!(told.contains(shown) && told.is_empty() == shown.is_empty(), "{mode:o}: {told}");
-        assert!(told.is_empty() || told.starts_with(&format!("password_file: '{path}' can be read")), "{told}");
+        let warning = endpoint.warnings().join("");
+        assert!(warning.contains(shown) && warning.is_empty() == shown.is_empty(), "{mode:o}: {warning}");
+        assert!(
+            warning.is_empty() || warning.starts_with(&format!("password_file: '{path}' can be read")),
+            "{warning}"
+        );
     }
 }
