@@ -194,6 +194,24 @@ impl InFlight {
         self.slots.push_back(slot);
     }
 
+    /// The next command carries the message of this `number`: for [`push_plain`](Self::push_plain).
+    #[inline]
+    pub(crate) fn align(&mut self, number: u64) {
+        if number != self.next_number {
+            self.push_gap(number);
+            self.next_number = number;
+        }
+    }
+
+    /// Adds an entry of `length` encoded bytes for one message, the one behind the last or the [aligned](Self::align) one, whose
+    /// outcome goes to the next report.
+    #[inline]
+    pub(crate) fn push_plain(&mut self, length: usize) {
+        self.encoded += length as u64;
+        self.next_number += 1;
+        self.slots.push_back(Slot { end: self.encoded, rows: 1, expect: Expect::EntryId, owner: Owner::Report });
+    }
+
     /// Adds a command that carries no message.
     pub(crate) fn push_control(&mut self, length: usize, expect: Expect) {
         self.push(length, self.next_number, 0, expect, Owner::Report);
@@ -346,7 +364,12 @@ mod tests {
                         let rows = if size == 7 { 3 } else { 1 };
                         let owner = if size == 8 { Owner::Call } else { Owner::Report };
                         let expect = if size == 9 { Expect::ScriptRun { has_source: true } } else { Expect::EntryId };
-                        window.push(size, number, rows, expect, owner);
+                        if (rows, owner, expect) == (1, Owner::Report, Expect::EntryId) && size % 2 == 0 {
+                            window.align(number);
+                            window.push_plain(size);
+                        } else {
+                            window.push(size, number, rows, expect, owner);
+                        }
                         let (start, rows) = (encoded, u64::from(rows));
                         encoded += size as u64;
                         model.push_back(Model { start, end: encoded, number, rows, expect, owner });

@@ -31,7 +31,15 @@ impl Producer {
     #[inline]
     pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         match &self.dedup {
-            Dedup::Off => self.push(1, Owner::Report, |encoder, out| encoder.write_payload(out, payload)),
+            Dedup::Off => {
+                let out = self.connection.send.bytes();
+                let before = out.len();
+                self.encoder.write_payload(out, payload);
+                let length = out.len() - before;
+                fail::point("encode");
+                self.connection.in_flight.align(self.outcomes.next());
+                self.finish_row(length);
+            }
             Dedup::Script(_) | Dedup::Idmp(_) => self.push_payload_once(payload, id),
         }
     }
@@ -82,6 +90,7 @@ impl Producer {
         let end = range.end.min(range.start.saturating_add(room.entries.min(until_wait)));
         let out = self.connection.send.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
+        self.connection.in_flight.align(self.outcomes.next());
         let mut row = range.start;
         let mut encoded = 0;
         while row < end && encoded < out {
@@ -93,8 +102,7 @@ impl Producer {
                     self.encoder.write_payload(out, payload);
                     let length = out.len() - before;
                     fail::point("encode");
-                    let number = self.outcomes.number(1);
-                    self.connection.push(length, number, 1, Owner::Report);
+                    self.finish_row(length);
                     Some(length)
                 }
                 Some(_) => self.push_large_payload(rows, row),
@@ -118,7 +126,7 @@ impl Producer {
         fail::point("encode");
         self.encoder.write_payload_end(self.connection.send.bytes());
         let length = self.connection.send.len() - before;
-        self.finish_command(length, 1, Owner::Report);
+        self.finish_row(length);
         Some(length)
     }
 
@@ -143,7 +151,7 @@ impl Producer {
         fail::point("encode");
         self.encoder.write_end(out);
         let length = out.len() - before;
-        self.finish_command(length, 1, Owner::Report);
+        self.finish_row(length);
         Some(length)
     }
 
@@ -164,6 +172,7 @@ impl Producer {
         }
         self.scratch = scratch;
         if count == 0 {
+            self.connection.in_flight.align(self.outcomes.next());
             self.push_other_row(rows, range.start);
             count = 1;
         } else {
@@ -237,6 +246,14 @@ impl Producer {
     fn finish_command(&mut self, length: usize, rows: u32, owner: Owner) {
         let number = self.outcomes.number(rows.into());
         self.connection.push(length, number, rows, owner);
+    }
+
+    /// The last `length` bytes of the send buffer are the command of the next message, to which the window is
+    /// [aligned](crate::connection::InFlight::align).
+    #[inline]
+    fn finish_row(&mut self, length: usize) {
+        self.outcomes.count_one();
+        self.connection.in_flight.push_plain(length);
     }
 
     /// Encodes a row with its IDMP ID, or notes why it cannot be sent.

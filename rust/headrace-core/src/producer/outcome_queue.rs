@@ -45,6 +45,18 @@ impl OutcomeQueue {
         number
     }
 
+    /// The number of the next message.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The next message is produced.
+    #[inline]
+    pub(crate) fn count_one(&mut self) {
+        self.next += 1;
+    }
+
     /// Whether every message has its outcome.
     pub(crate) fn is_settled(&self) -> bool {
         self.front == self.next
