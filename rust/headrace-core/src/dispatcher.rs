@@ -136,9 +136,37 @@ impl Dispatcher {
     #[inline]
     pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         self.enter()?;
-        if !self.producer.has_room() && self.producer.down().is_none() {
-            return Err(Error::Full);
+        if !self.producer.has_room() {
+            return self.produce_without_room(id);
         }
+        self.add_id(id)?;
+        self.producer.refresh_time();
+        if contain(|| self.producer.push_payload(payload, id.into())).is_err() {
+            let passed = self.passed() - 1;
+            self.producer.take_back(passed);
+            self.fail_rest(1);
+            return Err(Error::Internal { message: "the message was not encoded".to_owned() });
+        }
+        if self.exactly_once.is_some() {
+            return self.guarded(|dispatcher| {
+                dispatcher.producer.close_full_run();
+                Ok(())
+            });
+        }
+        Ok(())
+    }
+
+    /// A message for which there is no room is refused, or fails with the others if connecting failed.
+    #[cold]
+    fn produce_without_room(&mut self, id: IdArgument<'_>) -> Result<()> {
+        let failure = self.producer.down().cloned().ok_or(Error::Full)?;
+        self.add_id(id)?;
+        self.producer.push_failed(&failure, 1);
+        Ok(())
+    }
+
+    #[inline]
+    fn add_id(&mut self, id: IdArgument<'_>) -> Result<()> {
         match id {
             IdArgument::None => self.producer.recorder().push_ordinals(1),
             IdArgument::Int(id) => self.producer.recorder().push_int(id),
@@ -150,23 +178,6 @@ impl Dispatcher {
         }
         self.unreported += 1;
         self.producer.recorder().counters().messages.add(1);
-        if let Some(failure) = self.producer.down().cloned() {
-            self.producer.push_failed(&failure, 1);
-        } else {
-            self.producer.refresh_time();
-            if contain(|| self.producer.push_payload(payload, id.into())).is_err() {
-                let passed = self.passed() - 1;
-                self.producer.take_back(passed);
-                self.fail_rest(1);
-                return Err(Error::Internal { message: "the message was not encoded".to_owned() });
-            }
-            if self.exactly_once.is_some() {
-                return self.guarded(|dispatcher| {
-                    dispatcher.producer.close_full_run();
-                    Ok(())
-                });
-            }
-        }
         Ok(())
     }
 
