@@ -139,15 +139,13 @@ impl Producer {
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.connection.send.room() > 0
-            && self.connection.in_flight.has_room(self.limits)
+            && self.connection.in_flight.has_room(self.limits, self.outcomes.early())
             && !self.connection.retry.is_active()
             && !self.is_down()
-            && !self.is_crowded()
             && !(self.holds_back && (self.waits_for_streams() || self.connection.until_wait() == 0))
     }
 
-    /// Whether outcomes of as many messages as may be in flight wait for one before them.
-    #[inline]
+    /// Whether as many runs of outcomes as commands may be in flight wait for an outcome before them.
     fn is_crowded(&self) -> bool {
         self.outcomes.early() >= self.limits.max_entries
     }
@@ -186,7 +184,7 @@ impl Producer {
         if self.connection.until_wait() == 0 {
             self.connection.request_wait();
         }
-        if self.connection.in_flight.has_room(self.limits) {
+        if self.connection.in_flight.has_room(self.limits, 0) {
             return self.drive(Goal::Room, None, watch);
         }
         let now = Instant::now();

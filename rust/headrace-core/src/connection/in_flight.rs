@@ -126,11 +126,10 @@ impl InFlight {
         self.first + self.slots.len() as u64
     }
 
-    /// Whether one more entry may be encoded.
+    /// Whether one more entry may be encoded, where `others` take room beside the commands in flight.
     #[inline]
-    pub(crate) fn has_room(&self, limits: Limits) -> bool {
-        let room = self.room(limits);
-        room.entries > 0 && room.bytes > 0
+    pub(crate) fn has_room(&self, limits: Limits, others: usize) -> bool {
+        self.slots.len() + others < limits.max_entries && self.encoded - self.front < limits.max_bytes
     }
 
     /// How much may be encoded.
@@ -219,10 +218,12 @@ impl InFlight {
 
     #[cold]
     fn push_gap(&mut self, number: u64) {
-        if self.slots.is_empty() {
-            self.number = number;
-        } else {
-            self.gaps.push_back(Gap { slot: self.added(), number });
+        let slot = self.added();
+        match self.gaps.back_mut() {
+            _ if self.slots.is_empty() => self.number = number,
+            // Nothing was added since the last gap.
+            Some(gap) if gap.slot == slot => gap.number = number,
+            Some(_) | None => self.gaps.push_back(Gap { slot, number }),
         }
     }
 
@@ -316,15 +317,15 @@ mod tests {
     fn one_message_always_fits_and_then_the_limits_hold() {
         let limits = Limits { max_entries: 2, max_bytes: 100 };
         let mut window = InFlight::default();
-        assert!(window.has_room(limits));
+        assert!(window.has_room(limits, 0));
         push(&mut window, 1_000, 1);
-        assert!(!window.has_room(limits), "bytes");
+        assert!(!window.has_room(limits, 0), "bytes");
         window.hand_over(1_000);
         assert_eq!(window.answer().unwrap().sent, Sent::All);
         push(&mut window, 1, 1);
-        assert!(window.has_room(limits));
+        assert!(window.has_room(limits, 0));
         push(&mut window, 1, 1);
-        assert!(!window.has_room(limits), "entries");
+        assert!(!window.has_room(limits, 0), "entries");
     }
 
     #[test]
@@ -381,10 +382,11 @@ mod tests {
                         handed += count as u64;
                     }
                     // Messages that go elsewhere, or a command without any.
+                    3 if size < 15 => window.align(number),
                     3 if size < 25 => number += size as u64,
                     3 => {
                         window.push_control(size, Expect::Wait);
-                        let at = model.back().map_or(window.number, |last| last.number + last.rows);
+                        let at = window.next_number;
                         let start = encoded;
                         encoded += size as u64;
                         let (expect, owner) = (Expect::Wait, Owner::Report);
