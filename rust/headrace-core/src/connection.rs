@@ -5,6 +5,8 @@
 //! when the socket ended ([`Connection::disconnected`]). Outcomes go to [`Outcomes`] by the numbers of the messages, so several
 //! connections can share one.
 
+mod context;
+mod disconnect;
 mod faults;
 mod in_flight;
 mod outcome;
@@ -19,10 +21,12 @@ use std::time::{Duration, Instant};
 use crate::command::{EntryId, Expect, Reply, ScriptReply, script};
 use crate::contain::contain;
 use crate::durability::Durability;
-use crate::error::{Classifier, Failure, Fault, ReplyText, Written, code};
+use crate::error::{Failure, Fault, ReplyText, Written, code};
 use crate::fail;
 use crate::retry::RetryPolicy;
 
+pub(crate) use context::{BatchState, Context, Outcomes, Rules};
+pub(crate) use disconnect::Disconnect;
 pub(crate) use in_flight::{InFlight, Limits, Owner};
 pub(crate) use outcome::Outcome;
 pub(crate) use replies::ReplyBuffer;
@@ -39,76 +43,6 @@ const IDLE: Duration = Duration::from_secs(30);
 /// How much later than after a command's timeout a loss may be noticed, for IDMP IDs to be remembered while messages are sent
 /// again: less than what they are remembered longer.
 const LATE: Duration = Duration::from_secs(5);
-
-/// Where outcomes go.
-pub(crate) trait Outcomes {
-    /// The messages from `number` on have this outcome.
-    fn resolve(&mut self, number: u64, outcome: Outcome, owner: Owner);
-
-    /// Whether the outcome of a message is still wanted: an interrupted call no longer waits for its own.
-    fn awaits(&self, number: u64, owner: Owner) -> bool;
-}
-
-/// How replies are read and failures are treated: the same for all messages of a producer.
-#[derive(Debug)]
-pub(crate) struct Rules {
-    pub(crate) classifier: Classifier,
-    /// `None`: nothing is sent again.
-    pub(crate) retry: Option<RetryPolicy>,
-    /// Whether nil is a reply to XADD.
-    pub(crate) nomkstream: bool,
-    /// Entries with lower IDs are trimmed as they are written.
-    pub(crate) min_id: Option<EntryId>,
-    /// Whether messages can be sent again without being written twice.
-    pub(crate) exactly_once: bool,
-}
-
-/// What the fate of earlier messages means for those of the same batch.
-#[derive(Debug)]
-pub(crate) struct BatchState {
-    /// Whether a row was not written: those behind it in its stream are refused.
-    pub(crate) is_blocked: bool,
-    /// What is reported of a message that this try did not write: an earlier try may have, in a batch with a token of the
-    /// caller's.
-    pub(crate) unattempted: Written,
-}
-
-impl Default for BatchState {
-    fn default() -> Self {
-        Self { is_blocked: false, unattempted: Written::No }
-    }
-}
-
-/// What a connection needs of its producer to resolve messages.
-#[derive(Debug)]
-pub(crate) struct Context<'a, O> {
-    pub(crate) rules: &'a Rules,
-    pub(crate) batch: &'a mut BatchState,
-    pub(crate) outcomes: &'a mut O,
-    pub(crate) now: Instant,
-}
-
-impl<O> Context<'_, O> {
-    fn failure(&self, fault: &Fault, written: Written) -> Arc<Failure> {
-        Arc::new(self.rules.classifier.failure(fault, written))
-    }
-}
-
-/// What ended a connection, and what that means for the commands in flight.
-#[derive(Debug, Clone)]
-pub(crate) struct Disconnect {
-    pub(crate) fault: Fault,
-    /// Whether commands that were handed over may have been executed.
-    pub(crate) may_be_written: bool,
-    /// Whether nothing is sent again: the caller waits no longer.
-    pub(crate) is_final: bool,
-}
-
-impl From<Fault> for Disconnect {
-    fn from(fault: Fault) -> Self {
-        Self { fault, may_be_written: true, is_final: false }
-    }
-}
 
 /// Why a command failed, and whether it may be sent again.
 struct Refusal {

@@ -1,12 +1,12 @@
 //! Bulk loading of messages and Arrow record batches into Redis Streams, with a delivery outcome for every message.
 //!
 //! ```text
-//!  RecordBatch ─▶ rows ─▶ xadd ─▶ window ─▶ transport ─▶ server
-//!                                   ▲                      │
-//!   DeliveryReport ◀── report ◀─────┴─────── reply ◀───────┘
+//!  RecordBatch ─▶ rows ─▶ command ─▶ connection ─▶ net ─▶ server
+//!                                       ▲                  │
+//!   DeliveryReport ◀── report ◀─────────┴──── command ◀────┘
 //! ```
 //!
-//! One direction, one owner per step, one thread: [`Dispatcher`] owns a pipeline, and every call moves it on.
+//! One thread: [`Dispatcher`] owns a producer, which owns the connection and its socket, and every call moves it on.
 //!
 //! ```no_run
 //! use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, IdArgument, NeverInterrupted};

@@ -1,0 +1,64 @@
+//! What a connection needs of its producer: the rules, the state of the batch, the time, and where outcomes go.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::in_flight::Owner;
+use super::outcome::Outcome;
+use crate::command::EntryId;
+use crate::error::{Classifier, Failure, Fault, Written};
+use crate::retry::RetryPolicy;
+
+/// Where outcomes go.
+pub(crate) trait Outcomes {
+    /// The messages from `number` on have this outcome.
+    fn resolve(&mut self, number: u64, outcome: Outcome, owner: Owner);
+
+    /// Whether the outcome of a message is still wanted: an interrupted call no longer waits for its own.
+    fn awaits(&self, number: u64, owner: Owner) -> bool;
+}
+
+/// How replies are read and failures are treated: the same for all messages of a producer.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) classifier: Classifier,
+    /// `None`: nothing is sent again.
+    pub(crate) retry: Option<RetryPolicy>,
+    /// Whether nil is a reply to XADD.
+    pub(crate) nomkstream: bool,
+    /// Entries with lower IDs are trimmed as they are written.
+    pub(crate) min_id: Option<EntryId>,
+    /// Whether messages can be sent again without being written twice.
+    pub(crate) exactly_once: bool,
+}
+
+/// What the fate of earlier messages means for those of the same batch.
+#[derive(Debug)]
+pub(crate) struct BatchState {
+    /// Whether a row was not written: those behind it in its stream are refused.
+    pub(crate) is_blocked: bool,
+    /// What is reported of a message that this try did not write: an earlier try may have, in a batch with a token of the
+    /// caller's.
+    pub(crate) unattempted: Written,
+}
+
+impl Default for BatchState {
+    fn default() -> Self {
+        Self { is_blocked: false, unattempted: Written::No }
+    }
+}
+
+/// What a connection needs of its producer to resolve messages.
+#[derive(Debug)]
+pub(crate) struct Context<'a, O> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) batch: &'a mut BatchState,
+    pub(crate) outcomes: &'a mut O,
+    pub(crate) now: Instant,
+}
+
+impl<O> Context<'_, O> {
+    pub(super) fn failure(&self, fault: &Fault, written: Written) -> Arc<Failure> {
+        Arc::new(self.rules.classifier.failure(fault, written))
+    }
+}

@@ -1,0 +1,19 @@
+//! The end of a connection.
+
+use crate::error::Fault;
+
+/// What ended a connection, and what that means for the commands in flight.
+#[derive(Debug, Clone)]
+pub(crate) struct Disconnect {
+    pub(crate) fault: Fault,
+    /// Whether commands that were handed over may have been executed.
+    pub(crate) may_be_written: bool,
+    /// Whether nothing is sent again: the caller waits no longer.
+    pub(crate) is_final: bool,
+}
+
+impl From<Fault> for Disconnect {
+    fn from(fault: Fault) -> Self {
+        Self { fault, may_be_written: true, is_final: false }
+    }
+}
