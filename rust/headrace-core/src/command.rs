@@ -5,6 +5,7 @@ mod expect;
 mod reply;
 pub(crate) mod script;
 mod script_reply;
+mod status_reply;
 mod wait_reply;
 pub(crate) mod xadd;
 mod xadd_reply;

@@ -6,6 +6,7 @@
 //! connections can share one.
 
 mod context;
+mod control;
 mod disconnect;
 mod faults;
 mod in_flight;
@@ -34,6 +35,7 @@ pub(crate) use retry_queue::{RetryEvent, RetryQueue, RetryStep};
 pub(crate) use send_buffer::{MAX_SLICES, SendBuffer};
 pub(crate) use wait_tracker::WaitTracker;
 
+use control::Control;
 use in_flight::{Command, Sent};
 use retry_queue::PendingRetry;
 
@@ -59,6 +61,8 @@ struct Session {
     used: Instant,
     /// Whether it has answered a message: a server that accepts and hangs up is not tried again and again.
     is_proven: bool,
+    /// What must be answered before messages go out.
+    control: Option<Control>,
 }
 
 #[derive(Debug)]
@@ -93,7 +97,7 @@ impl Connection {
     /// A socket is open, and its server is ready.
     pub(crate) fn opened(&mut self, command_timeout: Duration, now: Instant) {
         let replies = ReplyBuffer::new();
-        let session = Session { replies, command_timeout, used: now, is_proven: false };
+        let session = Session { replies, command_timeout, used: now, is_proven: false, control: None };
         self.session = Some(Box::new(session));
     }
 
@@ -110,8 +114,34 @@ impl Connection {
 
     /// Whether the server was silent for so long that it must answer PING before it gets the next message.
     pub(crate) fn needs_ping(&self, now: Instant) -> bool {
-        let silence = self.session.as_ref().map(|session| now.saturating_duration_since(session.used));
-        !self.in_flight.awaits_reply() && silence.is_some_and(|silence| silence >= IDLE)
+        let is_silent = |session: &Session| now.saturating_duration_since(session.used) >= IDLE;
+        !self.in_flight.awaits_reply() && !self.awaits_control() && self.session.as_deref().is_some_and(is_silent)
+    }
+
+    /// Sends PING before the next message.
+    pub(crate) fn ping(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.control = Some(Control::ping());
+        }
+    }
+
+    fn control(&self) -> Option<&Control> {
+        self.session.as_ref()?.control.as_ref()
+    }
+
+    /// Whether no message goes out before the reply to PING.
+    pub(crate) fn awaits_control(&self) -> bool {
+        self.control().is_some()
+    }
+
+    /// Whether there are bytes to send now.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.control().map_or(!self.send.is_empty(), |control| !control.is_sent())
+    }
+
+    /// The bytes to send now, if they are in one piece. Otherwise they are those of [`send`](Self::send).
+    pub(crate) fn contiguous(&self) -> Option<&[u8]> {
+        self.control().map_or_else(|| self.send.contiguous(), |control| Some(control.unsent()))
     }
 
     /// As if the server had answered a message.
@@ -122,10 +152,11 @@ impl Connection {
         }
     }
 
-    /// The server answered PING.
-    pub(crate) fn answered_ping(&mut self, now: Instant) {
+    /// As if bytes had moved then.
+    #[cfg(test)]
+    pub(crate) fn set_used(&mut self, used: Instant) {
         if let Some(session) = &mut self.session {
-            session.used = now;
+            session.used = used;
         }
     }
 
@@ -140,13 +171,11 @@ impl Connection {
 
     /// An estimate of the bytes still to come for `replies` replies.
     pub(crate) fn still_to_come(&self, replies: usize) -> usize {
+        if self.awaits_control() {
+            return 1;
+        }
         let (_, short) = self.wait.as_ref().map_or((Duration::ZERO, 0), WaitTracker::patience);
         self.session.as_ref().map_or(1, |session| session.replies.still_to_come(replies.saturating_sub(short)))
-    }
-
-    /// The command timeout of the socket that is open.
-    pub(crate) fn command_timeout(&self) -> Duration {
-        self.session.as_ref().map_or(Duration::ZERO, |session| session.command_timeout)
     }
 
     /// Whether the replies were not looked at for so long that the server may have forgotten the IDMP IDs of what it was sent:
@@ -193,13 +222,15 @@ impl Connection {
         self.session.as_mut().map_or(&mut [], |session| session.replies.space())
     }
 
-    /// The transport took the first `count` bytes of [`send`](Self::send).
+    /// The transport took the first `count` bytes of those to send.
     pub(crate) fn sent(&mut self, count: usize, now: Instant) {
+        let Some(session) = &mut self.session else { return };
+        session.used = now;
+        if let Some(control) = &mut session.control {
+            return control.advance(count);
+        }
         self.send.advance(count);
         self.in_flight.hand_over(count);
-        if let Some(session) = &mut self.session {
-            session.used = now;
-        }
     }
 
     /// `count` bytes arrived in [`space`](Self::space): resolves the messages whose replies are complete.
@@ -208,25 +239,25 @@ impl Connection {
         session.used = cx.now;
         session.replies.filled(count);
         let before = self.in_flight.answered();
-        let matched = self.match_replies(&mut session.replies, cx);
+        let matched = self.match_replies(&mut session, cx);
         session.is_proven |= self.in_flight.answered() > before;
         let unread = session.replies.unread();
+        let is_status = session.control.as_ref().is_some_and(Control::is_sent);
         self.session = Some(session);
         matched?;
         self.send.release(self.in_flight.front());
-        if unread > 0 && !self.in_flight.awaits_reply() {
+        if unread > 0 && !self.in_flight.awaits_reply() && !is_status {
             // Its rest would arrive with the next command in flight, and be taken for its reply.
             return Err(faults::protocol("a reply to nothing that was sent").into());
         }
         Ok(())
     }
 
-    fn match_replies<O: Outcomes>(
-        &mut self,
-        replies: &mut ReplyBuffer,
-        cx: &mut Context<'_, O>,
-    ) -> Result<(), Disconnect> {
-        while let Some(expect) = self.in_flight.expects() {
+    fn match_replies<O: Outcomes>(&mut self, session: &mut Session, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
+        let Session { replies, control, .. } = session;
+        // A control command goes out while nothing else is in flight.
+        let status = |control: &Control| control.is_sent().then_some(Expect::Status);
+        while let Some(expect) = control.as_ref().map_or_else(|| self.in_flight.expects(), status) {
             let reply = contain(|| {
                 fail::point("scan");
                 replies.next(expect)
@@ -236,6 +267,7 @@ impl Connection {
                 Fault::new(code::INTERNAL, "a defect of headrace: a reply could not be read")
             })?;
             match reply {
+                Ok(Some(_)) if expect == Expect::Status => *control = None,
                 Ok(Some(Reply::Ids { first, count })) => self.appended(first, count, cx)?,
                 Ok(Some(Reply::Run(run))) => self.answered_run(&run, cx)?,
                 Ok(Some(reply)) => self.answered(&reply, cx)?,
@@ -306,7 +338,12 @@ impl Connection {
                 Some(fault) if rules.exactly_once => Err((fault, Written::Unknown)),
                 Some(_) | None => Err((Fault::from_reply(line), cx.batch.unattempted)),
             },
-            Reply::Ids { .. } | Reply::Nil | Reply::Error(_) | Reply::Run(_) | Reply::Acknowledged { .. } => {
+            Reply::Ids { .. }
+            | Reply::Nil
+            | Reply::Error(_)
+            | Reply::Run(_)
+            | Reply::Acknowledged { .. }
+            | Reply::Status(_) => {
                 let fault = faults::protocol(match reply {
                     _ if !is_whole => "a reply too early",
                     Reply::Nil => "nil without NOMKSTREAM",
@@ -532,7 +569,12 @@ impl Connection {
         let missing = match *reply {
             Reply::Acknowledged { local, replicas } if is_whole => wait.durability.shortfall(local, replicas),
             Reply::Error(line) if is_whole => Some(wait.durability.refused(line)),
-            Reply::Acknowledged { .. } | Reply::Error(_) | Reply::Ids { .. } | Reply::Nil | Reply::Run(_) => {
+            Reply::Acknowledged { .. }
+            | Reply::Error(_)
+            | Reply::Ids { .. }
+            | Reply::Nil
+            | Reply::Run(_)
+            | Reply::Status(_) => {
                 let message =
                     format!("the server sent no reply to {}; the connection was replaced", wait.durability.name());
                 return Err(Fault::new(code::PROTOCOL, message).into());

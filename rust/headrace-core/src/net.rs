@@ -23,7 +23,6 @@ mod tls;
 pub use connect::connect;
 pub use control::Control;
 pub use deadline::{ConnectError, Deadline, NeverInterrupted, Watch};
-pub(crate) use handshake::ping;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
 pub use socket::Readiness;

@@ -1,7 +1,7 @@
 //! Which reply a command expects.
 
 use super::reply::Reply;
-use super::{script_reply, wait_reply, xadd_reply};
+use super::{script_reply, status_reply, wait_reply, xadd_reply};
 use crate::resp::decode::Violation;
 
 /// The reply that a command expects. It is noted when the command is sent: nothing is inferred from the bytes of a reply.
@@ -13,6 +13,8 @@ pub(crate) enum Expect {
     ScriptRun { has_source: bool },
     /// Of WAIT or WAITAOF: a count, two counts, or an error.
     Wait,
+    /// Of a command that belongs to no message, such as PING: a simple string, or an error.
+    Status,
 }
 
 impl Expect {
@@ -22,6 +24,7 @@ impl Expect {
             Self::EntryId => xadd_reply::decode(bytes),
             Self::ScriptRun { .. } => script_reply::decode(bytes),
             Self::Wait => wait_reply::decode(bytes),
+            Self::Status => status_reply::decode(bytes),
         }
     }
 }

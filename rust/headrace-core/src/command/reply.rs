@@ -16,6 +16,8 @@ pub(crate) enum Reply<'a> {
     Run(ScriptReply<'a>),
     /// How many have what the connection wrote before. `local`: the server itself, for WAITAOF; WAIT does not report it.
     Acknowledged { local: u64, replicas: u64 },
+    /// A simple string, without its `+` and its line end.
+    Status(&'a [u8]),
 }
 
 /// The reply to a run of rows ([`script`](super::script)).

@@ -29,17 +29,19 @@ pub struct Seen {
     failed_unknown: u64,
     breaks: u64,
     resent: u64,
-    /// Commands that were sent while the other connection was retrying, waiting for WAIT or down.
+    /// Commands that were sent while the other connection was retrying, waiting for WAIT or PING, or down.
     meanwhile: u64,
+    /// Replies to PING.
+    pings: u64,
 }
 
 impl Seen {
     #[cfg(test)]
     fn summary(&self) -> String {
-        let Self { delivered, failed_no, failed_unknown, breaks, resent, meanwhile } = self;
+        let Self { delivered, failed_no, failed_unknown, breaks, resent, meanwhile, pings } = self;
         format!(
             "{delivered} delivered, {failed_no} failed with written no, {failed_unknown} with written unknown, {breaks} \
-             breaks, {resent} sent again, {meanwhile} sent while the other connection was held up"
+             breaks, {resent} sent again, {meanwhile} sent while the other connection was held up, {pings} replies to PING"
         )
     }
 }
@@ -114,7 +116,8 @@ impl<'a> World<'a> {
     /// Whether the connection takes no new message, or gets no reply.
     fn is_held_up(&self, at: usize) -> bool {
         let node = &self.nodes[at];
-        !node.is_open || node.connection.retry.is_active() || node.connection.is_unconfirmed()
+        let connection = &node.connection;
+        !node.is_open || connection.retry.is_active() || connection.is_unconfirmed() || connection.awaits_control()
     }
 
     fn produce(&mut self, at: usize, chance: &mut Chance) {
@@ -148,12 +151,19 @@ impl<'a> World<'a> {
         let is_other_held_up = self.is_held_up(1 - at);
         let now = self.now;
         let node = &mut self.nodes[at];
-        if node.is_open && !node.connection.send.is_empty() {
-            let bytes = node.connection.send.contiguous().unwrap();
+        if !node.is_open {
+            return;
+        }
+        if node.connection.needs_ping(now) {
+            assert!(node.input.is_empty() && node.output.is_empty(), "PING while something is under way");
+            node.connection.ping();
+        }
+        if node.connection.has_unsent() {
+            let bytes = node.connection.contiguous().unwrap();
             let count = bytes.len().min(most);
             node.input.extend_from_slice(&bytes[..count]);
             node.connection.sent(count, now);
-            self.seen.meanwhile += u64::from(is_other_held_up && count > 0);
+            self.seen.meanwhile += u64::from(is_other_held_up && !node.connection.awaits_control() && count > 0);
         }
     }
 
@@ -170,6 +180,10 @@ impl<'a> World<'a> {
         node.input.drain(..length);
         let reply = if command[0] == b"WAIT" {
             format!(":{}\r\n", u64::from(is_fair || !chance.one_in(4)))
+        } else if command[0] == b"PING" {
+            assert!(node.input.is_empty() && node.connection.awaits_control(), "sent before the reply to PING");
+            self.seen.pings += 1;
+            (*chance.pick(&["+PONG\r\n", "-NOPERM no permissions to run 'ping'\r\n"])).to_owned()
         } else if is_fair || !chance.one_in(6) {
             let number: usize = String::from_utf8_lossy(&command[1]).parse().unwrap();
             node.next_id += 1;
@@ -251,6 +265,7 @@ impl<'a> World<'a> {
             17 => self.retry(at, chance),
             18 if chance.one_in(6) => self.break_off(at),
             18 => self.open(at),
+            19 if chance.one_in(6) => self.now += Duration::from_secs(1 + chance.size(60) as u64),
             _ => self.report(),
         }
     }
@@ -317,5 +332,5 @@ pub fn check(seen: &mut Seen, chance: &mut Chance) {
 fn connections() {
     let mut seen = Seen::default();
     Runner::new("connections", 3_000).run(&mut seen, check, Seen::summary);
-    assert!(seen.meanwhile > 0 && seen.resent > 0 && seen.breaks > 0, "{seen:?}");
+    assert!(seen.meanwhile > 0 && seen.resent > 0 && seen.breaks > 0 && seen.pings > 0, "{seen:?}");
 }

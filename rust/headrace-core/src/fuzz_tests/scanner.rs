@@ -163,6 +163,7 @@ fn same(reply: command::Reply<'_>, expected: &[(Reply, usize)]) -> Option<usize>
             Reply::Run { deduplicated: run.deduplicated, refused: run.refused.to_vec(), ids }
         }
         command::Reply::Acknowledged { local, replicas } => Reply::Counts { local, replicas },
+        command::Reply::Status(line) => Reply::Status(line.to_vec()),
     };
     (expected.first()?.0 == one).then_some(1)
 }
@@ -180,10 +181,13 @@ pub fn make(chance: &mut Chance) -> (Expected, Vec<u8>) {
     if chance.one_in(16) {
         let length = chance.size(60);
         bytes.extend((0..length).map(|_| chance.pick(ALPHABET)));
-        return (Expected(vec![*chance.pick(&[base, Expect::Wait])]), bytes);
+        return (Expected(vec![*chance.pick(&[base, Expect::Wait, Expect::Status])]), bytes);
     }
     if chance.one_in(256) {
-        return (Expected(vec![*chance.pick(&[base, Expect::Wait])]), b"*1\r\n".repeat(chance.size(2_000)));
+        return (
+            Expected(vec![*chance.pick(&[base, Expect::Wait, Expect::Status])]),
+            b"*1\r\n".repeat(chance.size(2_000)),
+        );
     }
     if chance.one_in(2_000) {
         return (Expected(vec![base]), widest(base, chance));
@@ -191,9 +195,10 @@ pub fn make(chance: &mut Chance) -> (Expected, Vec<u8>) {
     let count = if chance.one_in(500) { chance.size(1_200) } else { chance.size(8) };
     let mut id = (chance.next() >> chance.below(64), chance.next() >> chance.below(64));
     for _ in 0..count {
-        let expect = if waits && chance.one_in(5) { Expect::Wait } else { base };
+        let others = [Expect::Wait, Expect::Status];
+        let expect = if waits && chance.one_in(5) { *chance.pick(&others) } else { base };
         write_reply(&mut bytes, expect, &mut id, chance);
-        expected.0.push(if chance.one_in(200) { *chance.pick(&[base, Expect::Wait]) } else { expect });
+        expected.0.push(if chance.one_in(200) { *chance.pick(&[base, Expect::Wait, Expect::Status]) } else { expect });
     }
     expected.0.push(base);
     if chance.one_in(2) {
@@ -228,6 +233,12 @@ fn write_reply(out: &mut Vec<u8>, expect: Expect, id: &mut (u64, u64), chance: &
     match expect {
         Expect::EntryId if chance.one_in(16) => out.extend_from_slice(b"$-1\r\n"),
         Expect::EntryId => write_id(out, id, chance),
+        Expect::Status => {
+            let length = if chance.one_in(500) { 65_520 + chance.below(30) } else { chance.size(20) };
+            out.push(b'+');
+            out.extend((0..length).map(|_| chance.pick(b"PONGOK \0\xff\n+$")));
+            out.extend_from_slice(b"\r\n");
+        }
         Expect::Wait => {
             if chance.one_in(2) {
                 out.extend_from_slice(b"*2\r\n");
@@ -314,7 +325,7 @@ pub fn spoil(bytes: &mut Vec<u8>, chance: &mut Chance) {
 pub fn from_bytes(scanners: &mut Scanners, bytes: &[u8]) {
     if let [kinds, cuts, bytes @ ..] = bytes {
         let of = |place: usize| {
-            [Expect::EntryId, RUN, Expect::Wait, Expect::EntryId][(usize::from(*kinds) >> (2 * (place % 4))) & 3]
+            [Expect::EntryId, RUN, Expect::Wait, Expect::Status][(usize::from(*kinds) >> (2 * (place % 4))) & 3]
         };
         scanners.check(&Expected((0..400).map(of).collect()), bytes, &mut Chance::new(u64::from(*cuts), 0));
     }

@@ -14,6 +14,7 @@ pub enum Reply {
     Error(Vec<u8>),
     Run { deduplicated: u64, refused: Vec<u8>, ids: Vec<(u64, u64)> },
     Counts { local: u64, replicas: u64 },
+    Status(Vec<u8>),
 }
 
 /// Why bytes are no whole reply.
@@ -98,6 +99,7 @@ impl<'a> Reader<'a> {
     pub fn reply(&mut self, expect: Expect) -> Result<Reply, Stop> {
         match (self.byte()?, expect) {
             (b'-', _) => Ok(Reply::Error(self.line(MAX_LINE - 1)?)),
+            (b'+', Expect::Status) => Ok(Reply::Status(self.line(MAX_LINE - 1)?)),
             (b'$', Expect::EntryId) => match self.bulk(MAX_BULK)? {
                 None => Ok(Reply::Nil),
                 Some(id) => entry_id(&id).map(|(ms, seq)| Reply::Id(ms, seq)).ok_or(Stop::Wrong),

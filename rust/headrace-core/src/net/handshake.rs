@@ -4,13 +4,11 @@
 //! would end the connection ("unauthenticated bulk length"), and TLS 1.3 shows a refused client certificate only at the
 //! first read.
 
-use std::time::Instant;
-
 use redis::{ConnectionLike, Value};
 use zeroize::Zeroizing;
 
 use super::control::Control;
-use super::deadline::{ConnectError, Deadline, Stage, Watch};
+use super::deadline::{ConnectError, Deadline, Stage};
 use super::stream::Transport;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Fault, ReplyText, code};
@@ -52,13 +50,6 @@ pub(super) fn run(
         }
     }
     Ok(())
-}
-
-/// Asks a connection that was idle whether it lives. Any reply will do: a user without the right to PING, or a server that
-/// is loading, is on a live connection as well.
-pub(crate) fn ping(transport: &mut Transport, deadline: Instant, watch: &mut dyn Watch) -> Result<(), ConnectError> {
-    let mut patience = Deadline::new(deadline, watch);
-    ask(&mut Control::new(transport, &mut patience), &redis::cmd("PING")).map(|_| ())
 }
 
 /// AUTH with one argument, or with two where there is a user name (Redis 6.0 and later).
@@ -171,25 +162,7 @@ fn refusal_of(refusal: Fault, command: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::io::Write;
-    use std::time::Duration;
-
     use super::*;
-    use crate::net::NeverInterrupted;
-
-    #[test]
-    fn any_reply_to_ping_means_alive_and_none_does_not() {
-        let (mut transport, mut peer) = Transport::pair();
-        let mut ping = |timeout| ping(&mut transport, Instant::now() + timeout, &mut NeverInterrupted);
-        for reply in ["+PONG\r\n", "-NOPERM User app has no permissions\r\n", "-LOADING\r\n"] {
-            peer.write_all(reply.as_bytes()).unwrap();
-            assert_eq!(ping(Duration::from_secs(5)), Ok(()), "{reply}");
-        }
-        let silent = ping(Duration::from_millis(20)).unwrap_err();
-        assert_eq!(silent, Fault::new(code::TIMEOUT, "timed out while waiting for a reply").into());
-        drop(peer);
-        assert!(matches!(ping(Duration::from_secs(5)), Err(ConnectError::Fault(fault)) if fault.code == code::RESET));
-    }
 
     #[test]
     fn auth_has_one_argument_or_two_and_never_moves_in_memory() {

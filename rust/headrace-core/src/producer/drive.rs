@@ -9,7 +9,7 @@ use super::link::Link;
 use super::{Producer, random};
 use crate::connection::{Context, Disconnect, MAX_SLICES, RetryStep};
 use crate::error::{Error, Fault, Result, code};
-use crate::net::{ConnectError, Watch, ping};
+use crate::net::Watch;
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
@@ -53,6 +53,10 @@ impl Producer {
 
     pub(super) fn drive(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let driven = self.drive_on(goal, deadline, watch);
+        if driven.is_err() && self.connection.awaits_control() {
+            // Read by a later call, the reply to PING would no longer show that the server is there.
+            self.renew(&Fault::new(code::INTERRUPTED, "the call was interrupted"));
+        }
         self.report_waits(watch);
         driven
     }
@@ -94,12 +98,12 @@ impl Producer {
                     return Ok(());
                 }
                 Link::Closed => self.open(deadline, watch)?,
-                Link::Open(_) if self.connection.needs_ping(now) => self.ping(deadline, &mut renewed, watch)?,
+                Link::Open(_) if self.connection.needs_ping(now) => self.connection.ping(),
                 Link::Open(_) => match self.step() {
                     Ok(true) => {}
                     Ok(false) => {
                         if !self.reached(goal) {
-                            self.wait(goal, started, deadline, watch)?;
+                            self.wait(goal, (started, deadline), &mut renewed, watch)?;
                         }
                     }
                     Err(broken) => self.disconnect_or_renew(&broken, &mut renewed),
@@ -168,31 +172,25 @@ impl Producer {
         }
     }
 
-    /// Asks a server that was silent for long whether it is there. Any reply will do: a user without the right to PING is on a
-    /// live connection as well.
-    fn ping(&mut self, deadline: Option<Instant>, renewed: &mut bool, watch: &mut dyn Watch) -> Result<()> {
-        let Link::Open(transport) = &mut self.link else { return Ok(()) };
-        let silent_until = Instant::now() + self.connection.command_timeout();
-        match ping(transport, deadline.map_or(silent_until, |end| end.min(silent_until)), watch) {
-            Ok(()) => self.connection.answered_ping(Instant::now()),
-            Err(ConnectError::Interrupted) => {
-                // The reply to PING would be taken for the next message's.
-                self.renew(&Fault::new(code::INTERRUPTED, "the call was interrupted"));
-                return Err(Error::Interrupted);
-            }
-            Err(ConnectError::Fault(fault)) => self.disconnect_or_renew(&fault.into(), renewed),
-        }
-        Ok(())
-    }
-
     /// Waits until the socket is ready; gives up on a server that is silent for too long.
-    fn wait(&mut self, goal: Goal, started: Instant, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+    fn wait(
+        &mut self,
+        goal: Goal,
+        (started, deadline): (Instant, Option<Instant>),
+        renewed: &mut bool,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
         let now = Instant::now();
         let Some((silent, patience)) = self.connection.silence(started, now) else { return Ok(()) };
         if silent >= patience {
             let seconds = silent.as_secs_f64();
             let message = format!("{} was silent for {seconds:.3} s while replies were expected", self.endpoint);
-            self.disconnect(&Fault::new(code::TIMEOUT, message).into());
+            let broken = Fault::new(code::TIMEOUT, message).into();
+            if self.connection.awaits_control() {
+                self.disconnect_or_renew(&broken, renewed);
+            } else {
+                self.disconnect(&broken);
+            }
             return Ok(());
         }
         let replies = match goal {
@@ -206,7 +204,7 @@ impl Producer {
             timeout = timeout.min(deadline.saturating_duration_since(now));
         }
         let Link::Open(transport) = &mut self.link else { return Ok(()) };
-        let writable = !self.connection.send.is_empty() || transport.wants_write();
+        let writable = self.connection.has_unsent() || transport.wants_write();
         let ready = transport.wait_for(bytes, writable, timeout);
         if ready.interrupted && watch.interrupted() {
             return Err(Error::Interrupted);
@@ -259,8 +257,8 @@ impl Producer {
         if moved {
             connection.sent(0, Instant::now());
         }
-        while !connection.send.is_empty() {
-            let count = if let Some(bytes) = connection.send.contiguous() {
+        while connection.has_unsent() {
+            let count = if let Some(bytes) = connection.contiguous() {
                 transport.send(bytes)?
             } else {
                 let mut slices = [IoSlice::new(&[]); MAX_SLICES];

@@ -303,7 +303,7 @@ fn idmp_ids_that_may_be_forgotten_are_not_sent_again() {
         produce(&mut producer, 1);
         producer.poll();
         assert!(read(&mut peer).starts_with(b"*8\r\n$4\r\nXADD\r\n$1\r\ns\r\n$4\r\nIDMP\r\n"));
-        producer.connection.answered_ping(ago(silence));
+        producer.connection.set_used(ago(silence));
         drop(peer);
         producer.drain(None, &mut NeverInterrupted).unwrap();
         let report = producer.recorder().take(true);

@@ -38,7 +38,9 @@ fn feed(buffer: &mut ReplyBuffer, bytes: &[u8], seen: &mut Vec<Owned>) -> Result
                 }
                 Reply::Nil => seen.push(Owned::Nil),
                 Reply::Error(line) => seen.push(Owned::Error(line.to_vec())),
-                Reply::Run(_) | Reply::Acknowledged { .. } => unreachable!("an entry ID is expected"),
+                Reply::Run(_) | Reply::Acknowledged { .. } | Reply::Status(_) => {
+                    unreachable!("an entry ID is expected")
+                }
             }
         }
     }
