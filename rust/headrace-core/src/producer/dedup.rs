@@ -72,6 +72,15 @@ impl Dedup {
         }
     }
 
+    /// `rows` rows can never be written: those behind them need not wait.
+    pub(crate) fn pass(&mut self, rows: u64) {
+        match self {
+            Self::Off => {}
+            Self::Script(script) => script.batch.pass(rows),
+            Self::Idmp(ids) => ids.pass(rows),
+        }
+    }
+
     /// Removes the row that a panic left half-encoded. `passed`: how many rows of the batch are before it.
     pub(crate) fn take_back(&mut self, passed: u64) {
         match self {

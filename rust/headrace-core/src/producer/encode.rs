@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use arrow_array::RecordBatch;
 
-use super::Producer;
-use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds};
+use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, ScriptDedup};
+use super::{OutcomeQueue, Producer};
 use crate::batch::Batch;
 use crate::command::script::MAX_ARGUMENTS;
 use crate::command::xadd::XaddEncoder;
-use crate::connection::Owner;
+use crate::connection::{Connection, Owner};
+use crate::endpoint::Endpoint;
 use crate::error::{Fault, code};
 use crate::fail;
 use crate::ipc::Encoder;
@@ -30,7 +31,8 @@ impl Producer {
     /// still to be closed.
     #[inline]
     pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
-        match &self.dedup {
+        let (dedup, parts) = self.split();
+        let encoded = match dedup {
             Dedup::Off => {
                 let out = self.connection.send.bytes();
                 let before = out.len();
@@ -39,17 +41,13 @@ impl Producer {
                 fail::point("encode");
                 self.connection.in_flight.align(self.outcomes.next());
                 self.finish_row(length);
+                return;
             }
-            Dedup::Script(_) | Dedup::Idmp(_) => self.push_payload_once(payload, id),
-        }
-    }
-
-    #[cold] // for most dispatchers
-    fn push_payload_once(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
-        if matches!(self.dedup, Dedup::Script(_)) {
-            self.gather(None, |encoder, out, _| encoder.write_payload_arguments(out, payload));
-        } else {
-            self.push_with_id(1, id, |encoder, out, _| encoder.write_payload_field(out, payload));
+            Dedup::Script(script) => parts.gather_payload(script, payload),
+            Dedup::Idmp(ids) => parts.push_payload_with_id(ids, payload, id),
+        };
+        if let Err(refused) = encoded {
+            self.refuse(refused);
         }
     }
 
@@ -59,20 +57,26 @@ impl Producer {
     pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
         let watched = end.min(row.saturating_add(WATCH_ROWS));
         while *row < watched && self.has_room() {
-            match (&mut *batch, &self.dedup) {
+            let (dedup, parts) = self.split();
+            match (&mut *batch, dedup) {
                 (Batch::Rows(rows), Dedup::Off) => {
                     let added = self.connection.in_flight.added();
                     self.encoding = Some((*row, added));
                     *row = self.push_rows(rows, *row..watched);
                     self.encoding = None;
                 }
-                (Batch::Rows(rows), Dedup::Script(_)) => {
-                    self.gather_row(rows, *row);
+                (Batch::Rows(rows), Dedup::Script(script)) => {
+                    if let Err(refused) = parts.gather_row(script, rows, *row) {
+                        self.refuse(refused);
+                    }
                     *row += 1;
                     self.close_full_run();
                 }
-                (Batch::Rows(rows), Dedup::Idmp(_)) => {
-                    self.push_row_with_id(rows, *row, ids.and_then(|ids| ids.get(*row)));
+                (Batch::Rows(rows), Dedup::Idmp(idempotency)) => {
+                    let id = ids.and_then(|ids| ids.get(*row));
+                    if let Err(refused) = parts.push_row_with_id(idempotency, rows, *row, id) {
+                        self.refuse(refused);
+                    }
                     *row += 1;
                 }
                 (Batch::Payloads(rows, names), _) => *row = self.push_payloads_of_one(rows, names, *row..end),
@@ -256,95 +260,24 @@ impl Producer {
         self.connection.in_flight.push_plain(length);
     }
 
-    /// Encodes a row with its IDMP ID, or notes why it cannot be sent.
-    #[inline(never)]
-    fn push_row_with_id(&mut self, rows: &Rows<'_>, row: usize, id: Option<CallerId<'_>>) {
-        match rows.field_count(row) {
-            Ok(fields) => self.push_with_id(fields, id, |_, out, scratch| rows.write_fields(row, out, scratch)),
-            Err(fault) => {
-                self.dedup.lose(1);
+    /// The state of the mode, and the parts that encode a row in it.
+    #[inline]
+    fn split(&mut self) -> (&mut Dedup, Parts<'_>) {
+        let Self { dedup, endpoint, encoder, connection, outcomes, batch, scratch, .. } = self;
+        (dedup, Parts { endpoint, encoder, connection, outcomes, scratch, is_blocked: batch.is_blocked })
+    }
+
+    /// Notes why a row is not sent.
+    #[cold]
+    fn refuse(&mut self, refused: Refused) {
+        match refused {
+            Refused::Ever(fault) => {
+                self.close_run();
+                self.dedup.pass(1);
                 self.push_bad_rows(&fault, 1);
             }
+            Refused::Now(fault) => self.push_fault(&fault, 1),
         }
-    }
-
-    /// `write` appends the fields of the command that is begun.
-    fn push_with_id(
-        &mut self,
-        fields: usize,
-        id: Option<CallerId<'_>>,
-        write: impl FnOnce(&XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
-    ) {
-        let Dedup::Idmp(ids) = &mut self.dedup else { unreachable!("another mode") };
-        let before = self.connection.send.len();
-        match idmp_id(ids, id) {
-            Ok(id) => {
-                let out = self.connection.send.bytes();
-                self.encoder.write_start_with(out, fields, id, IDMP_ARGUMENTS);
-                write(&self.encoder, out, &mut self.scratch);
-                fail::point("encode");
-                self.encoder.write_end(out);
-                self.finish_command(self.connection.send.len() - before, 1, Owner::Report);
-            }
-            // An earlier try may have sent it, of a smaller batch.
-            Err(fault) if fault.code == code::TOO_MANY => self.push_fault(&fault, 1),
-            Err(fault) => self.push_bad_rows(&fault, 1),
-        }
-    }
-
-    /// Adds a row to the pending run, or notes why it cannot be sent.
-    #[inline(never)]
-    fn gather_row(&mut self, rows: &Rows<'_>, row: usize) {
-        let fields = match rows.field_count(row) {
-            Ok(fields) if 2 * fields <= MAX_ARGUMENTS => fields,
-            Ok(fields) => {
-                let most = MAX_ARGUMENTS / 2;
-                let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
-                return self.pass_row(&Fault::new(code::TOO_LARGE, message));
-            }
-            Err(fault) => return self.pass_row(&fault),
-        };
-        let (stream_key, entry_id) = (rows.stream_key(row), rows.entry_id(row));
-        self.gather(stream_key, |encoder, out, scratch| {
-            let count = encoder.write_arguments(out, fields, stream_key, entry_id);
-            rows.write_fields(row, out, scratch);
-            encoder.write_end(out);
-            count
-        });
-    }
-
-    /// Adds a row of this stream key (`None`: the endpoint's) to the pending run. `write` appends its arguments and returns
-    /// their number. Without room for another stream the row fails.
-    fn gather(
-        &mut self,
-        stream_key: Option<&[u8]>,
-        write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>, &mut Vec<u8>) -> usize,
-    ) {
-        let Dedup::Script(script) = &mut self.dedup else { unreachable!("another mode") };
-        let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
-        if !script.takes(stream_key) {
-            script.close_run(&mut self.connection);
-            if script.batch.is_full() && self.connection.in_flight.is_empty() && !self.batch.is_blocked {
-                script.batch.skip_failed();
-            }
-            if script.batch.is_full() {
-                let fault = Fault::new(code::BLOCKED, "rows of too many streams wait for one that was not written");
-                return self.push_fault(&fault, 1);
-            }
-            script.pending.stream_key = stream_key.to_vec();
-        }
-        script.pending.argument_count += write(&mut self.encoder, &mut script.pending.arguments, &mut self.scratch);
-        fail::point("encode");
-        script.pending.add_row(self.outcomes.number(1));
-    }
-
-    /// A row that cannot be sent: it counts as passed.
-    fn pass_row(&mut self, fault: &Fault) {
-        self.close_run();
-        if let Dedup::Script(script) = &mut self.dedup {
-            script.batch.pass(1);
-        }
-        self.push_bad_rows(fault, 1);
     }
 
     /// Encodes the pending run, if rows are gathered into one.
@@ -362,11 +295,113 @@ impl Producer {
     }
 }
 
-fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<CallerId<'_>>) -> Result<&'a [u8], Fault> {
+/// Why a row is not sent.
+enum Refused {
+    /// It can never be sent, and counts as passed.
+    Ever(Fault),
+    /// It cannot be sent now. An earlier try may have written it.
+    Now(Fault),
+}
+
+/// The parts of a [`Producer`] that encode a row, beside the state of its mode.
+struct Parts<'a> {
+    endpoint: &'a Endpoint,
+    encoder: &'a mut XaddEncoder,
+    connection: &'a mut Connection,
+    outcomes: &'a mut OutcomeQueue,
+    scratch: &'a mut Vec<u8>,
+    is_blocked: bool,
+}
+
+impl Parts<'_> {
+    #[cold] // for most dispatchers
+    fn gather_payload(self, script: &mut ScriptDedup, payload: &[u8]) -> Result<(), Refused> {
+        self.gather(script, None, |encoder, out, _| encoder.write_payload_arguments(out, payload))
+    }
+
+    /// Adds a row to the pending run.
+    #[inline(never)]
+    fn gather_row(self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize) -> Result<(), Refused> {
+        let fields = rows.field_count(row).map_err(Refused::Ever)?;
+        if 2 * fields > MAX_ARGUMENTS {
+            let most = MAX_ARGUMENTS / 2;
+            let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
+            return Err(Refused::Ever(Fault::new(code::TOO_LARGE, message)));
+        }
+        let (stream_key, entry_id) = (rows.stream_key(row), rows.entry_id(row));
+        self.gather(script, stream_key, |encoder, out, scratch| {
+            let count = encoder.write_arguments(out, fields, stream_key, entry_id);
+            rows.write_fields(row, out, scratch);
+            encoder.write_end(out);
+            count
+        })
+    }
+
+    /// Adds a row of this stream key (`None`: the endpoint's) to the pending run. `write` appends its arguments and returns
+    /// their number.
+    fn gather(
+        self,
+        script: &mut ScriptDedup,
+        stream_key: Option<&[u8]>,
+        write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>, &mut Vec<u8>) -> usize,
+    ) -> Result<(), Refused> {
+        let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
+        let pending = script.run_of(stream_key, self.connection, self.is_blocked).map_err(Refused::Now)?;
+        pending.argument_count += write(self.encoder, &mut pending.arguments, self.scratch);
+        fail::point("encode");
+        pending.add_row(self.outcomes.number(1));
+        Ok(())
+    }
+
+    #[cold] // for most dispatchers
+    fn push_payload_with_id(
+        self,
+        ids: &mut IdempotencyIds,
+        payload: &[u8],
+        id: Option<CallerId<'_>>,
+    ) -> Result<(), Refused> {
+        self.push_with_id(ids, 1, id, |encoder, out, _| encoder.write_payload_field(out, payload))
+    }
+
+    /// Encodes a row with its IDMP ID.
+    #[inline(never)]
+    fn push_row_with_id(
+        self,
+        ids: &mut IdempotencyIds,
+        rows: &Rows<'_>,
+        row: usize,
+        id: Option<CallerId<'_>>,
+    ) -> Result<(), Refused> {
+        let fields = rows.field_count(row).map_err(Refused::Ever)?;
+        self.push_with_id(ids, fields, id, |_, out, scratch| rows.write_fields(row, out, scratch))
+    }
+
+    /// `write` appends the fields of the command that is begun.
+    fn push_with_id(
+        self,
+        ids: &mut IdempotencyIds,
+        fields: usize,
+        id: Option<CallerId<'_>>,
+        write: impl FnOnce(&XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
+    ) -> Result<(), Refused> {
+        let before = self.connection.send.len();
+        let id = idmp_id(ids, id)?;
+        let out = self.connection.send.bytes();
+        self.encoder.write_start_with(out, fields, id, IDMP_ARGUMENTS);
+        write(self.encoder, out, self.scratch);
+        fail::point("encode");
+        self.encoder.write_end(out);
+        let length = self.connection.send.len() - before;
+        self.connection.push(length, self.outcomes.number(1), 1, Owner::Report);
+        Ok(())
+    }
+}
+
+fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<CallerId<'_>>) -> Result<&'a [u8], Refused> {
     if !ids.is_by_message_id() {
         return Ok(ids.of_row());
     }
-    match id {
+    let named = match id {
         Some(CallerId::Int(id)) => ids.of_message(itoa::Buffer::new().format(id).as_bytes()),
         Some(CallerId::UInt(id)) => ids.of_message(itoa::Buffer::new().format(id).as_bytes()),
         Some(CallerId::Text(id)) => ids.of_message(id.as_bytes()),
@@ -374,5 +409,7 @@ fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<CallerId<'_>>) -> Result<
             let message = "exactly_once_key 'message_id' needs a message ID, and this message has none";
             Err(Fault::new(code::NULL_MESSAGE_ID, message))
         }
-    }
+    };
+    // An earlier try may have sent it, of a smaller batch.
+    named.map_err(|fault| if fault.code == code::TOO_MANY { Refused::Now(fault) } else { Refused::Ever(fault) })
 }

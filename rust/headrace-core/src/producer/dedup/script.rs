@@ -2,6 +2,7 @@
 
 use super::{PendingRun, ScriptBatch};
 use crate::connection::Connection;
+use crate::error::{Fault, code};
 
 /// A run is sent once it has this many bytes.
 const RUN_BYTES: usize = 64 * 1024;
@@ -18,9 +19,25 @@ impl ScriptDedup {
         Self { batch, pending: PendingRun::default() }
     }
 
-    /// Whether a row of this stream key can join the pending run.
-    pub(crate) fn takes(&self, stream_key: &[u8]) -> bool {
-        self.pending.rows > 0 && self.pending.stream_key == stream_key
+    /// The run that a row of this stream key joins: the pending one, or else a new one. A fault if there is no room for
+    /// another stream. `is_blocked`: whether a row of the batch was not written.
+    pub(crate) fn run_of(
+        &mut self,
+        stream_key: &[u8],
+        connection: &mut Connection,
+        is_blocked: bool,
+    ) -> Result<&mut PendingRun, Fault> {
+        if self.pending.rows == 0 || self.pending.stream_key != stream_key {
+            self.close_run(connection);
+            if self.batch.is_full() && connection.in_flight.is_empty() && !is_blocked {
+                self.batch.skip_failed();
+            }
+            if self.batch.is_full() {
+                return Err(Fault::new(code::BLOCKED, "rows of too many streams wait for one that was not written"));
+            }
+            self.pending.stream_key = stream_key.to_vec();
+        }
+        Ok(&mut self.pending)
     }
 
     /// Encodes the pending run, if there is one.
