@@ -118,8 +118,10 @@ pub fn is_alone(test: &str) -> bool {
         return true;
     }
     let mut again = process::Command::new(env::current_exe().unwrap());
-    let ended = again.args(["--exact", test, "--nocapture"]).env("HEADRACE_TEST_ALONE", "1").status().unwrap();
-    assert!(ended.success());
+    let ended = again.args(["--exact", test, "--nocapture"]).env("HEADRACE_TEST_ALONE", "1").output().unwrap();
+    let printed = String::from_utf8_lossy(&ended.stdout);
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && printed.contains("1 passed"), "{test}: {printed}{errors}");
     false
 }
 

@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn nothing_is_believed_that_is_only_declared() {
-        if !is_alone("transport::query::tests::nothing_is_believed_that_is_only_declared") {
+        if !is_alone("net::query::tests::nothing_is_believed_that_is_only_declared") {
             return;
         }
         let deep = |depth| [b"*1\r\n".repeat(depth), b":1\r\n".to_vec()].concat();
