@@ -24,7 +24,7 @@ ROWS = [
     {"batch", "connection", "import", "report"},
     {"command", "durability", "ipc", "net", "rows"},
     {"endpoint"},
-    {"counters", "resp", "retry", "secret", "utf8"},
+    {"counters", "nested", "resp", "retry", "secret", "utf8"},
     {"contain", "decimal", "error", "fail"},
 ]
 # What the crate must not be built with.

@@ -44,6 +44,7 @@ mod fuzz_tests;
 pub mod fuzz_tests;
 pub mod import;
 pub mod ipc;
+mod nested;
 pub mod net;
 mod producer;
 pub mod report;

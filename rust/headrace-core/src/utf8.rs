@@ -5,15 +5,14 @@
 //! `String::from_utf8_lossy`, with one difference: Java treats a surrogate of three bytes as one sequence.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use arrow_array::OffsetSizeTrait;
 use arrow_buffer::Buffer;
+use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 
 /// U+FFFD, which replaces an invalid sequence.
 pub(crate) const REPLACEMENT: &[u8; 3] = b"\xef\xbf\xbd";
-
-/// The most bytes that a view holds inline.
-const MAX_INLINE: usize = 12;
 
 /// Whether all texts between these offsets are UTF-8. There is one offset more than texts.
 ///
@@ -32,16 +31,18 @@ pub(crate) fn are_texts_of_views(views: &[u128], buffers: &[Buffer]) -> bool {
     const NOT_ASCII: u128 = 0x8080_8080_8080_8080_8080_8080 << 32;
     let mut spans = vec![Span { start: usize::MAX, end: 0, texts: 0 }; buffers.len()];
     for view in views {
-        let View { length, index, offset } = View::new(*view);
-        if length <= MAX_INLINE {
+        let decoded = ByteView::from(*view);
+        let length = decoded.length as usize;
+        if decoded.length <= MAX_INLINE_VIEW_LEN {
             if view & NOT_ASCII != 0 && std::str::from_utf8(&view.to_le_bytes()[4..4 + length]).is_err() {
                 return false;
             }
         } else {
+            let (index, range) = target(&decoded);
             let Some(span) = spans.get_mut(index) else { return false };
             *span = Span {
-                start: span.start.min(offset),
-                end: span.end.max(offset + length),
+                start: span.start.min(range.start),
+                end: span.end.max(range.end),
                 texts: span.texts.saturating_add(length),
             };
         }
@@ -55,12 +56,12 @@ pub(crate) fn are_texts_of_views(views: &[u128], buffers: &[Buffer]) -> bool {
     if used.iter().flatten().filter(|used| used.is_ascii).count() == buffers.len() {
         return true;
     }
-    views.iter().map(|view| View::new(*view)).filter(|view| view.length > MAX_INLINE).all(|view| {
-        let (start, end) = (view.offset, view.offset + view.length);
-        if let Some(used) = &used[view.index] {
-            return used.is_ascii || used.is_boundary(start) && used.is_boundary(end);
+    views.iter().map(|view| ByteView::from(*view)).filter(|view| view.length > MAX_INLINE_VIEW_LEN).all(|view| {
+        let (index, range) = target(&view);
+        if let Some(used) = &used[index] {
+            return used.is_ascii || used.is_boundary(range.start) && used.is_boundary(range.end);
         }
-        let bytes = buffers[view.index].get(start..end);
+        let bytes = buffers[index].get(range);
         bytes.is_some_and(|bytes| simdutf8::basic::from_utf8(bytes).is_ok())
     })
 }
@@ -95,18 +96,10 @@ struct Span {
     texts: usize,
 }
 
-/// A decoded view: <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
-struct View {
-    length: usize,
-    index: usize,
-    offset: usize,
-}
-
-impl View {
-    fn new(view: u128) -> Self {
-        let number = |place: u32| (view >> (32 * place)) as u32 as usize;
-        Self { length: number(0), index: number(2), offset: number(3) }
-    }
+/// The index of the buffer that a view points to, and the range in it.
+fn target(view: &ByteView) -> (usize, Range<usize>) {
+    let start = view.offset as usize;
+    (view.buffer_index as usize, start..start + view.length as usize)
 }
 
 /// Splits bytes at the first invalid sequence: the text before it and the bytes after it; `None` if all is valid.

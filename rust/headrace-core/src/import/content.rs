@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::ops::Range;
 
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, BooleanBufferBuilder, Buffer, NullBuffer, ScalarBuffer};
-use arrow_schema::DataType;
+use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 
 /// A result whose error is the end of a sentence that has the column as its subject.
 type Check<T> = Result<T, String>;
@@ -84,19 +84,6 @@ pub(super) fn visible_elements<O: Offset>(offsets: &[O], elements: &Range<usize>
     NullBuffer::new(bits.finish())
 }
 
-/// Whether this type is or contains a dictionary.
-pub(super) fn has_dictionary(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(..) => true,
-        DataType::List(field)
-        | DataType::LargeList(field)
-        | DataType::FixedSizeList(field, _)
-        | DataType::Map(field, _) => has_dictionary(field.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|field| has_dictionary(field.data_type())),
-        _ => false,
-    }
-}
-
 /// Refuses keys of visible rows that are not below `count`, the number of the dictionary's values.
 ///
 /// pyarrow writes such keys below a null struct or list: 0 where there are no values. If there are any, this returns the
@@ -124,10 +111,6 @@ pub(super) fn check_keys<K: ArrowNativeType + Display>(
     Ok(Some((keys.into(), NullBuffer::new(valid))))
 }
 
-/// The most bytes that a view holds inline:
-/// <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
-const MAX_INLINE: u32 = 12;
-
 /// Refuses views of rows that are not null and point beyond these buffers. Views of null rows may hold anything; those
 /// that point beyond become empty.
 pub(super) fn check_views(
@@ -135,17 +118,16 @@ pub(super) fn check_views(
     buffers: &[Buffer],
     nulls: Option<&NullBuffer>,
 ) -> Check<ScalarBuffer<u128>> {
-    // From its low end a view is four 32-bit numbers: length, prefix, buffer index, offset in the buffer.
-    let number = |view: u128, place: u32| (view >> (32 * place)) as u32;
-    let is_beyond = |view: u128| {
-        let (length, index, offset) = (number(view, 0), number(view, 2), number(view, 3));
-        length > MAX_INLINE
-            && buffers
-                .get(index as usize)
+    let is_wrong = |view: u128| {
+        let ByteView { length, buffer_index, offset, .. } = view.into();
+        let is_beyond = || {
+            buffers
+                .get(buffer_index as usize)
                 .is_none_or(|buffer| u64::from(offset) + u64::from(length) > buffer.len() as u64)
+        };
+        // The length is signed.
+        length > i32::MAX as u32 || length > MAX_INLINE_VIEW_LEN && is_beyond()
     };
-    // The length is signed.
-    let is_wrong = |view: u128| number(view, 0) > i32::MAX as u32 || is_beyond(view);
     let Some(first) = views.iter().position(|view| is_wrong(*view)) else { return Ok(views) };
     let is_null = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
     let mut wrong = (first..views.len()).filter(|row| is_wrong(views[*row]));

@@ -21,6 +21,7 @@ use arrow_schema::{DataType, FieldRef, Fields};
 use super::Invalid;
 use super::abi::CArray;
 use super::content::{self, Offset};
+use crate::nested::has_dictionary;
 
 type Checked<T> = Result<T, Invalid>;
 
@@ -367,7 +368,7 @@ impl<'a> Node<'a> {
         child: &DataType,
         below: impl FnOnce(&NullBuffer) -> NullBuffer,
     ) -> Option<NullBuffer> {
-        if !content::has_dictionary(child) {
+        if !has_dictionary(child) {
             return None;
         }
         let visible = NullBuffer::union(self.visible.as_ref(), nulls);

@@ -16,7 +16,7 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field};
 
-use super::types::first;
+use crate::nested::first;
 use crate::utf8;
 
 type Arrow<T> = Result<T, ArrowError>;

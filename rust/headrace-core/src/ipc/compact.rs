@@ -14,7 +14,7 @@ use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, Field};
 use arrow_select::dictionary::garbage_collect_any_dictionary;
 
-use super::types::{first, has_dictionary};
+use crate::nested::{first, has_dictionary};
 
 type Arrow<T> = Result<T, ArrowError>;
 

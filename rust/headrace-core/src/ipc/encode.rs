@@ -13,9 +13,10 @@ use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use super::clean::{clean, has_text, is_clean};
 use super::compact::{compact, is_loose};
 use super::nulls::{excludes_nulls, has_excluded_null};
-use super::types::{check_type, has_dictionary};
+use super::types::check_type;
 use super::{MAX_ENTRY_BYTES, MAX_ROWS_BYTES};
 use crate::error::{Error, Fault, Result, code};
+use crate::nested::has_dictionary;
 
 type Arrow<T> = std::result::Result<T, ArrowError>;
 

@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, FixedSizeListArray, OffsetSizeTrait, StructAr
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::DataType;
 
-use super::types::first;
+use crate::nested::first;
 
 /// Whether a part of this type does not allow nulls.
 pub(super) fn excludes_nulls(data_type: &DataType) -> bool {

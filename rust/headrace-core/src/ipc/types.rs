@@ -1,8 +1,9 @@
-//! The types that can be written as Arrow IPC, and searches within a type.
+//! The types that can be written as Arrow IPC, and their depth.
 
 use arrow_schema::{DataType, Field};
 
 use crate::error::{Error, Result};
+use crate::nested::first;
 
 /// The most levels of a type that is written. Writers and readers of the format recurse into types: `arrow-array` needs
 /// 2 KiB of stack per level.
@@ -43,29 +44,4 @@ fn depth(data_type: &DataType) -> usize {
         _ => 0,
     };
     1 + below
-}
-
-/// Whether this type is or contains a dictionary.
-pub(super) fn has_dictionary(data_type: &DataType) -> bool {
-    first(data_type, &|part| matches!(part, DataType::Dictionary(..))).is_some()
-}
-
-/// The first part of a type, including the type itself, for which `holds` is true.
-pub(super) fn first<'a>(data_type: &'a DataType, holds: &dyn Fn(&DataType) -> bool) -> Option<&'a DataType> {
-    if holds(data_type) {
-        return Some(data_type);
-    }
-    match data_type {
-        DataType::List(field)
-        | DataType::LargeList(field)
-        | DataType::ListView(field)
-        | DataType::LargeListView(field)
-        | DataType::FixedSizeList(field, _)
-        | DataType::Map(field, _)
-        | DataType::RunEndEncoded(_, field) => first(field.data_type(), holds),
-        DataType::Struct(fields) => fields.iter().find_map(|field| first(field.data_type(), holds)),
-        DataType::Union(fields, _) => fields.iter().find_map(|(_, field)| first(field.data_type(), holds)),
-        DataType::Dictionary(_, values) => first(values, holds),
-        _ => None,
-    }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use arrow_array::types::{BinaryViewType, ByteArrayType, ByteViewType, StringViewType};
 use arrow_array::{FixedSizeBinaryArray, GenericByteArray, GenericByteViewArray};
 use arrow_buffer::Buffer;
+use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 
 use crate::utf8;
 
@@ -100,17 +101,12 @@ where
     array.value(row).as_ref()
 }
 
-/// The buffer and the range that a view points to; `None` if it holds the bytes inline, as it does up to 12 bytes.
-///
-/// From its low end a view is four 32-bit numbers: length, prefix, buffer index, offset in the buffer:
-/// <https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout>.
+/// The buffer and the range that a view points to; `None` if it holds the bytes inline.
 fn view_span<T: ByteViewType>(array: &GenericByteViewArray<T>, row: usize) -> Option<(&Buffer, Range<usize>)> {
-    const MAX_INLINE: usize = 12;
-    let view = array.views()[row];
-    let number = |place: u32| (view >> (32 * place)) as u32 as usize;
-    let (length, index, offset) = (number(0), number(2), number(3));
-    let buffer = array.data_buffers().get(index).filter(|_| length > MAX_INLINE)?;
-    Some((buffer, offset..offset + length))
+    let ByteView { length, buffer_index, offset, .. } = array.views()[row].into();
+    let buffer = array.data_buffers().get(buffer_index as usize).filter(|_| length > MAX_INLINE_VIEW_LEN)?;
+    let start = offset as usize;
+    Some((buffer, start..start + length as usize))
 }
 
 #[cfg(test)]
