@@ -168,11 +168,11 @@ mod tests {
     use super::*;
 
     fn written(intervals: &Intervals<'_>) -> String {
-        String::from_utf8(Line::written(|out| intervals.write(0, out))).unwrap()
+        Line::written_text(|out| intervals.write(0, out))
     }
 
     fn key(intervals: &Intervals<'_>) -> String {
-        String::from_utf8(Line::written(|out| intervals.write_map_key(0, out))).unwrap()
+        Line::written_text(|out| intervals.write_map_key(0, out))
     }
 
     fn duration(value: i64, unit: TimeUnit) -> String {

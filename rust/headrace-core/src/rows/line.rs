@@ -277,6 +277,13 @@ impl<'o> Line<'o> {
         line.flush();
         out
     }
+
+    /// The same as text.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(super) fn written_text(write: impl FnOnce(&mut Line<'_>)) -> String {
+        String::from_utf8(Self::written(write)).unwrap()
+    }
 }
 
 /// The header of a value whose length has two digits.

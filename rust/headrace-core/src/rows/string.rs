@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn string(text: &str) -> String {
-        String::from_utf8(Line::written(|out| write_string(out, text.as_bytes()))).unwrap()
+        Line::written_text(|out| write_string(out, text.as_bytes()))
     }
 
     #[test]

@@ -202,16 +202,12 @@ mod tests {
 
     use super::*;
 
-    fn written(write: impl Fn(&mut Line<'_>)) -> String {
-        String::from_utf8(Line::written(write)).unwrap()
-    }
-
     fn double(value: f64) -> String {
-        written(|out| write_f64(out, value, Style::Field))
+        Line::written_text(|out| write_f64(out, value, Style::Field))
     }
 
     fn float(value: f32) -> String {
-        written(|out| write_f32(out, value, Style::Field))
+        Line::written_text(|out| write_f32(out, value, Style::Field))
     }
 
     #[test]
@@ -280,8 +276,8 @@ mod tests {
             (7, -3, "7000", "7000"),
             (0, -3, "0", "0"),
         ] {
-            assert_eq!(written(|out| write_decimal(out, unscaled, scale, Style::Field)), plain);
-            assert_eq!(written(|out| write_decimal(out, unscaled, scale, Style::Json)), java);
+            assert_eq!(Line::written_text(|out| write_decimal(out, unscaled, scale, Style::Field)), plain);
+            assert_eq!(Line::written_text(|out| write_decimal(out, unscaled, scale, Style::Json)), java);
         }
     }
 
@@ -321,20 +317,20 @@ mod tests {
             if unscaled < 0 {
                 expected.insert(0, '-');
             }
-            prop_assert_eq!(written(|out| write_decimal(out, unscaled, scale, Style::Field)), expected);
+            prop_assert_eq!(Line::written_text(|out| write_decimal(out, unscaled, scale, Style::Field)), expected);
         }
 
         #[test]
         fn wide_decimals_have_the_digits_of_the_number(low in any::<u128>(), high in any::<i128>()) {
             let value = i256::from_parts(low, high);
-            prop_assert_eq!(written(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
+            prop_assert_eq!(Line::written_text(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
         }
     }
 
     #[test]
     fn the_widest_decimals_are_written() {
         for value in [i256::MIN, i256::MAX, i256::from_parts(0, 1), i256::from_parts(0, -1)] {
-            assert_eq!(written(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
+            assert_eq!(Line::written_text(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
         }
     }
 }

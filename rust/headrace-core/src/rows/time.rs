@@ -135,10 +135,6 @@ mod tests {
 
     use super::*;
 
-    fn written(write: impl Fn(&mut Line<'_>)) -> String {
-        String::from_utf8(Line::written(write)).unwrap()
-    }
-
     #[test]
     fn years_outside_four_digits_have_a_sign() {
         for (days, text) in [
@@ -148,14 +144,17 @@ mod tests {
             (-735_525, "-0044-03-15"),
             (-5_228_191, "-12345-09-13"),
         ] {
-            assert_eq!(written(|out| write_date(out, days)), text);
+            assert_eq!(Line::written_text(|out| write_date(out, days)), text);
         }
     }
 
     #[test]
     fn times_of_day_are_written() {
-        assert_eq!(written(|out| write_time(out, 45_296, TimeUnit::Second)), "12:34:56");
-        assert_eq!(written(|out| write_time(out, 45_296_123_456_000, TimeUnit::Nanosecond)), "12:34:56.123456");
+        assert_eq!(Line::written_text(|out| write_time(out, 45_296, TimeUnit::Second)), "12:34:56");
+        assert_eq!(
+            Line::written_text(|out| write_time(out, 45_296_123_456_000, TimeUnit::Nanosecond)),
+            "12:34:56.123456"
+        );
         assert_eq!(in_nanos(1, TimeUnit::Millisecond), 1_000_000);
     }
 
