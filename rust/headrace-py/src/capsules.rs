@@ -1,16 +1,19 @@
-//! Reads Arrow data by `PyCapsule`, so that pyarrow, polars, pandas and others all work and none is imported:
+//! Reads and exports Arrow data by `PyCapsule`, so that pyarrow, polars, pandas and others all work and none is imported:
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
+use arrow_array::RecordBatchReader;
 use headrace_core::Error;
 use headrace_core::import::Reader;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use pyo3_arrow::PyRecordBatchReader;
 
 use crate::errors::to_py;
+use crate::panics::Contained;
 use crate::{hints, polars};
 
 /// A reader of the record batches of `data`.
@@ -31,6 +34,16 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
     })?;
     polars::mark_objects(data, &mut reader);
     Ok(reader)
+}
+
+/// A `PyCapsule` with a stream of the record batches of `reader`.
+pub(crate) fn export<'py>(
+    py: Python<'py>,
+    reader: impl RecordBatchReader + Send + 'static,
+    requested_schema: Option<Bound<'py, PyCapsule>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let reader = PyRecordBatchReader::new(Box::new(Contained(reader)));
+    Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
 }
 
 /// The capsules of an object.

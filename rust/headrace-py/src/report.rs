@@ -4,10 +4,10 @@ use headrace_core::DeliveryReport;
 use headrace_core::report::{FailedMessage, ReportedId, outcome_schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
-use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::ffi::to_schema_pycapsule;
 
-use crate::panics::{Contained, contained};
+use crate::capsules;
+use crate::panics::contained;
 
 /// The outcomes of a run of messages; `headrace.DeliveryReport` wraps it.
 #[pyclass(frozen, name = "Report", module = "headrace._headrace")]
@@ -121,8 +121,7 @@ impl PyOutcomes {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reader = PyRecordBatchReader::new(Box::new(Contained(self.report.to_arrow(self.only_failed))));
-        Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
+        capsules::export(py, self.report.to_arrow(self.only_failed), requested_schema)
     }
 
     /// The schema of the outcomes as a `PyCapsule`.

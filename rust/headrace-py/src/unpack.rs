@@ -4,11 +4,10 @@ use arrow_array::RecordBatchIterator;
 use headrace_core::ipc::{Decoded, decode};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
-use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::ffi::to_schema_pycapsule;
 
 use crate::errors::to_py;
-use crate::panics::{self, Contained};
+use crate::{capsules, panics};
 
 /// The rows of one entry, for any Arrow library; `headrace.unpack_arrow` returns them.
 #[pyclass(frozen, name = "Rows", module = "headrace._headrace")]
@@ -24,9 +23,7 @@ impl PyRows {
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let Decoded { schema, batches } = self.0.clone();
-        let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
-        Bound::new(py, PyRecordBatchReader::new(Box::new(Contained(reader))))?
-            .call_method1("__arrow_c_stream__", (requested_schema,))
+        capsules::export(py, RecordBatchIterator::new(batches.into_iter().map(Ok), schema), requested_schema)
     }
 
     /// The schema of the rows as a `PyCapsule`.
