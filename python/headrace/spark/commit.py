@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.spark.options import FailurePolicy
     from headrace.stats import Stats
 
-__all__ = ["PartitionCommit", "check_limits", "delivery_error", "retry_wait"]
+__all__ = ["PartitionCommit", "check_limits", "delivery_error", "in_words"]
 
 
 @dataclass(kw_only=True)
@@ -100,25 +100,37 @@ class PartitionCommit(WriterCommitMessage):
         self.first_failures += tuple(RowFailure(**row) for row in rows)
 
     def __str__(self) -> str:
-        more = {
-            "deduplicated": self.deduplicated,
-            "dead letters": self.dead_letters,
-            "retries": self.retries,
-            "possible duplicates": self.possible_duplicates,
-        }
-        parts = [
-            f"{self.delivered:,} rows delivered",
-            f"{self.failed:,} failed" + (f" ({_codes(self.failed_by_code)})" if self.failed else ""),
-            *(f"{count:,} {name}" for name, count in more.items() if count),
-            *retry_wait(self.retry_wait_seconds),
-            f"{self.bytes_sent:,} bytes sent",
-        ]
-        return ", ".join(parts)
+        return in_words(
+            self.delivered,
+            self.failed_by_code,
+            {
+                "deduplicated": self.deduplicated,
+                "dead letters": self.dead_letters,
+                "retries": self.retries,
+                "possible duplicates": self.possible_duplicates,
+            },
+            self.retry_wait_seconds,
+            self.bytes_sent,
+        )
 
 
-def retry_wait(seconds: float) -> list[str]:
-    """The part of a summary that names the time spent on retry waits, if there were any."""
-    return [f"{seconds:.1f} s of retry waits"] if seconds else []
+def in_words(
+    delivered: int,
+    failed_by_code: Mapping[str, int],
+    more: Mapping[str, int],
+    retry_wait_seconds: float,
+    bytes_sent: int,
+) -> str:
+    """The outcomes as text. Zeros of `more`, and no retry waits, are left out."""
+    failed = sum(failed_by_code.values())
+    parts = [
+        f"{delivered:,} rows delivered",
+        f"{failed:,} failed" + (f" ({_codes(failed_by_code)})" if failed else ""),
+        *(f"{count:,} {name}" for name, count in more.items() if count),
+        *([f"{retry_wait_seconds:.1f} s of retry waits"] if retry_wait_seconds else []),
+        f"{bytes_sent:,} bytes sent",
+    ]
+    return ", ".join(parts)
 
 
 def check_limits(commit: PartitionCommit, policy: FailurePolicy, endpoint: Endpoint, *, whole: bool) -> None:
@@ -164,5 +176,5 @@ def delivery_error(commit: PartitionCommit, endpoint: Endpoint, reason: str = ""
     )
 
 
-def _codes(failed_by_code: Counter[str]) -> str:
-    return ", ".join(f"{code} {count:,}" for code, count in failed_by_code.most_common())
+def _codes(failed_by_code: Mapping[str, int]) -> str:
+    return ", ".join(f"{code} {count:,}" for code, count in Counter(failed_by_code).most_common())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headrace.report import FIRST_FAILURES
-from headrace.spark.commit import PartitionCommit, retry_wait
+from headrace.spark.commit import PartitionCommit, in_words
 from headrace.spark.failures import RowFailure
 
 if TYPE_CHECKING:
@@ -90,21 +90,18 @@ class WriteSummary:
         return self.rows / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
-        codes = ", ".join(f"{code} {count:,}" for code, count in self.failed_by_code.items())
-        more = {
-            "deduplicated": self.deduplicated,
-            "retries": self.retries,
-            "possible duplicates": self.possible_duplicates,
-        }
-        parts = [
-            f"{self.delivered:,} rows delivered",
-            f"{self.failed:,} failed" + (f" ({codes})" if codes else ""),
-            *(f"{count:,} {name}" for name, count in more.items() if count),
-            *retry_wait(self.retry_wait_seconds),
-            f"{self.bytes_sent:,} bytes sent",
-            f"{self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s",
-        ]
-        return ", ".join(parts)
+        outcomes = in_words(
+            self.delivered,
+            self.failed_by_code,
+            {
+                "deduplicated": self.deduplicated,
+                "retries": self.retries,
+                "possible duplicates": self.possible_duplicates,
+            },
+            self.retry_wait_seconds,
+            self.bytes_sent,
+        )
+        return f"{outcomes}, {self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s"
 
     def __repr__(self) -> str:
         return f"<WriteSummary: {self}>"
