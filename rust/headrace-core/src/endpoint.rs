@@ -12,7 +12,6 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::error::Result;
-use crate::secret::Secret;
 
 mod any_certificate;
 mod defaults;
@@ -33,6 +32,7 @@ mod tests;
 mod trim;
 mod url;
 
+pub use crate::secret::Secret;
 pub use given::read_values;
 pub use option::{Form, OptionDefault, OptionSpec, OptionValue, Takes};
 pub(crate) use option::{option, option_table};

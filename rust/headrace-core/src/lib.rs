@@ -45,14 +45,20 @@ pub mod fuzz_tests;
 pub mod import;
 pub mod ipc;
 mod nested;
-pub mod net;
+mod net;
 mod producer;
 pub mod report;
 mod resp;
 mod retry;
 pub mod rows;
-pub mod secret;
+mod secret;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod server_of_tests;
 mod utf8;
+
+#[cfg(test)] // tests/common names the crate as other crates do
+extern crate self as headrace_core;
 
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::EntryId;

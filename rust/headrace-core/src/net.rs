@@ -18,12 +18,15 @@ mod query;
 mod resolve;
 mod socket;
 mod stream;
+#[cfg(test)]
+pub(crate) mod tests;
 mod tls;
 
-pub use connect::connect;
-pub use control::Control;
-pub use deadline::{ConnectError, Deadline, NeverInterrupted, Watch};
+pub(crate) use connect::connect;
+pub(crate) use deadline::{ConnectError, Deadline};
+pub use deadline::{NeverInterrupted, Watch};
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
-pub use socket::Readiness;
-pub use stream::Transport;
+#[cfg(any(test, fuzzing))]
+pub(crate) use socket::Readiness;
+pub(crate) use stream::Transport;

@@ -1,5 +1,8 @@
 //! Bytes that must not be printed or left in memory: passwords, keys.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 

@@ -2,8 +2,7 @@
 
 use std::any::Any;
 
-use headrace_core::endpoint::{NoPassword, PasswordProvider};
-use headrace_core::secret::Secret;
+use headrace_core::endpoint::{NoPassword, PasswordProvider, Secret};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};

@@ -31,7 +31,11 @@ const BACKLOG_PAUSE: Duration = Duration::from_millis(10);
 ///
 /// `watch` is asked at least every 50 ms. Passwords and TLS files are read now, before any socket is opened; a fault in
 /// reading them has the code `CONFIG`. Messages name the server's address, never a secret.
-pub fn connect(endpoint: &Endpoint, settings: &Settings, watch: &mut dyn Watch) -> Result<Transport, ConnectError> {
+pub(crate) fn connect(
+    endpoint: &Endpoint,
+    settings: &Settings,
+    watch: &mut dyn Watch,
+) -> Result<Transport, ConnectError> {
     let now = Instant::now();
     let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
     let mut patience = Deadline::new(deadline, watch);

@@ -58,7 +58,7 @@ impl Transport {
 ///
 /// No reply may be pending on the connection before. redis-rs' errors cannot carry ours: after one,
 /// [`Control::take_failure`] tells a connection that is of no further use from an error reply.
-pub struct Control<'a, 'w> {
+pub(crate) struct Control<'a, 'w> {
     transport: &'a mut Transport,
     patience: &'a mut Deadline<'w>,
     failure: Option<ConnectError>,
@@ -68,17 +68,17 @@ pub struct Control<'a, 'w> {
 
 impl<'a, 'w> Control<'a, 'w> {
     /// Commands over `transport`, each waiting as long as `patience` lasts.
-    pub fn new(transport: &'a mut Transport, patience: &'a mut Deadline<'w>) -> Self {
+    pub(crate) fn new(transport: &'a mut Transport, patience: &'a mut Deadline<'w>) -> Self {
         Self { transport, patience, failure: None, open: true, refusals: Vec::new() }
     }
 
     /// What made the connection useless since the last call, if anything did.
-    pub fn take_failure(&mut self) -> Option<ConnectError> {
+    pub(crate) fn take_failure(&mut self) -> Option<ConnectError> {
         self.failure.take()
     }
 
     /// The error replies to the last command or pipeline, in order.
-    pub fn take_refusals(&mut self) -> Vec<Fault> {
+    pub(crate) fn take_refusals(&mut self) -> Vec<Fault> {
         std::mem::take(&mut self.refusals)
     }
 

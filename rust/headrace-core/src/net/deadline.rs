@@ -34,7 +34,7 @@ impl Watch for NeverInterrupted {
 
 /// Why there is no connection, or no reply on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ConnectError {
+pub(crate) enum ConnectError {
     /// Something went wrong; the fault says what.
     Fault(Fault),
     /// The [`Watch`] ended the wait.
@@ -87,7 +87,7 @@ impl fmt::Display for Stage {
 }
 
 /// A deadline, and the [`Watch`] that may end the wait before it.
-pub struct Deadline<'w> {
+pub(crate) struct Deadline<'w> {
     end: Instant,
     watch: &'w mut dyn Watch,
     stage: Stage,
@@ -95,7 +95,7 @@ pub struct Deadline<'w> {
 
 impl<'w> Deadline<'w> {
     /// Waits end at `deadline`, or when `watch` says so.
-    pub fn new(deadline: Instant, watch: &'w mut dyn Watch) -> Self {
+    pub(crate) fn new(deadline: Instant, watch: &'w mut dyn Watch) -> Self {
         Self { end: deadline, watch, stage: Stage::Request }
     }
 

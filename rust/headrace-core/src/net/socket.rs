@@ -20,13 +20,13 @@ const SEND_FLAGS: SendFlags = SendFlags::empty();
 
 /// What a socket is ready for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     /// Something can be read: bytes, the end, or an error.
-    pub readable: bool,
+    pub(crate) readable: bool,
     /// Bytes can be written, or would meet an error at once. Never set unless it was asked for.
-    pub writable: bool,
+    pub(crate) writable: bool,
     /// A signal ended the wait.
-    pub interrupted: bool,
+    pub(crate) interrupted: bool,
 }
 
 pub(super) fn send(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {

@@ -17,7 +17,7 @@ const MAX_LOW_WATER: u16 = 32 * 1024;
 ///
 /// After any fault it is of no further use: [`Transport::abort`] it. Dropping it closes the descriptor and does nothing
 /// else, as [`Transport::forget`] does.
-pub struct Transport(Stream);
+pub(crate) struct Transport(Stream);
 
 enum Stream {
     Tcp {
@@ -51,7 +51,7 @@ impl Transport {
 
     /// Reads what is there into `buf` and returns its length; 0 means nothing is there now. The end of the connection is
     /// a fault: `EOF`, `RESET`, or `TLS` when the server says so in an alert.
-    pub fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
+    pub(crate) fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
         if buf.is_empty() {
             return Ok(0);
         }
@@ -70,7 +70,7 @@ impl Transport {
     ///
     /// Under TLS the bytes count as handed over once rustls has them; it keeps at most 128 KiB that the socket does not
     /// take. An error means that none of `bytes` was handed over.
-    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         match &mut self.0 {
             Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send(socket, bytes)),
             Stream::Tls(stream) => stream.send(bytes),
@@ -80,7 +80,7 @@ impl Transport {
     }
 
     /// The same as [`Transport::send`] for the bytes of several slices, in order.
-    pub fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
+    pub(crate) fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
         match &mut self.0 {
             Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send_vectored(socket, slices)),
             Stream::Tls(stream) => stream.send_vectored(slices),
@@ -93,7 +93,7 @@ impl Transport {
 
     /// Whether bytes that were handed over wait for the socket: then [`Transport::wait`] for writing and
     /// [`Transport::push`].
-    pub fn wants_write(&self) -> bool {
+    pub(crate) fn wants_write(&self) -> bool {
         match &self.0 {
             Stream::Tcp { .. } | Stream::Unix(_) => false,
             Stream::Tls(stream) => stream.wants_write(),
@@ -103,7 +103,7 @@ impl Transport {
     }
 
     /// Writes bytes that were handed over before as far as the socket takes them; returns how many it took.
-    pub fn push(&mut self) -> Result<usize, Fault> {
+    pub(crate) fn push(&mut self) -> Result<usize, Fault> {
         match &mut self.0 {
             Stream::Tcp { .. } | Stream::Unix(_) => Ok(0),
             Stream::Tls(stream) => stream.push(),
@@ -113,13 +113,13 @@ impl Transport {
     }
 
     /// Waits until something can be read, or written if `writable`, for `timeout` at most.
-    pub fn wait(&mut self, writable: bool, timeout: Duration) -> Readiness {
+    pub(crate) fn wait(&mut self, writable: bool, timeout: Duration) -> Readiness {
         self.wait_for(1, writable, timeout)
     }
 
     /// The same, but over TCP without TLS fewer bytes than `at_least`, or than 32 KiB, need not end the wait. They can be
     /// received all the same.
-    pub fn wait_for(&mut self, at_least: usize, writable: bool, timeout: Duration) -> Readiness {
+    pub(crate) fn wait_for(&mut self, at_least: usize, writable: bool, timeout: Duration) -> Readiness {
         match &mut self.0 {
             Stream::Tcp { socket, low_water } => {
                 let wanted = at_least.clamp(1, MAX_LOW_WATER.into()) as u16;
@@ -138,7 +138,7 @@ impl Transport {
     }
 
     /// Ends the connection after a failure: a reset, so that the kernel delivers nothing more of what was written.
-    pub fn abort(self) {
+    pub(crate) fn abort(self) {
         #[cfg(any(test, fuzzing))]
         if matches!(self.0, Stream::Mock(_)) {
             return;
@@ -147,7 +147,7 @@ impl Transport {
     }
 
     /// Ends the connection in order, with TLS's goodbye if the socket takes it at once.
-    pub fn close(mut self) {
+    pub(crate) fn close(mut self) {
         #[cfg(any(test, fuzzing))]
         if matches!(self.0, Stream::Mock(_)) {
             return;
@@ -160,7 +160,8 @@ impl Transport {
 
     /// Closes this process's copy of the descriptor and nothing else: in a forked child the connection is the parent's,
     /// and a shutdown, a TLS goodbye or a linger change would reach through to it.
-    pub fn forget(self) {}
+    #[allow(clippy::unused_self)] // dropped here
+    pub(crate) fn forget(self) {}
 
     fn socket(&self) -> &Socket {
         match &self.0 {

@@ -10,10 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headrace_core::Endpoint;
 use headrace_core::endpoint::{Form, OptionValue};
-use headrace_core::error::Fault;
-use headrace_core::net::{ConnectError, NeverInterrupted, Transport, Watch, connect};
+use headrace_core::{Endpoint, Watch};
 use tempfile::TempDir;
 
 /// The time limit for a server's first reply to PING.
@@ -166,13 +164,5 @@ pub struct InterruptedFrom(pub Instant);
 impl Watch for InterruptedFrom {
     fn interrupted(&mut self) -> bool {
         Instant::now() >= self.0
-    }
-}
-
-pub fn try_connect(endpoint: &Endpoint) -> Result<Transport, Fault> {
-    match connect(endpoint, &endpoint.settings().unwrap(), &mut NeverInterrupted) {
-        Ok(transport) => Ok(transport),
-        Err(ConnectError::Fault(fault)) => Err(fault),
-        Err(ConnectError::Interrupted) => panic!("interrupted without a request"),
     }
 }

@@ -18,8 +18,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::Server;
-use headrace_core::endpoint::{Form, NoPassword, OptionValue, PasswordProvider, Provider};
-use headrace_core::secret::Secret;
+use headrace_core::endpoint::{Form, NoPassword, OptionValue, PasswordProvider, Provider, Secret};
 use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, IdArgument, NeverInterrupted};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use scan::{Scanner, masked, unmasked};

@@ -1,8 +1,6 @@
-//! The transport with real servers and with misbehaving peers.
+//! Connecting, the handshake, and bytes over sockets without TLS.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,15 +8,18 @@ use std::os::unix::net::UnixListener;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{InterruptedFrom, Server, endpoint, free_port, tcp_endpoint, try_connect};
-use headrace_core::error::{Classifier, Fault, Kind, code};
-use headrace_core::net::{ConnectError, Transport, connect};
 use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::try_connect;
+use crate::endpoint::Endpoint;
+use crate::error::{Classifier, Fault, Kind, code};
+use crate::net::{ConnectError, Transport, connect};
+use crate::server_of_tests::{InterruptedFrom, Server, endpoint, free_port, tcp_endpoint};
 
 /// The tolerance of a connect beyond its deadline, and of the time until Ctrl-C is noticed.
 const GRACE: Duration = Duration::from_millis(100);
 
-fn refused(endpoint: &headrace_core::Endpoint) -> Fault {
+fn refused(endpoint: &Endpoint) -> Fault {
     try_connect(endpoint).unwrap_err()
 }
 
@@ -219,7 +220,7 @@ fn full_listener(domain: Domain, address: &SockAddr) -> (Socket, Vec<Socket>) {
     (listener, waiting)
 }
 
-fn times_out(endpoint: &headrace_core::Endpoint, timeout: Duration) -> String {
+fn times_out(endpoint: &Endpoint, timeout: Duration) -> String {
     let started = Instant::now();
     let fault = refused(endpoint);
     let took = started.elapsed();

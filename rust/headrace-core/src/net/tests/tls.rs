@@ -1,8 +1,6 @@
 //! TLS: trust, names, client certificates, and bytes through a session.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,12 +9,14 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Server, tcp_endpoint, try_connect};
-use headrace_core::error::{Classifier, Fault, Kind, code};
-use headrace_core::net::Transport;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use socket2::Socket;
 use tempfile::TempDir;
+
+use super::try_connect;
+use crate::error::{Classifier, Fault, Kind, code};
+use crate::net::Transport;
+use crate::server_of_tests::{Server, tcp_endpoint};
 
 const LONG: Duration = Duration::from_secs(10);
 

@@ -1,0 +1,17 @@
+//! The transport with real servers and with misbehaving peers.
+
+mod sockets;
+mod tls;
+
+use super::{ConnectError, NeverInterrupted, Transport, connect};
+use crate::endpoint::Endpoint;
+use crate::error::Fault;
+
+#[allow(clippy::unwrap_used, clippy::panic)]
+pub(crate) fn try_connect(endpoint: &Endpoint) -> Result<Transport, Fault> {
+    match connect(endpoint, &endpoint.settings().unwrap(), &mut NeverInterrupted) {
+        Ok(transport) => Ok(transport),
+        Err(ConnectError::Fault(fault)) => Err(fault),
+        Err(ConnectError::Interrupted) => panic!("interrupted without a request"),
+    }
+}
