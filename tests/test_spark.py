@@ -257,9 +257,9 @@ def test_a_wrong_column_fails_the_job_before_anything_is_sent(
 def test_a_wrong_option_of_the_dispatcher_fails_on_the_driver(client: redis.Redis, endpoint: Endpoint) -> None:
     before = connections(client)
     with pytest.raises(ConfigError, match="window_max_entries"):
-        xadd(endpoint, window_max_entrys=5)
+        xadd(endpoint, window_max_entrys=5)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="classify"):
-        xadd(endpoint, classify="lax")
+        xadd(endpoint, classify="lax")  # type: ignore[arg-type]
     assert connections(client) == before
 
 

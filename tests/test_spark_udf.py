@@ -172,7 +172,7 @@ def test_a_worker_keeps_its_connection(
 
 def test_a_wrong_option_fails_on_the_driver(endpoint: Endpoint) -> None:
     with pytest.raises(ConfigError, match="window_max_entries"):
-        xadd_udf(endpoint, window_max_entrys=5)
+        xadd_udf(endpoint, window_max_entrys=5)  # type: ignore[call-arg]
 
 
 def test_a_wrong_type_fails_the_job(spark: SparkSession, client: redis.Redis, endpoint: Endpoint, make: Make) -> None:

@@ -83,6 +83,15 @@ def test_signatures_are_equal(name: str) -> None:
     assert signature(found) == expected
 
 
+def test_the_keyword_arguments_to_pass_on_are_those_of_produce_batch() -> None:
+    node = NODES["Dispatcher.produce_batch"]
+    assert isinstance(node, ast.FunctionDef)
+    (layout,) = [each for each in ast.parse(STUB.read_text()).body if getattr(each, "name", "") == "_Layout"]
+    assert isinstance(layout, ast.ClassDef)
+    passed_on = [ast.unparse(each) for each in layout.body if isinstance(each, ast.AnnAssign)]
+    assert passed_on == [ast.unparse(each) for each in node.args.kwonlyargs]
+
+
 @pytest.mark.parametrize("name", ["Dispatcher", "Endpoint"])
 def test_signatures_of_constructors_are_equal(name: str) -> None:
     node = NODES[name]

@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
 import pytest
 
 from headrace import ConfigError, Dispatcher, Endpoint, RetryPolicy
 from headrace.dispatcher import DispatcherOptions
-from headrace.spark.options import ColumnOptions, FailurePolicy, known
+from headrace.spark import write, xadd, xadd_udf
+from headrace.spark.options import COLUMN_OPTIONS, FailurePolicy, known
 from headrace.tables import (
     AWAY_CODES,
     CODES,
@@ -25,6 +28,9 @@ from headrace.tables import (
     OWN_CODES,
     RETRY,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -93,8 +99,20 @@ def test_the_keyword_arguments_of_produce_batch() -> None:
 
 def test_the_options_of_the_data_source() -> None:
     assert known() == ["url", *ENDPOINT, *DISPATCHER, *DATASOURCE]
-    own = {field.name for kind in (ColumnOptions, FailurePolicy) for field in dataclasses.fields(kind)}
-    assert own | {"txn_app_id", "txn_version"} == DATASOURCE.keys()
+    layout = {COLUMN_OPTIONS.get(name, name) for name in LAYOUT}
+    policy = {field.name for field in dataclasses.fields(FailurePolicy)}
+    assert layout | policy | {"ignore_columns", "txn_app_id", "txn_version"} == DATASOURCE.keys()
+
+
+@pytest.mark.parametrize("function", [write, xadd])
+def test_the_functions_of_spark_show_and_describe_the_keyword_arguments_of_produce_batch(function: object) -> None:
+    assert callable(function)
+    parameters = inspect.signature(function).parameters
+    described = re.findall(r"^    (\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
+    for name, option in LAYOUT.items():
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters[name].default == option.keyword_default, name
+        assert described.count(name) == 1, name
 
 
 @pytest.mark.parametrize("name", ["retry_deadline", "max_attempts"])
@@ -115,6 +133,14 @@ def test_type_checkers_and_the_runtime_reject_a_misspelt_option() -> None:
         Dispatcher(endpoint, window_max_entires=5)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="wait_replicas must be an integer of at least 0, got '2'"):
         Dispatcher(endpoint, wait_replicas="2")  # type: ignore[arg-type]
+    with Dispatcher(endpoint) as dispatcher, pytest.raises(TypeError, match="rows_per_entyr"):
+        dispatcher.produce_batch(pa.record_batch({"payload": ["x"]}), rows_per_entyr=2)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="unknown option 'rows_per_entyr'; did you mean 'rows_per_entry'"):
+        xadd(endpoint, rows_per_entyr=2)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="unknown option 'rows_per_entyr'; did you mean 'rows_per_entry'"):
+        write(cast("DataFrame", None), endpoint, rows_per_entyr=2)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="unknown option 'orderd'; did you mean 'ordered'"):
+        xadd_udf(endpoint, orderd=True)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="dedline"):
         RetryPolicy(dedline=3)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):

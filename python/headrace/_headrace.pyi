@@ -1,7 +1,7 @@
 """The native half of headrace; `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` are for use."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, final
+from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, TypedDict, final
 
 from typing_extensions import disjoint_base
 
@@ -44,6 +44,19 @@ class _ArrowStream(Protocol):
     """A table or a reader of any Arrow library."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class _Layout(TypedDict, total=False):
+    """The keyword arguments of `Dispatcher.produce_batch`, for functions that pass them on."""
+
+    payload: str | None
+    fields: Sequence[str] | None
+    json: bool | Sequence[str] | None
+    message_id: str | None
+    stream_key: str | None
+    entry_id: str | None
+    rows_per_entry: int | None
+    arrow_ipc: bool
+    codec: Literal["lz4", "zstd"] | None
 
 @disjoint_base
 class Dispatcher:

@@ -118,22 +118,33 @@ RETRY: Final = {
 
 
 def documented(docstring: str | None, options: Mapping[str, Option]) -> str | None:
-    """The docstring with a paragraph of each option in the place of `{options}`. Under -OO there is none."""
-    return docstring and docstring.replace("        {options}\n", "".join(map(_paragraph, options.values())))
+    """The docstring with a paragraph of each option in the place of `{options}`, but for those that it has already.
+
+    Under -OO there is none.
+    """
+    if docstring is None:
+        return None
+    text = inspect.cleandoc(docstring)
+    left = [option for name, option in options.items() if f"\n    {name}: " not in text]
+    return text.replace("    {options}\n", "".join(map(_paragraph, left)))
 
 
 def _paragraph(option: Option) -> str:
     default = "" if option.default is None else f" Default: {option.shown_default}."
     text = f"{option.name}: {option.text} Takes {option.allowed}.{default}"
-    return textwrap.indent(textwrap.fill(text, 112, subsequent_indent="    ", break_on_hyphens=False), " " * 8) + "\n"
+    return textwrap.indent(textwrap.fill(text, 112, subsequent_indent="    ", break_on_hyphens=False), " " * 4) + "\n"
 
 
-def signature(function: object, options: Iterable[Option]) -> inspect.Signature:
-    """The signature of a function with a keyword argument of each option in the place of its `**options`."""
+def signature(function: object, options: Iterable[Option], *, more: bool = False) -> inspect.Signature:
+    """The signature of a function with a keyword argument of each option in the place of its `**options`.
+
+    With `more` they are before its `**options`, which takes others too.
+    """
     made = inspect.signature(function)  # type: ignore[arg-type]
     own = [parameter for parameter in made.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    rest = [parameter for parameter in made.parameters.values() if more and parameter.kind is parameter.VAR_KEYWORD]
     keywords = [
         inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.keyword_default)
         for option in options
     ]
-    return made.replace(parameters=[*own, *keywords])
+    return made.replace(parameters=[*own, *keywords, *rest])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
 
-from headrace.dispatcher import Dispatcher
+from headrace.dispatcher import Dispatcher, DispatcherOptions
 from headrace.spark import interpreter, worker
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ __all__ = ["xadd_udf"]
 RETURN_TYPE: Final = "entry_id string, kind string, code string, message string, written string"
 
 
-def xadd_udf(endpoint: Endpoint, **options: Any) -> UserDefinedFunctionLike:
+def xadd_udf(endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> UserDefinedFunctionLike:
     """Make a Spark function that writes a row's payload and returns a struct with its outcome.
 
     ```python
@@ -74,7 +75,7 @@ def _functions() -> Any:
     return functions
 
 
-def _with_arrow(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunctionLike:
+def _with_arrow(endpoint: Endpoint, options: Mapping[str, Any]) -> UserDefinedFunctionLike:
     def xadd(payload: pa.Array, message_id: pa.Array = None, stream_key: pa.Array = None) -> pa.Array:
         outcomes = _write(endpoint, options, payload=payload, message_id=message_id, stream_key=stream_key)
         return outcomes.to_struct_array().combine_chunks()
@@ -83,7 +84,7 @@ def _with_arrow(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunct
     return function
 
 
-def _with_pandas(endpoint: Endpoint, options: dict[str, Any]) -> UserDefinedFunctionLike:
+def _with_pandas(endpoint: Endpoint, options: Mapping[str, Any]) -> UserDefinedFunctionLike:
     import pandas as pd
 
     def xadd(payload: Any, message_id: Any = None, stream_key: Any = None) -> Any:
@@ -106,7 +107,7 @@ def _array(series: Any) -> pa.Array:
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
 
-def _write(endpoint: Endpoint, options: dict[str, Any], **columns: pa.Array | None) -> pa.Table:
+def _write(endpoint: Endpoint, options: Mapping[str, Any], **columns: pa.Array | None) -> pa.Table:
     """Write a record batch, and return the outcomes of its rows, in order."""
     given = {name: column for name, column in columns.items() if column is not None}
     batch = pa.RecordBatch.from_arrays(list(given.values()), names=list(given))

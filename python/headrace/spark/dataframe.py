@@ -5,25 +5,29 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import pyarrow as pa
 
+from headrace.dispatcher import DispatcherOptions
 from headrace.report import FIRST_FAILURES
 from headrace.retry import RetryPolicy
 from headrace.spark import interpreter
 from headrace.spark.commit import delivery_error
+from headrace.spark.keywords import split
 from headrace.spark.layout import ColumnLayout, resolve
 from headrace.spark.options import ColumnOptions, FailurePolicy, WriteSettings
 from headrace.spark.partition import PartitionWriter
 from headrace.spark.progress import progress_bar
 from headrace.spark.summary import FAILURES, RESULT, WriteSummary, from_result, to_result
 from headrace.spark.transaction import Transaction, check_integer
+from headrace.tables import LAYOUT, documented, signature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.endpoint import Endpoint
+    from headrace.spark.keywords import Keywords
 
 __all__ = ["write"]
 
@@ -34,22 +38,13 @@ def write(
     df: DataFrame,
     endpoint: Endpoint,
     *,
-    payload: str | None = None,
-    fields: Sequence[str] | None = None,
-    json: bool | Sequence[str] = False,
-    message_id: str | None = None,
-    stream_key: str | None = None,
-    entry_id: str | None = None,
     ignore_columns: Sequence[str] | Literal["*"] = (),
-    rows_per_entry: int | None = None,
-    arrow_ipc: bool = False,
-    codec: Literal["lz4", "zstd"] | None = None,
     txn_app_id: str | None = None,
     txn_version: int | None = None,
     failures: bool = False,
     failures_per_partition: int = 1_000,
     progress: bool | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> WriteSummary:
     """Write each row of a DataFrame now, and return a summary of the outcomes.
 
@@ -91,9 +86,7 @@ def write(
             convention the one called `entry_id`.
         ignore_columns: Columns to leave out; `"*"`: all that have no other role. Any other column without a role is an
             error.
-        rows_per_entry: As in `headrace.spark.xadd`.
-        arrow_ipc: As in `headrace.spark.xadd`.
-        codec: As in `headrace.spark.xadd`.
+        {options}
         txn_app_id: Exactly once: a name for the write, such as the job's; needs `txn_version`.
         txn_version: Exactly once: the number of this write, 0 and up. A higher number is a new write; rows with a lower
             number than the latest count as written.
@@ -113,26 +106,16 @@ def write(
             workers cannot run headrace (`PYSPARK_PYTHON`); nothing was sent.
         SchemaError: A column has no role, or a type that cannot be written; nothing was sent.
     """
-    transaction = Transaction.from_options(txn_app_id, txn_version, options.get("exactly_once"))
+    layout_options, dispatcher_options = split(options)
+    transaction = Transaction.from_options(txn_app_id, txn_version, dispatcher_options.get("exactly_once"))
     check_integer("failures_per_partition", failures_per_partition)
-    columns = ColumnOptions(
-        payload=payload,
-        fields=tuple(fields) if fields is not None else None,
-        json=json if isinstance(json, bool) else tuple(json),
-        message_id=message_id,
-        stream_key_column=stream_key,
-        entry_id=entry_id,
-        ignore_columns=tuple(ignore_columns),
-        rows_per_entry=rows_per_entry,
-        arrow_ipc=arrow_ipc,
-        codec=codec,
-    )
-    options = {
+    columns = ColumnOptions(layout_options, tuple(ignore_columns))
+    completed: DispatcherOptions = {
         "retry": RetryPolicy(retry_unknown=transaction is None),
-        **({"exactly_once": "auto"} if transaction else {}),
-        **options,
+        "exactly_once": "auto" if transaction else "off",
+        **dispatcher_options,
     }
-    settings = WriteSettings(endpoint, options, columns, FailurePolicy("collect"), transaction, text=False)
+    settings = WriteSettings(endpoint, completed, columns, FailurePolicy("collect"), transaction, text=False)
     # Checks all options and columns before any task starts. It opens no connection.
     layout = resolve(settings, df.schema)
     task = _task(settings, layout, failures_per_partition if failures else FIRST_FAILURES)
@@ -172,3 +155,7 @@ def _task(
         yield from to_result(commit, writer.failures)
 
     return write_partition
+
+
+write.__doc__ = documented(write.__doc__, LAYOUT)
+write.__signature__ = signature(write, LAYOUT.values(), more=True)  # type: ignore[attr-defined]

@@ -67,8 +67,9 @@ class RedisStreams(DataSource):
 
     def schema(self) -> str:
         """The columns of a SQL view that names none: the payload alone."""
-        columns = self._settings(streaming=False).columns
-        if columns.payload not in (None, "payload") or columns.fields or columns.json or columns.arrow_ipc:
+        layout = self._settings(streaming=False).columns.layout
+        others = (layout.get("fields"), layout.get("json"), layout.get("arrow_ipc"))
+        if layout.get("payload") not in (None, "payload") or any(others):
             text = "name the view's columns, as its options do: CREATE TEMPORARY VIEW orders (id BIGINT, …) USING …"
             raise ConfigError(text, option="schema")
         return "payload STRING"

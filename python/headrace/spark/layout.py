@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.sql.types import BinaryType, StringType
 
 from headrace.errors import ConfigError, SchemaError
-from headrace.spark.options import ColumnOptions, WriteSettings, nearest
+from headrace.spark.options import COLUMN_OPTIONS, ColumnOptions, WriteSettings, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["ColumnLayout", "resolve"]
 
 EVERY = ("*",)
+
+Role = Literal["payload", "message_id", "stream_key", "entry_id"]
+
+#: The options that each name one column, and those of which one says what an entry holds.
+ROLES: Final[tuple[Role, ...]] = ("payload", "message_id", "stream_key", "entry_id")
+BODIES: Final = ("payload", "fields", "json")
+
+#: The options that are resolved here. All others are passed on.
+RESOLVED: Final = frozenset({*ROLES, *BODIES, "arrow_ipc"})
 
 
 @dataclass(frozen=True)
@@ -63,28 +72,28 @@ def resolve(settings: WriteSettings, schema: StructType) -> ColumnLayout:
 
 class _Columns:
     def __init__(self, asked: ColumnOptions, schema: StructType) -> None:
-        self.asked = asked
+        self.asked = asked.layout
+        self.ignore_columns = asked.ignore_columns
         self.all = schema.fieldNames()
         self.payloads = {field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)}
-        self.json = list(asked.json) if isinstance(asked.json, tuple) else asked.json
+        fields, json = self.asked.get("fields"), self.asked.get("json")
+        self.fields = None if fields is None else tuple(fields)
+        self.json = json if json is None or isinstance(json, bool) else list(json)
         if not self.all:
             raise SchemaError("the DataFrame has no columns")
         self._check_names()
-        self.ignored = set() if asked.ignore_columns == EVERY else set(asked.ignore_columns)
-        self.message_id = self._role("message_id", asked.message_id)
-        self.stream_key = self._role("stream_key", asked.stream_key_column)
-        self.entry_id = self._role("entry_id", asked.entry_id)
+        self.ignored = set() if self.ignore_columns == EVERY else set(self.ignore_columns)
+        self.message_id = self._role("message_id")
+        self.stream_key = self._role("stream_key")
+        self.entry_id = self._role("entry_id")
 
     def layout(self) -> ColumnLayout:
         arguments, columns = self._body()
         roles = {"message_id": self.message_id, "stream_key": self.stream_key, "entry_id": self.entry_id}
-        if self.asked.rows_per_entry is not None:
-            arguments["rows_per_entry"] = self.asked.rows_per_entry
-        if self.asked.codec is not None:
-            arguments["codec"] = self.asked.codec
+        arguments |= {name: value for name, value in self.asked.items() if name not in RESOLVED and value is not None}
         self._check_packing(arguments)
         left = [name for name in self.all if name not in {*columns, *roles.values(), *self.ignored}]
-        if left and self.asked.ignore_columns != EVERY:
+        if left and self.ignore_columns != EVERY:
             listed = ", ".join(map(repr, left))
             raise SchemaError(
                 f"these columns would not be written: {listed}; name them in ignore_columns ('*': all such columns), "
@@ -95,20 +104,19 @@ class _Columns:
 
     def _body(self) -> tuple[dict[str, Any], Sequence[str]]:
         """The arguments for the contents of an entry, and the columns that it holds."""
-        asked = self.asked
         # Entry ID and stream key are stored with the entry anyway; the message ID is not.
         rest = [name for name in self.all if name not in {*self.ignored, self.stream_key, self.entry_id}]
-        if asked.ignore_columns == EVERY:
+        if self.ignore_columns == EVERY:
             rest = [name for name in rest if name != self.message_id] or rest
-        if asked.arrow_ipc:
-            columns = list(asked.fields or rest)
+        if self.asked.get("arrow_ipc"):
+            columns = list(self.fields or rest)
             return {"arrow_ipc": True, "fields": columns}, columns
-        if asked.fields is not None:
-            return {"fields": list(asked.fields)}, asked.fields
+        if self.fields is not None:
+            return {"fields": list(self.fields)}, self.fields
         if self.json:
             columns = rest if self.json is True else self.json
             return {"json": columns}, columns
-        payload = asked.payload or ("payload" if "payload" in rest else None)
+        payload = self.asked.get("payload") or ("payload" if "payload" in rest else None)
         others = [name for name in rest if name != self.message_id]
         if payload is None and len(others) == 1 and others[0] in self.payloads:
             payload = others[0]
@@ -118,32 +126,32 @@ class _Columns:
             raise SchemaError("no column is left for the entry: each is ignored, the stream key or the entry ID")
         return {"json": rest}, rest
 
-    def _role(self, role: str, asked: str | None) -> str | None:
+    def _role(self, role: Role) -> str | None:
         """The column of that role: the one that an option names, else the one with the role's name."""
-        if asked is not None:
+        if (asked := self.asked.get(role)) is not None:
             return asked
-        return role if role in self.all and role not in {*self.ignored, self.asked.payload} else None
+        return role if role in self.all and role not in {*self.ignored, self.asked.get("payload")} else None
 
     def _named(self) -> Iterator[tuple[str, str]]:
         """Each option that names a column, with the column."""
-        for option in ("payload", "message_id", "stream_key_column", "entry_id"):
-            if (column := getattr(self.asked, option)) is not None:
-                yield option, column
-        yield from (("fields", column) for column in self.asked.fields or ())
+        for option in ROLES:
+            if (column := self.asked.get(option)) is not None:
+                yield COLUMN_OPTIONS.get(option, option), column
+        yield from (("fields", column) for column in self.fields or ())
         if isinstance(self.json, list):
             yield from (("json", column) for column in self.json)
 
     def _check_names(self) -> None:
-        asked = self.asked
-        bodies = [name for name in ("payload", "fields", "json") if getattr(asked, name)]
-        if asked.arrow_ipc and "fields" in bodies:
+        bodies = [name for name in BODIES if self.asked.get(name)]
+        arrow_ipc = self.asked.get("arrow_ipc")
+        if arrow_ipc and "fields" in bodies:
             bodies.remove("fields")
-        if asked.arrow_ipc:
+        if arrow_ipc:
             bodies.insert(0, "arrow_ipc")
         if len(bodies) > 1:
             text = f"{bodies[1]} and {bodies[0]} are mutually exclusive"
             raise ConfigError(text, option=bodies[1])
-        ignored = () if asked.ignore_columns == EVERY else asked.ignore_columns
+        ignored = () if self.ignore_columns == EVERY else self.ignore_columns
         for option, column in [*self._named(), *(("ignore_columns", column) for column in ignored)]:
             if column not in self.all:
                 near = nearest(column, self.all)

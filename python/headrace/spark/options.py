@@ -6,18 +6,22 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from headrace._headrace import read_options
 from headrace.dispatcher import Dispatcher
 from headrace.endpoint import Endpoint, _restore
 from headrace.errors import ConfigError
 from headrace.spark.transaction import Transaction
-from headrace.tables import DATASOURCE, DISPATCHER, ENDPOINT
+from headrace.tables import DATASOURCE, DISPATCHER, ENDPOINT, LAYOUT
+
+if TYPE_CHECKING:
+    from headrace._headrace import _Layout
 
 __all__ = ["ColumnOptions", "FailurePolicy", "Hidden", "WriteSettings", "hide_secrets", "known", "read"]
 
-_Made = TypeVar("_Made", "ColumnOptions", "FailurePolicy")
+#: Options of a layout that have another name here: `stream_key` is the endpoint's.
+COLUMN_OPTIONS = {"stream_key": "stream_key_column"}
 
 #: What Spark makes of a function that is given where it takes text.
 OBJECT = re.compile(r"<(function|bound method|built-in \w+|class) .+>|<.+ object at 0x[0-9a-f]+>")
@@ -49,18 +53,15 @@ def _default(name: str) -> Any:
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """The options about columns. `headrace.spark.layout` resolves them against a schema."""
+    """The options about columns. `headrace.spark.layout` resolves them against a schema.
 
-    payload: str | None
-    fields: tuple[str, ...] | None
-    json: bool | tuple[str, ...]
-    message_id: str | None
-    stream_key_column: str | None
-    entry_id: str | None
+    Attributes:
+        layout: Keyword arguments of `Dispatcher.produce_batch`.
+        ignore_columns: The columns to leave out; `*` means all that have no role.
+    """
+
+    layout: _Layout
     ignore_columns: tuple[str, ...]
-    rows_per_entry: int | None
-    arrow_ipc: bool
-    codec: str | None
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def read(given: Mapping[str, str], *, streaming: bool) -> WriteSettings:
     transaction = _transaction(own, given.get("exactly_once"), streaming=streaming)
     exactly_once = given.get("exactly_once", "auto" if streaming or transaction else "off")
     dispatcher = _dispatcher(given, exactly_once)
-    columns, failure = _made(ColumnOptions, own), _failure(given, own)
+    columns, failure = _columns(own), _failure(given, own)
     settings = WriteSettings(_endpoint(given), dispatcher, columns, failure, transaction)
     settings.make_dispatcher()  # opens no connection, and checks its options
     return settings
@@ -224,8 +225,9 @@ def _own(given: Mapping[str, str]) -> dict[str, Any]:
     return own | {"ignore_columns": own["ignore_columns"] or ()}
 
 
-def _made(of: type[_Made], options: Mapping[str, Any]) -> _Made:
-    return of(**{field.name: options[field.name] for field in fields(of)})
+def _columns(own: Mapping[str, Any]) -> ColumnOptions:
+    layout = {name: own[COLUMN_OPTIONS.get(name, name)] for name in LAYOUT}
+    return ColumnOptions(cast("_Layout", layout), own["ignore_columns"])
 
 
 def _transaction(own: Mapping[str, Any], exactly_once: str | None, *, streaming: bool) -> Transaction | None:
@@ -237,7 +239,7 @@ def _transaction(own: Mapping[str, Any], exactly_once: str | None, *, streaming:
 
 
 def _failure(given: Mapping[str, str], own: Mapping[str, Any]) -> FailurePolicy:
-    policy = _made(FailurePolicy, own)
+    policy = FailurePolicy(**{field.name: own[field.name] for field in fields(FailurePolicy)})
     on_failure, dead_letter_key = policy.on_failure, policy.dead_letter_key
     if on_failure == "dead_letter" and dead_letter_key is None:
         raise _wrong("dead_letter_key", "is missing: it names the stream of the rows that cannot be written")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 
 from headrace.dispatcher import Dispatcher
 from headrace.spark import interpreter, worker
+from headrace.spark.keywords import split
+from headrace.tables import LAYOUT, documented, signature
 
 if TYPE_CHECKING:
     from headrace.endpoint import Endpoint
     from headrace.report import DeliveryReport
+    from headrace.spark.keywords import Keywords
 
 __all__ = ["xadd"]
 
@@ -53,7 +56,7 @@ class Xadd:
         rows_per_entry: Rows of one entry, with `payload` or `json`; default 1, with `arrow_ipc` 10,000. An entry holds
             rows of one record batch, whose size is `spark.sql.execution.arrow.maxRecordsPerBatch`.
         arrow_ipc: True: the payload of an entry is an Arrow IPC stream of many rows.
-        codec: Compression for `arrow_ipc`: None, `"lz4"` or `"zstd"`.
+        {options}
         only_failed: True: output rows only for the rows that failed. Default False.
         **options: Options of `headrace.Dispatcher`.
 
@@ -70,35 +73,16 @@ class Xadd:
         self,
         endpoint: Endpoint,
         *,
-        payload: str | None = None,
-        fields: Sequence[str] | None = None,
-        json: bool | Sequence[str] = False,
-        message_id: str | None = None,
-        stream_key: str | None = None,
-        entry_id: str | None = None,
-        rows_per_entry: int | None = None,
-        arrow_ipc: bool = False,
-        codec: Literal["lz4", "zstd"] | None = None,
         only_failed: bool = False,
-        **options: Any,
+        **options: Unpack[Keywords],
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        layout, dispatcher_options = split(options)
         # Raises for a wrong option here rather than in a task. It opens no connection.
-        Dispatcher(endpoint, **options)
+        Dispatcher(endpoint, **dispatcher_options)
         interpreter.check()
-        layout: dict[str, Any] = {
-            "payload": payload,
-            "fields": fields,
-            "json": json,
-            "message_id": message_id,
-            "stream_key": stream_key,
-            "entry_id": entry_id,
-            "rows_per_entry": rows_per_entry,
-            "arrow_ipc": arrow_ipc,
-            "codec": codec,
-        }
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with worker.dispatcher(endpoint, options) as dispatcher:
+            with worker.dispatcher(endpoint, dispatcher_options) as dispatcher:
                 for batch in batches:
                     dispatcher.produce_batch(batch, **layout)
                     yield from _outcomes(dispatcher.poll(), only_failed)
@@ -106,6 +90,9 @@ class Xadd:
 
         return write
 
+
+Xadd.__doc__ = documented(Xadd.__doc__, LAYOUT)
+Xadd.__call__.__signature__ = signature(Xadd.__call__, LAYOUT.values(), more=True)  # type: ignore[attr-defined]
 
 xadd = Xadd()
 

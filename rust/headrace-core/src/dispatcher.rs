@@ -27,7 +27,7 @@ use crate::report::DeliveryReport;
 use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID};
 
 pub use data_source::data_source_options;
-pub use layout::LAYOUT_OPTIONS;
+pub use layout::{JsonColumns, LAYOUT_OPTIONS, LayoutOptions};
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
 
 /// The longest token, in bytes.

@@ -64,7 +64,8 @@ pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::EntryId;
 pub use counters::{CounterValues, Counters};
 pub use dispatcher::{
-    DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, LAYOUT_OPTIONS, data_source_options, wrong_version,
+    DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, JsonColumns, LAYOUT_OPTIONS, LayoutOptions,
+    data_source_options, wrong_version,
 };
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
-use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument};
+use headrace_core::{BatchLayout, Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument, LayoutOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
@@ -14,7 +14,7 @@ use crate::capsules::read;
 use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
-use crate::layout::{BatchArguments, layout, type_name};
+use crate::layout::{self, type_name};
 use crate::panics::contained;
 use crate::report::PyReport;
 use crate::signals::without_gil;
@@ -170,17 +170,18 @@ impl PyDispatcher {
     ) -> PyResult<()> {
         contained(py, || {
             let mut inner = self.lock()?;
-            let layout = layout(BatchArguments {
+            let options = LayoutOptions {
                 payload,
-                fields,
-                json,
+                json: json.map(layout::json).transpose()?.unwrap_or_default(),
+                fields: fields.map(|fields| layout::columns("fields", fields)).transpose()?,
                 message_id,
                 stream_key,
                 entry_id,
-                rows_per_entry,
+                rows_per_entry: rows_per_entry.map(layout::rows_per_entry).transpose()?,
                 arrow_ipc,
-                codec,
-            })?;
+                codec: codec.map(layout::codec).transpose()?,
+            };
+            let layout = BatchLayout::try_from(options).map_err(|error| to_py(&error))?;
             let mut reader = read(data)?;
             let mut plan = inner.plan(reader.schema(), &layout).map_err(|e| to_py(&e))?;
             reader.read_only(&plan.columns());

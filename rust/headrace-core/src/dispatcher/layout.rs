@@ -1,8 +1,14 @@
-//! The options of a layout: the keyword arguments of `produce_batch`.
+//! The options of a layout: the keyword arguments of `produce_batch`, and the layout that they select.
 
-use crate::batch::MAX_ROWS_PER_ENTRY;
+use crate::batch::{BatchLayout, MAX_ROWS_PER_ENTRY};
 use crate::endpoint::OptionDefault::{Bool, Int, Text};
 use crate::endpoint::{Takes, option, option_table};
+use crate::error::{Error, Result};
+use crate::ipc::Codec;
+use crate::rows::{Body, Layout};
+
+/// The default `rows_per_entry` of `arrow_ipc`: the rows of a record batch of Spark.
+const ARROW_ROWS_PER_ENTRY: usize = 10_000;
 
 option_table! {
     /// Every option of a layout. One of `payload`, `fields`, `json` and `arrow_ipc` says what an entry holds.
@@ -29,4 +35,74 @@ option_table! {
     arrow_ipc => option(Takes::Boolean).or(Bool(false));
     /// With `arrow_ipc`: compression.
     codec => option(Takes::Choice(&["lz4", "zstd"]));
+}
+
+/// The value of the option `json`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum JsonColumns {
+    /// No JSON.
+    #[default]
+    None,
+    /// Every column.
+    All,
+    /// These columns.
+    Named(Vec<String>),
+}
+
+/// The options of [`LAYOUT_OPTIONS`] with their types. [`BatchLayout`] is what they select.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the table has the text of each
+pub struct LayoutOptions {
+    pub payload: Option<String>,
+    pub fields: Option<Vec<String>>,
+    pub json: JsonColumns,
+    pub message_id: Option<String>,
+    pub stream_key: Option<String>,
+    pub entry_id: Option<String>,
+    pub rows_per_entry: Option<usize>,
+    pub arrow_ipc: bool,
+    pub codec: Option<Codec>,
+}
+
+impl TryFrom<LayoutOptions> for BatchLayout {
+    type Error = Error;
+
+    /// Refuses options that are mutually exclusive.
+    fn try_from(given: LayoutOptions) -> Result<Self> {
+        let LayoutOptions { payload, fields, json, message_id, stream_key, entry_id, rows_per_entry, arrow_ipc, codec } =
+            given;
+        let json = match json {
+            JsonColumns::None => None,
+            JsonColumns::All => Some(Body::Json(None)),
+            JsonColumns::Named(columns) => Some(Body::Json(Some(columns))),
+        };
+        if arrow_ipc {
+            for (name, is_given) in [
+                ("payload", payload.is_some()),
+                ("json", json.is_some()),
+                ("stream_key", stream_key.is_some()),
+                ("entry_id", entry_id.is_some()),
+            ] {
+                if is_given {
+                    return Err(Error::schema(format!("arrow_ipc and {name} are mutually exclusive")));
+                }
+            }
+            let rows_per_entry = rows_per_entry.unwrap_or(ARROW_ROWS_PER_ENTRY);
+            return Ok(Self::Arrow { columns: fields, message_id, codec, rows_per_entry });
+        }
+        if codec.is_some() {
+            return Err(Error::schema("codec needs arrow_ipc=True"));
+        }
+        let body = match (payload, fields.map(Body::Fields), json) {
+            (None, None, None) => Body::Payload("payload".to_owned()),
+            (Some(column), None, None) => Body::Payload(column),
+            (None, Some(body), None) | (None, None, Some(body)) => body,
+            _ => return Err(Error::schema("payload, fields and json are mutually exclusive")),
+        };
+        let layout = Layout { body, message_id, stream_key, entry_id };
+        Ok(match rows_per_entry {
+            None | Some(1) => Self::Rows(layout),
+            Some(rows) => Self::Payloads(layout, rows),
+        })
+    }
 }
