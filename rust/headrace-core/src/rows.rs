@@ -16,7 +16,7 @@
 //! | date | `2026-04-14`; years past 9999 have a sign: `+12345-01-02` |
 //! | time | `12:34:56.5`: the fraction without trailing zeros |
 //! | timestamp | `2026-04-14T12:00:00.5+02:00`, `…Z` at offset 0, no offset without a zone; the fraction as for time. In JSON always three digits, truncated |
-//! | duration, interval | Spark's notation: `INTERVAL '1 02:03:04.5' DAY TO SECOND`, `1 months 2 days`; see [`interval`] |
+//! | duration, interval | Spark's notation: `INTERVAL '1 02:03:04.5' DAY TO SECOND`, `1 months 2 days` (`rows/interval.rs`) |
 //! | utf8 | unchanged; in JSON escaped where JSON requires it, and each invalid sequence replaced by U+FFFD |
 //! | binary | unchanged; in JSON base64 with padding |
 //! | dictionary | the text of the value |

@@ -176,7 +176,7 @@ impl OptionDefault {
     }
 }
 
-/// One option: a row of a table such as [`OPTIONS`].
+/// One option: a row of a table such as [`OPTIONS`](super::OPTIONS).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OptionSpec {
     /// Its name: Python keyword, JSON key, Spark option and URL query parameter alike.
