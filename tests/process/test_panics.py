@@ -21,11 +21,11 @@ import headrace
 from headrace.testing import LocalServer
 from support import programs_with
 from support.panic_cases import ROWS, SECRET, cases
+from support.paths import ROOT, TESTS
 
 # The first test waits for the build, where `make test` has not made it.
 pytestmark = pytest.mark.timeout(600)
 
-PROJECT = Path(__file__).parent.parent
 CASES = list(cases())
 
 
@@ -37,10 +37,10 @@ def name(case: dict[str, Any]) -> str:
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the installed package and the native module that can panic."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target"))
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     command = ["cargo", "build", "--quiet", "--package", "headrace-py", "--features", "failpoints"]
     environment = {**os.environ, "PYO3_PYTHON": sys.executable}
-    subprocess.run(command, cwd=PROJECT, check=True, env=environment)
+    subprocess.run(command, cwd=ROOT, check=True, env=environment)
     folder = tmp_path_factory.mktemp("failpoints")
     shutil.copytree(Path(headrace.__file__).parent, folder / "headrace")
     [library] = (folder / "headrace").glob("_headrace*.so")
@@ -54,7 +54,7 @@ def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
     programs = programs_with(["idmp"])
     assert programs, "no server here that can do all modes"
     with LocalServer(programs[-1].path, config={"appendonly": True, "appendfsync": "always"}) as server:
-        folder = os.pathsep.join([str(package), str(PROJECT / "tests")])
+        folder = os.pathsep.join([str(package), str(TESTS)])
         command = [sys.executable, "-W", "ignore", "-m", "support.panic_cases", str(server.unix_socket)]
         done = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, timeout=100, check=False

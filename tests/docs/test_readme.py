@@ -15,8 +15,8 @@ import pytest
 from headrace import Dispatcher, Endpoint
 from headrace.tables import CODES
 from headrace.testing import LocalServer
+from support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 OPTIONS = (ROOT / "docs" / "options.md").read_text()
 DOCS = "".join(

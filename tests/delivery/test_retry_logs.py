@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from conftest import StartServer
+from delivery.test_retry import FAILOVER, free, full
+from faults.test_faults import DURABLE, batch_of, payloads_of
 from headrace import Dispatcher, RetryPolicy
 from headrace.metrics import Stats
 from headrace.testing import LocalServer
@@ -21,8 +23,6 @@ from support.interrupts import interrupted
 from support.modes import MODES, SOON
 from support.pipelines import KEY, endpoint_to, labels
 from support.processes import after_ticks, wait_until
-from test_faults import DURABLE, batch_of, payloads_of
-from test_retry import FAILOVER, free, full
 
 Connect = Callable[..., Any]
 

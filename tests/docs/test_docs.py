@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.paths import ROOT
+
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 CORE = ROOT / "rust" / "headrace-core" / "src"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +18,13 @@ import headrace
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.datasource import InterceptingServer, Options, payloads, save, stored, writer
+from support.paths import ROOT
 
 pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 
-MANUAL = Path(__file__).resolve().parents[1] / "docs" / "spark.md"
+MANUAL = ROOT / "docs" / "spark.md"
 
 ROWS = 100
 NULLS = {n for n in range(ROWS) if n % 10 == 3}

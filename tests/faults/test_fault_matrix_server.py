@@ -14,6 +14,7 @@ import pytest
 
 from conftest import Replicate, StartServer
 from faults.scenario import pack
+from faults.test_faults import batch_of, payloads_of
 from faults.tracked_dispatcher import (
     BLOCKED,
     DELIVERED,
@@ -28,7 +29,6 @@ from support import Program
 from support.modes import MODES, SOON, Pair, can, pairs, pairs_with
 from support.pipelines import KEY, labels, stored
 from support.processes import after_ticks, wait_until
-from test_faults import batch_of, payloads_of
 
 Connect = Callable[..., Any]
 every_pair = pytest.mark.parametrize("pair", pairs(), ids=str)

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from conftest import StartServer
+from faults.test_faults import DELIVERED, DURABLE, batch_of, payloads_of
 from headrace import ConfigError, Dispatcher, Endpoint, RetryPolicy, StateError
 from headrace.testing import LocalServer
 from support import Monitor, Program
 from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, in_child, stop
-from test_faults import DELIVERED, DURABLE, batch_of, payloads_of
 
 Connect = Callable[..., Any]
 

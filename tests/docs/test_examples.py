@@ -17,9 +17,10 @@ import pytest
 import redis
 
 from headrace.testing import LocalServer
+from support.paths import ROOT
 from support.processes import resume, stop, stopped, wait_until
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES = ROOT / "examples"
 FLIGHTS = 336_776
 
 

@@ -3,7 +3,8 @@
 Looked at are the logs of driver and workers (Java's of level INFO, Python's of level DEBUG) with their tracebacks (and
 local variables, where Spark has them), errors, EXPLAIN in each of its forms, SHOW CREATE TABLE and DESCRIBE, progress
 and `explain` of a streaming query, the event log, the checkpoint, the pages and the REST API of the web UI, and the
-command lines and environments of Java and of Python's workers. tests/test_canary.py has the places without Spark.
+command lines and environments of Java and of Python's workers. tests/endpoint/test_canary.py has the places without
+Spark.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faults.test_faults import DELIVERED, batch_of, payloads_of
 from headrace import DeliveryError, DeliveryReport, Dispatcher, RetryPolicy
 from headrace.testing import LocalServer
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop, stopped, ticking, wait_until
-from test_faults import DELIVERED, batch_of, payloads_of
 
 Connect = Callable[..., Any]
 

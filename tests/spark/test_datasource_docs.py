@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from headrace.testing import LocalServer
+from support.paths import ROOT
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-MANUAL = (DOCS / "spark.md").read_text()
-OPTIONS = (DOCS / "options.md").read_text()
+MANUAL = (ROOT / "docs" / "spark.md").read_text()
+OPTIONS = (ROOT / "docs" / "options.md").read_text()
 
 
 def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) -> None:

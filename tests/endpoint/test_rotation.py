@@ -1,6 +1,6 @@
 """Passwords that change under a dispatcher: in a variable, in a file, or from a callable, read at each connect.
 
-tests/test_password_callable.py has more on callables, tests/test_tls.py the same for TLS files.
+tests/endpoint/test_password_callable.py has more on callables, tests/endpoint/test_tls.py the same for TLS files.
 """
 
 from __future__ import annotations

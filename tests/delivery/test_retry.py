@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from conftest import StartServer
+from faults.test_faults import DELIVERED, DURABLE, StuckError, batch_of, payloads_of
 from headrace import ConfigError, ConnectionFailedError, DeliveryError, Dispatcher, RetryPolicy
 from headrace.testing import LocalServer
 from support import Program
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop
-from test_faults import DELIVERED, DURABLE, StuckError, batch_of, payloads_of
 
 Connect = Callable[..., Any]
 

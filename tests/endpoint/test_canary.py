@@ -1,6 +1,6 @@
 """A canary: a secret passed in each possible way, and searched for in every place where it might appear.
 
-Spark's own places are those of tests/test_datasource_secrets.py, memory without Python is rust/headrace-core's
+Spark's own places are those of tests/spark/test_datasource_secrets.py, memory without Python is rust/headrace-core's
 tests/memory_scan, and what `Debug` shows of the core's types its tests/debug_texts.rs.
 """
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from conftest import Replicate, StartServer
+from delivery.test_durability import MISSING, Connect, to, waits
+from faults.test_faults import DELIVERED, batch_of, payloads_of
 from headrace import ConfigError, Dispatcher
 from headrace.spark.options import read
 from headrace.testing import LocalServer
 from support import Program
 from support.pipelines import KEY, endpoint_to, labels, stored
-from test_durability import MISSING, Connect, to, waits
-from test_faults import DELIVERED, batch_of, payloads_of
 
 
 @pytest.mark.parametrize("appendonly", [True, False])

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from conftest import StartServer
+from delivery.test_retry import SOON
+from faults.test_faults import StuckError
 from headrace import Dispatcher, RetryPolicy
 from support import Program
 from support.pipelines import check_accounting, endpoint_to, outcomes, stored
 from support.processes import after_ticks
-from test_faults import StuckError
-from test_retry import SOON
 
 Connect = Callable[..., Any]
 
