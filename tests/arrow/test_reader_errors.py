@@ -12,11 +12,10 @@ import pyarrow.dataset as ds
 import pytest
 from polars.io.plugins import register_io_source
 
-from faults.test_faults import DELIVERED
 from headrace import Dispatcher, ReaderError
 from headrace.testing import LocalServer
 from support.failing_stream import FailingStream
-from support.pipelines import KEY, endpoint_to, labels, stored
+from support.pipelines import DELIVERED, KEY, endpoint_to, labels, stored
 
 Connect = Callable[..., Any]
 Source = Callable[[Callable[[], Any]], Any]

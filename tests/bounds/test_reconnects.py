@@ -9,6 +9,7 @@ import pytest
 from bounds import reconnects, recovery
 from conftest import StartServer
 from support import Certs
+from support.servers import DURABLE
 
 #: Extra time on a busy machine.
 BUSY = 2.0
@@ -34,7 +35,7 @@ def test_a_thousand_lost_connections_leak_nothing(
 @pytest.mark.parametrize("outage", recovery.OUTAGES)
 def test_retries_continue_within_a_second_of_the_restart(start_server: StartServer, outage: str, mode: str) -> None:
     """With the defaults of `RetryPolicy`, after longer than its longest pause."""
-    server = start_server(needs=["idmp"], transport="tcp", config=recovery.DURABLE)
+    server = start_server(needs=["idmp"], transport="tcp", config=DURABLE)
     seconds = recovery.with_retry(server, recovery.OUTAGES[outage], 0.8, exactly_once=mode)
     print(f"{seconds:.3f} s")
     assert seconds < 1 + BUSY

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delivery.test_exactly_once import MARKER, script
 from headrace import MessageError
 from headrace.testing import LocalServer
+from support.delivery import MARKER, script
 
 Connect = Callable[..., Any]
 

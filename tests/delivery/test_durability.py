@@ -9,35 +9,33 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from faults.test_faults import DELIVERED, batch_of, payloads_of
-from headrace import DeliveryError, DeliveryReport, Dispatcher, RetryPolicy
+from headrace import DeliveryError, DeliveryReport, RetryPolicy
 from headrace.testing import LocalServer
-from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
+from support.delivery import MISSING, to_replicas, waits
+from support.pipelines import (
+    DELIVERED,
+    KEY,
+    batch_of,
+    check_accounting,
+    connections,
+    labels,
+    outcomes,
+    payloads_of,
+    stored,
+)
 from support.processes import after_ticks, resume, stop, stopped, ticking, wait_until
 
 Connect = Callable[..., Any]
 
-MISSING = ("retryable", "NOT_REPLICATED", "unknown")
-
-
-def to(server: LocalServer, endpoint: dict[str, Any] | None = None, **options: Any) -> Dispatcher:
-    return Dispatcher(endpoint_to(server, **endpoint or {}), **{"wait_replicas": 1, **options})
-
-
-def waits(client: Any, command: str = "wait") -> int:
-    """How often WAIT or WAITAOF was called, without the preflight."""
-    return int(client.info("commandstats")[f"cmdstat_{command}"]["calls"]) - 1
-
 
 def kill_dispatchers(client: Any) -> int:
-    named = [entry for entry in client.client_list() if entry["name"] == "headrace"]
-    return sum(client.client_kill_filter(_id=entry["id"]) for entry in named)
+    return sum(client.client_kill_filter(_id=each) for each in connections(client))
 
 
 def test_a_delivered_message_is_on_the_replica(replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     master, replica = replicated
     payloads = payloads_of(0, 20_000, 50)
-    with to(master) as dispatcher:
+    with to_replicas(master) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads))
         report = dispatcher.flush()
         # At once, without waiting for the replica.
@@ -50,7 +48,7 @@ def test_a_delivered_message_is_on_the_replica(replicated: tuple[LocalServer, Lo
 def test_a_stalled_replica_fails_the_messages(replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     """It takes `wait_timeout`, which does not count as silence under `command_timeout`."""
     master, replica = replicated
-    with to(master, {"command_timeout": 1}, wait_timeout=1.5) as dispatcher:
+    with to_replicas(master, {"command_timeout": 1}, wait_timeout=1.5) as dispatcher:
         with stopped(replica):
             for payload in payloads_of(0, 3):
                 dispatcher.produce(payload)
@@ -70,7 +68,7 @@ def test_a_stalled_replica_fails_the_messages(replicated: tuple[LocalServer, Loc
 
 
 def test_missing_replicas_fail_the_messages(any_replicated: tuple[LocalServer, LocalServer]) -> None:
-    with to(any_replicated[0], wait_replicas=2, wait_timeout=0.05) as dispatcher:
+    with to_replicas(any_replicated[0], wait_replicas=2, wait_timeout=0.05) as dispatcher:
         dispatcher.produce(b"x")
         failures = dispatcher.flush().failed
         assert [(failure.code, failure.message.split(" had")[0]) for failure in failures] == [
@@ -85,7 +83,7 @@ def test_wait_is_sent_after_every_wait_every_entries(
     master, _ = any_replicated
     options: dict[str, Any] = {"exactly_once": "script", "script_run_rows": 5} if how == "exactly once" else {}
     payloads = payloads_of(0, 95, 20_000 if "large" in how else 10)
-    with to(master, wait_every=10, **options) as dispatcher:
+    with to_replicas(master, wait_every=10, **options) as dispatcher:
         for asked in (10, 20):
             if how == "produce":
                 for payload in payloads:
@@ -106,7 +104,7 @@ def test_wait_covers_entries_of_several_rows(
     any_replicated: tuple[LocalServer, LocalServer], connect: Connect, layout: dict[str, Any]
 ) -> None:
     master, replica = any_replicated
-    with to(master, wait_every=4, wait_timeout=0.1) as dispatcher:
+    with to_replicas(master, wait_every=4, wait_timeout=0.1) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads_of(0, 100)), **layout)
         assert labels(dispatcher.flush()) == [DELIVERED] * 100
         assert waits(connect(master)) == 3
@@ -135,7 +133,7 @@ def test_outcomes_stay_in_order_around_refused_messages(
         "bad": ("permanent", "WRONGTYPE", "no"),
         "null": ("permanent", "NULL_PAYLOAD", "no"),
     }
-    with to(master, wait_every=7, wait_timeout=0.02) as dispatcher:
+    with to_replicas(master, wait_every=7, wait_timeout=0.02) as dispatcher:
         dispatcher.produce_batch(batch, stream_key="key")
         reports = [dispatcher.poll(), dispatcher.flush()]
         assert labels(*reports) == [expected[kind] for kind in kinds]
@@ -153,7 +151,7 @@ def test_a_connection_that_ends_before_the_wait_reply(
     """The entries have their IDs and WAIT is in flight: WAIT on another connection would not cover them."""
     master, replica = replicated
     client = connect(master)
-    with to(master, wait_timeout=60, retry=retry) as dispatcher:
+    with to_replicas(master, wait_timeout=60, retry=retry) as dispatcher:
         with stopped(replica):
             dispatcher.produce_batch(batch_of(payloads_of(0, 5)))
             with after_ticks(5, lambda: kill_dispatchers(client)):
@@ -176,7 +174,7 @@ def test_retried_messages_wait_for_replicas_again(
     client = connect(master)
     payloads = payloads_of(0, 2_000, 100)
     policy = RetryPolicy(initial_backoff=0.01, max_backoff=0.02)
-    with to(master, classify="failover", retry=policy, wait_every=100, wait_timeout=1) as dispatcher:
+    with to_replicas(master, classify="failover", retry=policy, wait_every=100, wait_timeout=1) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads[:500]))
         assert dispatcher.flush().ok
         for rows, label in ((payloads[500:1_000], DELIVERED), (payloads[1_000:], MISSING)):
@@ -207,7 +205,7 @@ def test_repeated_cuts_lose_no_replicated_message(
     payloads = payloads_of(0, 30_000, 100)
     policy = RetryPolicy(initial_backoff=0.01, max_backoff=0.02)
     reports = []
-    with to(master, retry=policy, wait_every=100) as dispatcher:
+    with to_replicas(master, retry=policy, wait_every=100) as dispatcher:
         with ticking(lambda: kill_dispatchers(client)):
             for start in range(0, 30_000, 1_000):
                 dispatcher.produce_batch(batch_of(payloads[start : start + 1_000]))
@@ -226,7 +224,7 @@ def test_dispatch_waits_for_replicas(
     any_replicated: tuple[LocalServer, LocalServer], connect: Connect, alive: bool
 ) -> None:
     master, replica = any_replicated
-    with to(master, wait_timeout=0.05) as dispatcher:
+    with to_replicas(master, wait_timeout=0.05) as dispatcher:
         dispatcher.produce(b"before")
         if alive:
             entry_id = dispatcher.dispatch(b"x")
@@ -241,7 +239,7 @@ def test_dispatch_waits_for_replicas(
 @pytest.mark.alone
 def test_poll_alone_returns_all_outcomes(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     master, replica = any_replicated
-    with to(master, wait_timeout=1) as dispatcher:
+    with to_replicas(master, wait_timeout=1) as dispatcher:
         dispatcher.dispatch(b"poll opens no connection")
         for turn, expected in enumerate((DELIVERED, MISSING), 2):
             if expected == MISSING:
@@ -270,7 +268,7 @@ def test_poll_returns_no_retried_outcome_before_its_wait(
     connect(master).set("bad", "no stream")
     batch = pa.record_batch({"payload": ["1", "2", "3"], "key": ["good", "bad", "good"]})
     policy = RetryPolicy(max_attempts=1)
-    with to(master, retry=policy, error_overrides={"WRONGTYPE": "retryable"}, wait_timeout=0.1) as dispatcher:
+    with to_replicas(master, retry=policy, error_overrides={"WRONGTYPE": "retryable"}, wait_timeout=0.1) as dispatcher:
         dispatcher.dispatch(b"poll opens no connection")
         reports: list[DeliveryReport] = []
         with stopped(replica):
@@ -286,7 +284,7 @@ def test_poll_returns_no_retried_outcome_before_its_wait(
 
 def test_failures_between_entries_do_not_delay_wait(any_replicated: tuple[LocalServer, LocalServer]) -> None:
     """They make more runs of outcomes than the entries that trigger WAIT: it is sent earlier."""
-    with to(any_replicated[0], wait_every=100, window_max_entries=64) as dispatcher:
+    with to_replicas(any_replicated[0], wait_every=100, window_max_entries=64) as dispatcher:
         column = pa.array([None if n % 2 else b"x" for n in range(2_000)], pa.binary())
         dispatcher.produce_batch(pa.record_batch({"payload": column}))
         report = dispatcher.flush()
@@ -295,7 +293,7 @@ def test_failures_between_entries_do_not_delay_wait(any_replicated: tuple[LocalS
 
 def test_flush_ends_in_time(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     master, replica = any_replicated
-    with to(master, wait_timeout=600) as dispatcher:
+    with to_replicas(master, wait_timeout=600) as dispatcher:
         dispatcher.dispatch(b"connect")
         with stopped(replica):
             dispatcher.produce(b"x")
@@ -325,7 +323,7 @@ def test_a_batch_begun_again_waits_for_the_replica(
     payloads = payloads_of(0, 1_000, 20)
 
     def attempt(rows: list[bytes], version: int = 1, timeout: float = 10) -> tuple[set[Any], int]:
-        with to(master, exactly_once="script", wait_timeout=timeout) as dispatcher:
+        with to_replicas(master, exactly_once="script", wait_timeout=timeout) as dispatcher:
             dispatcher.begin("batch", version)
             dispatcher.produce_batch(batch_of(rows))
             report = dispatcher.flush()

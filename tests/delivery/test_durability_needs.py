@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from conftest import Replicate, StartServer
-from delivery.test_durability import MISSING, Connect, to, waits
-from faults.test_faults import DELIVERED, batch_of, payloads_of
 from headrace import ConfigError, Dispatcher
 from headrace.spark.options import read
 from headrace.testing import LocalServer
 from support import Program
-from support.pipelines import KEY, endpoint_to, labels, stored
+from support.delivery import MISSING, to_replicas, waits
+from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, payloads_of, stored
+
+Connect = Callable[..., Any]
 
 
 @pytest.mark.parametrize("appendonly", [True, False])
@@ -25,7 +27,7 @@ def test_wait_aof_needs_an_append_only_file(
     config = {"appendonly": appendonly, "appendfsync": "everysec"}
     server = start_server(program, config=config)
     payloads = payloads_of(0, 5_000, 100)
-    with to(server, wait_replicas=0, wait_aof=True, wait_timeout=10) as dispatcher:
+    with to_replicas(server, wait_replicas=0, wait_aof=True, wait_timeout=10) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads))
         report = dispatcher.flush()
         if appendonly and program.can("waitaof"):
@@ -46,7 +48,7 @@ def test_wait_aof_needs_an_append_only_file(
 
 def test_a_file_that_is_never_synced_fails_the_messages(start_server: StartServer) -> None:
     server = start_server(needs="redis-8.0", config={"appendonly": True, "appendfsync": "no"})
-    with to(server, wait_replicas=0, wait_aof=True, wait_timeout=0.1) as dispatcher:
+    with to_replicas(server, wait_replicas=0, wait_aof=True, wait_timeout=0.1) as dispatcher:
         dispatcher.produce(b"x")
         report = dispatcher.flush()
         assert labels(report) == [MISSING]
@@ -59,7 +61,7 @@ def test_wait_aof_covers_the_files_of_replicas(
 ) -> None:
     synced = {"appendfsync": "always"}
     master, _ = replicate(config={"appendonly": appendonly, **synced}, appendonly=True, **synced)
-    with to(master, wait_aof=True, wait_timeout=10 if appendonly else 0.5) as dispatcher:
+    with to_replicas(master, wait_aof=True, wait_timeout=10 if appendonly else 0.5) as dispatcher:
         dispatcher.produce(b"x")
         report = dispatcher.flush()
         assert labels(report) == [DELIVERED if appendonly else MISSING]
@@ -73,7 +75,7 @@ def test_a_user_without_permission_for_wait_is_refused(
     master, _ = any_replicated
     client = connect(master)
     client.acl_setuser("writer", enabled=True, passwords=["+secret"], keys=["*"], commands=["+xadd"])
-    with to(master, {"username": "writer", "password": "secret"}) as dispatcher:
+    with to_replicas(master, {"username": "writer", "password": "secret"}) as dispatcher:
         dispatcher.produce(b"x")
         report = dispatcher.flush()
         assert labels(report) == [("permanent", "NOPERM", "no")]
@@ -94,7 +96,7 @@ def test_a_user_without_permission_for_wait_is_refused(
 def test_a_replica_fails_with_readonly(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     """The code is READONLY, which a failover fixes, and not an error of WAIT."""
     _, replica = any_replicated
-    with to(replica) as dispatcher:
+    with to_replicas(replica) as dispatcher:
         dispatcher.produce(b"x")
         assert labels(dispatcher.flush()) == [("permanent", "READONLY", "no")]
         connect(replica).config_set("replica-read-only", "no")

@@ -12,25 +12,15 @@ import pyarrow as pa
 import pytest
 
 from conftest import StartServer
-from faults.test_faults import DELIVERED, DURABLE, batch_of, payloads_of
 from headrace import ConfigError, Dispatcher, Endpoint, RetryPolicy, StateError
 from headrace.testing import LocalServer
 from support import Monitor, Program
-from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
-from support.processes import after_ticks, in_child, stop
+from support.delivery import MARKER, bodies, script
+from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, outcomes, payloads_of, stored
+from support.processes import after_ticks, in_child, killed_in_child, stop
+from support.servers import DURABLE
 
 Connect = Callable[..., Any]
-
-MARKER = "{events}:headrace:batch"
-SOON = RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
-
-
-def script(server: LocalServer, endpoint: dict[str, Any] | None = None, **options: Any) -> Dispatcher:
-    return Dispatcher(endpoint_to(server, **endpoint or {}), **{"exactly_once": "script", "retry": SOON, **options})
-
-
-def bodies(client: Any, key: str = KEY) -> list[bytes]:
-    return [payload for _, payload in stored(client, key)]
 
 
 def test_a_batch_that_is_begun_again_is_written_once(server: LocalServer, connect: Connect) -> None:
@@ -69,13 +59,7 @@ def test_another_process_continues_where_the_first_was_killed(
         dispatcher.poll()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    pid = os.fork()
-    if pid == 0:
-        try:
-            first_try()
-        finally:
-            os._exit(1)
-    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    killed_in_child(first_try)
     client = connect(server)
     before = client.xlen(KEY)
     assert 0 < before < 30_000

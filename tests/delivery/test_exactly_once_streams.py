@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 
 from conftest import StartServer
-from delivery.test_retry import SOON
-from faults.test_faults import StuckError
 from headrace import Dispatcher, RetryPolicy
 from support import Program
+from support.modes import SOON
 from support.pipelines import check_accounting, endpoint_to, outcomes, stored
-from support.processes import after_ticks
+from support.processes import StuckError, after_ticks
 
 Connect = Callable[..., Any]
 

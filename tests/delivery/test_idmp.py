@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 
 from conftest import StartServer
-from faults.test_faults import DELIVERED, DURABLE, batch_of, payloads_of
 from headrace import ConfigError, Dispatcher, RetryPolicy
 from headrace.testing import LocalServer
 from support import Monitor, Program
-from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
-from support.processes import after_ticks, in_child, stop, stopped, ticking
+from support.delivery import bodies
+from support.modes import SOON
+from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, outcomes, payloads_of, stored
+from support.processes import after_ticks, in_child, killed_in_child, stop, stopped, ticking
+from support.servers import DURABLE
 
 Connect = Callable[..., Any]
 
-SOON = RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
 #: Seconds that the policy's retries need: its deadline of 120 s, a command timeout of 30 s, and 10 s.
 NEEDED = 160
 
@@ -33,10 +34,6 @@ def idmp(server: LocalServer, endpoint: dict[str, Any] | None = None, **options:
 
 def by_message_id(server: LocalServer, **options: Any) -> Dispatcher:
     return idmp(server, exactly_once_key="message_id", **options)
-
-
-def bodies(client: Any) -> list[bytes]:
-    return [payload for _, payload in stored(client)]
 
 
 def duplicates(client: Any) -> int:
@@ -138,13 +135,7 @@ def test_a_message_id_identifies_its_message_in_any_batch(
         dispatcher.produce_batch(rows(list(range(20_000))), message_id="id")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    pid = os.fork()
-    if pid == 0:
-        try:
-            first_try()
-        finally:
-            os._exit(1)
-    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    killed_in_child(first_try)
     before = client.xlen(KEY)
     assert 0 < before <= 20_000
     ids = [*range(30_000, 30_100), *range(19_999, -1, -1), *range(30_100, 30_200)]

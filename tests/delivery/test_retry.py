@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from conftest import StartServer
-from faults.test_faults import DELIVERED, DURABLE, StuckError, batch_of, payloads_of
 from headrace import ConfigError, ConnectionFailedError, DeliveryError, Dispatcher, RetryPolicy
 from headrace.testing import LocalServer
 from support import Program
-from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
-from support.processes import after_ticks, resume, stop
+from support.delivery import FAILOVER, free, full
+from support.modes import SOON
+from support.pipelines import (
+    DELIVERED,
+    KEY,
+    batch_of,
+    check_accounting,
+    endpoint_to,
+    labels,
+    outcomes,
+    payloads_of,
+    stored,
+)
+from support.processes import StuckError, after_ticks, resume, stop
+from support.servers import DURABLE
 
 Connect = Callable[..., Any]
-
-#: Retries at once: these tests wait for events, not for a clock.
-SOON = RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
-FAILOVER: dict[str, Any] = {"classify": "failover"}
-
-
-def full(client: Any) -> None:
-    client.config_set("maxmemory", 1)
-
-
-def free(client: Any) -> None:
-    client.config_set("maxmemory", 0)
 
 
 def test_the_call_waits_for_a_server_to_start(start_server: StartServer, program: Program, connect: Connect) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from conftest import StartServer
-from delivery.test_retry import FAILOVER, free, full
-from faults.test_faults import DURABLE, batch_of, payloads_of
 from headrace import Dispatcher, RetryPolicy
 from headrace.metrics import Stats
 from headrace.testing import LocalServer
+from support.delivery import FAILOVER, free, full
 from support.endpoints import CANARY
 from support.interrupts import interrupted
 from support.modes import MODES, SOON
-from support.pipelines import KEY, endpoint_to, labels
+from support.pipelines import KEY, batch_of, endpoint_to, labels, payloads_of
 from support.processes import after_ticks, wait_until
+from support.servers import DURABLE
 
 Connect = Callable[..., Any]
 

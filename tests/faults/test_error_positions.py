@@ -12,12 +12,11 @@ from faults.refusing_server import RefusingServer, payload_of
 from headrace import Dispatcher, Endpoint
 from support.fake_server import FakeServer, Peer, Script
 from support.modes import MODES, SOON, dispatcher
-from support.pipelines import Outcome, labels, outcomes
+from support.pipelines import DELIVERED, Outcome, labels, outcomes
 
 ROWS = 50
 #: Rows per script call: the batch needs several calls, the last of them incomplete.
 RUN = 8
-DELIVERED = (None, None, None)
 BLOCKED = ("retryable", "BLOCKED", "no")
 KINDS: tuple[Kind, Kind] = ("permanent", "retryable")
 

@@ -18,11 +18,10 @@ from faults.scenario import SCENARIOS, ErrorSource, ScenarioTools, read_error_fr
 from headrace.testing import LocalServer
 from support import Program
 from support.modes import MODES, can, dispatcher
-from support.pipelines import Outcome, endpoint_to, outcomes
+from support.pipelines import DELIVERED, Outcome, endpoint_to, outcomes
 
 Connect = Callable[..., Any]
 
-DELIVERED = (None, None, None)
 #: A part of every payload, which no error message may repeat.
 PAYLOAD = "canary"
 

@@ -14,10 +14,8 @@ import pytest
 
 from conftest import Replicate, StartServer
 from faults.scenario import pack
-from faults.test_faults import batch_of, payloads_of
 from faults.tracked_dispatcher import (
     BLOCKED,
-    DELIVERED,
     ROWS,
     Label,
     TrackedDispatcher,
@@ -27,7 +25,7 @@ from faults.tracked_dispatcher import (
 )
 from support import Program
 from support.modes import MODES, SOON, Pair, can, pairs, pairs_with
-from support.pipelines import KEY, labels, stored
+from support.pipelines import DELIVERED, KEY, batch_of, labels, payloads_of, stored
 from support.processes import after_ticks, wait_until
 
 Connect = Callable[..., Any]

@@ -8,38 +8,31 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal
 
-import pyarrow as pa
 import pytest
 
 from conftest import StartServer
 from headrace import Dispatcher
 from headrace.testing import LocalServer
 from support import Program
-from support.pipelines import KEY, Outcome, check_accounting, endpoint_to, labels, outcomes, stored
-from support.processes import after_ticks, resume, stop, stopped, ticking, wait_until
+from support.pipelines import (
+    DELIVERED,
+    KEY,
+    Outcome,
+    batch_of,
+    check_accounting,
+    endpoint_to,
+    labels,
+    outcomes,
+    payloads_of,
+    produce_all,
+    stored,
+)
+from support.processes import StuckError, after_ticks, resume, stop, stopped, ticking, wait_until
+from support.servers import DURABLE
 
 Connect = Callable[..., Any]
 
-DELIVERED = (None, None, None)
 LOST = ("RESET", "EOF")
-DURABLE = {"appendonly": "yes", "appendfsync": "always"}
-
-
-class StuckError(Exception):
-    """Raised by a tick to leave a waiting call."""
-
-
-def payloads_of(start: int, count: int, size: int = 1_000) -> list[bytes]:
-    return [b"%d-" % number + b"x" * size for number in range(start, start + count)]
-
-
-def batch_of(payloads: list[bytes]) -> pa.RecordBatch:
-    return pa.record_batch({"payload": pa.array(payloads, pa.binary())})
-
-
-def produce_all(dispatcher: Dispatcher, payloads: list[bytes]) -> None:
-    for payload in payloads:
-        dispatcher.produce(payload)
 
 
 def check_lost(reported: list[Outcome], codes: tuple[str, ...] = LOST) -> None:

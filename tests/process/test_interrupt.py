@@ -15,22 +15,16 @@ from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.fake_server import FakeServer, Peer, answer_all, entry_id
 from support.interrupts import interrupted
-from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
+from support.pipelines import DELIVERED, KEY, batch_of, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop, stopped
 
 pytestmark = pytest.mark.alone
 
 Connect = Callable[..., Any]
 
-DELIVERED = (None, None, None)
-
 
 def payloads_of(count: int, size: int = 1_000) -> list[bytes]:
     return [b"%d-" % number + b"x" * size for number in range(count)]
-
-
-def batch_of(payloads: list[bytes]) -> pa.RecordBatch:
-    return pa.record_batch({"payload": pa.array(payloads, pa.binary())})
 
 
 @pytest.fixture

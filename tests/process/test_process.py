@@ -20,12 +20,11 @@ import pytest
 from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support import Certs
-from support.pipelines import KEY, endpoint_to, labels, outcomes, stored
+from support.pipelines import DELIVERED, KEY, connections, endpoint_to, labels, outcomes, produce_all, stored
 from support.processes import after_ticks, in_child, resume, stop, stopped, wait_until
 
 Connect = Callable[..., Any]
 
-DELIVERED = (None, None, None)
 TRANSPORTS = ["unix", "tcp", "tls"]
 
 
@@ -38,17 +37,8 @@ def reached(request: pytest.FixtureRequest, certs: Certs) -> tuple[LocalServer, 
     return server, endpoint_to(server, command_timeout=60, **options)
 
 
-def produce_all(dispatcher: Dispatcher, payloads: list[bytes]) -> None:
-    for payload in payloads:
-        dispatcher.produce(payload)
-
-
 def payloads_of(name: str, count: int) -> list[bytes]:
     return [f"{name}-{number}".encode() for number in range(count)]
-
-
-def connections(client: Any) -> set[str]:
-    return {line["id"] for line in client.client_list() if line["name"] == "headrace"}
 
 
 # --- fork

@@ -19,14 +19,13 @@ import pytest
 from headrace import ClosedError, Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support import Certs
-from support.pipelines import endpoint_to, labels, outcomes, stored
+from support.pipelines import DELIVERED, connections, endpoint_to, labels, outcomes, stored
 from support.processes import in_child, resume, stop, wait_until
 
 Connect = Callable[..., Any]
 Mode = Literal["off", "script", "idmp"]
 Reached = tuple[LocalServer, Endpoint]
 
-DELIVERED = (None, None, None)
 IDMP = pytest.param("idmp", marks=pytest.mark.needs("idmp"))
 
 
@@ -45,10 +44,6 @@ def quiet_forks() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
-
-
-def connections(client: Any) -> set[str]:
-    return {line["id"] for line in client.client_list() if line["name"] == "headrace"}
 
 
 @pytest.mark.parametrize("begun", [True, False])

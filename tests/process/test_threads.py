@@ -16,14 +16,13 @@ from conftest import StartServer
 from headrace import ConcurrentUseError, Dispatcher
 from headrace.testing import LocalServer
 from support import Certs
-from support.pipelines import check_accounting, endpoint_to, labels, outcomes, stored
+from support.pipelines import DELIVERED, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import stopped
 
 Connect = Callable[..., Any]
 
 Mode = Literal["off", "script", "idmp"]
 
-DELIVERED = (None, None, None)
 THREADS = 8
 
 

@@ -13,6 +13,7 @@ import redis
 from headrace import ClosedError, Dispatcher, Endpoint
 from headrace.spark import worker, xadd
 from headrace.testing import LocalServer
+from support.pipelines import connections
 
 Connect = Callable[..., redis.Redis]
 
@@ -38,8 +39,7 @@ def endpoint(any_server: LocalServer) -> Endpoint:
 
 def ours(client: redis.Redis) -> int:
     """The number of connections that headrace has to the server."""
-    clients: list[dict[str, str]] = client.client_list()
-    return sum(entry["name"] == "headrace" for entry in clients)
+    return len(connections(client))
 
 
 def test_the_same_dispatcher_for_equal_endpoints_and_options(client: redis.Redis, endpoint: Endpoint) -> None:

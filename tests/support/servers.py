@@ -22,6 +22,9 @@ REQUIRED_IN_CI = {
     "valkey-9.1": "Valkey",
 }
 
+#: The configuration of a server that keeps all that it has acknowledged, also when it is killed.
+DURABLE = {"appendonly": "yes", "appendfsync": "always"}
+
 
 @dataclass(frozen=True, order=True)
 class Program:

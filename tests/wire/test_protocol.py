@@ -11,10 +11,9 @@ from headrace import Dispatcher, Endpoint
 from headrace.tables import OWN_CODES
 from support.endpoints import CANARY
 from support.fake_server import FakeServer, Peer, Script, answer_all, entry_id, hang_up
-from support.pipelines import Outcome, labels, outcomes
+from support.pipelines import DELIVERED, Outcome, labels, outcomes
 from support.processes import PeakMemory
 
-DELIVERED = (None, None, None)
 POISONED = ("retryable", "PROTOCOL", "unknown")
 
 
