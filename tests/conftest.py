@@ -18,6 +18,7 @@ import pytest
 import redis
 
 import headrace
+from headrace import Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
 from support.leaks import find_leaks
@@ -208,6 +209,18 @@ def connect() -> Iterator[Callable[..., redis.Redis]]:
             return client
 
         yield connect
+
+
+@pytest.fixture
+def client(any_server: LocalServer, connect: Callable[..., redis.Redis]) -> redis.Redis:
+    """A redis-py client of `any_server`."""
+    return connect(any_server)
+
+
+@pytest.fixture
+def endpoint(any_server: LocalServer) -> Endpoint:
+    """The stream `events` of `any_server`."""
+    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
 
 
 @pytest.fixture

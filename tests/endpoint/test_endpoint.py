@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import pickle
 import re
 import traceback
@@ -26,15 +25,7 @@ from support.endpoints import CANARY, Pem, build, refused
 EXAMPLES: list[dict[str, Any]] = [example.options for example in ENDPOINT_EXAMPLES]
 
 
-@pytest.fixture(autouse=True)
-def _no_process_wide_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture(scope="module")
-def pem(tmp_path_factory: pytest.TempPathFactory) -> Pem:
-    return Pem(tmp_path_factory.mktemp("pem"), "one")
+pytestmark = pytest.mark.usefixtures("no_process_wide_defaults")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 import subprocess
 import sys
@@ -16,16 +15,7 @@ import pytest
 from headrace import Endpoint
 from support.endpoints import CANARY, Pem, build, refused
 
-
-@pytest.fixture(autouse=True)
-def _no_process_wide_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture(scope="module")
-def pem(tmp_path_factory: pytest.TempPathFactory) -> Pem:
-    return Pem(tmp_path_factory.mktemp("pem"), "one")
+pytestmark = pytest.mark.usefixtures("no_process_wide_defaults")
 
 
 # --- secrets

@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 
 import headrace
-from conftest import StartServer
 from headrace import ConfigError, Dispatcher, Endpoint, InsecureWarning
 from headrace.spark.options import read
 from headrace.testing import LocalServer
-from support import Certs
 from support.endpoints import CANARY, Pem, build, refused
 from support.tls import REFUSED, Start, Tampering, to, without_mark, without_tls_13
 
@@ -27,16 +25,6 @@ Connect = Callable[..., Any]
 SKIPPED = r"^tls_insecure_skip_verify: neither the certificate of \S+ nor its name is checked; any host that answers"
 #: Certificates that are refused by default: see test_tls_refusals.py.
 UNTRUSTED = ("wrong_name", "expired", "not_yet_valid", "common_name", "self_signed", "ca_itself", "for_clients")
-
-
-@pytest.fixture
-def start(start_server: StartServer, certs: Certs) -> Start:
-    return Start(start_server, certs)
-
-
-@pytest.fixture
-def pem(tmp_path: Path) -> Pem:
-    return Pem(tmp_path, "client")
 
 
 def unchecked(server: LocalServer, **options: Any) -> Endpoint:

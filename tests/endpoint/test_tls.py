@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conftest import StartServer
 from headrace import Dispatcher, Endpoint
-from support import Certs, KeyPair, Program
+from support import KeyPair, Program
 from support.tls import REFUSED, Start, to
 
 #: redis-py types its replies too loosely to be useful here.
@@ -20,11 +19,6 @@ Connect = Callable[..., Any]
 
 both_versions = pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 with_tls = pytest.mark.needs("tls")
-
-
-@pytest.fixture
-def start(start_server: StartServer, certs: Certs) -> Start:
-    return Start(start_server, certs)
 
 
 def deliver(endpoint: Endpoint) -> None:

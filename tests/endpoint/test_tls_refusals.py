@@ -82,11 +82,6 @@ CASES = {
 }
 
 
-@pytest.fixture
-def start(start_server: StartServer, certs: Certs) -> Start:
-    return Start(start_server, certs)
-
-
 def refusal(server: LocalServer, endpoint: Endpoint) -> Failure:
     """The failure of three messages, after one attempt, in time, and without a command at the server."""
     dispatcher = Dispatcher(endpoint)

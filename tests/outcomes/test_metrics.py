@@ -41,16 +41,6 @@ COUNTERS = {
 }
 
 
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
-
-
 def read_by_prometheus(registry: CollectorRegistry) -> list[Any]:
     """The text that a Prometheus server scrapes."""
     write: Any = generate_latest

@@ -19,22 +19,10 @@ import pytest
 
 from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint
 from headrace.testing import LocalServer
-from support import Certs
 from support.pipelines import DELIVERED, KEY, connections, endpoint_to, labels, outcomes, produce_all, stored
 from support.processes import after_ticks, in_child, resume, stop, stopped, wait_until
 
 Connect = Callable[..., Any]
-
-TRANSPORTS = ["unix", "tcp", "tls"]
-
-
-@pytest.fixture(params=TRANSPORTS)
-def reached(request: pytest.FixtureRequest, certs: Certs) -> tuple[LocalServer, Endpoint]:
-    """A server over each transport, and the endpoint for it."""
-    name = {"unix": "any_server", "tcp": "tcp_server", "tls": "tls_server"}[request.param]
-    server: LocalServer = request.getfixturevalue(name)
-    options: dict[str, Any] = {"tls_ca_cert": certs.ca} if request.param == "tls" else {}
-    return server, endpoint_to(server, command_timeout=60, **options)
 
 
 def payloads_of(name: str, count: int) -> list[bytes]:

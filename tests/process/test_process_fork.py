@@ -18,7 +18,6 @@ import pytest
 
 from headrace import ClosedError, Dispatcher, Endpoint
 from headrace.testing import LocalServer
-from support import Certs
 from support.pipelines import DELIVERED, connections, endpoint_to, labels, outcomes, stored
 from support.processes import in_child, resume, stop, wait_until
 
@@ -27,15 +26,6 @@ Mode = Literal["off", "script", "idmp"]
 Reached = tuple[LocalServer, Endpoint]
 
 IDMP = pytest.param("idmp", marks=pytest.mark.needs("idmp"))
-
-
-@pytest.fixture(params=["unix", "tcp", "tls"])
-def reached(request: pytest.FixtureRequest, certs: Certs) -> Reached:
-    """A server over each transport, the newest, and the endpoint for it."""
-    name = {"unix": "any_server", "tcp": "tcp_server", "tls": "tls_server"}[request.param]
-    server: LocalServer = request.getfixturevalue(name)
-    options: dict[str, Any] = {"tls_ca_cert": certs.ca} if request.param == "tls" else {}
-    return server, endpoint_to(server, command_timeout=60, **options)
 
 
 @contextlib.contextmanager

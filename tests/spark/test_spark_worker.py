@@ -27,16 +27,6 @@ def empty_cache() -> Iterator[None]:
     worker._idle.clear()
 
 
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    return connect(any_server)
-
-
-@pytest.fixture
-def endpoint(any_server: LocalServer) -> Endpoint:
-    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
-
-
 def ours(client: redis.Redis) -> int:
     """The number of connections that headrace has to the server."""
     return len(connections(client))
