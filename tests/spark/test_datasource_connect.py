@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +13,7 @@ import redis
 
 from headrace.testing import LocalServer
 from support.datasource import payloads
+from support.programs import run_file
 
 Connect = Callable[..., redis.Redis]
 
@@ -22,11 +21,8 @@ Connect = Callable[..., redis.Redis]
 @pytest.mark.timeout(300)
 def test_every_way_to_write_works_with_spark_connect(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
-    # The workers of Spark Connect run in another folder.
-    path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
-    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": path}
-    program = [sys.executable, __file__, any_server.unix_socket, str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=280, check=False, env=environment)
+    arguments = (any_server.unix_socket, str(tmp_path))
+    done = run_file(__file__, *arguments, timeout=280, SPARK_LOCAL_DIRS=str(tmp_path))
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     assert done.stdout.splitlines() == [
         "unknown option 'strem_key'; did you mean 'stream_key'?",

@@ -21,6 +21,8 @@ from headrace.spark.failures import RowFailure
 from headrace.testing import LocalServer
 from support.datasource import payloads, stored, to
 
+pytestmark = pytest.mark.usefixtures("text_key")
+
 Connect = Callable[..., redis.Redis]
 
 ROWS = pa.RecordBatch.from_pydict(
@@ -52,13 +54,6 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     for lent in worker._idle.values():
         lent.close()
     worker._idle.clear()
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    client = connect(any_server)
-    client.set("text", "not a stream")
-    return client
 
 
 def make(server: LocalServer, **options: Any) -> BatchWriter:

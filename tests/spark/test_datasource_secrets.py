@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +28,7 @@ from pyspark.sql import SparkSession
 from headrace import Endpoint
 from headrace.spark import write, xadd
 from headrace.testing import LocalServer
+from support.programs import run_file
 
 SECRET = "canary-hunter2"
 
@@ -85,10 +85,7 @@ def password() -> str:
 def test_no_secret_is_shown(start_server: Callable[..., LocalServer], tmp_path: Path, way: str) -> None:
     server = start_server(config={"requirepass": SECRET})
     (tmp_path / "events").mkdir()
-    program = [sys.executable, __file__, server.unix_socket, str(tmp_path), way]
-    done = subprocess.run(
-        program, capture_output=True, text=True, timeout=230, check=False, env={**os.environ, "REDIS_SECRET": SECRET}
-    )
+    done = run_file(__file__, server.unix_socket, str(tmp_path), way, timeout=230, REDIS_SECRET=SECRET)
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown[-5_000:]
     texts = {"printed": [shown]}

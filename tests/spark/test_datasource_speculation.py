@@ -5,8 +5,6 @@ In a process of its own, on a cluster of two executors: `local[n]` does not spec
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ import redis
 from headrace.testing import LocalServer
 from support.datasource import payloads
 from support.processes import wait_until
+from support.programs import run_file
 
 Connect = Callable[..., redis.Redis]
 
@@ -32,10 +31,8 @@ PAYLOAD = 1_000
 @pytest.mark.timeout(240)
 def test_two_concurrent_attempts_write_each_row_once(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
-    path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
-    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": path}
-    program = [sys.executable, __file__, any_server.unix_socket, str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=230, check=False, env=environment)
+    arguments = (any_server.unix_socket, str(tmp_path))
+    done = run_file(__file__, *arguments, timeout=230, SPARK_LOCAL_DIRS=str(tmp_path))
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     expected = [str(n) for n in range(2 * ROWS)]
     once, twice = ([tuple(payload.split()) for payload in payloads(client, key)] for key in ("once", "twice"))

@@ -18,8 +18,6 @@ from headrace.spark import register
 from headrace.testing import LocalServer
 from support.datasource import connections, messages, payloads, save, stored, to, writer
 
-pytest_plugins = ["support.spark_fixtures"]
-
 Connect = Callable[..., redis.Redis]
 
 

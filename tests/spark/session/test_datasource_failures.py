@@ -24,19 +24,12 @@ from headrace.testing import LocalServer
 from support.datasource import InterceptingServer, Options, messages, payloads, save, stored, writer
 from support.processes import wait_until
 
-pytest_plugins = ["support.spark_fixtures"]
+pytestmark = pytest.mark.usefixtures("text_key")
 
 Connect = Callable[..., redis.Redis]
 
 #: A part of each payload, which no error message may repeat.
 PAYLOAD = "payload-of-row"
-
-
-@pytest.fixture
-def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
-    client = connect(any_server)
-    client.set("text", "not a stream")
-    return client
 
 
 @pytest.fixture

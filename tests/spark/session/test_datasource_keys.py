@@ -16,8 +16,6 @@ from headrace.spark import write
 from headrace.testing import LocalServer
 from support.datasource import messages, payloads, save, to
 
-pytest_plugins = ["support.spark_fixtures"]
-
 Connect = Callable[..., redis.Redis]
 
 pytestmark = pytest.mark.needs("idmp")

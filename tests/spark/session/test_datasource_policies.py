@@ -20,8 +20,6 @@ from headrace.testing import LocalServer
 from support.datasource import InterceptingServer, Options, payloads, save, stored, writer
 from support.paths import ROOT
 
-pytest_plugins = ["support.spark_fixtures"]
-
 Connect = Callable[..., redis.Redis]
 
 MANUAL = ROOT / "docs" / "spark.md"

@@ -17,8 +17,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.testing import LocalServer
 from support.datasource import payloads, stored, to
 
-pytest_plugins = ["support.spark_fixtures"]
-
 Connect = Callable[..., redis.Redis]
 
 

@@ -17,8 +17,6 @@ from support import Program
 from support.datasource import messages, payloads, save
 from support.processes import wait_until
 
-pytest_plugins = ["support.spark_fixtures"]
-
 Connect = Callable[..., redis.Redis]
 
 

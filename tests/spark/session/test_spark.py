@@ -19,9 +19,8 @@ import headrace
 from headrace import ConfigError, Endpoint
 from headrace.spark import xadd
 from headrace.testing import LocalServer
+from support.datasource import connections
 from support.spark import WORKER_PASSWORD, WORKER_VARIABLE
-
-pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 SECRET = "canary-hunter2"
@@ -44,12 +43,6 @@ def stored(client: redis.Redis, key: str = "events") -> dict[str, dict[bytes, by
 
 def payloads(client: redis.Redis, key: str = "events") -> list[bytes]:
     return [fields[b"payload"] for fields in stored(client, key).values()]
-
-
-def connections(client: redis.Redis) -> int:
-    """The number of connections that the server has accepted."""
-    info: Any = client.info("stats")
-    return int(info["total_connections_received"])
 
 
 def position(entry_id: str) -> tuple[int, ...]:

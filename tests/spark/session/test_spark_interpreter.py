@@ -20,8 +20,6 @@ from headrace import ConfigError, Endpoint
 from headrace.spark import register, write, xadd, xadd_udf
 from headrace.testing import LocalServer
 
-pytest_plugins = ["support.spark_fixtures"]
-
 #: This interpreter outside of its virtual environment.
 BASE = Path(sys.executable).resolve()
 

@@ -19,8 +19,6 @@ from headrace import ConfigError, Endpoint
 from headrace.spark import write
 from support.datasource import messages
 
-pytest_plugins = ["support.spark_fixtures"]
-
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:

@@ -17,8 +17,6 @@ from headrace import ConfigError, Endpoint
 from headrace.spark import column, xadd_udf
 from headrace.testing import LocalServer
 
-pytest_plugins = ["support.spark_fixtures"]
-
 Connect = Callable[..., redis.Redis]
 Make = Callable[..., Any]
 SECRET = "canary-hunter2"

@@ -14,8 +14,6 @@ from headrace import Endpoint
 from headrace.spark import xadd
 from headrace.testing import LocalServer
 
-pytest_plugins = ["support.spark_fixtures"]
-
 Connect = Callable[..., redis.Redis]
 
 

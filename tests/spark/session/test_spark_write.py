@@ -21,10 +21,8 @@ from pyspark.sql import functions as sf
 from headrace import ConfigError, DeliveryError, Endpoint, RetryPolicy, SchemaError
 from headrace.spark import write
 from headrace.testing import LocalServer
-from support.datasource import messages
+from support.datasource import connections, messages
 from support.spark import WORKER_PASSWORD, worker_password
-
-pytest_plugins = ["support.spark_fixtures"]
 
 Connect = Callable[..., redis.Redis]
 SECRET = "canary-hunter2"
@@ -43,11 +41,6 @@ def mixed(spark: SparkSession, client: redis.Redis) -> DataFrame:
 def payloads(client: redis.Redis, key: str = "events") -> list[bytes]:
     entries: Any = client.xrange(key)
     return [fields[b"payload"] for _, fields in entries]
-
-
-def connections(client: redis.Redis) -> int:
-    info: Any = client.info("stats")
-    return int(info["total_connections_received"])
 
 
 # --- the summary ------------------------------------------------------------------------------------------------------
