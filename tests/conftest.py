@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import pytest
 import redis
@@ -21,24 +21,13 @@ import headrace
 from headrace import Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
+from support.fixture_types import Replicate, StartServer
 from support.leaks import find_leaks
 from support.paths import TESTS
 from support.processes import wait_until
+from support.servers import IN_CI
 
-IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 _folder = pytest.StashKey[Path]()
-
-
-#: Starts a server and its replica.
-Replicate = Callable[..., tuple[LocalServer, LocalServer]]
-
-
-class StartServer(Protocol):
-    """Starts a server that is stopped at the end of the test."""
-
-    def __call__(
-        self, program: Program | None = None, *, needs: str | Iterable[str] = (), **arguments: Any
-    ) -> LocalServer: ...
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,11 +16,11 @@ import pyarrow.parquet
 import pytest
 
 import headrace
-from conftest import IN_CI
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.arrow_sources import MAPS, SOURCES, differences
 from support.paths import TESTS
+from support.servers import IN_CI
 
 #: The folder in which `make test` installs polars 1.
 POLARS_1 = Path(os.environ.get("HEADRACE_TEST_POLARS_1") or Path(sys.prefix) / "polars-1")

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from bounds import dns, waits
-from conftest import StartServer
 from support import Certs
+from support.fixture_types import StartServer
 from support.interrupts import BOUND, interrupted
 from support.pipelines import labels
 from support.stalls import STALLS, WAITING, Stall, Surroundings

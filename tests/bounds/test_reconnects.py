@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 
 from bounds import reconnects, recovery
-from conftest import StartServer
 from support import Certs
+from support.fixture_types import StartServer
 from support.servers import DURABLE
 
 #: Extra time on a busy machine.

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from conftest import Replicate, StartServer
 from headrace import ConfigError, Dispatcher
 from headrace.spark.options import read
 from headrace.testing import LocalServer
 from support import Program
 from support.delivery import MISSING, to_replicas, waits
+from support.fixture_types import Replicate, StartServer
 from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, payloads_of, stored
 
 Connect = Callable[..., Any]

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conftest import StartServer
 from headrace import Dispatcher, RetryPolicy
 from support import Program
+from support.fixture_types import StartServer
 from support.modes import SOON
 from support.pipelines import check_accounting, endpoint_to, outcomes, stored
 from support.processes import StuckError, after_ticks

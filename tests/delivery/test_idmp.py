@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conftest import StartServer
 from headrace import ConfigError, Dispatcher, RetryPolicy
 from headrace.testing import LocalServer
 from support import Monitor, Program
 from support.delivery import bodies
+from support.fixture_types import StartServer
 from support.modes import SOON
 from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, outcomes, payloads_of, stored
 from support.processes import after_ticks, in_child, killed_in_child, stop, stopped, ticking

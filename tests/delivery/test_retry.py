@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from conftest import StartServer
 from headrace import ConfigError, ConnectionFailedError, DeliveryError, Dispatcher, RetryPolicy
 from headrace.testing import LocalServer
 from support import Program
 from support.delivery import FAILOVER, free, full
+from support.fixture_types import StartServer
 from support.modes import SOON
 from support.pipelines import (
     DELIVERED,

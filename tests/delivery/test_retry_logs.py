@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from conftest import StartServer
 from headrace import Dispatcher, RetryPolicy
 from headrace.metrics import Stats
 from headrace.testing import LocalServer
 from support.delivery import FAILOVER, free, full
 from support.endpoints import CANARY
+from support.fixture_types import StartServer
 from support.interrupts import interrupted
 from support.modes import MODES, SOON
 from support.pipelines import KEY, batch_of, endpoint_to, labels, payloads_of

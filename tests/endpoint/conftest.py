@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from conftest import StartServer
 from support import Certs
 from support.endpoints import Pem
+from support.fixture_types import StartServer
 from support.tls import Start
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from conftest import StartServer
 from headrace import ConfigError, DeliveryError, DeliveryReport, Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support import Monitor, Program
 from support.endpoints import CANARY
+from support.fixture_types import StartServer
 
 #: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]

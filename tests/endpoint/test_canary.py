@@ -30,12 +30,12 @@ import prometheus_client
 import pyarrow as pa
 import pytest
 
-from conftest import StartServer
 from headrace import DeliveryError
 from headrace.metrics import PrometheusCollector
 from headrace.testing import LocalServer
 from support import Certs
 from support.canary import WAYS, Secret, Trace, Way, dumped_stacks, record
+from support.fixture_types import StartServer
 
 Texts = Iterable[str | bytes]
 

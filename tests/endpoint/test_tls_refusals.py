@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from conftest import StartServer
 from headrace import Dispatcher, Endpoint, Failure
 from headrace.testing import LocalServer
 from support import Certs, Monitor, Program
+from support.fixture_types import StartServer
 from support.tls import REFUSED, Change, Start, Tampering, to, without_mark, without_tls_13
 
 #: redis-py types its replies too loosely to be useful here.

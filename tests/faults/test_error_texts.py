@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import faults.disruptive_scenarios  # noqa: F401 - adds to SCENARIOS
-from conftest import StartServer
 from faults.error_scenarios import COMMANDS
 from faults.error_texts import BY_NAME, CLASSIFY, ERROR_TEXTS, Classify, ErrorText
 from faults.scenario import SCENARIOS, ErrorSource, ScenarioTools, read_error_from
 from headrace.testing import LocalServer
 from support import Program
+from support.fixture_types import StartServer
 from support.modes import MODES, can, dispatcher
 from support.pipelines import DELIVERED, Outcome, endpoint_to, outcomes
 

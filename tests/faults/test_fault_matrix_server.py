@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from conftest import Replicate, StartServer
 from faults.scenario import pack
 from faults.tracked_dispatcher import (
     BLOCKED,
@@ -24,6 +23,7 @@ from faults.tracked_dispatcher import (
     tracked_dispatcher,
 )
 from support import Program
+from support.fixture_types import Replicate, StartServer
 from support.modes import MODES, SOON, Pair, can, pairs, pairs_with
 from support.pipelines import DELIVERED, KEY, batch_of, labels, payloads_of, stored
 from support.processes import after_ticks, wait_until

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import pytest
 
-from conftest import StartServer
 from headrace import Dispatcher
 from headrace.testing import LocalServer
 from support import Program
+from support.fixture_types import StartServer
 from support.pipelines import (
     DELIVERED,
     KEY,

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conftest import StartServer
 from faults.campaign import Share, pairs, program_of, run_share
 from faults.episode import REDIS_PY, kinds_for, run_episode
 from faults.proxy import Pair, Proxy
 from faults.testbed import FaultTestbed
 from headrace import Dispatcher, Endpoint
+from support.fixture_types import StartServer
 from support.pipelines import KEY, labels, stored
 from support.processes import wait_until
 from support.servers import find_programs

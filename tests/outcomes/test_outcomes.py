@@ -11,10 +11,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from conftest import StartServer
 from headrace import Dispatcher
 from headrace.testing import LocalServer
 from support import Program
+from support.fixture_types import StartServer
 from support.pipelines import KEY, check_accounting, endpoint_to, labels, outcomes, stored
 
 Connect = Callable[..., Any]

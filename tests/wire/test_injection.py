@@ -18,10 +18,10 @@ import pytest
 from pyarrow import ipc
 
 import headrace
-from conftest import StartServer
 from headrace import ConfigError, DeliveryReport, Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support import Program
+from support.fixture_types import StartServer
 from support.pipelines import outcomes
 
 Connect = Callable[..., Any]

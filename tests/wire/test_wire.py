@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conftest import StartServer
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Monitor, Program
 from support.endpoint_examples import EXAMPLES, Example
+from support.fixture_types import StartServer
 
 PAYLOADS = [b'{"order_id": 123}', b'{"order_id": 124}', b'{"order_id": 125}']
 TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

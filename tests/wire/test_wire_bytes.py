@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace
-from conftest import StartServer
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
+from support.fixture_types import StartServer
 
 #: One server serves all examples of a test: its data does not matter.
 many = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import headrace
-from conftest import StartServer
 from headrace import Dispatcher, Endpoint, tables
 from headrace.spark.failures import advice
 from headrace.testing import LocalServer
 from support.datasource import InterceptingServer, Options, messages, payloads, save, stored, writer
+from support.fixture_types import StartServer
 from support.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("text_key")

@@ -11,10 +11,10 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from conftest import StartServer
 from headrace.testing import LocalServer
 from support import Program
 from support.datasource import messages, payloads, save
+from support.fixture_types import StartServer
 from support.processes import wait_until
 
 Connect = Callable[..., redis.Redis]
