@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.paths import ROOT
+from support.paths import ROOT, TESTS
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 CORE = ROOT / "rust" / "headrace-core" / "src"
@@ -71,6 +71,21 @@ def test_the_architecture_maps_every_module_of_the_core() -> None:
     modules = {path.stem for path in CORE.iterdir()} - {"lib"}
     assert len(modules) > 20
     assert sorted(name for name in modules if not re.search(rf"`{name}(\.rs|/)`", map_of_the_core)) == []
+
+
+def test_contributing_names_every_folder_of_tests() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    folders = {path.name for path in TESTS.iterdir() if any(path.glob("*.py"))}
+    assert len(folders) > 10
+    assert folders - set(named) == set()
+
+
+def test_every_test_file_is_in_a_folder_and_has_its_own_name() -> None:
+    """Tables of files name them without their folders: in `tools/spark_env.py`, and in `support/workers.py`."""
+    files = sorted(TESTS.rglob("test_*.py"))
+    assert len(files) > 70
+    assert [path.name for path in files if path.parent == TESTS] == []
+    assert len({path.name for path in files}) == len(files)
 
 
 def rows_of(page: str, mark: str, label: str) -> list[list[str]]:
