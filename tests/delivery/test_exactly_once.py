@@ -17,7 +17,7 @@ from support import Monitor, Program
 from support.delivery import MARKER, bodies, script
 from support.fixture_types import StartServer
 from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, outcomes, payloads_of, stored
-from support.processes import after_ticks, in_child, killed_in_child, stop
+from support.processes import after_ticks, in_child, kill_and_restart, killed_in_child, stop
 from support.servers import DURABLE
 
 Connect = Callable[..., Any]
@@ -87,13 +87,8 @@ def test_lost_connections_write_nothing_twice(
         first = dispatcher.flush()
         if fault == "kill":
             stop(server)
-
-            def act() -> None:
-                server.kill()
-                server.restart()
-
             record_batch = batch_of(payloads[500:])
-            with after_ticks(10, act):
+            with after_ticks(10, lambda: kill_and_restart(server)):
                 dispatcher.produce_batch(record_batch)
         else:
             connect(server).script_flush()

@@ -17,7 +17,7 @@ from support.delivery import bodies
 from support.fixture_types import StartServer
 from support.modes import SOON
 from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, outcomes, payloads_of, stored
-from support.processes import after_ticks, in_child, killed_in_child, stop, stopped, ticking
+from support.processes import after_ticks, in_child, kill_and_restart, killed_in_child, stop, stopped, ticking
 from support.servers import DURABLE
 
 Connect = Callable[..., Any]
@@ -103,13 +103,8 @@ def test_lost_connections_write_nothing_twice(start_server: StartServer, program
         dispatcher.produce_batch(batch_of(payloads[:500]))
         assert dispatcher.flush().ok
         stop(server)
-
-        def act() -> None:
-            server.kill()
-            server.restart()
-
         record_batch = batch_of(payloads[500:])
-        with after_ticks(10, act):
+        with after_ticks(10, lambda: kill_and_restart(server)):
             dispatcher.produce_batch(record_batch)
         report = dispatcher.flush()
     assert (report.ok, report.delivered) == (True, 39_500)

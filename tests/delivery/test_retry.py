@@ -25,7 +25,7 @@ from support.pipelines import (
     payloads_of,
     stored,
 )
-from support.processes import StuckError, after_ticks, resume, stop
+from support.processes import StuckError, after_ticks, kill_and_restart, resume, stop
 from support.servers import DURABLE
 
 Connect = Callable[..., Any]
@@ -57,13 +57,8 @@ def test_messages_lost_with_a_killed_server_are_sent_again_in_order(
         dispatcher.produce_batch(batch_of(payloads[:500]))
         first = dispatcher.flush()
         stop(server)
-
-        def kill_and_restart() -> None:
-            server.kill()
-            server.restart()
-
         record_batch = batch_of(payloads[500:])
-        with after_ticks(10, kill_and_restart):
+        with after_ticks(10, lambda: kill_and_restart(server)):
             dispatcher.produce_batch(record_batch)
         report = dispatcher.flush()
         entries = [payload for _, payload in stored(connect(server))]

@@ -51,6 +51,12 @@ def resume(server: LocalServer | int) -> None:
     os.kill(server if isinstance(server, int) else server.pid, signal.SIGCONT)
 
 
+def kill_and_restart(server: LocalServer) -> None:
+    """End a server by SIGKILL, and start it again with its data."""
+    server.kill()
+    server.restart()
+
+
 class StuckError(Exception):
     """Raised by a tick to leave a waiting call."""
 
