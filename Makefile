@@ -170,7 +170,7 @@ spark-env: machine | $(PY)
 servers:
 	@tools/step.sh "Fetching Redis and Valkey servers" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 
-# polars 1 beside the newest one of .venv: tests/test_arrow_sources.py runs on both.
+# polars 1 beside the newest one of .venv: tests/arrow/test_arrow_sources.py runs on both.
 $(VENV)/polars-1/.done: | $(PY)
 	$(STEP) "Installing polars 1 in $(@D)" $(VENV)/bin/pip install --quiet --target $(@D) "polars>=1,<2"
 	@touch $@

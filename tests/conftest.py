@@ -12,31 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import pytest
 import redis
 
 import headrace
+from headrace import Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
+from support.fixture_types import Replicate, StartServer
 from support.leaks import find_leaks
+from support.paths import TESTS
 from support.processes import wait_until
+from support.servers import IN_CI
 
-IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 _folder = pytest.StashKey[Path]()
-
-
-#: Starts a server and its replica.
-Replicate = Callable[..., tuple[LocalServer, LocalServer]]
-
-
-class StartServer(Protocol):
-    """Starts a server that is stopped at the end of the test."""
-
-    def __call__(
-        self, program: Program | None = None, *, needs: str | Iterable[str] = (), **arguments: Any
-    ) -> LocalServer: ...
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_folder] = folder
     # Spark's workers: this Python, and functions of test files, which are pickled by their module's name.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Half the processor time of a short run: no optimising compiler, and a collector without threads.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -207,6 +198,18 @@ def connect() -> Iterator[Callable[..., redis.Redis]]:
             return client
 
         yield connect
+
+
+@pytest.fixture
+def client(any_server: LocalServer, connect: Callable[..., redis.Redis]) -> redis.Redis:
+    """A redis-py client of `any_server`."""
+    return connect(any_server)
+
+
+@pytest.fixture
+def endpoint(any_server: LocalServer) -> Endpoint:
+    """The stream `events` of `any_server`."""
+    return Endpoint(unix_socket=any_server.unix_socket, stream_key="events")
 
 
 @pytest.fixture

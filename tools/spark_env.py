@@ -63,8 +63,8 @@ VERSIONS = {
     "4.3": Spark(("pyspark[connect]==4.3.0", "pandas<3", "pyarrow")),
 }
 
-#: The prefixes of test files that every version must pass, and the imports by which a file must have such a name.
-FOR_SPARK = ("test_spark", "test_datasource")
+#: The folders whose tests every version must pass, and the imports by which a test file belongs there.
+FOR_SPARK = ("spark", "spark_kills")
 IMPORTS_SPARK = re.compile(
     r"^\s*(from|import) (pyspark|support\.spark|support\.datasource|spark_kills)\b", re.MULTILINE
 )
@@ -111,14 +111,12 @@ def parser() -> argparse.ArgumentParser:
 
 def files_for(spark: Spark) -> list[Path]:
     """The test files that a version must pass: every one that is for Spark, but those that its row names."""
-    tests = sorted((ROOT / "tests").glob("test_*.py"))
-    files = [path for path in tests if path.name.startswith(FOR_SPARK)]
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    files = [path for path in tests if path.relative_to(ROOT / "tests").parts[0] in FOR_SPARK]
     if unknown := sorted(spark.without.keys() - {path.name for path in files}):
         sys.exit(f"tools/spark_env.py leaves out what is not there: {', '.join(unknown)}")
     if others := [path.name for path in tests if path not in files and IMPORTS_SPARK.search(path.read_text())]:
-        sys.exit(
-            f"these import pyspark, and their names do not begin with {' or '.join(FOR_SPARK)}: {', '.join(others)}"
-        )
+        sys.exit(f"these import pyspark, and are not in tests/{' or tests/'.join(FOR_SPARK)}: {', '.join(others)}")
     return [path for path in files if path.name not in spark.without]
 
 

@@ -1,6 +1,6 @@
 """Copies the docstrings of `headrace._headrace` into its stub, where editors and type checkers read them.
 
-The source is the doc comment in Rust, which `help()` prints. `tests/test_stub.py` fails while the two differ.
+The source is the doc comment in Rust, which `help()` prints. `tests/docs/test_stub.py` fails while the two differ.
 
 Usage: tools/stub_docstrings.py, with the Python of an environment that has the new build of headrace.
 """

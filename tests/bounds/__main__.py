@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 from headrace.testing import LocalServer
 from support import make_certs, programs_with
+from support.servers import DURABLE
 from support.stalls import STALLS, Surroundings
 
 from . import dns, reconnects, recovery, waits
@@ -100,7 +101,7 @@ def _recoveries(around: Surroundings, arguments: argparse.Namespace) -> Iterator
         for mode in MODES:
             seconds = []
             for _ in range(arguments.rounds):
-                server = around.start_server(needs=("idmp",), transport="tcp", config=recovery.DURABLE)
+                server = around.start_server(needs=("idmp",), transport="tcp", config=DURABLE)
                 # Longer than the longest backoff.
                 seconds.append(recovery.with_retry(server, outage, random.uniform(1.5, 2.5), exactly_once=mode))
             yield Figure("recovery, retry's defaults", f"{name}, exactly_once {mode}", "s", 1, seconds)

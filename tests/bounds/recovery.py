@@ -14,7 +14,6 @@ from support.pipelines import endpoint_to
 from support.processes import resume, stop
 
 #: The server's configuration: exactly once needs a server that keeps its data.
-DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def kinds_for(mode: str) -> list[str]:
     names = [name for name, kind in KINDS.items() for _ in range(kind.weight)]
     if mode in ("script", "idmp"):
         names += [CRASH] * 3
-    # A row that is too large fails a whole script call: tests/test_error_texts.py covers that.
+    # A row that is too large fails a whole script call: tests/faults/test_error_texts.py covers that.
     if mode != "script":
         names += [ROW_TOO_LARGE] * 3
     return names

@@ -11,13 +11,11 @@ from faults.scenario import Command, pack
 from headrace import Dispatcher
 from headrace.testing import LocalServer
 from support.modes import SOON, Pair, dispatcher
-from support.pipelines import KEY, Outcome, check_accounting, endpoint_to, labels, outcomes
+from support.pipelines import DELIVERED, KEY, Outcome, check_accounting, endpoint_to, labels, outcomes, payloads_of
 from support.processes import resume, stop
-from test_faults import payloads_of
 
 Label = tuple[str | None, str | None, str | None]
 
-DELIVERED: Label = (None, None, None)
 BLOCKED: Label = ("retryable", "BLOCKED", "no")
 #: More than a server reads from one connection at a time, and less than a socket buffer holds.
 ROWS = 120

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from .driver import Query
+from support.paths import TESTS
 
-TESTS = Path(__file__).resolve().parents[1]
+from .driver import Query
 
 
 class Driver:

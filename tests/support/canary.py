@@ -1,4 +1,4 @@
-"""A secret passed in each possible way, and every use of it: for tests/test_canary.py.
+"""A secret passed in each possible way, and every use of it: for tests/endpoint/test_canary.py.
 
 The results are recorded and not examined; test_canary.py searches them.
 """

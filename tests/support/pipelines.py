@@ -9,11 +9,13 @@ from typing import Any, cast
 import pyarrow
 import redis
 
-from headrace import DeliveryReport, Endpoint
+from headrace import DeliveryReport, Dispatcher, Endpoint
 from headrace.testing import LocalServer
 
 #: The stream key of `endpoint_to`.
 KEY = "events"
+#: The label of a message that was delivered.
+DELIVERED = (None, None, None)
 
 
 def endpoint_to(server: LocalServer, **options: Any) -> Endpoint:
@@ -23,6 +25,21 @@ def endpoint_to(server: LocalServer, **options: Any) -> Endpoint:
     else:
         where = {"host": server.host, "port": server.port, "tls": server.url.startswith("rediss:")}
     return Endpoint(**{"stream_key": KEY, **where, **options})
+
+
+def payloads_of(start: int, count: int, size: int = 1_000) -> list[bytes]:
+    """Payloads of `size` bytes and their number, which counts from `start`."""
+    return [b"%d-" % number + b"x" * size for number in range(start, start + count)]
+
+
+def batch_of(payloads: Sequence[bytes]) -> pyarrow.RecordBatch:
+    """A record batch with a message per payload."""
+    return pyarrow.record_batch({"payload": pyarrow.array(payloads, pyarrow.binary())})
+
+
+def produce_all(dispatcher: Dispatcher, payloads: Iterable[bytes]) -> None:
+    for payload in payloads:
+        dispatcher.produce(payload)
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,11 @@ def outcomes(*reports: DeliveryReport) -> list[Outcome]:
 def labels(*reports: DeliveryReport) -> list[tuple[str | None, str | None, str | None]]:
     """Kind, code and written of every message."""
     return [outcome.label for outcome in outcomes(*reports)]
+
+
+def connections(client: redis.Redis) -> set[str]:
+    """The IDs of the connections that dispatchers have to a server."""
+    return {line["id"] for line in cast("Any", client.client_list()) if line["name"] == "headrace"}
 
 
 def stored(client: redis.Redis, key: str | bytes = KEY) -> list[tuple[str, bytes]]:

@@ -51,6 +51,16 @@ def resume(server: LocalServer | int) -> None:
     os.kill(server if isinstance(server, int) else server.pid, signal.SIGCONT)
 
 
+def kill_and_restart(server: LocalServer) -> None:
+    """End a server by SIGKILL, and start it again with its data."""
+    server.kill()
+    server.restart()
+
+
+class StuckError(Exception):
+    """Raised by a tick to leave a waiting call."""
+
+
 @contextlib.contextmanager
 def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
     """Call `tick` again and again in the main thread, also inside a native call that waits and heeds signals.
@@ -127,6 +137,17 @@ def in_child(body: Callable[[], _T], seconds: int = 60) -> _T:
     worked, result = pickle.loads(answer)
     assert worked, result
     return result  # type: ignore[no-any-return]
+
+
+def killed_in_child(body: Callable[[], object]) -> None:
+    """Run `body` in a forked child; it ends with a SIGKILL to its own process."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            body()
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
 
 
 class PeakMemory:

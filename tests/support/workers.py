@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TESTS = Path(__file__).parents[1]
+from support.paths import TESTS
+
+#: Its conftest.py has the fixture `spark`.
+SPARK_SESSION = TESTS / "spark" / "session"
 #: As many JVMs start: each takes a core.
 SPARK_GROUPS = 2
 
@@ -45,8 +48,9 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 @functools.cache
 def spark_groups() -> dict[str, str]:
-    """The group of each file that starts a Spark session."""
-    files = sorted(path.name for path in TESTS.rglob("test_*.py") if "start_spark()" in path.read_text())
+    """The group of each file whose tests share a Spark session."""
+    files = sorted(path.name for path in SPARK_SESSION.glob("test_*.py"))
+    assert files, f"no tests in {SPARK_SESSION}"
     return {name: f"spark-{number % SPARK_GROUPS}" for number, name in enumerate(files)}
 
 

@@ -1,0 +1,82 @@
+"""Deadlines, in every state in which a call waits. `make bounds` measures them; here a busy machine gets a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from bounds import dns, waits
+from support import Certs
+from support.fixture_types import StartServer
+from support.interrupts import BOUND, interrupted
+from support.pipelines import labels
+from support.stalls import STALLS, WAITING, Stall, Surroundings
+
+pytestmark = pytest.mark.alone
+
+BUSY = 1.0
+
+
+@pytest.fixture
+def around(tmp_path: Path, certs: Certs, start_server: StartServer) -> Surroundings:
+    return Surroundings(tmp_path, certs, start_server)
+
+
+@pytest.fixture(params=STALLS)
+def stall(request: pytest.FixtureRequest) -> Stall:
+    return STALLS[request.param]
+
+
+@pytest.mark.parametrize("timeout", [0, 0.2])
+def test_flush_ends_with_its_timeout(around: Surroundings, stall: Stall, timeout: float) -> None:
+    seconds, report = waits.flush(around, stall, timeout)
+    assert timeout <= seconds < timeout + BUSY
+    reported = labels(report)
+    assert len(reported) in (1, WAITING)
+    assert {(kind, written) for kind, _, written in reported} <= {("retryable", "no"), ("retryable", stall.written)}
+
+
+@pytest.mark.parametrize("name", waits.named("connect_timeout"))
+def test_a_connect_ends_with_its_timeout(around: Surroundings, name: str) -> None:
+    """The timeout covers name resolution, socket, TLS, authentication and preflight, however slow each step is."""
+    seconds, report = waits.connect(around, name, 0.5)
+    assert 0.5 <= seconds < 0.5 + BUSY
+    assert set(labels(report)) == {("retryable", "TIMEOUT", "no")}
+
+
+@pytest.mark.parametrize("name", waits.named("command_timeout"))
+def test_command_timeout_ends_a_silence(around: Surroundings, name: str) -> None:
+    seconds, report = waits.silence(around, name, 0.5)
+    assert 0.4 <= seconds < 0.5 * 1.1 + BUSY
+    assert {(kind, code) for kind, code, _ in labels(report)} == {("retryable", "TIMEOUT")}
+
+
+@pytest.mark.parametrize("progress", get_args(waits.Progress))
+def test_progress_extends_the_deadline(progress: waits.Progress) -> None:
+    """command_timeout counts from the last byte received, even of a reply that never ends."""
+    seconds, report = waits.after_progress(progress, 0.5)
+    assert 0.4 <= seconds < 0.5 * 1.1 + BUSY
+    assert report.delivered == (5 if progress == "5 replies" else 0)
+    assert set(labels(report)[report.delivered :]) == {("retryable", "TIMEOUT", "unknown")}
+
+
+def test_connect_timeout_bounds_a_resolver_that_never_answers() -> None:
+    """Needs namespaces of the system; the wait for the resolver has its own test in Rust."""
+    reported = dns.measure(1)
+    if reported is None:
+        pytest.skip("this system allows no namespaces")
+    assert 1 <= reported["connect_timeout 1"][0] < 1 + BUSY
+    assert 0.3 <= reported["flush(timeout=0.3)"][0] < 0.3 + BUSY
+    assert reported["Ctrl-C"][0] < BOUND
+
+
+def test_ctrl_c_loses_no_message(around: Surroundings, stall: Stall) -> None:
+    """Each message has its outcome in the next report."""
+    with stall.enter(around) as dispatcher:
+        waiting = dispatcher.unreported
+        with interrupted():
+            dispatcher.flush()
+        assert dispatcher.unreported == waiting > 0
+        assert len(labels(dispatcher.flush(timeout=0))) == waiting

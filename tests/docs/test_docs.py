@@ -1,0 +1,120 @@
+"""The documentation: links, anchors, the index, and the files that the architecture page names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.paths import ROOT, TESTS
+
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+CORE = ROOT / "rust" / "headrace-core" / "src"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+#: The README is the first page that a reader sees: everything else has a page below docs/.
+README_LINES = 120
+
+
+def without_code(text: str) -> str:
+    """The text of a page without its code blocks, in which `#` is a comment and `](` is code."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> list[str]:
+    """The targets of the links and pictures of a page that point into this repository."""
+    found = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
+    return [target for target in found if not re.match(r"[a-z]+:", target)]
+
+
+def test_pages_are_found() -> None:
+    names = {page.relative_to(ROOT).as_posix() for page in PAGES}
+    assert {"README.md", "SECURITY.md", "docs/index.md", "docs/architecture.md", "docs/options.md"} <= names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_resolve(page: Path) -> None:
+    broken = []
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_the_index_links_every_page() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
+    assert [page.name for page in PAGES if page != index and page not in linked] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    named = re.findall(r"`([\w./-]+(?:\.rs|\.py|\.pyi|\.toml|\.md|/))`", without_code(ARCHITECTURE.read_text()))
+    assert len(named) > 50
+    assert [path for path in named if not ((ROOT / path).exists() or (CORE / path).exists())] == []
+
+
+def test_the_architecture_maps_every_module_of_the_core() -> None:
+    text = ARCHITECTURE.read_text()
+    map_of_the_core = text.split("<!-- map of the core -->", 1)[1].split("<!-- /map of the core -->", 1)[0]
+    modules = {path.stem for path in CORE.iterdir()} - {"lib"}
+    assert len(modules) > 20
+    assert sorted(name for name in modules if not re.search(rf"`{name}(\.rs|/)`", map_of_the_core)) == []
+
+
+def test_contributing_names_every_folder_of_tests() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    folders = {path.name for path in TESTS.iterdir() if any(path.glob("*.py"))}
+    assert len(folders) > 10
+    assert folders - set(named) == set()
+
+
+def test_every_test_file_is_in_a_folder_and_has_its_own_name() -> None:
+    """Tables of files name them without their folders: in `tools/spark_env.py`, and in `support/workers.py`."""
+    files = sorted(TESTS.rglob("test_*.py"))
+    assert len(files) > 70
+    assert [path.name for path in files if path.parent == TESTS] == []
+    assert len({path.name for path in files}) == len(files)
+
+
+def rows_of(page: str, mark: str, label: str) -> list[list[str]]:
+    """The rows of a generated table with a label in the first two cells, each cell up to its brackets."""
+    block = (ROOT / "docs" / page).read_text().split(f"<!-- {mark} -->", 1)[1].split(f"<!-- /{mark} -->", 1)[0]
+    rows = [[cell.split("(")[0].strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()]
+    return [row for row in rows if label in row[:2]]
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def test_the_figures_of_the_readme_are_those_of_their_pages() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    _, entries, cpu, *_ = rows_of("benchmarks.md", "throughput", "headrace produce_batch")[0]
+    _, theirs, their_cpu, *_ = rows_of("benchmarks.md", "throughput", "redis-py with hiredis")[0]
+    assert f"{entries} entries/s" in readme
+    assert f"{number(entries) / number(theirs):.1f} times redis-py" in readme
+    assert 45 < number(their_cpu) / number(cpu) < 55, "a fiftieth of its client CPU"
+    for layout in ("rows_per_entry=10", "arrow_ipc"):
+        rows = number(rows_of("benchmarks.md", "layouts", f"headrace {layout}")[0][1])
+        assert f"{rows / 1e6:.1f} million" in readme
+    for contender in ("headrace.spark.xadd", "redis-py with hiredis in mapInArrow"):
+        assert f"{number(rows_of('benchmarks.md', 'spark', contender)[0][1]):.1f} s" in readme
+    _, _, faults, messages, *_, ours = rows_of("guarantees.md", "campaign", "**all**")[0]
+    assert ours == "0"
+    assert f"{faults} random" in readme
+    assert f"{number(messages) / 1e6:.1f} million messages" in readme
+    theirs_all = rows_of("guarantees.md", "campaign", "redis-py")
+    wrong, of = (int(sum(number(row[column]) for row in theirs_all)) for column in (-1, 3))
+    assert f"{wrong:,} wrong ones of {of:,}" in readme

@@ -1,0 +1,334 @@
+"""`headrace.metrics`: the counters of dispatchers, and their export by Prometheus and OpenTelemetry."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry, openmetrics
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace import Dispatcher, Endpoint, RetryPolicy
+from headrace.metrics import OpenTelemetryInstruments, PrometheusCollector, Stats
+from headrace.testing import LocalServer
+from support.endpoints import CANARY
+
+Connect = Callable[..., redis.Redis]
+
+COUNTERS = {
+    "headrace_messages_total",
+    "headrace_delivered_total",
+    "headrace_deduplicated_total",
+    "headrace_possible_duplicates_total",
+    "headrace_retries_total",
+    "headrace_retry_waits_total",
+    "headrace_retry_wait_seconds_total",
+    "headrace_connections_total",
+    "headrace_reconnects_total",
+    "headrace_sent_bytes_total",
+}
+
+
+def read_by_prometheus(registry: CollectorRegistry) -> list[Any]:
+    """The text that a Prometheus server scrapes."""
+    write: Any = generate_latest
+    read: Any = text_string_to_metric_families
+    return list(read(write(registry).decode()))
+
+
+def scrape(collector: PrometheusCollector) -> dict[tuple[str, ...], float]:
+    """The samples by name and label values, without the server's label."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return {
+        (sample.name, *(value for label, value in sorted(sample.labels.items()) if label != "server")): sample.value
+        for family in read_by_prometheus(registry)
+        for sample in family.samples
+    }
+
+
+def fill(dispatcher: Dispatcher, messages: int) -> None:
+    for n in range(messages):
+        dispatcher.produce(b"%d" % n)
+    assert dispatcher.flush().delivered == messages
+
+
+# --- the counters -----------------------------------------------------------------------------------------------------
+
+
+def test_stats_count_what_a_dispatcher_did(client: redis.Redis, endpoint: Endpoint) -> None:
+    with Dispatcher(endpoint) as dispatcher:
+        nothing = dispatcher.stats()
+        assert (nothing.messages, nothing.connections, nothing.bytes_sent, nothing.flushes) == (0, 0, 0, 0)
+        fill(dispatcher, 1_000)
+        dispatcher.dispatch(b"one more")
+        client.delete("events")
+        client.set("events", "not a stream")
+        dispatcher.produce(b"refused")
+        assert dispatcher.flush().failed_ids == [0]
+        stats = dispatcher.stats()
+        assert (stats.messages, stats.delivered, stats.failed_by_code) == (1_002, 1_001, {"WRONGTYPE": 1})
+        assert (stats.failed, stats.deduplicated, stats.possible_duplicates, stats.retries) == (1, 0, 0, 0)
+        assert (stats.connections, stats.reconnects, stats.flushes) == (1, 0, 2)
+        assert 1_002 * len("*7\r\n$4\r\nXADD\r\n") < stats.bytes_sent < 1_002 * 200
+        assert 0 < stats.flush_seconds_sum < 30
+        bounds = [bound for bound, _ in stats.flush_seconds]
+        assert bounds == sorted(bounds)
+        assert math.isinf(bounds[-1])
+    # Leaving `with` flushes as well.
+    assert dispatcher.stats() == replace(
+        stats,
+        flush_seconds=dispatcher.stats().flush_seconds,
+        flush_seconds_sum=dispatcher.stats().flush_seconds_sum,
+    )
+
+
+def test_retries_and_reconnects(any_server: LocalServer, client: redis.Redis, endpoint: Endpoint) -> None:
+    with Dispatcher(endpoint, retry=RetryPolicy(retry_unknown=True)) as dispatcher:
+        fill(dispatcher, 10)
+        any_server.kill()
+        restart = threading.Timer(0.3, any_server.restart)
+        restart.start()
+        fill(dispatcher, 10)
+        restart.join()
+        stats = dispatcher.stats()
+    assert (stats.messages, stats.delivered, stats.failed_by_code) == (20, 20, {})
+    assert (stats.connections, stats.reconnects) == (2, 1)
+    assert stats.retries >= 10
+    assert stats.retry_waits == 1
+    assert stats.retry_wait_seconds > 0
+
+
+def test_where_a_flush_counts(client: redis.Redis, endpoint: Endpoint) -> None:
+    with Dispatcher(endpoint) as dispatcher:
+        fill(dispatcher, 1)
+        client.client_pause(300, all=False)
+        fill(dispatcher, 1)
+        stats = dispatcher.stats()
+        slow = [(bound, count) for bound, count in stats.flush_seconds if count and bound > 0.2]
+        assert sum(count for _, count in slow) == 1
+        assert stats.flush_seconds_sum > 0.2
+        assert stats.flushes == 2
+
+
+def test_reading_stats_does_not_wait(client: redis.Redis, endpoint: Endpoint) -> None:
+    with Dispatcher(endpoint) as dispatcher:
+        collector = PrometheusCollector(dispatcher)
+        fill(dispatcher, 1)
+        client.client_pause(60_000, all=False)
+        dispatcher.produce(b"waits")
+        flushing = threading.Thread(target=dispatcher.flush)
+        flushing.start()
+        started = time.monotonic()
+        while scrape(collector)["headrace_messages_total", "events"] < 2 and time.monotonic() < started + 10:
+            time.sleep(0.001)
+        for _ in range(100):
+            scrape(collector)
+        assert time.monotonic() - started < 10
+        samples = scrape(collector)
+        assert samples["headrace_messages_total", "events"] == 2
+        assert samples["headrace_delivered_total", "events"] == 1
+        assert flushing.is_alive()
+        client.client_unpause()
+        flushing.join(30)
+        assert scrape(collector)["headrace_delivered_total", "events"] == 2
+
+
+def test_stats_are_added_up() -> None:
+    one = Stats(messages=3, failed_by_code={"OOM": 1, "EOF": 1}, flush_seconds=((1.0, 2), (math.inf, 0)), bytes_sent=7)
+    other = Stats(messages=4, failed_by_code={"EOF": 2}, flush_seconds=((1.0, 1), (math.inf, 1)), flush_seconds_sum=2.5)
+    both = one + other
+    assert (both.messages, both.bytes_sent, both.flush_seconds_sum) == (7, 7, 2.5)
+    assert both.failed_by_code == {"OOM": 1, "EOF": 3}
+    assert (both.flush_seconds, both.flushes, both.failed) == (((1.0, 3), (math.inf, 1)), 4, 4)
+
+
+# --- Prometheus -------------------------------------------------------------------------------------------------------
+
+
+def test_prometheus_reads_the_counters(client: redis.Redis, any_server: LocalServer, endpoint: Endpoint) -> None:
+    with Dispatcher(endpoint) as dispatcher:
+        collector = PrometheusCollector(dispatcher)
+        fill(dispatcher, 10)
+        client.delete("events")
+        client.set("events", "not a stream")
+        dispatcher.produce(b"refused")
+        assert dispatcher.flush().failed
+        samples, stats = scrape(collector), dispatcher.stats()
+    assert {name for name, *_ in samples} == {
+        *COUNTERS,
+        "headrace_failed_total",
+        *(f"headrace_flush_seconds_{part}" for part in ("bucket", "count", "sum")),
+    }
+    assert samples["headrace_messages_total", "events"] == 11
+    assert samples["headrace_delivered_total", "events"] == 10
+    assert samples["headrace_failed_total", "WRONGTYPE", "events"] == 1
+    assert samples["headrace_connections_total", "events"] == 1
+    assert samples["headrace_sent_bytes_total", "events"] == stats.bytes_sent > 0
+    assert samples["headrace_flush_seconds_count", "events"] == 2
+    assert samples["headrace_flush_seconds_sum", "events"] == pytest.approx(stats.flush_seconds_sum)
+    buckets = {key[1]: value for key, value in samples.items() if key[0] == "headrace_flush_seconds_bucket"}
+    assert buckets["+Inf"] == 2
+    assert list(buckets.values()) == sorted(buckets.values())
+
+
+def test_the_names_keep_to_the_conventions(endpoint: Endpoint) -> None:
+    with Dispatcher(endpoint) as dispatcher:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(PrometheusCollector(dispatcher))
+        # The parser of OpenMetrics enforces its rules: suffixes, units, the order of buckets.
+        write: Any = openmetrics.exposition.generate_latest
+        read: Any = parse_openmetrics
+        families = list(read(write(registry).decode()))
+        assert len(families) == len(COUNTERS) + 2
+        assert all(family.documentation for family in families)
+        with pytest.raises(ValueError, match="Duplicated timeseries"):
+            registry.register(PrometheusCollector(dispatcher))
+
+
+@pytest.mark.parametrize(
+    ("options", "server"),
+    [
+        ({"host": "db1", "port": 7000}, "db1:7000"),
+        ({"host": "::1"}, "[::1]:6379"),
+        ({"unix_socket": "/run/redis.sock"}, "/run/redis.sock"),
+    ],
+)
+def test_labels(options: dict[str, Any], server: str) -> None:
+    endpoint = Endpoint(stream_key=b"caf\xe9\n", username="producer", password=CANARY, **options)
+    registry = CollectorRegistry()
+    registry.register(PrometheusCollector(Dispatcher(endpoint)))
+    labels = [sample.labels for family in read_by_prometheus(registry) for sample in family.samples]
+    assert len(labels) > len(COUNTERS)
+    for label in labels:
+        label.pop("le", None)
+    assert all(label == {"server": server, "stream_key": "caf\\xe9\n"} for label in labels)
+
+
+def test_dispatchers_of_one_stream_are_summed(client: redis.Redis, any_server: LocalServer, endpoint: Endpoint) -> None:
+    elsewhere = Endpoint(unix_socket=any_server.unix_socket, stream_key="others")
+    with Dispatcher(endpoint) as one, Dispatcher(endpoint) as two, Dispatcher(elsewhere) as three:
+        collector = PrometheusCollector(one, two)
+        collector.watch(three)
+        collector.watch(one)  # again
+        for n, dispatcher in enumerate((one, two, three), start=1):
+            fill(dispatcher, n)
+        samples = scrape(collector)
+    assert samples["headrace_messages_total", "events"] == 3
+    assert samples["headrace_messages_total", "others"] == 3
+
+
+def test_counts_outlive_their_dispatchers(client: redis.Redis, endpoint: Endpoint) -> None:
+    collector = PrometheusCollector()
+    assert {key for key in scrape(collector) if len(key) > 1} == set()
+    for n in range(1, 4):
+        with Dispatcher(endpoint) as dispatcher:
+            collector.watch(dispatcher)
+            fill(dispatcher, 10)
+        del dispatcher  # never scraped while it lived
+        for _ in range(2):
+            assert scrape(collector)["headrace_messages_total", "events"] == 10 * n
+        assert not collector._watched._alive
+
+
+# --- OpenTelemetry ----------------------------------------------------------------------------------------------------
+
+
+def points(reader: InMemoryMetricReader) -> dict[str, list[Any]]:
+    data: Any = reader.get_metrics_data()
+    metrics: Iterable[Any] = data.resource_metrics[0].scope_metrics[0].metrics
+    return {metric.name: list(metric.data.data_points) for metric in metrics}
+
+
+def test_opentelemetry_reads_the_counters(client: redis.Redis, any_server: LocalServer, endpoint: Endpoint) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    with Dispatcher(endpoint) as dispatcher, Dispatcher(endpoint) as second:
+        instruments = OpenTelemetryInstruments(dispatcher, meter_provider=provider)
+        instruments.watch(second)
+        fill(dispatcher, 10)
+        fill(second, 5)
+        client.delete("events")
+        client.set("events", "not a stream")
+        dispatcher.produce(b"refused")
+        assert dispatcher.flush().failed
+        seen = points(reader)
+    place = {
+        "messaging.system": "redis",
+        "messaging.destination.name": "events",
+        "server.address": any_server.unix_socket,
+    }
+    assert {name: [dict(point.attributes) for point in of_name] for name, of_name in seen.items()} == {
+        **{
+            f"headrace.{name}": [place]
+            for name in (
+                *("messages", "delivered", "deduplicated", "possible_duplicates", "retries", "connections"),
+                *("reconnects", "sent", "flushes", "flush.time", "retry_waits", "retry_wait.time"),
+            )
+        },
+        "headrace.failed": [{**place, "error.type": "WRONGTYPE"}],
+    }
+    values = {name: of_name[0].value for name, of_name in seen.items()}
+    assert (values["headrace.messages"], values["headrace.delivered"], values["headrace.failed"]) == (16, 15, 1)
+    assert (values["headrace.connections"], values["headrace.flushes"]) == (2, 3)
+    assert values["headrace.sent"] > 0
+    assert values["headrace.flush.time"] > 0
+    provider.shutdown()
+
+
+def test_the_port_is_an_attribute() -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    dispatcher = Dispatcher(Endpoint(host="db1", port=7000, stream_key="events", password=CANARY))
+    OpenTelemetryInstruments(dispatcher, meter_provider=provider)
+    attributes = dict(points(reader)["headrace.messages"][0].attributes)
+    assert (attributes["server.address"], attributes["server.port"]) == ("db1", 7000)
+    provider.shutdown()
+
+
+# --- optional libraries ---------------------------------------------------------------------------------
+
+
+def run(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_metrics_libraries_are_imported_on_demand() -> None:
+    program = "import sys, headrace, headrace.metrics; print(*sys.modules)"
+    modules = run(program).split()
+    assert "headrace.metrics" in modules
+    assert not {"prometheus_client", "opentelemetry", "tqdm", "pyarrow", "logging"} & set(modules)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "extra"),
+    [
+        ("PrometheusCollector", "prometheus_client", "prometheus"),
+        ("OpenTelemetryInstruments", "opentelemetry", "opentelemetry"),
+    ],
+)
+def test_a_missing_library_is_named(name: str, library: str, extra: str) -> None:
+    program = f"""
+import sys
+sys.modules[{library!r}] = None
+from headrace.metrics import {name}
+try:
+    {name}()
+except ImportError as error:
+    print(error)
+"""
+    assert f"pip install headrace[{extra}]" in run(program)

@@ -1,0 +1,20 @@
+"""The types of fixtures that are functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from headrace.testing import LocalServer
+from support.servers import Program
+
+#: Starts a server and its replica.
+Replicate = Callable[..., tuple[LocalServer, LocalServer]]
+
+
+class StartServer(Protocol):
+    """Starts a server that is stopped at the end of the test."""
+
+    def __call__(
+        self, program: Program | None = None, *, needs: str | Iterable[str] = (), **arguments: Any
+    ) -> LocalServer: ...
