@@ -159,6 +159,11 @@ class Proxy:
             self._triggers.append(_Trigger(direction, count, act))
         self._wake()
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a connection is open, or has bytes left that its sender will not see delivered."""
+        return bool(self._pairs)
+
     def disarm(self) -> None:
         """Drop the pending triggers."""
         with self._lock:

@@ -66,6 +66,14 @@ class FaultTestbed:
         """The entries of these streams."""
         return {key: stored(self.control, key) for key in keys}
 
+    def settle(self) -> None:
+        """Wait until the server has run every command of senders that are closed, late ones too.
+
+        The server reads what a connection received before it sees its end, and only then forgets the client.
+        """
+        wait_until(lambda: not self.proxy.in_use)
+        wait_until(lambda: not self._network_clients())
+
     def empty(self) -> None:
         """Remove all data and scripts from the server."""
         self.control.flushall()
@@ -147,6 +155,11 @@ class FaultTestbed:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _network_clients(self) -> list[str]:
+        """The names of clients that came by TCP, as senders do; the testbed itself uses the Unix socket."""
+        clients = self.control.client_list(_type="normal")
+        return [client["name"] for client in clients if "U" not in client["flags"]]
 
     def _start(self, tls: bool) -> LocalServer:
         options: dict[str, Any] = {"transport": "tcp", "config": self._config}
