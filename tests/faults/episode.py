@@ -103,7 +103,7 @@ class _Episode:
         )
 
     def _more(self, count: int, size: int | None = None) -> list[Message]:
-        """Generate messages."""
+        """Add messages to the episode, of random size unless `size` says which."""
         made = []
         for _ in range(count):
             number = len(self.messages)

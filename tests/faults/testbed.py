@@ -63,7 +63,7 @@ class FaultTestbed:
         return None if self._certs is None else str(self._certs.ca)
 
     def stored(self, keys: list[str]) -> Stored:
-        """The entries of these streams."""
+        """Entry ID and payload of each entry, by stream key."""
         return {key: stored(self.control, key) for key in keys}
 
     def settle(self) -> None:
@@ -114,11 +114,10 @@ class FaultTestbed:
                 self.command("CLIENT", "KILL", "ID", number)
 
     def suspend(self) -> None:
-        """Suspend the server's process."""
+        """SIGSTOP: the kernel still accepts connections and bytes."""
         os.kill(self.server.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume the server's process."""
         os.kill(self.server.pid, signal.SIGCONT)
 
     def replicate(self) -> None:
@@ -145,7 +144,6 @@ class FaultTestbed:
         self._replica_control.replicaof("NO", "ONE")
 
     def close(self) -> None:
-        """Stop everything."""
         self._stack.close()
 
     def __enter__(self) -> Self:
