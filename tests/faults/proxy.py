@@ -160,7 +160,7 @@ class Proxy:
 
     @property
     def in_use(self) -> bool:
-        """Whether a connection is open. After its client has left it is, until the server has received its bytes."""
+        """Whether a connection is open. One that its client left is, until the server has received its bytes."""
         return bool(self._pairs)
 
     def disarm(self) -> None:
