@@ -1,4 +1,4 @@
-"""Messages that are retried: a server that returns, one that refuses for a while, and the limits of retries."""
+"""Messages that are retried while a server is down or refuses them, and the limits of retries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace import ConfigError, ConnectionFailedError, DeliveryError, Dispatcher, RetryPolicy
@@ -49,7 +50,7 @@ def test_the_call_waits_for_a_server_to_start(start_server: StartServer, program
 def test_messages_lost_with_a_killed_server_are_sent_again_in_order(
     start_server: StartServer, program: Program, connect: Connect, again: bool
 ) -> None:
-    """Unwritten messages are always retried; unknown ones only with `retry_unknown`, and counted."""
+    """Messages that were not written are retried; those of unknown fate only with `retry_unknown`, and counted."""
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 20_000, 500)
     policy = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, retry_unknown=again)
@@ -75,7 +76,7 @@ def test_messages_lost_with_a_killed_server_are_sent_again_in_order(
         twice = len(entries) - len(payloads)
         assert 0 <= twice <= report.possible_duplicates <= 8_192
         assert report.possible_duplicates > 0
-        assert list(dict.fromkeys(entries)) == payloads, "each is there, and in its old order"
+        assert list(dict.fromkeys(entries)) == payloads, "a message is missing or out of order"
 
 
 @pytest.mark.parametrize("mode", ["again", "script"])
@@ -121,8 +122,6 @@ def test_messages_refused_for_memory_are_delivered_later(server: LocalServer, co
 
 def test_permanent_failures_are_reported_beside_retried_rows(server: LocalServer, connect: Connect) -> None:
     """Outcomes belong to their messages, whatever the order of the replies."""
-    import pyarrow as pa
-
     client = connect(server)
     client.set("no-stream", "x")
     rows = 900
@@ -143,14 +142,12 @@ def test_permanent_failures_are_reported_beside_retried_rows(server: LocalServer
             ("permanent", "NULL_PAYLOAD", "no"),
             ("permanent", "WRONGTYPE", "no"),
         ] * (rows // 3)
-        taken = Counter(payload for _, payload in stored(client))  # in any order: others may overtake refused ones
+        taken = Counter(payload for _, payload in stored(client))  # later messages may overtake refused ones
         assert taken == Counter([b"first", *(b"%d" % n for n in range(0, rows, 3))])
 
 
 def test_other_failures_are_reported_at_once(server: LocalServer, connect: Connect) -> None:
     """NO_STREAM and an ID that is too small are retryable, but waiting does not help."""
-    import pyarrow as pa
-
     batch = pa.record_batch({"payload": ["a", "b"], "id": ["5-5", "5-4"]})
     with Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=600)) as dispatcher:
         dispatcher.produce_batch(batch, entry_id="id")
@@ -176,7 +173,7 @@ def test_after_the_deadline_the_rest_of_the_batch_fails_at_once(start_server: St
         report = dispatcher.flush()
         assert Counter(labels(report)) == {("retryable", "CONNECT", "no"): 50_000}
         assert "given up after" in report.failed[0].message
-        assert report.retries <= 8_192 * 21, "only the first window was tried again"
+        assert report.retries <= 8_192 * 21, "more than the first window was sent again"
         server.restart()
         dispatcher.produce(b"next batch")
         assert dispatcher.flush().ok

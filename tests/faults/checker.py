@@ -27,7 +27,7 @@ class Promise:
     """What the sender's mode guarantees or allows beyond the invariant."""
 
     #: Extra copies allowed in the streams, all together: as many as the sender reported, and never more than were in
-    #: flight at the faults.
+    #: flight on the connections that it lost.
     duplicates: int = 0
     #: Whether messages keep their order although some were sent again after an error reply.
     ordered: bool = True

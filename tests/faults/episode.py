@@ -88,7 +88,6 @@ class _Episode:
         finally:
             self.testbed.proxy.disarm()
             self.testbed.proxy.rest()
-            self.result.connections += self.sender.connections
             self.sender.close()
         self.result.faults.update(self.struck)
         self.result.seconds = time.monotonic() - started
@@ -104,7 +103,7 @@ class _Episode:
         )
 
     def _more(self, count: int, size: int | None = None) -> list[Message]:
-        """Generate messages."""
+        """Add messages to the episode, of random size unless `size` says which."""
         made = []
         for _ in range(count):
             number = len(self.messages)
@@ -161,26 +160,31 @@ class _Episode:
     def _crash(self) -> None:
         """Drop the sender in mid-flight; another one begins the batch again."""
         self.struck.append(CRASH)
-        self._replace_sender()
+        self._close_sender()
+        self.sender = self._sender()
         self._send(self.messages)
 
-    def _replace_sender(self) -> None:
+    def _close_sender(self) -> None:
         self.result.connections += self.sender.connections
         self.sender.close()
-        self.sender = self._sender()
 
     def _end(self) -> None:
-        self.sender.flush()
-        self._account()
+        self._finish()
         if self.sender.replays and self._failed():
             # The same batch again: the exactly-once modes write each message once.
             self.result.replays += 1
-            self._replace_sender()
+            self.sender = self._sender()
             self.sender.send(self.messages)
-            self.sender.flush()
-            self._account()
+            self._finish()
             if failed := self._failed():
                 self.result.violations.append(Violation("replayed without faults but not delivered", tuple(failed)))
+
+    def _finish(self) -> None:
+        """Collect the last outcomes, and compare all with the streams once no copy of a message can arrive any more."""
+        self.sender.flush()
+        self._close_sender()
+        self.testbed.settle()
+        self._account()
 
     def _failed(self) -> list[str]:
         """The messages that failed although they could have been delivered."""
@@ -197,9 +201,7 @@ class _Episode:
         reported = self.sender.reported
         stored = self.testbed.stored(self.keys)
         kinds = [KINDS[name] for name in self.struck if name in KINDS]
-        # A row that is too large is sent again on each connection, until the server's error reply arrives.
-        losses = self.sender.connections if ROW_TOO_LARGE in self.struck else len(kinds)
-        promise = self.sender.promise(kinds, losses, again=CRASH in self.struck or self.result.replays > 0)
+        promise = self.sender.promise(kinds, again=CRASH in self.struck or self.result.replays > 0)
         self.result.violations += violations(self.messages, reported.outcomes, stored, promise)
         self.result.messages = len(self.messages)
         self.result.delivered = sum(outcome.code is None for outcome in reported.outcomes)

@@ -24,7 +24,7 @@ class ErrorText:
     """One error of the servers."""
 
     name: str
-    #: Permanent or retryable by `classify="default"`, `"failover"`, `"strict"`: a letter each.
+    #: For each of `CLASSIFY`: P (permanent) or R (retryable).
     kinds: str
     #: The text by server, without the leading `-`; servers that are not listed never return it.
     texts: Mapping[str, str]
@@ -34,7 +34,7 @@ class ErrorText:
     ends: bool = False
     #: Whether it comes before any command and answers none.
     unsolicited: bool = False
-    #: Why no scenario produces it: who returns it, or when.
+    #: Why no scenario produces it: what else returns it, or when.
     unverified: str = ""
 
     def __str__(self) -> str:
@@ -42,12 +42,12 @@ class ErrorText:
 
     @property
     def different(self) -> list[str]:
-        """The different texts."""
+        """The texts without repetition."""
         return list(dict.fromkeys(self.texts.values()))
 
     @property
     def code(self) -> str:
-        """The code of a message that it answers."""
+        """The code of a message that got it as its reply."""
         return "TOO_LARGE" if self.ends else self.first_word
 
     @property
@@ -55,7 +55,7 @@ class ErrorText:
         return next(iter(self.texts.values())).split()[0]
 
     def kind(self, classify: Classify) -> Kind:
-        """The kind of failure of a message that it answers."""
+        """The kind of failure of a message that got it as its reply."""
         return _KINDS[self.kinds[CLASSIFY.index(classify)]]
 
     def kind_in_auth(self, classify: Classify) -> Kind:
@@ -70,7 +70,7 @@ class ErrorText:
 
 
 def family(program: Program) -> str:
-    """The server of the table whose texts this one has."""
+    """The server of `_SERVERS` that has the same texts."""
     if not program.is_redis:
         return "valkey-9.1"
     return "redis-6.2" if program.numbers < (7,) else "redis-7.0" if program.numbers < (8,) else "redis-8.6"

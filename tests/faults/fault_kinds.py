@@ -31,7 +31,7 @@ class FaultKind:
     strike: Strike
     #: The direction whose byte triggers it; None: either.
     direction: Direction | None = None
-    #: Setup before the traffic.
+    #: What it needs before the messages are sent.
     prepare: Callable[[FaultTestbed], object] | None = None
     #: Whether messages that the sender gave up on may be written after later ones.
     late: bool = False
@@ -76,7 +76,7 @@ def _stall(direction: Direction) -> Strike:
 
 def _late(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     pair.hold("requests", _duration(rng, 0.05, 2 * TIMEOUT))
-    testbed.proxy.after(2.1 * TIMEOUT, lambda: None)  # nothing else starts before it is delivered
+    testbed.proxy.after(2.1 * TIMEOUT, lambda: None)  # the next fault counts none of these bytes
 
 
 def _byte_by_byte(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:

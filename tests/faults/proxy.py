@@ -116,7 +116,6 @@ class Pair:
             self.flows[direction].sink.sendall(data)
 
     def close(self) -> None:
-        """Close both sockets."""
         self.over = True
         self.client.close()
         self.server.close()
@@ -158,6 +157,11 @@ class Proxy:
         with self._lock:
             self._triggers.append(_Trigger(direction, count, act))
         self._wake()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a connection is open. One that its client left is, until the server has received its bytes."""
+        return bool(self._pairs)
 
     def disarm(self) -> None:
         """Drop the pending triggers."""
@@ -213,7 +217,7 @@ class Proxy:
             self._listener.close()
 
     def _turn(self) -> None:
-        """Wait for events and handle them."""
+        """One round of the loop: wait for bytes, a connection or a time, and handle all that is due."""
         with self._lock:
             now = time.monotonic()
             flows = [flow for pair in self._pairs for flow in pair.flows.values()]

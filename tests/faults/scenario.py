@@ -30,7 +30,7 @@ class ErrorSource:
     #: Options of an endpoint that receives the text, and the modes that do; no mode: headrace never sends the command.
     options: Mapping[str, Any] = field(default_factory=dict)
     modes: Sequence[str] = MODES
-    #: The values of `classify` to test: one where each round trip is slow.
+    #: The values of `classify` to test; a scenario in which each round trip is slow tests one.
     classify: Sequence[Classify] = CLASSIFY
     #: Whether an existing connection receives it too.
     live: bool = True
@@ -88,7 +88,7 @@ def ask(connection: socket.socket, command: Command | bytes) -> bytes:
 
 
 def pack(command: Command) -> bytes:
-    """Encode a command."""
+    """The bytes of a command, as an array of bulk strings."""
     encoded = [word if isinstance(word, bytes) else str(word).encode() for word in command]
     return b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
 

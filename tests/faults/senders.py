@@ -44,10 +44,10 @@ class Sender(Protocol):
     def send(self, messages: Sequence[Message]) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None:
-        """End it as a crash does: pending messages get no outcome."""
+        """End it as a crash does: pending messages get no outcome. A second call does nothing."""
 
-    def promise(self, kinds: Sequence[FaultKind], losses: int, again: bool) -> Promise:
-        """The guarantees that remain under faults of these kinds that ended at most `losses` connections.
+    def promise(self, kinds: Sequence[FaultKind], again: bool) -> Promise:
+        """The guarantees that remain under faults of these kinds.
 
         `again`: another sender had begun the batch before.
         """
@@ -65,12 +65,12 @@ class Headrace:
         policy = RetryPolicy(**PATIENT)  # type: ignore[arg-type]
         options: dict[str, Any] = {"window_max_entries": rng.choice([1, 10, 100, 1000, 8192]), "classify": "failover"}
         self.in_flight = options["window_max_entries"]
-        self._retry, self._maxlen, self._ordered = "always", None, True
+        self.retry, self._maxlen, self._ordered = "always", None, True
         if mode == "off":
-            self._retry = rng.choice(["never", "if not written", "always"])
+            self.retry = rng.choice(["never", "if not written", "always"])
             self._maxlen = rng.choice([None, None, None, 100])
-            if self._retry != "never":
-                options["retry"] = RetryPolicy(**PATIENT, retry_unknown=self._retry == "always")  # type: ignore[arg-type]
+            if self.retry != "never":
+                options["retry"] = RetryPolicy(**PATIENT, retry_unknown=self.retry == "always")  # type: ignore[arg-type]
         else:
             options |= {"exactly_once": mode, "retry": policy}
             if mode == "script":
@@ -119,7 +119,7 @@ class Headrace:
             warnings.simplefilter("ignore", ResourceWarning)
             super(Dispatcher, self._dispatcher).close()
 
-    def promise(self, kinds: Sequence[FaultKind], losses: int, again: bool) -> Promise:
+    def promise(self, kinds: Sequence[FaultKind], again: bool) -> Promise:
         refused = any(kind.refuses for kind in kinds)
         late = any(kind.late for kind in kinds)
         if self.mode == "script":
@@ -129,10 +129,11 @@ class Headrace:
             failed = again and any(kind.fails for kind in kinds)
             ordered = not (refused or failed) or (self._ordered and not again)
             return Promise(ordered=ordered, unknown_ordered=True)
-        again_at_all = self._retry == "always"
+        # Not as many as faults: on a busy machine a retry may time out too.
+        lost_in_flight = self._dispatcher.stats().reconnects * self.in_flight
         return Promise(
-            duplicates=min(self.reported.possible_duplicates, losses * self.in_flight) if again_at_all else 0,
-            ordered=self._retry == "never" or not refused,
+            duplicates=min(self.reported.possible_duplicates, lost_in_flight) if self.retry == "always" else 0,
+            ordered=self.retry == "never" or not refused,
             unknown_ordered=not late,
             trimmed=self._maxlen is not None,
         )
@@ -172,8 +173,8 @@ class RedisPy:
     def close(self) -> None:
         self._client.close()
 
-    def promise(self, kinds: Sequence[FaultKind], losses: int, again: bool) -> Promise:
-        del kinds, losses, again
+    def promise(self, kinds: Sequence[FaultKind], again: bool) -> Promise:
+        del kinds, again
         # It reports no possible duplicates, and guarantees no order after a retry.
         return Promise(ordered=False)
 

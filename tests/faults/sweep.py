@@ -54,7 +54,7 @@ def sweep(testbed: FaultTestbed, mode: str, step: int = 1) -> SweepResult:
 
 class _Cutting:
     def __init__(self, testbed: FaultTestbed, mode: str) -> None:
-        self._lab = testbed
+        self._testbed = testbed
         self._mode = mode
         self._endpoint = Endpoint(
             host="127.0.0.1", port=testbed.proxy.port, stream_key=KEY, username=USER, password=PASSWORD,
@@ -68,16 +68,16 @@ class _Cutting:
 
     def measure(self, direction: Direction) -> int:
         """The bytes that pass in this direction without a cut."""
-        before = self._lab.proxy.passed[direction]
+        before = self._testbed.proxy.passed[direction]
         found, reported = self.cut(direction, 1 << 30, "RST")
         assert not found
         assert set(reported) == {"delivered"}
-        return self._lab.proxy.passed[direction] - before
+        return self._testbed.proxy.passed[direction] - before
 
     def cut(self, direction: Direction, at: int, how: How) -> tuple[list[Violation], list[str]]:
         """Cut after `at` bytes; returns the violations, and the label of each message."""
-        proxy = self._lab.proxy
-        self._lab.control.delete(KEY)
+        proxy = self._testbed.proxy
+        self._testbed.control.delete(KEY)
         proxy.at(direction, at, Pair.reset if how == "RST" else Pair.finish)
         with self._dispatcher() as dispatcher:
             dispatcher.produce_batch(self._batch)
@@ -86,7 +86,7 @@ class _Cutting:
         proxy.disarm()
         # Bytes before the cut have been executed and later ones never arrive: there are no late copies.
         promise = Promise(deduplicated=self._mode == "script", unknown_ordered=True)
-        found = violations(self._messages, reported, self._lab.stored([KEY]), promise)
+        found = violations(self._messages, reported, self._testbed.stored([KEY]), promise)
         failed = tuple(outcome.message_id for outcome in reported if outcome.code)
         if self._mode != "off" and failed:
             found.append(Violation("not delivered despite retries", failed))

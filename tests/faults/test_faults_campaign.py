@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import random
 import time
 from collections.abc import Callable
@@ -11,8 +13,11 @@ import pyarrow as pa
 import pytest
 
 from faults.campaign import Share, pairs, program_of, run_share
+from faults.checker import Message, violations
 from faults.episode import REDIS_PY, kinds_for, run_episode
+from faults.fault_kinds import KINDS
 from faults.proxy import Pair, Proxy
+from faults.senders import Headrace
 from faults.testbed import FaultTestbed
 from headrace import Dispatcher, Endpoint
 from support.fixture_types import StartServer
@@ -38,6 +43,35 @@ def test_the_checker_finds_the_duplicates_of_redis_py() -> None:
     with FaultTestbed(max(find_programs())) as testbed:
         result = run_episode(testbed, REDIS_PY, ["reset in replies"] * 6, random.Random(1))
     assert "more duplicates than reported" in {violation.what for violation in result.violations}
+
+
+def test_each_lost_connection_may_leave_a_late_copy() -> None:
+    """A connection that replaces a lost one may be lost as well, so a fault can cause more than one copy."""
+    message = Message("0", KEY, b"0-" + b"x" * 10_000)
+    held: list[Pair] = []
+    with FaultTestbed(max(find_programs())) as testbed:
+
+        def hold(pair: Pair) -> None:
+            pair.hold("requests", math.inf)
+            held.append(pair)
+            if len(held) < 2:
+                testbed.proxy.at("requests", 3_000, hold)  # in the message, after the handshake
+
+        sender = Headrace(testbed, "off", KEY, random.Random(14), "token")
+        assert (sender.in_flight, sender.retry) == (1, "always"), "another seed is needed"
+        testbed.proxy.at("requests", 3_000, hold)
+        sender.send([message])
+        sender.flush()
+        sender.close()
+        for pair in held:
+            testbed.proxy.after(0.3, functools.partial(pair.resume, "requests"))
+        testbed.settle()
+        stored = testbed.stored([KEY])
+        assert len(held) == 2
+        assert len(stored[KEY]) >= 3, "the late copies were not awaited"
+        promise = sender.promise([KINDS["requests come late"]], again=False)
+        assert not violations([message], sender.reported.outcomes, stored, promise)
+        assert promise.duplicates == sender.reported.possible_duplicates
 
 
 def test_an_episode_is_repeatable() -> None:

@@ -63,8 +63,16 @@ class FaultTestbed:
         return None if self._certs is None else str(self._certs.ca)
 
     def stored(self, keys: list[str]) -> Stored:
-        """The entries of these streams."""
+        """Entry ID and payload of each entry, by stream key."""
         return {key: stored(self.control, key) for key in keys}
+
+    def settle(self) -> None:
+        """Wait until the server has run every command of senders that are closed, late ones too.
+
+        The server reads what a connection received before it sees its end, and only then forgets the client.
+        """
+        wait_until(lambda: not self.proxy.in_use)
+        wait_until(lambda: not self._network_clients())
 
     def empty(self) -> None:
         """Remove all data and scripts from the server."""
@@ -106,11 +114,10 @@ class FaultTestbed:
                 self.command("CLIENT", "KILL", "ID", number)
 
     def suspend(self) -> None:
-        """Suspend the server's process."""
+        """SIGSTOP: the kernel still accepts connections and bytes."""
         os.kill(self.server.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume the server's process."""
         os.kill(self.server.pid, signal.SIGCONT)
 
     def replicate(self) -> None:
@@ -137,7 +144,6 @@ class FaultTestbed:
         self._replica_control.replicaof("NO", "ONE")
 
     def close(self) -> None:
-        """Stop everything."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -147,6 +153,11 @@ class FaultTestbed:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _network_clients(self) -> list[str]:
+        """The names of clients that came by TCP, as senders do; the testbed itself uses the Unix socket."""
+        clients = self.control.client_list(_type="normal")
+        return [client["name"] for client in clients if "U" not in client["flags"]]
 
     def _start(self, tls: bool) -> LocalServer:
         options: dict[str, Any] = {"transport": "tcp", "config": self._config}

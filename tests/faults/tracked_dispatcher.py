@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from faults.scenario import Command, pack
-from headrace import Dispatcher
+from headrace import DeliveryReport, Dispatcher
 from headrace.testing import LocalServer
 from support.modes import SOON, Pair, dispatcher
 from support.pipelines import DELIVERED, KEY, Outcome, check_accounting, endpoint_to, labels, outcomes, payloads_of
@@ -17,7 +17,7 @@ from support.processes import resume, stop
 Label = tuple[str | None, str | None, str | None]
 
 BLOCKED: Label = ("retryable", "BLOCKED", "no")
-#: More than a server reads from one connection at a time, and less than a socket buffer holds.
+#: Messages of 1 KB: more than a server reads from a connection at once, and less than a socket buffer holds.
 ROWS = 120
 RUN = 10
 
@@ -51,13 +51,12 @@ class TrackedDispatcher:
 
     def flush(self) -> list[Label]:
         report = self.dispatcher.flush()
-        self.reported += outcomes(report)
-        self.possible_duplicates += report.possible_duplicates
+        self._collect(report)
         return labels(report)
 
     def poll(self) -> int:
-        """Take the outcomes that are known; how many there are in all."""
-        self.reported += outcomes(self.dispatcher.poll())
+        """Take the outcomes that are known; returns how many were reported so far."""
+        self._collect(self.dispatcher.poll())
         return len(self.reported)
 
     def send_while(self, server: LocalServer, command: Command) -> list[Label]:
@@ -82,6 +81,10 @@ class TrackedDispatcher:
 
     def check(self, client: Any) -> None:
         check_accounting(client, [(KEY, payload) for payload in self.sent], self.reported)
+
+    def _collect(self, report: DeliveryReport) -> None:
+        self.reported += outcomes(report)
+        self.possible_duplicates += report.possible_duplicates
 
 
 @contextmanager
