@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use arrow_schema::TimeUnit;
 
+use super::digits;
 use super::line::Line;
 use super::text::Style;
 use super::time::{self, SECONDS_PER_DAY};
@@ -122,7 +123,7 @@ fn write_offset(out: &mut Line<'_>, offset: i32) {
         return out.push(b"Z");
     }
     let magnitude = offset.unsigned_abs();
-    let [hours, minutes, seconds] = [magnitude / 3600, magnitude / 60 % 60, magnitude % 60].map(time::two_digits);
+    let [hours, minutes, seconds] = [magnitude / 3600, magnitude / 60 % 60, magnitude % 60].map(digits::two);
     out.push(if offset < 0 { b"-" } else { b"+" });
     out.push(&hours);
     out.push(b":");
