@@ -88,6 +88,7 @@ impl<'o> Line<'o> {
         let end = within(self.end);
         // The most common lengths.
         match text.len() {
+            4..=7 => self.push_ends::<4>(end, text),
             8..=16 => self.push_ends::<8>(end, text),
             17..=32 => self.push_ends::<16>(end, text),
             length => self.room[end..][..length].copy_from_slice(text),

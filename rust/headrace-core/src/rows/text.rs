@@ -98,7 +98,9 @@ fn name_of_non_finite(value: f64) -> Option<&'static str> {
 
 /// Whether Java writes `value` without an exponent.
 fn is_plain(value: f64) -> bool {
-    (1e-3..1e7).contains(&value.abs()) || value == 0.0
+    // Doubles without a sign are in the order of their bits, which take one comparison; NaN is above all of them.
+    let bits = value.abs().to_bits();
+    (1e-3_f64.to_bits()..1e7_f64.to_bits()).contains(&bits) || bits == 0
 }
 
 /// Rewrites the digits of a non-zero number as `d.dddE<exponent>`.

@@ -62,7 +62,9 @@ impl<'a> Timestamps<'a> {
         let clock = day.clock + value.wrapping_sub(day.start).cast_unsigned();
         out.push_start(&day.date.bytes, day.date.length);
         time::write_time_of_day(out, clock, self.unit, style);
-        out.push_start(&day.offset.bytes, day.offset.length);
+        // Read only here: a copy from before would wait on the stack.
+        let offset = self.day.get().offset;
+        out.push_start(&offset.bytes, offset.length);
     }
 
     /// The local day of `value`.
