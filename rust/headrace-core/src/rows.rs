@@ -37,6 +37,7 @@
 mod batch;
 mod bytes;
 mod column;
+mod digits;
 mod entry_id;
 mod extension;
 mod ids;

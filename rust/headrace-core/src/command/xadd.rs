@@ -162,11 +162,17 @@ impl XaddEncoder {
     pub(crate) fn write_own_start(&mut self, out: &mut Vec<u8>, fields: usize) {
         let trim = usize::from(self.trims.is_due(None));
         if self.row_start[trim].0 != fields {
-            let mut start = Vec::new();
-            self.write_any_start(&mut start, trim, fields, None, None);
-            self.row_start[trim] = (fields, start);
+            self.keep_row_start(trim, fields);
         }
         out.extend_from_slice(&self.row_start[trim].1);
+    }
+
+    /// Apart from [`write_own_start`](Self::write_own_start), so that this does not save registers for a rare case.
+    #[inline(never)]
+    fn keep_row_start(&mut self, trim: usize, fields: usize) {
+        let mut start = Vec::new();
+        self.write_any_start(&mut start, trim, fields, None, None);
+        self.row_start[trim] = (fields, start);
     }
 
     fn write_any_start(

@@ -3,7 +3,7 @@
 use arrow_buffer::Buffer;
 
 use super::bytes::span;
-use super::column::{Column, Values};
+use super::column::Column;
 use super::line::{self, Line, Piece};
 use super::text::Style;
 use super::{entry_id, json};
@@ -231,18 +231,18 @@ fn write_columns(columns: &[(Piece<'_>, Column<'_>)], row: usize, line: &mut Lin
         let Some((values, place)) = column.locate(row) else { continue };
         line.make_room();
         let value = line.begin_field(start);
-        match values {
-            Values::Text(bytes) | Values::Binary(bytes) => {
-                let bytes = bytes.get(place);
-                if bytes.len() > 99 {
-                    line.end_field_with(bytes);
-                    continue;
-                }
+        let mut has_ended = false;
+        values.write_text_with(place, line, Style::Field, |line, bytes| {
+            has_ended = bytes.len() > 99;
+            if has_ended {
+                line.end_field_with(bytes);
+            } else {
                 line.push_text(bytes);
             }
-            values => values.write_text(place, line, Style::Field),
+        });
+        if !has_ended {
+            line.end_field(value);
         }
-        line.end_field(value);
     }
     line.flush();
 }

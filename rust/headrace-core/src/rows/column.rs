@@ -293,6 +293,18 @@ impl<'a> Values<'a> {
     /// Appends the value as text, by the table in [`super`]. Nested types have no text.
     #[inline(always)]
     pub(super) fn write_text(&self, row: usize, out: &mut Line<'_>, style: Style) {
+        self.write_text_with(row, out, style, Line::push_bytes);
+    }
+
+    /// The same, with `write_bytes` for the bytes of text and binary columns: a match before this one would cost every value.
+    #[inline(always)]
+    pub(super) fn write_text_with<'o>(
+        &self,
+        row: usize,
+        out: &mut Line<'o>,
+        style: Style,
+        write_bytes: impl FnOnce(&mut Line<'o>, &[u8]),
+    ) {
         match self {
             Self::Bool(values) => write_bool(out, values.value(row)),
             Self::I8(values) => write_integer(out, values[row]),
@@ -313,7 +325,7 @@ impl<'a> Values<'a> {
             Self::Date32(_) | Self::Date64(_) | Self::Time32(..) | Self::Time64(..) | Self::Timestamp(_) => {
                 self.write_time(row, out, style);
             }
-            Self::Text(bytes) | Self::Binary(bytes) | Self::Unchecked(bytes) => out.push_bytes(bytes.get(row)),
+            Self::Text(bytes) | Self::Binary(bytes) | Self::Unchecked(bytes) => write_bytes(out, bytes.get(row)),
             Self::Uuid(uuids) => extension::write_uuid(out, uuids, row),
             Self::Bool8(values) => write_bool(out, values[row] != 0),
             Self::Interval(intervals) => intervals.write(row, out),

@@ -17,9 +17,10 @@ use arrow_array::types::{
 };
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
+use super::digits;
 use super::line::Line;
 use super::text::write_integer;
-use super::time::{self, SECONDS_PER_DAY, two_digits};
+use super::time::{self, SECONDS_PER_DAY};
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
@@ -93,7 +94,7 @@ fn write_day_to_second(out: &mut Line<'_>, nanos: i128) {
     let per_day = u128::from(SECONDS_PER_DAY.unsigned_abs());
     write_integer(out, seconds / per_day);
     let second = (seconds % per_day) as u32;
-    let [[h1, h2], [m1, m2], [s1, s2]] = [second / 3600, second / 60 % 60, second % 60].map(two_digits);
+    let [[h1, h2], [m1, m2], [s1, s2]] = [second / 3600, second / 60 % 60, second % 60].map(digits::two);
     out.push(&[b' ', h1, h2, b':', m1, m2, b':', s1, s2]);
     write_fraction(out, nanos as u32);
     out.push(b"' DAY TO SECOND");

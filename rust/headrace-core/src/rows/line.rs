@@ -1,5 +1,6 @@
 //! The line: memory in which the pieces of an entry are assembled before they go to the caller's buffer.
 
+use super::digits;
 use crate::resp::write_bulk;
 
 /// The free bytes before each value. The longest text of a number is a decimal of 256 bits with a scale of -128: a sign,
@@ -87,6 +88,7 @@ impl<'o> Line<'o> {
         let end = within(self.end);
         // The most common lengths.
         match text.len() {
+            4..=7 => self.push_ends::<4>(end, text),
             8..=16 => self.push_ends::<8>(end, text),
             17..=32 => self.push_ends::<16>(end, text),
             length => self.room[end..][..length].copy_from_slice(text),
@@ -140,6 +142,12 @@ impl<'o> Line<'o> {
             self.push(&[first]);
             self.push_bytes(piece.bytes.get(1..).unwrap_or_default());
         }
+    }
+
+    /// How many bytes are gathered.
+    #[inline]
+    pub(super) fn end(&self) -> usize {
+        self.end
     }
 
     /// Removes the last bytes.
@@ -206,13 +214,13 @@ impl<'o> Line<'o> {
     #[inline]
     pub(super) fn end_field(&mut self, value: usize) {
         let length = self.end.wrapping_sub(value);
-        let digits = within(value.wrapping_sub(4));
+        let place = within(value.wrapping_sub(4));
         if let 10..=99 = length {
-            self.room[digits..digits + 2].copy_from_slice(&DIGIT_PAIRS[length]);
+            self.room[place..place + 2].copy_from_slice(&digits::two(length as u32));
         } else if length < 10 {
             // The length has one digit less: the text moves up by one byte.
-            self.room.copy_within(digits + 4..digits + 20, digits + 3);
-            self.room[digits..digits + 3].copy_from_slice(&[b'0' + length as u8, b'\r', b'\n']);
+            self.room.copy_within(place + 4..place + 20, place + 3);
+            self.room[place..place + 3].copy_from_slice(&[b'0' + length as u8, b'\r', b'\n']);
             self.end -= 1;
         } else {
             self.insert_digit(value, length);
@@ -298,17 +306,6 @@ fn within(place: usize) -> usize {
     debug_assert!(place < CAPACITY);
     place % CAPACITY
 }
-
-/// `00` to `99`.
-pub(super) const DIGIT_PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut number = 0;
-    while number < 100 {
-        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
-        number += 1;
-    }
-    pairs
-};
 
 #[cfg(test)]
 mod tests {

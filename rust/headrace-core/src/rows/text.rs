@@ -4,6 +4,7 @@ use std::fmt::LowerExp;
 
 use arrow_buffer::i256;
 
+use super::digits;
 use super::line::Line;
 
 /// The notation of a text.
@@ -16,9 +17,35 @@ pub(super) enum Style {
     Json,
 }
 
+/// Numbers below this have at most eight digits.
+const EIGHT_DIGITS: u64 = 100_000_000;
+
 /// Appends an integer in decimal.
-pub(super) fn write_integer(out: &mut Line<'_>, value: impl itoa::Integer) {
-    out.push_text(itoa::Buffer::new().format(value).as_bytes());
+#[inline]
+pub(super) fn write_integer(out: &mut Line<'_>, value: impl itoa::Integer + TryInto<u64> + Copy) {
+    match value.try_into() {
+        Ok(number) if number < EIGHT_DIGITS => write_short(out, number as u32),
+        _ => write_long_integer(out, value),
+    }
+}
+
+/// Appends an integer that is negative or has more than eight digits.
+#[inline(never)]
+fn write_long_integer(out: &mut Line<'_>, value: impl itoa::Integer + TryInto<u64> + Copy) {
+    match value.try_into() {
+        Ok(number) if number < EIGHT_DIGITS * EIGHT_DIGITS => {
+            write_short(out, (number / EIGHT_DIGITS) as u32);
+            out.push(&digits::eight((number % EIGHT_DIGITS) as u32));
+        }
+        _ => out.push_text(itoa::Buffer::new().format(value).as_bytes()),
+    }
+}
+
+/// Appends a number of at most eight digits, with sizes that are known at compile time.
+#[inline]
+fn write_short(out: &mut Line<'_>, number: u32) {
+    let (digits, length) = digits::up_to_eight(number);
+    out.push_start(&digits, length);
 }
 
 /// Appends a double as `Double.toString` of Java 19 and later does: the shortest digits that parse to the same value.
@@ -71,7 +98,9 @@ fn name_of_non_finite(value: f64) -> Option<&'static str> {
 
 /// Whether Java writes `value` without an exponent.
 fn is_plain(value: f64) -> bool {
-    (1e-3..1e7).contains(&value.abs()) || value == 0.0
+    // Doubles without a sign are in the order of their bits, which take one comparison; NaN is above all of them.
+    let bits = value.abs().to_bits();
+    (1e-3_f64.to_bits()..1e7_f64.to_bits()).contains(&bits) || bits == 0
 }
 
 /// Rewrites the digits of a non-zero number as `d.dddE<exponent>`.
@@ -117,12 +146,13 @@ fn without_trailing_zeros(digits: &[u8]) -> &[u8] {
 pub(super) fn write_decimal(out: &mut Line<'_>, unscaled: i128, scale: i8, style: Style) {
     // Most decimals fit 64 bits, which are divided several times faster, and have digits on both sides of the point.
     if let (Ok(small), 1..=Line::MAX_PLACES) = (i64::try_from(unscaled), scale) {
-        let mut buffer = itoa::Buffer::new();
-        let digits = buffer.format(small).as_bytes();
-        if digits.len() > usize::from(scale.unsigned_abs()) + usize::from(small < 0) {
-            out.push_text(digits);
+        let start = out.end();
+        write_integer(out, small);
+        let length = out.end() - start;
+        if length > usize::from(scale.unsigned_abs()) + usize::from(small < 0) {
             return out.insert_point(scale.unsigned_abs());
         }
+        out.remove(length);
     }
     write_other_decimal(out, unscaled, scale, style);
 }
@@ -305,6 +335,18 @@ mod tests {
         }
 
         #[test]
+        fn integers_are_written_in_decimal(bits in any::<i64>(), shift in 0_u32..64) {
+            // Of every length: nearly all random bits are a long number.
+            let signed: i64 = bits >> shift;
+            let unsigned = bits.cast_unsigned() >> shift;
+            let wide = i128::from(signed) << 40;
+            prop_assert_eq!(written(|out| write_integer(out, signed)), signed.to_string());
+            prop_assert_eq!(written(|out| write_integer(out, unsigned)), unsigned.to_string());
+            prop_assert_eq!(written(|out| write_integer(out, unsigned as u16)), (unsigned as u16).to_string());
+            prop_assert_eq!(written(|out| write_integer(out, wide)), wide.to_string());
+        }
+
+        #[test]
         fn a_decimal_is_its_digits_with_a_point(
             unscaled in prop_oneof![any::<i128>(), any::<i64>().prop_map(i128::from), -2000_i128..2000],
             scale in 0_i8..=38,
@@ -324,6 +366,15 @@ mod tests {
         fn wide_decimals_have_the_digits_of_the_number(low in any::<u128>(), high in any::<i128>()) {
             let value = i256::from_parts(low, high);
             prop_assert_eq!(Line::written_text(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
+        }
+    }
+
+    #[test]
+    fn integers_at_the_limits_of_eight_and_sixteen_digits_are_written() {
+        for limit in [0, 1, EIGHT_DIGITS, EIGHT_DIGITS * EIGHT_DIGITS, u64::MAX] {
+            for value in [limit.saturating_sub(1), limit, limit.saturating_add(1)] {
+                assert_eq!(written(|out| write_integer(out, value)), value.to_string());
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 
 use arrow_schema::TimeUnit;
 
-use super::line::{DIGIT_PAIRS, Line};
+use super::digits;
+use super::line::Line;
 use super::text::Style;
 
 pub(super) const SECONDS_PER_DAY: i64 = 86_400;
@@ -37,7 +38,7 @@ pub(super) fn day_of_millis(millis: i64) -> i64 {
 pub(super) fn write_date(out: &mut Line<'_>, days: i64) {
     let (year, month, day) = civil(days);
     write_year(out, year);
-    let ([m1, m2], [d1, d2]) = (two_digits(month), two_digits(day));
+    let ([m1, m2], [d1, d2]) = (digits::two(month), digits::two(day));
     out.push(&[b'-', m1, m2, b'-', d1, d2]);
 }
 
@@ -50,8 +51,8 @@ fn write_year(out: &mut Line<'_>, year: i64) {
             return out.push_text(itoa::Buffer::new().format(number).as_bytes());
         }
     }
-    out.push(&two_digits((number / 100) as u32));
-    out.push(&two_digits((number % 100) as u32));
+    out.push(&digits::two((number / 100) as u32));
+    out.push(&digits::two((number % 100) as u32));
 }
 
 /// `12:34:56.5`, from the time since midnight.
@@ -73,13 +74,17 @@ pub(super) fn write_time_of_day(out: &mut Line<'_>, value: u64, unit: TimeUnit, 
         TimeUnit::Second => (value, 0, 0),
     };
     let (second, micros) = (second as u32, micros as u32);
+    let (hour, rest) = (second / 3600, second % 3600);
+    let (minute, second) = (rest / 60, rest % 60);
+    let (first, rest) = (micros / 10_000, micros % 10_000);
+    let (middle, last) = (rest / 100, rest % 100);
     let mut clock = *b"00:00:00.000000";
-    clock[..2].copy_from_slice(&two_digits(second / 3600));
-    clock[3..5].copy_from_slice(&two_digits(second / 60 % 60));
-    clock[6..8].copy_from_slice(&two_digits(second % 60));
-    clock[9..11].copy_from_slice(&two_digits(micros / 10_000));
-    clock[11..13].copy_from_slice(&two_digits(micros / 100 % 100));
-    clock[13..].copy_from_slice(&two_digits(micros % 100));
+    clock[..2].copy_from_slice(&digits::two(hour));
+    clock[3..5].copy_from_slice(&digits::two(minute));
+    clock[6..8].copy_from_slice(&digits::two(second));
+    clock[9..11].copy_from_slice(&digits::two(first));
+    clock[11..13].copy_from_slice(&digits::two(middle));
+    clock[13..].copy_from_slice(&digits::two(last));
     out.push(&clock);
     if style == Style::Json {
         out.remove(3);
@@ -92,12 +97,6 @@ pub(super) fn write_time_of_day(out: &mut Line<'_>, value: u64, unit: TimeUnit, 
     } else {
         out.trim_zeros();
     }
-}
-
-/// The two digits of a number below 100.
-#[inline]
-pub(super) fn two_digits(number: u32) -> [u8; 2] {
-    DIGIT_PAIRS[number as usize]
 }
 
 /// Year, month and day of the proleptic Gregorian calendar, from days since 1970-01-01.

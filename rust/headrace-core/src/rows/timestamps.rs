@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use arrow_schema::TimeUnit;
 
+use super::digits;
 use super::line::Line;
 use super::text::Style;
 use super::time::{self, SECONDS_PER_DAY};
@@ -61,7 +62,9 @@ impl<'a> Timestamps<'a> {
         let clock = day.clock + value.wrapping_sub(day.start).cast_unsigned();
         out.push_start(&day.date.bytes, day.date.length);
         time::write_time_of_day(out, clock, self.unit, style);
-        out.push_start(&day.offset.bytes, day.offset.length);
+        // Read only here: a copy from before would wait on the stack.
+        let offset = self.day.get().offset;
+        out.push_start(&offset.bytes, offset.length);
     }
 
     /// The local day of `value`.
@@ -122,7 +125,7 @@ fn write_offset(out: &mut Line<'_>, offset: i32) {
         return out.push(b"Z");
     }
     let magnitude = offset.unsigned_abs();
-    let [hours, minutes, seconds] = [magnitude / 3600, magnitude / 60 % 60, magnitude % 60].map(time::two_digits);
+    let [hours, minutes, seconds] = [magnitude / 3600, magnitude / 60 % 60, magnitude % 60].map(digits::two);
     out.push(if offset < 0 { b"-" } else { b"+" });
     out.push(&hours);
     out.push(b":");
