@@ -26,13 +26,26 @@ const KEPT_FIELDS: usize = 256 * 1024;
 /// costs the kernel.
 const LENT_FROM: usize = 8 * 1024;
 
+/// The [`Parts`] of a producer whose mode is borrowed.
+macro_rules! parts_of {
+    ($producer:ident) => {
+        Parts {
+            endpoint: &$producer.endpoint,
+            encoder: &mut $producer.encoder,
+            connection: &mut $producer.connection,
+            outcomes: &mut $producer.outcomes,
+            scratch: &mut $producer.scratch,
+            is_blocked: $producer.batch.is_blocked,
+        }
+    };
+}
+
 impl Producer {
     /// Encodes a message of one payload. There must be [room](Self::make_room), and [a full run](Self::close_full_run) is
     /// still to be closed.
     #[inline]
     pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
-        let (dedup, parts) = self.split();
-        let encoded = match dedup {
+        let encoded = match &mut self.dedup {
             Dedup::Off => {
                 let out = self.connection.send.bytes();
                 let before = out.len();
@@ -43,8 +56,8 @@ impl Producer {
                 self.finish_row(length);
                 return;
             }
-            Dedup::Script(script) => parts.gather_payload(script, payload),
-            Dedup::Idmp(ids) => parts.push_payload_with_id(ids, payload, id),
+            Dedup::Script(script) => parts_of!(self).gather_payload(script, payload),
+            Dedup::Idmp(ids) => parts_of!(self).push_payload_with_id(ids, payload, id),
         };
         if let Err(refused) = encoded {
             self.refuse(refused);
@@ -57,8 +70,7 @@ impl Producer {
     pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
         let watched = end.min(row.saturating_add(WATCH_ROWS));
         while *row < watched && self.has_room() {
-            let (dedup, parts) = self.split();
-            match (&mut *batch, dedup) {
+            match (&mut *batch, &mut self.dedup) {
                 (Batch::Rows(rows), Dedup::Off) => {
                     let added = self.connection.in_flight.added();
                     self.encoding = Some((*row, added));
@@ -66,7 +78,7 @@ impl Producer {
                     self.encoding = None;
                 }
                 (Batch::Rows(rows), Dedup::Script(script)) => {
-                    if let Err(refused) = parts.gather_row(script, rows, *row) {
+                    if let Err(refused) = parts_of!(self).gather_row(script, rows, *row) {
                         self.refuse(refused);
                     }
                     *row += 1;
@@ -74,7 +86,7 @@ impl Producer {
                 }
                 (Batch::Rows(rows), Dedup::Idmp(idempotency)) => {
                     let id = ids.and_then(|ids| ids.get(*row));
-                    if let Err(refused) = parts.push_row_with_id(idempotency, rows, *row, id) {
+                    if let Err(refused) = parts_of!(self).push_row_with_id(idempotency, rows, *row, id) {
                         self.refuse(refused);
                     }
                     *row += 1;
@@ -258,13 +270,6 @@ impl Producer {
     fn finish_row(&mut self, length: usize) {
         self.outcomes.count_one();
         self.connection.in_flight.push_plain(length);
-    }
-
-    /// The state of the mode, and the parts that encode a row in it.
-    #[inline]
-    fn split(&mut self) -> (&mut Dedup, Parts<'_>) {
-        let Self { dedup, endpoint, encoder, connection, outcomes, batch, scratch, .. } = self;
-        (dedup, Parts { endpoint, encoder, connection, outcomes, scratch, is_blocked: batch.is_blocked })
     }
 
     /// Notes why a row is not sent.

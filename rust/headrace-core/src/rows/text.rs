@@ -340,10 +340,10 @@ mod tests {
             let signed: i64 = bits >> shift;
             let unsigned = bits.cast_unsigned() >> shift;
             let wide = i128::from(signed) << 40;
-            prop_assert_eq!(written(|out| write_integer(out, signed)), signed.to_string());
-            prop_assert_eq!(written(|out| write_integer(out, unsigned)), unsigned.to_string());
-            prop_assert_eq!(written(|out| write_integer(out, unsigned as u16)), (unsigned as u16).to_string());
-            prop_assert_eq!(written(|out| write_integer(out, wide)), wide.to_string());
+            prop_assert_eq!(Line::written_text(|out| write_integer(out, signed)), signed.to_string());
+            prop_assert_eq!(Line::written_text(|out| write_integer(out, unsigned)), unsigned.to_string());
+            prop_assert_eq!(Line::written_text(|out| write_integer(out, unsigned as u16)), (unsigned as u16).to_string());
+            prop_assert_eq!(Line::written_text(|out| write_integer(out, wide)), wide.to_string());
         }
 
         #[test]
