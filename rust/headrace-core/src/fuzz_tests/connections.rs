@@ -265,7 +265,7 @@ impl<'a> World<'a> {
             17 => self.retry(at, chance),
             18 if chance.one_in(6) => self.break_off(at),
             18 => self.open(at),
-            19 if chance.one_in(6) => self.now += Duration::from_secs(1 + chance.size(60) as u64),
+            19 if chance.one_in(3) => self.now += Duration::from_secs(chance.below(60) as u64),
             _ => self.report(),
         }
     }

@@ -373,7 +373,7 @@ mod tests {
     fn integers_at_the_limits_of_eight_and_sixteen_digits_are_written() {
         for limit in [0, 1, EIGHT_DIGITS, EIGHT_DIGITS * EIGHT_DIGITS, u64::MAX] {
             for value in [limit.saturating_sub(1), limit, limit.saturating_add(1)] {
-                assert_eq!(written(|out| write_integer(out, value)), value.to_string());
+                assert_eq!(Line::written_text(|out| write_integer(out, value)), value.to_string());
             }
         }
     }
