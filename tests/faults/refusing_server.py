@@ -71,7 +71,7 @@ class RefusingServer:
                 break
             ids.append(self._accept(row))
         self._markers[marker] = first + done + len(ids)
-        return _array([b":%d\r\n" % done, _bulk((refusal or "")[:512]), *ids])
+        return _array([b":%d\r\n" % done, _bulk((refusal or "")[:512]), b":%d\r\n" % len(ids), *ids])
 
     def _refusal(self, row: int) -> str | None:
         return self._refused.pop(row, None) if self._once else self._refused.get(row)

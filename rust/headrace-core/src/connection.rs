@@ -37,7 +37,7 @@ pub(crate) use wait_tracker::WaitTracker;
 
 use control::Control;
 use in_flight::{Command, Sent};
-use retry_queue::PendingRetry;
+use retry_queue::{PendingRetry, lacks_script};
 
 /// After a longer silence a connection has to answer PING before it gets messages.
 const IDLE: Duration = Duration::from_secs(30);
@@ -359,7 +359,7 @@ impl Connection {
                 self.settle(&command, [Outcome::Delivered { first, entries: 1, rows }], cx);
             }
             Err((fault, written)) => {
-                let refusal = self.refusal(&fault, written, cx);
+                let refusal = self.refusal(&fault, written, command.expect, cx);
                 self.fail_or_retry(refusal, &command, cx);
             }
         }
@@ -381,7 +381,7 @@ impl Connection {
         if command.sent != Sent::All || done > rows || (done == rows) != reply.refused.is_empty() {
             // The reply cannot be true: the rows are in doubt.
             let broken = Disconnect::from(faults::protocol("a reply that does not fit its run"));
-            let refusal = self.refusal(&broken.fault, Written::Unknown, cx);
+            let refusal = self.refusal(&broken.fault, Written::Unknown, command.expect, cx);
             self.fail_or_retry(refusal, &command, cx);
             return Err(broken);
         }
@@ -391,14 +391,24 @@ impl Connection {
         if reply.deduplicated > known {
             outcomes.push(Outcome::Deduplicated { count: reply.deduplicated - known });
         }
-        for id in reply.ids().skip(known.saturating_sub(reply.deduplicated) as usize) {
-            outcomes.push(match cx.rules.min_id {
-                Some(min_id) if id < min_id => {
-                    let failure = cx.failure(&faults::trimmed(id, min_id), Written::Unknown);
-                    Outcome::Failed { failure, count: 1 }
+        let mut skipped = known.saturating_sub(reply.deduplicated);
+        for (first, count) in reply.ids() {
+            let skip = skipped.min(count);
+            skipped -= skip;
+            let (first, count) = (first.after(skip), count - skip);
+            match cx.rules.min_id {
+                Some(min_id) if first < min_id => outcomes.extend((0..count).map(|more| match first.after(more) {
+                    id if id < min_id => {
+                        let failure = cx.failure(&faults::trimmed(id, min_id), Written::Unknown);
+                        Outcome::Failed { failure, count: 1 }
+                    }
+                    first => Outcome::Delivered { first, entries: 1, rows: 1 },
+                })),
+                Some(_) | None if count > 0 => {
+                    outcomes.push(Outcome::Delivered { first, entries: count, rows: 1 });
                 }
-                Some(_) | None => Outcome::Delivered { first: id, entries: 1, rows: 1 },
-            });
+                Some(_) | None => {}
+            }
         }
         if reply.refused.is_empty() {
             self.settle(&command, outcomes, cx);
@@ -418,7 +428,7 @@ impl Connection {
         cx: &mut Context<'_, O>,
     ) {
         let fault = if refused == b"NO_STREAM" { faults::no_stream() } else { Fault::from_reply(refused) };
-        let Refusal { failure, is_retried } = self.refusal(&fault, Written::No, cx);
+        let Refusal { failure, is_retried } = self.refusal(&fault, Written::No, command.expect, cx);
         let behind = (open > 1).then(|| cx.failure(&faults::blocked(), Written::No));
         if is_retried && cx.outcomes.awaits(command.number, command.owner) {
             let number = self.retry.in_flight(command.number).map(|pending| pending.number());
@@ -446,11 +456,13 @@ impl Connection {
         (Fault::new(code::MARKER_LOST, message), cx.batch.unattempted)
     }
 
-    fn refusal<O>(&self, fault: &Fault, written: Written, cx: &Context<'_, O>) -> Refusal {
+    fn refusal<O>(&self, fault: &Fault, written: Written, expect: Expect, cx: &Context<'_, O>) -> Refusal {
         let is_safe = written == Written::No || cx.rules.exactly_once;
         let retries = cx.rules.retry.as_ref().is_some_and(|retry| is_safe || retry.retry_unknown);
         let follows = fault.code == code::BLOCKED && self.retry.has_root();
-        let is_retried = retries && (cx.rules.classifier.may_pass(fault) || follows);
+        let is_retried = lacks_script(expect, &fault.code)
+            || (follows && (retries || self.retry.lacks_script()))
+            || (retries && cx.rules.classifier.may_pass(fault));
         Refusal { failure: cx.failure(fault, written), is_retried }
     }
 
@@ -616,7 +628,7 @@ impl Connection {
             }
             let in_doubt = command.sent != Sent::Nothing && broken.may_be_written;
             let written = if in_doubt { Written::Unknown } else { cx.batch.unattempted };
-            let mut refusal = self.refusal(&broken.fault, written, cx);
+            let mut refusal = self.refusal(&broken.fault, written, command.expect, cx);
             refusal.is_retried &= !broken.is_final;
             self.fail_or_retry(refusal, &command, cx);
         }
@@ -666,14 +678,15 @@ impl Connection {
         if !self.retry.is_active() || !self.in_flight.is_empty() || self.has_unrequested() {
             return None;
         }
-        Some(policy.map_or(RetryStep::GiveUp, |policy| self.retry.step(policy, now, jitter)))
+        Some(self.retry.step(policy, now, jitter))
     }
 
     /// Sends again what waits for it. Passes to `count` how many messages each command has without an outcome, and whether the
-    /// last try may have written them.
+    /// last try may have written them; nothing, if they were not tried because the server lacked the script.
     pub(crate) fn resend(&mut self, mut count: impl FnMut(u64, bool)) {
         let Self { retry, send, in_flight, .. } = self;
         let mut is_first = true;
+        let was_tried = !retry.lacks_script();
         retry.resend(|pending| {
             // The server may have forgotten the script, or be another one.
             if std::mem::take(&mut is_first) && pending.expect == (Expect::ScriptRun { has_source: false }) {
@@ -682,7 +695,9 @@ impl Connection {
             }
             send.bytes().extend_from_slice(&pending.bytes);
             in_flight.push(pending.bytes.len(), pending.first, pending.rows as u32, pending.expect, pending.owner);
-            count(pending.open, pending.failure.written == Written::Unknown);
+            if was_tried {
+                count(pending.open, pending.failure.written == Written::Unknown);
+            }
         });
     }
 

@@ -255,6 +255,7 @@ impl Dispatcher {
         count: usize,
         watch: &mut dyn Watch,
     ) -> Result<Option<usize>> {
+        self.producer.begin_rows(rows);
         let mut row = 0;
         while row < count {
             let room = self.producer.check(Instant::now(), watch).and_then(|()| self.producer.make_room(watch));

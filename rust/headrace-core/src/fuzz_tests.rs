@@ -14,6 +14,7 @@ mod connection;
 mod connections;
 mod control;
 mod encoder;
+mod run;
 #[cfg(test)]
 mod runner;
 mod scanner;

@@ -86,14 +86,15 @@ impl Producer {
     pub(crate) fn new(endpoint: Endpoint, options: ProducerOptions) -> Self {
         let ProducerOptions { classifier, retry, exactly_once, durability, limits, names } = options;
         let waits = durability.is_some();
-        let mut dedup = Dedup::new(exactly_once.as_ref(), waits);
+        let encoder = XaddEncoder::new(&endpoint, &names);
+        let mut dedup = Dedup::new(exactly_once.as_ref(), waits, &encoder);
         if !matches!(dedup, Dedup::Off) {
             dedup.begin(random::token(), 0);
         }
         let now = Instant::now();
         Self {
-            encoder: XaddEncoder::new(&endpoint, &names),
-            connection: Connection::new(retry.is_some(), durability),
+            encoder,
+            connection: Connection::new(retry.is_some() || matches!(dedup, Dedup::Script(_)), durability),
             holds_back: waits || matches!(dedup, Dedup::Script(_)),
             rules: Rules {
                 classifier,
@@ -220,7 +221,12 @@ impl Producer {
     /// Messages carry the present time from now on.
     #[inline]
     pub(crate) fn refresh_time(&mut self) {
-        self.encoder.set_time(clock::unix_second());
+        let second = clock::unix_second();
+        if self.encoder.is_new_time(second) {
+            // The rows of a run share their time.
+            self.close_run();
+            self.encoder.set_time(second);
+        }
     }
 
     /// Gives `count` messages an outcome that needs no server.

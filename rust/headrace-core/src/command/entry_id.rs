@@ -13,6 +13,13 @@ pub struct EntryId {
     pub seq: u64,
 }
 
+impl EntryId {
+    /// The ID with a sequence number that is `more` higher.
+    pub(crate) fn after(self, more: u64) -> Self {
+        Self { seq: self.seq.wrapping_add(more), ..self }
+    }
+}
+
 impl fmt::Display for EntryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.ms, self.seq)

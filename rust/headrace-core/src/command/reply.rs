@@ -29,18 +29,22 @@ pub(crate) struct ScriptReply<'a> {
     pub(crate) refused: &'a [u8],
     /// How many rows were appended.
     pub(crate) appended: u64,
+    /// Whether `ids` has the first and the last ID of those only: the others are in between, without a gap.
+    pub(super) is_range: bool,
     /// Their entry IDs, as bulk strings.
     pub(super) ids: &'a [u8],
 }
 
 impl ScriptReply<'_> {
-    /// The entry IDs.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = EntryId> {
+    /// The entry IDs: the first of those that follow each other, and how many do.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (EntryId, u64)> {
+        let length = if self.is_range { self.appended } else { 1 };
         let mut rest = self.ids;
-        std::iter::from_fn(move || {
+        let ids = std::iter::from_fn(move || {
             let (id, length) = bulk(rest).ok().flatten()?;
             rest = rest.get(length..)?;
             id.and_then(entry_id)
-        })
+        });
+        ids.take(if self.is_range { 1 } else { usize::MAX }).map(move |id| (id, length))
     }
 }

@@ -5,9 +5,13 @@
 //! a marker beside the stream has not passed: rows that are sent again, after a lost connection or a crash, are not written
 //! twice.
 
+mod row_form;
+
 use std::sync::LazyLock;
 
 use crate::resp::{write_array_header, write_bulk};
+
+pub(crate) use row_form::{NameList, RowForm};
 
 /// The script that appends a run.
 pub(crate) const SOURCE: &str = include_str!("script/append.lua");
@@ -44,7 +48,12 @@ pub(crate) struct ScriptRun<'a> {
     pub(crate) ttl: u64,
     /// Whether it is to be a write even if all of its rows are there: WAIT covers what its own connection wrote.
     pub(crate) touches: bool,
-    /// All arguments of all rows, and the number of those before each.
+    pub(crate) form: &'a RowForm,
+    /// NOMKSTREAM, trimming and `ts`, if all rows share them: see [`XaddEncoder`](super::xadd::XaddEncoder::write_shared).
+    pub(crate) shared: (&'a [u8], usize),
+    /// The sets of fields of the rows.
+    pub(crate) sets: &'a [Box<[u8]>],
+    /// The arguments of all rows.
     pub(crate) arguments: &'a [u8],
     /// How many bulk strings `arguments` are.
     pub(crate) argument_count: usize,
@@ -53,8 +62,10 @@ pub(crate) struct ScriptRun<'a> {
 impl ScriptRun<'_> {
     /// Appends the command.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let mut header = Vec::new();
+        let header_count = self.form.write(&mut header, self.shared, self.sets);
         // The command's name, the script's hash, the number of keys, two keys, six arguments.
-        write_array_header(out, 11 + self.argument_count);
+        write_array_header(out, 11 + header_count + self.argument_count);
         out.extend_from_slice(&EVALSHA);
         write_bulk(out, b"2");
         write_bulk(out, self.stream_key);
@@ -62,6 +73,7 @@ impl ScriptRun<'_> {
         for number in [self.version, self.from, self.first, self.rows, self.ttl, u64::from(self.touches)] {
             write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
         }
+        out.extend_from_slice(&header);
         out.extend_from_slice(self.arguments);
     }
 }
@@ -132,15 +144,18 @@ mod tests {
             rows: 1,
             ttl: 9,
             touches: true,
+            form: &RowForm::Own,
+            shared: (b"", 0),
+            sets: &[],
             arguments: b"$1\r\n1\r\n$1\r\n*\r\n",
             argument_count: 2,
         };
         let mut command = Vec::new();
         run.write(&mut command);
         let with = with_source(&command);
-        assert!(with.starts_with(b"*13\r\n$4\r\nEVAL\r\n$"));
-        assert!(command.starts_with(b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n"));
-        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n*\r\n";
+        assert!(with.starts_with(b"*14\r\n$4\r\nEVAL\r\n$"));
+        assert!(command.starts_with(b"*14\r\n$7\r\nEVALSHA\r\n$40\r\n"));
+        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$3\r\nown\r\n$1\r\n1\r\n$1\r\n*\r\n";
         assert!(with.ends_with(same) && command.ends_with(same));
     }
 }

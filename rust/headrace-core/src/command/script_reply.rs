@@ -6,11 +6,14 @@ use super::xadd_reply;
 use crate::decimal;
 use crate::resp::decode::{Violation, bulk, header, integer};
 
-/// The most rows of a run: its reply takes 67,095 bytes at most, each number of it with as many digits as are accepted.
+/// The most rows of a run: its reply takes 67,119 bytes at most, each number of it with as many digits as are accepted.
 pub(crate) const MAX_RUN: u64 = 1000;
 
-/// The reply to a run at the start of `bytes` and its length, once all of it has arrived: an array of an integer and bulk
-/// strings.
+/// How many parts of the reply come before the entry IDs.
+const BEFORE_IDS: u64 = 3;
+
+/// The reply to a run at the start of `bytes` and its length, once all of it has arrived: an array of an integer, a bulk
+/// string, an integer, and the entry IDs: all, or the first and the last of those in between.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     const NO_RUN: Violation = Violation("a reply that no run of rows is answered by");
     match bytes.first() {
@@ -20,19 +23,36 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violati
         Some(_) => return Err(NO_RUN),
     }
     let Some(first) = header(bytes)? else { return Ok(None) };
-    let parts = decimal::parse(&first[1..]).filter(|parts| (2..=MAX_RUN + 2).contains(parts)).ok_or(NO_RUN)?;
+    let parts = decimal::parse(&first[1..])
+        .filter(|parts| (BEFORE_IDS..=MAX_RUN + BEFORE_IDS).contains(parts))
+        .ok_or(NO_RUN)?;
     let mut at = first.len() + 2;
     let Some(deduplicated) = header(&bytes[at..])? else { return Ok(None) };
     at += deduplicated.len() + 2;
     let deduplicated = integer(deduplicated).ok_or(NO_RUN)?;
     let Some((refused, length)) = bulk(&bytes[at..])? else { return Ok(None) };
     at += length;
-    let ids = at;
-    for _ in 2..parts {
+    let refused = refused.ok_or(NO_RUN)?;
+    let Some(appended) = header(&bytes[at..])? else { return Ok(None) };
+    at += appended.len() + 2;
+    let appended = integer(appended).ok_or(NO_RUN)?;
+    let count = parts - BEFORE_IDS;
+    let is_range = count == 2 && (3..=MAX_RUN).contains(&appended);
+    if count != appended && !is_range {
+        return Err(Violation("another number of entry IDs than of rows"));
+    }
+    let start = at;
+    let mut ends = [None; 2];
+    for _ in 0..count {
         let Some((id, length)) = bulk(&bytes[at..])? else { return Ok(None) };
-        id.and_then(entry_id).ok_or(Violation("a bulk string that is no entry ID"))?;
+        let id = id.and_then(entry_id).ok_or(Violation("a bulk string that is no entry ID"))?;
+        ends = [ends[0].or(Some(id)), Some(id)];
         at += length;
     }
-    let (refused, ids) = (refused.ok_or(NO_RUN)?, &bytes[ids..at]);
-    Ok(Some((Reply::Run(ScriptReply { deduplicated, refused, appended: parts - 2, ids }), at)))
+    if let (true, [Some(first), Some(last)]) = (is_range, ends)
+        && (first.ms != last.ms || last.seq.checked_sub(first.seq) != Some(appended - 1))
+    {
+        return Err(Violation("the ends of another number of entry IDs than of rows"));
+    }
+    Ok(Some((Reply::Run(ScriptReply { deduplicated, refused, appended, is_range, ids: &bytes[start..at] }), at)))
 }

@@ -211,16 +211,21 @@ impl XaddEncoder {
         write_bulk(out, payload);
     }
 
+    /// Whether the next message of this stream key (`None`: the endpoint's) is to trim.
+    pub(crate) fn is_trim_due(&mut self, stream_key: Option<&[u8]>) -> bool {
+        self.trims.is_due(stream_key.filter(|key| *key != &*self.own_key))
+    }
+
     /// Appends what an XADD has behind the key, up to the fields, as arguments of a script: first their number. Returns how
     /// many arguments that makes, the fields and `ts` included, which follow.
     pub(crate) fn write_arguments(
-        &mut self,
+        &self,
         out: &mut Vec<u8>,
+        trims: bool,
         fields: usize,
-        stream_key: Option<&[u8]>,
         entry_id: Option<&[u8]>,
     ) -> usize {
-        let trim = usize::from(self.trims.is_due(stream_key.filter(|key| *key != &*self.own_key)));
+        let trim = usize::from(trims);
         // The command's name and the key stand elsewhere.
         let count = self.arguments[trim] - 2 + 2 * fields;
         write_bulk(out, itoa::Buffer::new().format(count).as_bytes());
@@ -229,12 +234,37 @@ impl XaddEncoder {
         1 + count
     }
 
-    /// The same for a message of one payload, which is appended too.
-    pub(crate) fn write_payload_arguments(&mut self, out: &mut Vec<u8>, payload: &[u8]) -> usize {
-        let count = self.write_arguments(out, 1, None, None);
-        self.write_payload_field(out, payload);
+    /// Appends what the rows of a run share beside their fields: NOMKSTREAM or nothing, the trim options, if the run
+    /// `trims`, and `ts`, the latter two behind their number. Returns how many arguments these are.
+    pub(crate) fn write_shared(&self, out: &mut Vec<u8>, trims: bool) -> usize {
+        let [plain, trimming] = &self.options;
+        let trim_count = if trims { self.arguments[1] - self.arguments[0] } else { 0 };
+        let ts_count = if self.ts.is_empty() { 0 } else { 2 };
+        if plain.is_empty() {
+            write_bulk(out, b"");
+        } else {
+            out.extend_from_slice(plain);
+        }
+        write_bulk(out, itoa::Buffer::new().format(trim_count).as_bytes());
+        if trims {
+            out.extend_from_slice(&trimming[plain.len()..]);
+        }
+        write_bulk(out, itoa::Buffer::new().format(ts_count).as_bytes());
         out.extend_from_slice(&self.ts);
-        count
+        3 + trim_count + ts_count
+    }
+
+    /// The name of a payload's field, as a bulk string.
+    pub(crate) fn payload_name(&self) -> Vec<u8> {
+        let mut name = Vec::new();
+        write_bulk(&mut name, &self.payload_field);
+        name
+    }
+
+    /// Whether messages of this second carry another time than those before.
+    #[inline]
+    pub(crate) fn is_new_time(&self, second: u64) -> bool {
+        self.ts_second != Some(second)
     }
 
     /// Appends the `ts` pair, if there is one.

@@ -31,6 +31,8 @@ pub(crate) struct PendingRetry {
     pub(crate) behind: Option<Arc<Failure>>,
     /// Whether any try may have written it.
     pub(crate) may_be_written: bool,
+    /// Whether the server only lacked the script, so that no policy is needed to send it again.
+    pub(crate) lacks_script: bool,
     is_in_flight: bool,
 }
 
@@ -45,7 +47,20 @@ impl PendingRetry {
     ) -> Self {
         let may_be_written = failure.written == Written::Unknown;
         let Command { number: first, rows, expect, owner, .. } = *command;
-        Self { bytes, first, rows, expect, owner, open, failure, behind, may_be_written, is_in_flight: false }
+        let lacks_script = lacks_script(expect, &failure.code);
+        Self {
+            bytes,
+            first,
+            rows,
+            expect,
+            owner,
+            open,
+            failure,
+            behind,
+            may_be_written,
+            lacks_script,
+            is_in_flight: false,
+        }
     }
 
     /// The number of its first message without an outcome.
@@ -69,6 +84,11 @@ impl PendingRetry {
         let may_be_written = self.may_be_written;
         outcomes.into_iter().flatten().map(move |one| if may_be_written { one.after_doubt() } else { one })
     }
+}
+
+/// Whether a command that was to run the script by its hash failed because the server does not know it (any more).
+pub(crate) fn lacks_script(expect: Expect, code: &str) -> bool {
+    expect == (Expect::ScriptRun { has_source: false }) && code == "NOSCRIPT"
 }
 
 /// What comes next, once nothing is in flight.
@@ -144,6 +164,12 @@ impl RetryQueue {
         self.pending.iter().take(before).any(|pending| !pending.is_blocked())
     }
 
+    /// Whether every command that waits for no other one only lacked the script.
+    pub(crate) fn lacks_script(&self) -> bool {
+        let mut roots = self.pending.iter().filter(|pending| !pending.is_blocked()).peekable();
+        roots.peek().is_some() && roots.all(|pending| pending.lacks_script)
+    }
+
     /// Adds a command that failed, behind all others.
     pub(crate) fn push(&mut self, pending: PendingRetry, now: Instant) {
         self.since.get_or_insert(now);
@@ -160,14 +186,16 @@ impl RetryQueue {
     pub(crate) fn put_back(&mut self, open: u64, failure: Arc<Failure>, behind: Option<Arc<Failure>>) {
         if let Some(pending) = self.pending.get_mut(self.cursor) {
             pending.may_be_written |= failure.written == Written::Unknown;
+            pending.lacks_script = lacks_script(pending.expect, &failure.code);
             (pending.open, pending.failure, pending.behind) = (open, failure, behind);
             pending.is_in_flight = false;
             self.cursor += 1;
         }
     }
 
-    /// What comes next. Nothing is in flight. `jitter`: 0 to 1, another number for each call.
-    pub(crate) fn step(&mut self, policy: &RetryPolicy, now: Instant, jitter: f64) -> RetryStep {
+    /// What comes next. Nothing is in flight. `policy`: without one, only what lacked the script is sent again. `jitter`: 0 to
+    /// 1, another number for each call.
+    pub(crate) fn step(&mut self, policy: Option<&RetryPolicy>, now: Instant, jitter: f64) -> RetryStep {
         if self.is_resending {
             (self.is_resending, self.next) = (false, None);
         }
@@ -178,6 +206,10 @@ impl RetryQueue {
             // What they waited for has failed for good.
             return RetryStep::GiveUp;
         }
+        if self.next.is_none() && self.lacks_script() {
+            return RetryStep::Resend;
+        }
+        let Some(policy) = policy else { return RetryStep::GiveUp };
         match self.next {
             Some(next) if next > now => RetryStep::Pause(next),
             Some(_) => RetryStep::Resend,

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::run;
 use super::server::{Said, Server, messages, said};
 use super::slow::{Reader, Stop};
-use crate::command::script::SOURCE;
 use crate::error::{Fault, code};
 use crate::net::{Mock, Readiness};
 
@@ -148,7 +148,7 @@ impl Connection {
     }
 
     fn answer(&mut self, server: &mut Server, command: &[Vec<u8>]) {
-        let is_run = command[0] == b"EVALSHA" || command.get(1).is_some_and(|script| script == SOURCE.as_bytes());
+        let is_run = run::is_run(command);
         if command[0] == b"WAIT" && command[1] != b"0" {
             return self.answer_wait(server);
         }
@@ -193,8 +193,10 @@ impl Connection {
                 }
                 let garbage = if is_run && server.chance.one_in(2) {
                     let count = messages.len();
-                    [format!("*2\r\n:{}\r\n$0\r\n\r\n", count + 1), format!("*2\r\n:{count}\r\n$2\r\nno\r\n")]
-                        [server.chance.below(2)]
+                    [
+                        format!("*3\r\n:{}\r\n$0\r\n\r\n:0\r\n", count + 1),
+                        format!("*3\r\n:{count}\r\n$2\r\nno\r\n:0\r\n"),
+                    ][server.chance.below(2)]
                     .clone()
                     .into_bytes()
                 } else if server.chance.one_in(4) && !is_run && !server.has_no_stream {

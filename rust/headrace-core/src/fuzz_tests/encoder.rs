@@ -1,12 +1,14 @@
 //! The encoder of XADD in all its forms: what it wrote, read one byte at a time, is exactly the arguments that went in.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::chance::Chance;
+use super::run::{self, Run};
 #[cfg(test)]
 use super::runner::Runner;
 use super::slow::Reader;
-use crate::command::script::{SOURCE, with_source};
+use crate::command::script::{NameList, RowForm, SOURCE, with_source};
 use crate::command::xadd::{FieldNames, XaddEncoder};
 use crate::endpoint::{Endpoint, Form, OptionValue};
 use crate::producer::{IDMP_ARGUMENTS, IdempotencyIds, PendingRun, ScriptBatch};
@@ -183,7 +185,7 @@ impl Model {
         self.template.write_end(out);
     }
 
-    /// Writes a run of rows; returns what the command must be behind its first two arguments.
+    /// Writes a run of rows; returns what the script must read.
     fn run(
         &mut self,
         out: &mut Vec<u8>,
@@ -191,38 +193,86 @@ impl Model {
         passed: &mut HashMap<Vec<u8>, u64>,
         next: &mut u64,
         chance: &mut Chance,
-    ) -> Vec<Vec<u8>> {
+    ) -> Run {
         let own = self.key.clone();
         let (key, id, _) = route(&own, chance);
         let stream_key = key.clone().unwrap_or(own);
-        let mut open = PendingRun { stream_key: stream_key.clone(), ..PendingRun::default() };
         let rows = 1 + chance.size(4) as u64;
         let from = passed.insert(stream_key.clone(), *next + rows).unwrap_or(0);
-        let numbers = [7, from, *next, rows, 60, 1].map(|number| number.to_string().into_bytes());
+        let numbers = [7, from, *next, rows, 60, 1];
         *next += rows;
-        let mut command = vec![b"2".to_vec(), stream_key.clone(), marker(&stream_key)];
-        command.extend(numbers);
+        let names: Vec<_> = (0..1 + chance.size(6)).map(|_| bytes(chance, 0)).collect();
+        let bulks = || names.iter().flat_map(|name| bulk(name)).collect();
+        let list = || NameList { bulks: bulks(), count: names.len() };
+        let (form, word) = match chance.below(4) {
+            0 => (RowForm::Own, "own"),
+            1 => (RowForm::One(bulk(&names[0]).into()), "one"),
+            2 => (RowForm::All(list()), "all"),
+            _ => (RowForm::Some(list()), "some"),
+        };
+        let mut open = PendingRun { stream_key: stream_key.clone(), form: form.into(), ..PendingRun::default() };
+        let mut calls = Vec::new();
         for _ in 0..rows {
-            let (pairs, id) = if key.is_none() && chance.one_in(2) {
-                let payload = bytes(chance, 0);
-                open.argument_count += self.template.write_payload_arguments(&mut open.arguments, &payload);
-                (self.payload(payload), None)
-            } else {
-                let pairs = pairs(chance);
-                let arguments = &mut open.arguments;
-                open.argument_count +=
-                    self.template.write_arguments(arguments, pairs.len(), key.as_deref(), id.as_deref());
-                self.write(arguments, &pairs);
-                (pairs, id.clone())
+            let trims = self.template.is_trim_due(key.as_deref());
+            let form = Arc::clone(&open.form);
+            let (pairs, id) = match &*form {
+                RowForm::Own => {
+                    let pairs = pairs(chance);
+                    let out = &mut open.arguments;
+                    open.argument_count += self.template.write_arguments(out, trims, pairs.len(), id.as_deref());
+                    self.write(out, &pairs);
+                    (pairs, id.clone())
+                }
+                form => {
+                    let names = if word == "one" { &names[..1] } else { &names };
+                    let least = 1 + chance.below(names.len());
+                    let has = |at: usize, chance: &mut Chance| word != "some" || at + 1 == least || chance.one_in(2);
+                    let there: Vec<_> = (0..names.len()).map(|at| has(at, chance)).collect();
+                    if matches!(form, RowForm::Some(_)) {
+                        let set = open.number_of_set(|set| {
+                            set.clear();
+                            set.extend(there.iter().map(|is_there| if *is_there { b'1' } else { b'0' }));
+                        });
+                        write_bulk(&mut open.arguments, set.to_string().as_bytes());
+                        open.argument_count += 1;
+                    }
+                    let names = names.iter().zip(&there).filter(|(_, is_there)| **is_there);
+                    let pairs: Pairs = names.map(|(name, _)| (name.clone(), bytes(chance, 0))).collect();
+                    for (_, value) in &pairs {
+                        write_bulk(&mut open.arguments, value);
+                    }
+                    open.argument_count += pairs.len();
+                    (pairs, None)
+                }
             };
-            let row = self.command(&stream_key, vec![], &id.unwrap_or(b"*".to_vec()), pairs);
-            command.push((row.len() - 2).to_string().into());
-            command.extend(row.into_iter().skip(2));
+            open.trims |= trims;
+            calls.push(self.command(&stream_key, vec![], &id.unwrap_or(b"*".to_vec()), pairs).split_off(2));
+        }
+        if word != "own" {
+            // Only the first row may have to create the stream, and the last one trims for all.
+            let options = self.options.len();
+            let with_trim = |call: &Vec<Vec<u8>>| !self.trim.is_empty() && call[options..].starts_with(&self.trim);
+            let trims = calls.iter().any(with_trim);
+            for (at, call) in calls.iter_mut().enumerate() {
+                let fields = call.iter().position(|argument| argument == b"*").unwrap();
+                let mut before = if at == 0 { self.options.clone() } else { Vec::new() };
+                if at + 1 == rows as usize && trims {
+                    before.extend(self.trim.clone());
+                }
+                call.splice(..fields, before);
+            }
         }
         open.rows = rows;
-        runs.write(&open, out);
-        command
+        runs.write(&open, &self.template, out);
+        let marker_key = marker(&stream_key);
+        Run { stream_key, marker_key, numbers, form: word.into(), rows: calls }
     }
+}
+
+fn bulk(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_bulk(&mut out, bytes);
+    out
 }
 
 fn pairs(chance: &mut Chance) -> Pairs {
@@ -281,28 +331,42 @@ pub fn check(commands: &mut u64, chance: &mut Chance) {
     for _ in 0..1 + chance.size(12) {
         if chance.one_in(4) {
             let before = out.len();
-            let mut run = model.run(&mut out, &mut runs, &mut passed, &mut next, chance);
-            if chance.one_in(2) {
+            let run = model.run(&mut out, &mut runs, &mut passed, &mut next, chance);
+            let has_source = chance.one_in(2);
+            if has_source {
                 let command = with_source(&out[before..]);
                 out.truncate(before);
                 out.extend_from_slice(&command);
-                run.splice(0..0, [b"EVAL".to_vec(), SOURCE.into()]);
-            } else {
-                let hash = redis::Script::new(SOURCE).get_hash().to_owned();
-                run.splice(0..0, [b"EVALSHA".to_vec(), hash.into()]);
             }
-            expected.push(run);
+            expected.push(Expected::Run(run, has_source));
         } else {
-            expected.push(model.message(&mut out, &mut names, &mut row, chance));
+            expected.push(Expected::Message(model.message(&mut out, &mut names, &mut row, chance)));
         }
     }
     let mut reader = Reader::new(&out);
     for expected in &expected {
         let written = reader.command().unwrap_or_else(|stop| panic!("no command: {stop:?}"));
-        assert!(written == *expected, "wrote {}\nexpected {}", shown(&written), shown(expected));
+        match expected {
+            Expected::Message(message) => {
+                assert!(written == *message, "wrote {}\nexpected {}", shown(&written), shown(message));
+            }
+            Expected::Run(run, has_source) => {
+                let hash = redis::Script::new(SOURCE).get_hash().to_owned();
+                let name = if *has_source { ["EVAL", SOURCE] } else { ["EVALSHA", &hash] };
+                assert!(written[..2] == name.map(|part| part.as_bytes().to_vec()), "{}", shown(&written));
+                let read = run::read(&written);
+                assert!(read == *run, "wrote {}\nread {read:?}\nexpected {run:?}", shown(&written));
+            }
+        }
     }
     assert_eq!(reader.at, out.len(), "and nothing else");
     *commands += expected.len() as u64;
+}
+
+enum Expected {
+    Message(Vec<Vec<u8>>),
+    /// And whether it carries the script itself.
+    Run(Run, bool),
 }
 
 fn shown(command: &[Vec<u8>]) -> String {

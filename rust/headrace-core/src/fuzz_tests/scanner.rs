@@ -158,7 +158,8 @@ fn same(reply: command::Reply<'_>, expected: &[(Reply, usize)]) -> Option<usize>
         command::Reply::Nil => Reply::Nil,
         command::Reply::Error(line) => Reply::Error(line.to_vec()),
         command::Reply::Run(run) => {
-            let ids: Vec<_> = run.ids().map(|id| (id.ms, id.seq)).collect();
+            let ids = run.ids().flat_map(|(first, count)| (0..count).map(move |more| (first.ms, first.seq + more)));
+            let ids: Vec<_> = ids.collect();
             assert_eq!(ids.len() as u64, run.appended);
             Reply::Run { deduplicated: run.deduplicated, refused: run.refused.to_vec(), ids }
         }
@@ -214,7 +215,9 @@ fn widest(expect: Expect, chance: &mut Chance) -> Vec<u8> {
     if expect != RUN {
         return [b"-", "x".repeat(65_530 + chance.below(8)).as_bytes(), b"\r\n"].concat();
     }
-    let mut bytes = format!("*{:020}\r\n:{:020}\r\n${:020}\r\n{}\r\n", 1_002, 7, 1_024, "x".repeat(1_024)).into_bytes();
+    let mut bytes =
+        format!("*{:020}\r\n:{:020}\r\n${:020}\r\n{}\r\n:{:020}\r\n", 1_003, 7, 1_024, "x".repeat(1_024), 1_000)
+            .into_bytes();
     for _ in 0..980 + chance.below(21) {
         bytes.extend_from_slice(format!("${:020}\r\n{:020}-{:020}\r\n", 41, 7, 1).as_bytes());
     }
@@ -249,15 +252,25 @@ fn write_reply(out: &mut Vec<u8>, expect: Expect, id: &mut (u64, u64), chance: &
         }
         Expect::ScriptRun { .. } => {
             let ids = if chance.one_in(200) { chance.size(1_004) } else { chance.size(6) };
-            write_line(out, b'*', ids as u64 + 2, chance);
+            let is_range = ids > 2 && chance.one_in(2);
+            write_line(out, b'*', if is_range { 5 } else { ids as u64 + 3 }, chance);
             let deduplicated = chance.next() >> chance.below(64);
             write_line(out, b':', deduplicated, chance);
             let longest = if chance.one_in(100) { 1_030 } else { 20 };
             let length = chance.size(longest);
             let refused = chance.bytes(length);
             write_bulk(out, &refused, chance);
-            for _ in 0..ids {
+            let appended = if chance.one_in(100) { chance.next() >> chance.below(64) } else { ids as u64 };
+            write_line(out, b':', appended, chance);
+            if is_range {
                 write_id(out, id, chance);
+                let more = if chance.one_in(50) { chance.size(1_004) } else { ids - 1 };
+                id.1 = id.1.wrapping_add(more as u64);
+                write_this_id(out, *id, chance);
+            } else {
+                for _ in 0..ids {
+                    write_id(out, id, chance);
+                }
             }
         }
     }
@@ -271,6 +284,10 @@ fn write_id(out: &mut Vec<u8>, id: &mut (u64, u64), chance: &mut Chance) {
         2 => id.1 = *chance.pick(&[8, 9, 98, 99, 999, 9_999_999_999_999_999_999, u64::MAX - 1, u64::MAX]),
         _ => id.1 = id.1.wrapping_add(1),
     }
+    write_this_id(out, *id, chance);
+}
+
+fn write_this_id(out: &mut Vec<u8>, id: (u64, u64), chance: &mut Chance) {
     let text = if chance.one_in(64) {
         format!("{:0width$}-{:020}", id.0, id.1, width = chance.below(21))
     } else {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::chance::Chance;
+use super::run;
 
 /// An entry ID.
 pub type Id = (u64, u64);
@@ -164,13 +165,13 @@ impl Server {
             return (b"-NOSCRIPT No matching script. Please use EVAL.\r\n".to_vec(), said(messages, Said::Refused));
         }
         self.knows_script = true;
-        let number = |at: usize| -> u64 { String::from_utf8_lossy(&command[at]).parse().unwrap() };
-        let (key, version, from, first, count) = (&command[4], number(5), number(6), number(7), number(8));
+        let run = run::read(command);
+        let ([version, from, first, count, ..], key) = (run.numbers, &run.marker_key);
         assert_eq!(count as usize, messages.len());
         let mut marker = 0;
         match self.markers.get(key) {
             Some((its_version, _)) if *its_version > version => {
-                return (format!("*2\r\n:{count}\r\n$0\r\n\r\n").into(), said(messages, Said::Deduplicated));
+                return (format!("*3\r\n:{count}\r\n$0\r\n\r\n:0\r\n").into(), said(messages, Said::Deduplicated));
             }
             Some((its_version, row)) if *its_version == version => marker = *row,
             Some(_) | None => {}
@@ -196,12 +197,17 @@ impl Server {
                 self.rows.insert((key.clone(), version, row), *message);
                 self.markers.insert(key.clone(), (version, row + 1));
                 reported.push((*message, Said::Id(id)));
-                ids.push(bulk(&text(id)));
+                ids.push(id);
             }
         }
-        let mut reply = format!("*{}\r\n:{done}\r\n", 2 + ids.len()).into_bytes();
+        let appended = ids.len();
+        if run.form != b"own" && appended > 2 && ids[0].0 == ids[appended - 1].0 {
+            ids.drain(1..appended - 1);
+        }
+        let mut reply = format!("*{}\r\n:{done}\r\n", 3 + ids.len()).into_bytes();
         reply.extend(bulk(refused));
-        reply.extend(ids.concat());
+        reply.extend(format!(":{appended}\r\n").bytes());
+        reply.extend(ids.into_iter().flat_map(|id| bulk(&text(id))));
         (reply, reported)
     }
 }
@@ -224,6 +230,9 @@ pub fn messages(command: &[Vec<u8>]) -> Vec<usize> {
         let digits = payload.iter().take_while(|byte| byte.is_ascii_digit()).count();
         String::from_utf8_lossy(&payload[..digits]).parse().unwrap()
     };
-    let is_payload = |pair: &&[Vec<u8>]| pair[0].starts_with(b"payload");
-    command.windows(2).filter(is_payload).map(|pair| number(&pair[1])).collect()
+    let of = |arguments: &[Vec<u8>]| -> Vec<usize> {
+        let is_payload = |pair: &&[Vec<u8>]| pair[0].starts_with(b"payload");
+        arguments.windows(2).filter(is_payload).map(|pair| number(&pair[1])).collect()
+    };
+    if run::is_run(command) { run::read(command).rows.iter().flat_map(|row| of(row)).collect() } else { of(command) }
 }

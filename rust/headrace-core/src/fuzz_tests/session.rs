@@ -284,7 +284,7 @@ impl<'a> Session<'a> {
         let rows = chance.size(30);
         let has_ids = self.by_message_id || chance.one_in(2);
         let is_routed = self.mode != Mode::Idmp && chance.one_in(3);
-        let (mut ids, mut payloads, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ids, mut payloads, mut keys, mut notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rows {
             let is_null = !self.by_message_id && chance.one_in(20);
             let ordinal = self.places.len() - self.base;
@@ -295,26 +295,38 @@ impl<'a> Session<'a> {
             ids.push(place.message.unwrap_or(0) as i64);
             payloads.push(place.message.map(|message| Self::payload(message, chance)));
             keys.push(*chance.pick(&[None, Some("s"), Some("t"), Some("u")]));
+            // A row of fields without a value is not sent either.
+            notes.push((!is_null && chance.one_in(2)).then_some("a note"));
             self.places.push(Place { is_routed, ..place });
         }
         let fields = vec![
             Field::new("payload", DataType::Utf8, true),
             Field::new("id", DataType::Int64, false),
             Field::new("key", DataType::Utf8, true),
+            Field::new("note", DataType::Utf8, true),
+            Field::new("entry", DataType::Utf8, true),
         ];
         let columns: Vec<Arc<dyn arrow_array::Array>> = vec![
             Arc::new(StringArray::from(payloads)),
             Arc::new(Int64Array::from(ids)),
             Arc::new(StringArray::from(keys)),
+            Arc::new(StringArray::from(notes)),
+            Arc::new(StringArray::from(vec![None::<&str>; rows])),
         ];
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
         let layout = Layout {
-            body: Body::Payload("payload".to_owned()),
+            body: match chance.below(3) {
+                0 => Body::Payload("payload".to_owned()),
+                1 => Body::Fields(vec!["payload".to_owned(), "note".to_owned()]),
+                _ => Body::Fields(vec!["note".to_owned(), "payload".to_owned()]),
+            },
             message_id: has_ids.then(|| "id".to_owned()),
             stream_key: is_routed.then(|| "key".to_owned()),
-            entry_id: None,
+            // IDs of the server's choice all the same.
+            entry_id: (self.mode != Mode::Idmp && chance.one_in(4)).then(|| "entry".to_owned()),
         };
-        let layout = if self.mode == Mode::Off && !is_routed && chance.one_in(3) {
+        let is_payload = matches!(layout.body, Body::Payload(_)) && layout.entry_id.is_none();
+        let layout = if self.mode == Mode::Off && !is_routed && is_payload && chance.one_in(3) {
             BatchLayout::Payloads(layout, self.per_command as usize)
         } else {
             BatchLayout::Rows(layout)

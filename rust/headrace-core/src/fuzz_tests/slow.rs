@@ -117,19 +117,33 @@ impl<'a> Reader<'a> {
     }
 
     fn run(&mut self) -> Result<Reply, Stop> {
-        let parts = self.number(MAX_RUN + 2)?;
-        if parts < 2 {
+        let parts = self.number(MAX_RUN + 3)?;
+        if parts < 3 {
             return Err(Stop::Wrong);
         }
         self.exactly(b":")?;
         let deduplicated = self.number(u64::MAX)?;
         self.exactly(b"$")?;
         let refused = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
+        self.exactly(b":")?;
+        let appended = self.number(u64::MAX)?;
+        let is_range = parts == 5 && (3..=MAX_RUN).contains(&appended);
+        if parts - 3 != appended && !is_range {
+            return Err(Stop::Wrong);
+        }
         let mut ids = Vec::new();
-        for _ in 2..parts {
+        for _ in 3..parts {
             self.exactly(b"$")?;
             let id = self.bulk(MAX_BULK)?.ok_or(Stop::Wrong)?;
             ids.push(entry_id(&id).ok_or(Stop::Wrong)?);
+        }
+        if is_range {
+            let (first, last) = (ids[0], ids[1]);
+            let all = (0..appended).map(|more| (first.0, u128::from(first.1) + u128::from(more)));
+            if all.clone().next_back() != Some((last.0, u128::from(last.1))) {
+                return Err(Stop::Wrong);
+            }
+            ids = all.map(|(ms, seq)| (ms, seq as u64)).collect();
         }
         Ok(Reply::Run { deduplicated, refused, ids })
     }

@@ -11,6 +11,8 @@ mod script_batch;
 
 use std::time::Duration;
 
+use crate::command::xadd::XaddEncoder;
+
 pub(crate) use idempotency_ids::{IDMP_ARGUMENTS, IdempotencyIds, ROWS_PER_PRODUCER};
 pub(crate) use script::ScriptDedup;
 pub(crate) use script_batch::{PendingRun, ScriptBatch};
@@ -42,11 +44,12 @@ pub(crate) enum Dedup {
 
 impl Dedup {
     /// `touches`: a run that was written before is to be a write again, so that WAIT covers it.
-    pub(crate) fn new(option: Option<&ExactlyOnce>, touches: bool) -> Self {
+    pub(crate) fn new(option: Option<&ExactlyOnce>, touches: bool, encoder: &XaddEncoder) -> Self {
         match option {
             None => Self::Off,
             Some(ExactlyOnce::Script { ttl, run_rows }) => {
-                Self::Script(Box::new(ScriptDedup::new(ScriptBatch::new(*ttl, *run_rows, touches))))
+                let batch = ScriptBatch::new(*ttl, *run_rows, touches);
+                Self::Script(Box::new(ScriptDedup::new(batch, encoder.payload_name())))
             }
             Some(ExactlyOnce::Idmp { by_message_id, duration }) => {
                 Self::Idmp(Box::new(IdempotencyIds::new(*by_message_id, *duration)))

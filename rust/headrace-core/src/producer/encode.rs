@@ -6,16 +6,17 @@ use std::ops::Range;
 
 use arrow_array::RecordBatch;
 
-use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, ScriptDedup};
+use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, PendingRun, ScriptDedup};
 use super::{OutcomeQueue, Producer};
 use crate::batch::Batch;
-use crate::command::script::MAX_ARGUMENTS;
+use crate::command::script::{MAX_ARGUMENTS, NameList, RowForm};
 use crate::command::xadd::XaddEncoder;
 use crate::connection::{Connection, Owner};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, code};
 use crate::fail;
 use crate::ipc::Encoder;
+use crate::resp::write_bulk;
 use crate::rows::{CallerId, IdColumn, Rows};
 
 /// Rows that are encoded before the watch is asked again: bad ones take no room in the window, and so never wait.
@@ -61,6 +62,13 @@ impl Producer {
         };
         if let Err(refused) = encoded {
             self.refuse(refused);
+        }
+    }
+
+    /// Prepares the rows of a record batch for [`push_batch`](Self::push_batch), once.
+    pub(crate) fn begin_rows(&mut self, batch: &mut Batch<'_>) {
+        if let (Batch::Rows(rows), Dedup::Script(script)) = (batch, &mut self.dedup) {
+            script.set_form(form_of(rows));
         }
     }
 
@@ -288,14 +296,14 @@ impl Producer {
     /// Encodes the pending run, if rows are gathered into one.
     pub(super) fn close_run(&mut self) {
         if let Dedup::Script(script) = &mut self.dedup {
-            script.close_run(&mut self.connection);
+            script.close_run(&self.encoder, &mut self.connection);
         }
     }
 
     /// The same, if the run has as many rows or bytes as a run may have.
     pub(crate) fn close_full_run(&mut self) {
         if let Dedup::Script(script) = &mut self.dedup {
-            script.close_full_run(&mut self.connection);
+            script.close_full_run(&self.encoder, &mut self.connection);
         }
     }
 }
@@ -321,7 +329,11 @@ struct Parts<'a> {
 impl Parts<'_> {
     #[cold] // for most dispatchers
     fn gather_payload(self, script: &mut ScriptDedup, payload: &[u8]) -> Result<(), Refused> {
-        self.gather(script, None, |encoder, out, _| encoder.write_payload_arguments(out, payload))
+        script.set_payload_form();
+        self.gather(script, None, |_, _, run, _| {
+            write_bulk(&mut run.arguments, payload);
+            1
+        })
     }
 
     /// Adds a row to the pending run.
@@ -333,28 +345,47 @@ impl Parts<'_> {
             let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
             return Err(Refused::Ever(Fault::new(code::TOO_LARGE, message)));
         }
-        let (stream_key, entry_id) = (rows.stream_key(row), rows.entry_id(row));
-        self.gather(script, stream_key, |encoder, out, scratch| {
-            let count = encoder.write_arguments(out, fields, stream_key, entry_id);
-            rows.write_fields(row, out, scratch);
-            encoder.write_end(out);
-            count
+        self.gather(script, rows.stream_key(row), |encoder, trims, run, scratch| match &*run.form {
+            RowForm::Own => {
+                let count = encoder.write_arguments(&mut run.arguments, trims, fields, rows.entry_id(row));
+                rows.write_fields(row, &mut run.arguments, scratch);
+                encoder.write_end(&mut run.arguments);
+                count
+            }
+            RowForm::One(_) | RowForm::All(_) => {
+                rows.write_fields(row, &mut run.arguments, scratch);
+                fields
+            }
+            RowForm::Some(_) => {
+                let set = run.number_of_set(|set| rows.field_set(row, set));
+                write_bulk(&mut run.arguments, itoa::Buffer::new().format(set).as_bytes());
+                rows.write_fields(row, &mut run.arguments, scratch);
+                1 + fields
+            }
         })
     }
 
     /// Adds a row of this stream key (`None`: the endpoint's) to the pending run. `write` appends its arguments and returns
-    /// their number.
+    /// their number; it gets whether the row is to trim.
     fn gather(
         self,
         script: &mut ScriptDedup,
         stream_key: Option<&[u8]>,
-        write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>, &mut Vec<u8>) -> usize,
+        write: impl Fn(&XaddEncoder, bool, &mut PendingRun, &mut Vec<u8>) -> usize,
     ) -> Result<(), Refused> {
+        let trims = self.encoder.is_trim_due(stream_key);
         let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
-        let pending = script.run_of(stream_key, self.connection, self.is_blocked).map_err(Refused::Now)?;
-        pending.argument_count += write(self.encoder, &mut pending.arguments, self.scratch);
+        loop {
+            let run =
+                script.run_of(stream_key, self.encoder, self.connection, self.is_blocked).map_err(Refused::Now)?;
+            run.argument_count += write(self.encoder, trims, run, self.scratch);
+            if !script.close_before_large(self.encoder, self.connection) {
+                break;
+            }
+        }
         fail::point("encode");
-        pending.add_row(self.outcomes.number(1));
+        script.pending.trims |= trims;
+        script.pending.add_row(self.outcomes.number(1));
         Ok(())
     }
 
@@ -399,6 +430,21 @@ impl Parts<'_> {
         let length = self.connection.send.len() - before;
         self.connection.push(length, self.outcomes.number(1), 1, Owner::Report);
         Ok(())
+    }
+}
+
+/// What the rows share is taken out of them.
+fn form_of(rows: &mut Rows<'_>) -> RowForm {
+    if rows.has_entry_ids() {
+        return RowForm::Own;
+    }
+    let (has_fields, is_sparse) = (rows.has_fields(), rows.is_sparse());
+    let (bulks, count) = rows.take_names();
+    let bulks = bulks.into();
+    match (has_fields, is_sparse) {
+        (false, _) => RowForm::One(bulks),
+        (true, false) => RowForm::All(NameList { bulks, count }),
+        (true, true) => RowForm::Some(NameList { bulks, count }),
     }
 }
 

@@ -176,7 +176,7 @@ fn rows_gathered_before_a_retry_have_outcomes_of_their_own() {
             while received.windows(6).filter(|bytes| bytes == b"\r\nEVAL").count() < runs {
                 received.extend_from_slice(&read(&mut peer));
             }
-            peer.write_all(b"*3\r\n:0\r\n$0\r\n\r\n$3\r\n7-1\r\n").unwrap();
+            peer.write_all(b"*4\r\n:0\r\n$0\r\n\r\n:1\r\n$3\r\n7-1\r\n").unwrap();
         }
         peer
     });
@@ -239,8 +239,8 @@ fn failures_behind_a_wrong_reply_are_reported() {
     producer.recorder().push_ordinals(1);
     producer.poll();
     producer.push_failed(&failure(&producer), 1);
-    assert!(read(&mut peer).starts_with(b"*15\r\n$4\r\nEVAL\r\n"));
-    peer.write_all(b"*2\r\n:7\r\n$0\r\n\r\n").unwrap();
+    assert!(read(&mut peer).starts_with(b"*17\r\n$4\r\nEVAL\r\n"));
+    peer.write_all(b"*3\r\n:7\r\n$0\r\n\r\n:0\r\n").unwrap();
     producer.poll();
     assert!(producer.is_idle(), "no reply could come any more");
     assert_eq!(codes(&mut producer), [code::PROTOCOL, code::EMPTY]);

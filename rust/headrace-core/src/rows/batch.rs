@@ -82,6 +82,45 @@ impl<'a> Rows<'a> {
         Self { stream_keys, entry_ids, every_row: None, plain: None, ..self }
     }
 
+    /// Takes the names out of the rows, as bulk strings, and counts them: from now on [`write_fields`](Rows::write_fields)
+    /// writes values alone. For a caller that sends the names once for many rows.
+    pub(crate) fn take_names(&mut self) -> (Vec<u8>, usize) {
+        match &mut self.body {
+            Body::Payload { name, .. } | Body::Json { name, .. } => (std::mem::take(name).to_vec(), 1),
+            Body::Fields(columns) => {
+                let mut names = Vec::new();
+                for (start, _) in &mut *columns {
+                    names.extend_from_slice(start.take_name());
+                }
+                (names, columns.len())
+            }
+        }
+    }
+
+    /// Whether rows have several fields, of which they may lack some.
+    pub(crate) fn is_sparse(&self) -> bool {
+        match &self.body {
+            Body::Payload { .. } | Body::Json { .. } => false,
+            Body::Fields(columns) => !columns.iter().all(|(_, column)| column.is_never_null()),
+        }
+    }
+
+    /// Whether rows have fields of their own, not a payload.
+    pub(crate) fn has_fields(&self) -> bool {
+        matches!(self.body, Body::Fields(_))
+    }
+
+    /// Whether rows may have entry IDs of their own.
+    pub(crate) fn has_entry_ids(&self) -> bool {
+        self.entry_ids.is_some()
+    }
+
+    /// The set of the fields of this row: a character for each field, `1` if the row has it, else `0`.
+    pub(crate) fn field_set(&self, row: usize, set: &mut Vec<u8>) {
+        set.clear();
+        set.extend(self.columns().iter().map(|(_, column)| b'0' + u8::from(column.locate(row).is_some())));
+    }
+
     /// The number of rows.
     pub fn len(&self) -> usize {
         self.len

@@ -42,6 +42,13 @@ impl<'a> Piece<'a> {
         Self { start, bytes }
     }
 
+    /// Takes the name out of the [start of a field](Line::field_start), and returns it as a bulk string.
+    pub(super) fn take_name(&mut self) -> &'a [u8] {
+        let name = self.bytes.strip_suffix(HEADER).unwrap_or(self.bytes);
+        *self = Self::new(HEADER);
+        name
+    }
+
     fn is_short(&self) -> bool {
         self.bytes.len() <= self.start.len()
     }

@@ -1,9 +1,17 @@
 -- Appends a run of rows to a stream and moves the marker of their batch, in one step.
 -- KEYS: the stream, the marker.
 -- ARGV: the batch's version; where the marker must be at least; the number of the first row; how many rows there are; how
--- many seconds the marker lives; whether something is to be written even if all rows are there. Then for each row the
--- number of its arguments, and these: what XADD has behind the key.
--- Replies: how many rows were there before, why the next one was not written (empty: all were), the entry IDs.
+-- many seconds the marker lives; whether something is to be written even if all rows are there; the form of the rows.
+--   'own': for each row the number of its arguments, and these: what XADD has behind the key.
+-- The other forms send once what all rows share: NOMKSTREAM or nothing; the number of arguments that trim, and these; the
+-- number of arguments behind the fields, and these. Then
+--   'one': the name of the only field. For each row its value.
+--   'all': the number of fields, and their names. For each row the values.
+--   'some': the same, and the number of sets of fields, and for each set as many characters as there are fields: '1' for a
+--   field that is there. For each row the number of its set, and the values of the fields that are there.
+-- Replies: how many rows were there before, why the next one was not written (empty: all were), how many rows were appended,
+-- their entry IDs. Of more than two IDs that the server chose in one millisecond only the first and the last: in between they
+-- follow each other.
 
 -- What has its own code outside of scripts only, as each server says it inside: an ACL's refusals, and what a cluster that is
 -- down says where it may be read. Redis 6.2 says no code at all.
@@ -41,7 +49,7 @@ local function all_written(found, count)
     if set and set.err then
         return redis.error_reply('UNCOVERED ' .. plain(set.err))
     end
-    return {count, ''}
+    return {count, '', 0}
 end
 
 local version, from, first, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -65,26 +73,152 @@ local done = math.min(math.max(marker - first, 0), count)
 if done == count then
     return all_written(found, count)
 end
-local reply = {done, ''}
 -- The marker first: once a row is written, nothing may fail.
 local refused = set_marker(first + count)
 if refused and done > 0 and ARGV[6] == '1' then
     return redis.error_reply(refused)
 elseif refused then
-    return {done, refused}
+    return {done, refused, 0}
 end
-local place = 7
-for row = 0, count - 1 do
-    local arguments = tonumber(ARGV[place])
-    if row >= done then
-        local id = redis.pcall('XADD', KEYS[1], unpack(ARGV, place + 1, place + arguments))
+-- Locals are faster than globals, and each row looks at these.
+local pcall, type, key, arguments = redis.pcall, type, KEYS[1], ARGV
+local form, place = arguments[7], 8
+-- Of the rows that were appended; why the next one was not.
+local ids, appended, refusal = {}, 0, nil
+
+local function take()
+    place = place + 1
+    return arguments[place - 1]
+end
+
+local function shared()
+    local nomkstream, trim_count = take(), tonumber(take())
+    local trim = place
+    place = place + trim_count
+    local tail_count = tonumber(take())
+    local tail = place
+    place = place + tail_count
+    -- XADD of the first row or of the last one, whose fields are in `fields`, from `from` to `to`. Only the first row may
+    -- have to create the stream. It is enough that the last one trims: no client sees the stream in between.
+    local function add(row, fields, from, to)
+        local call = {}
+        if row == done and nomkstream ~= '' then
+            call[1] = nomkstream
+        end
+        if row == count - 1 then
+            for at = trim, trim + trim_count - 1 do
+                call[#call + 1] = arguments[at]
+            end
+        end
+        call[#call + 1] = '*'
+        for at = from, to do
+            call[#call + 1] = fields[at]
+        end
+        return pcall('XADD', key, unpack(call))
+    end
+    return tail, tail_count, add
+end
+
+if form == 'own' then
+    for row = 0, count - 1 do
+        local length = tonumber(take())
+        if row >= done then
+            local id = pcall('XADD', key, unpack(arguments, place, place + length - 1))
+            if type(id) ~= 'string' then
+                refusal = id and plain(id.err) or 'NO_STREAM'
+                break
+            end
+            appended = appended + 1
+            ids[appended] = id
+        end
+        place = place + length
+    end
+elseif form == 'one' then
+    local tail, tail_count, add = shared()
+    local name, a, b = take(), arguments[tail], arguments[tail + 1]
+    local fields, first_value, last = {name, '', a, b}, place, count - 1
+    for row = done, last do
+        local id
+        if row == done or row == last then
+            fields[2] = arguments[first_value + row]
+            id = add(row, fields, 1, 2 + tail_count)
+        elseif tail_count == 0 then
+            id = pcall('XADD', key, '*', name, arguments[first_value + row])
+        else
+            id = pcall('XADD', key, '*', name, arguments[first_value + row], a, b)
+        end
         if type(id) ~= 'string' then
-            set_marker(first + row)
-            reply[2] = id and plain(id.err) or 'NO_STREAM'
+            refusal = id and plain(id.err) or 'NO_STREAM'
             break
         end
-        reply[#reply + 1] = id
+        appended = appended + 1
+        ids[appended] = id
     end
-    place = place + 1 + arguments
+else
+    local tail, tail_count, add = shared()
+    local names, name_count = place + 1, tonumber(take())
+    place = place + name_count
+    -- XADD with room for the values of a set of fields.
+    local function template(is_there)
+        local call, values = {'XADD', key, '*'}, 0
+        for at = 0, name_count - 1 do
+            if not is_there or string.sub(is_there, at + 1, at + 1) == '1' then
+                values = values + 1
+                call[2 + 2 * values] = arguments[names + at]
+                call[3 + 2 * values] = ''
+            end
+        end
+        for at = 0, tail_count - 1 do
+            call[4 + 2 * values + at] = arguments[tail + at]
+        end
+        return {call, 3 + 2 * values, 3 + 2 * values + tail_count, values}
+    end
+    local sets, set = {}, nil
+    if form == 'all' then
+        set = template()
+        place = place + done * name_count
+    else
+        for at = 1, tonumber(take()) do
+            sets[tostring(at)] = template(take())
+        end
+        for _ = 1, done do
+            place = place + 1 + sets[arguments[place]][4]
+        end
+    end
+    local at, last = place, count - 1
+    for row = done, last do
+        if form == 'some' then
+            set = sets[arguments[at]]
+            at = at + 1
+        end
+        local call, id = set[1], nil
+        for value = 5, set[2], 2 do
+            call[value] = arguments[at]
+            at = at + 1
+        end
+        if row == done or row == last then
+            id = add(row, call, 4, set[3])
+        else
+            id = pcall(unpack(call, 1, set[3]))
+        end
+        if type(id) ~= 'string' then
+            refusal = id and plain(id.err) or 'NO_STREAM'
+            break
+        end
+        appended = appended + 1
+        ids[appended] = id
+    end
+end
+if refusal then
+    set_marker(first + done + appended)
+end
+local reply = {done, refusal or '', appended}
+-- The milliseconds as text: a number of Lua has 53 bits.
+if form ~= 'own' and appended > 2 and string.match(ids[1], '^%d+') == string.match(ids[appended], '^%d+') then
+    reply[4], reply[5] = ids[1], ids[appended]
+else
+    for at = 1, appended do
+        reply[3 + at] = ids[at]
+    end
 end
 return reply

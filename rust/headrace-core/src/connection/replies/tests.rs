@@ -121,7 +121,8 @@ fn other_replies_to_xadd_are_violations() {
 fn the_buffer_has_room_behind_the_longest_run() {
     let digits = |marker, number| format!("{marker}{number:020}\r\n");
     let id = digits('$', 41) + &format!("{:020}-{:020}\r\n", 7, 1);
-    let start = digits('*', 1_002) + &digits(':', 0) + &digits('$', 1_024) + &"x".repeat(1_024) + "\r\n";
+    let start = digits('*', 1_003) + &digits(':', 0) + &digits('$', 1_024) + &"x".repeat(1_024) + "\r\n";
+    let start = start + &digits(':', 1_000);
     let mut buffer = ReplyBuffer::new();
     let feed = |buffer: &mut ReplyBuffer, text: &str| {
         let space = buffer.space();
@@ -134,13 +135,13 @@ fn the_buffer_has_room_behind_the_longest_run() {
     assert!(
         matches!(buffer.next(Expect::ScriptRun { has_source: true }), Ok(Some(Reply::Run(run))) if run.appended == 1_000)
     );
-    feed(&mut buffer, &format!("*3\r\n:0\r\n$0\r\n\r\n${}", "1".repeat(40)));
+    feed(&mut buffer, &format!("*4\r\n:0\r\n$0\r\n\r\n:1\r\n${}", "1".repeat(40)));
     assert!(buffer.next(Expect::ScriptRun { has_source: true }).is_err(), "a length without an end is not waited for");
 }
 
 #[test]
 fn counts_are_read_where_wait_is_expected_however_the_bytes_are_cut() {
-    let run: &[u8] = b"*3\r\n:1\r\n$0\r\n\r\n$3\r\n7-1\r\n";
+    let run: &[u8] = b"*4\r\n:1\r\n$0\r\n\r\n:1\r\n$3\r\n7-1\r\n";
     let entry: &[u8] = b"$3\r\n7-1\r\n";
     let counts: [(&[u8], u64, u64); 3] = [(b":12\r\n", 0, 12), (b"*2\r\n:1\r\n:0\r\n", 1, 0), (b":0\r\n", 0, 0)];
     for (other, expect) in [(run, Expect::ScriptRun { has_source: true }), (entry, Expect::EntryId)] {
@@ -179,7 +180,7 @@ fn other_replies_to_wait_are_violations() {
         b"*2\r\n:1\r\n+1\r\n",
         b"*3\r\n",
         b"$3\r\n7-1\r\n",
-        b"*3\r\n:1\r\n$0\r\n\r\n$3\r\n7-1\r\n",
+        b"*4\r\n:1\r\n$0\r\n\r\n:1\r\n$3\r\n7-1\r\n",
     ] {
         let mut buffer = ReplyBuffer::new();
         buffer.space()[..bytes.len()].copy_from_slice(bytes);

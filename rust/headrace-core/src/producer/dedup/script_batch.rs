@@ -1,8 +1,10 @@
 //! The rows of a batch under a token: which number comes next, and how far each stream has come.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use crate::command::script::{ScriptRun, marker_key};
+use crate::command::script::{RowForm, ScriptRun, marker_key};
+use crate::command::xadd::XaddEncoder;
 
 /// Streams of one batch that are followed at the same time.
 const MAX_STREAMS: usize = 65_536;
@@ -39,6 +41,13 @@ pub(crate) struct PendingRun {
     /// The number of its first row among all messages.
     pub(crate) number: u64,
     pub(crate) rows: u64,
+    pub(crate) form: Arc<RowForm>,
+    /// Whether trimming is due with one of its rows.
+    pub(crate) trims: bool,
+    /// The sets of fields of its rows, for [`RowForm::Some`].
+    pub(crate) sets: Vec<Box<[u8]>>,
+    /// That of the last row.
+    pub(crate) set: Vec<u8>,
     pub(crate) arguments: Vec<u8>,
     pub(crate) argument_count: usize,
     /// Bytes and number of the arguments of whole rows.
@@ -58,6 +67,17 @@ impl PendingRun {
         self.whole = (self.arguments.len(), self.argument_count);
     }
 
+    /// The number of a set of fields, from 1 on. `write` writes as many characters as there are fields, `1` for one that is
+    /// there.
+    pub(crate) fn number_of_set(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        write(&mut self.set);
+        let at = self.sets.iter().position(|known| **known == *self.set).unwrap_or_else(|| {
+            self.sets.push(self.set.as_slice().into());
+            self.sets.len() - 1
+        });
+        at + 1
+    }
+
     /// Takes back the arguments of a row that is not complete.
     pub(crate) fn take_back(&mut self) {
         let (bytes, count) = self.whole;
@@ -66,7 +86,8 @@ impl PendingRun {
     }
 
     pub(crate) fn clear(&mut self) {
-        (self.rows, self.argument_count, self.whole) = (0, 0, (0, 0));
+        (self.rows, self.argument_count, self.whole, self.trims) = (0, 0, (0, 0), false);
+        self.sets.clear();
         self.arguments.clear();
         self.arguments.shrink_to(Self::KEPT);
     }
@@ -116,12 +137,14 @@ impl ScriptBatch {
     }
 
     /// Appends the command of a run; its rows get their numbers.
-    pub(crate) fn write(&mut self, run: &PendingRun, out: &mut Vec<u8>) {
+    pub(crate) fn write(&mut self, run: &PendingRun, encoder: &XaddEncoder, out: &mut Vec<u8>) {
         let token = &self.token;
         let stream = self
             .streams
             .entry(run.stream_key.as_slice().into())
             .or_insert_with(|| Stream { marker_key: marker_key(&run.stream_key, token).into(), from: 0 });
+        let mut shared = Vec::new();
+        let shared_count = encoder.write_shared(&mut shared, run.trims);
         let first = self.next;
         self.next += run.rows;
         ScriptRun {
@@ -133,6 +156,9 @@ impl ScriptBatch {
             rows: run.rows,
             ttl: self.ttl,
             touches: self.touches,
+            form: &run.form,
+            shared: (&shared, shared_count),
+            sets: &run.sets,
             arguments: &run.arguments,
             argument_count: run.argument_count,
         }

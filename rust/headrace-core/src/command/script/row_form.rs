@@ -1,0 +1,72 @@
+//! The form of the rows of a run: what they share is sent once.
+
+use crate::resp::write_bulk;
+
+/// What the rows of a run share.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum RowForm {
+    /// Nothing: each row brings the arguments of its XADD. For rows with entry IDs of their own.
+    #[default]
+    Own,
+    /// One field, whose name this is as a bulk string. A row is its value.
+    One(Box<[u8]>),
+    /// Several fields. A row is their values.
+    All(NameList),
+    /// Several fields of which a row may lack some. A row is the number of its set of fields, and their values.
+    Some(NameList),
+}
+
+/// A list of field names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct NameList {
+    /// As bulk strings.
+    pub(crate) bulks: Box<[u8]>,
+    pub(crate) count: usize,
+}
+
+impl RowForm {
+    /// How the script calls it.
+    fn word(&self) -> &'static [u8] {
+        match self {
+            Self::Own => b"own",
+            Self::One(_) => b"one",
+            Self::All(_) => b"all",
+            Self::Some(_) => b"some",
+        }
+    }
+
+    /// Appends the arguments of a run up to its first row: `shared` are those that stand for every row's, `sets` the
+    /// sets of fields that occur. Returns how many arguments were appended.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, (shared, shared_count): (&[u8], usize), sets: &[Box<[u8]>]) -> usize {
+        write_bulk(out, self.word());
+        if matches!(self, Self::Own) {
+            return 1;
+        }
+        out.extend_from_slice(shared);
+        let more = match self {
+            Self::Own => 0,
+            Self::One(name) => {
+                out.extend_from_slice(name);
+                1
+            }
+            Self::All(names) => names.write(out),
+            Self::Some(names) => {
+                let count = names.write(out);
+                write_bulk(out, itoa::Buffer::new().format(sets.len()).as_bytes());
+                for set in sets {
+                    write_bulk(out, set);
+                }
+                count + 1 + sets.len()
+            }
+        };
+        1 + shared_count + more
+    }
+}
+
+impl NameList {
+    fn write(&self, out: &mut Vec<u8>) -> usize {
+        write_bulk(out, itoa::Buffer::new().format(self.count).as_bytes());
+        out.extend_from_slice(&self.bulks);
+        1 + self.count
+    }
+}
