@@ -97,6 +97,23 @@ _COUNTERS: Final = [
     _Counter(
         "headrace_sent_bytes", "headrace.sent", "By", "Bytes sent, before encryption", lambda stats: stats.bytes_sent
     ),
+    _Counter(
+        "headrace_script_calls", "headrace.script_calls", "{call}", "Script calls", lambda stats: stats.script_calls
+    ),
+    _Counter(
+        "headrace_script_rows_shared",
+        "headrace.script_rows_shared",
+        "{message}",
+        "Messages in script calls whose field names were sent once per call",
+        lambda stats: stats.script_rows_shared,
+    ),
+    _Counter(
+        "headrace_script_rows_whole",
+        "headrace.script_rows_whole",
+        "{message}",
+        "Messages in script calls that were sent with all their arguments",
+        lambda stats: stats.script_rows_whole,
+    ),
 ]
 
 
@@ -167,8 +184,9 @@ class PrometheusCollector:
     Counters with the labels `server` and `stream_key`: `headrace_messages_total`, `headrace_delivered_total`,
     `headrace_deduplicated_total`, `headrace_failed_total` (also with `code`), `headrace_possible_duplicates_total`,
     `headrace_retries_total`, `headrace_retry_waits_total`, `headrace_retry_wait_seconds_total`,
-    `headrace_connections_total`, `headrace_reconnects_total`, `headrace_sent_bytes_total`; and the histogram
-    `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's stream key.
+    `headrace_connections_total`, `headrace_reconnects_total`, `headrace_sent_bytes_total`,
+    `headrace_script_calls_total`, `headrace_script_rows_shared_total`, `headrace_script_rows_whole_total`; and the
+    histogram `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's stream key.
 
     Dispatchers with the same destination are summed, including closed and collected ones. Reading never waits for a
     dispatcher or slows it down. In processes that fork (gunicorn, Spark's workers) each process has its own counters
@@ -250,8 +268,9 @@ class OpenTelemetryInstruments:
 
     `headrace.messages`, `headrace.delivered`, `headrace.deduplicated`, `headrace.failed` (with `error.type`, the code),
     `headrace.possible_duplicates`, `headrace.retries`, `headrace.retry_waits`, `headrace.retry_wait.time` (seconds),
-    `headrace.connections`, `headrace.reconnects`, `headrace.sent` (bytes), `headrace.flushes` and `headrace.flush.time`
-    (seconds; OpenTelemetry has no observable histogram). The attributes follow its conventions: `messaging.system`,
+    `headrace.connections`, `headrace.reconnects`, `headrace.sent` (bytes), `headrace.script_calls`,
+    `headrace.script_rows_shared`, `headrace.script_rows_whole`, `headrace.flushes` and `headrace.flush.time` (seconds;
+    OpenTelemetry has no observable histogram). The attributes follow its conventions: `messaging.system`,
     `messaging.destination.name` (the stream key), `server.address`, `server.port`. Sums and forks work as with
     `PrometheusCollector`.
 

@@ -24,6 +24,9 @@ class Stats:
         connections: Connections that were opened and authenticated.
         reconnects: The part of `connections` that replaced a lost connection.
         bytes_sent: Bytes sent, before encryption.
+        script_calls: Script calls that were encoded (`exactly_once="script"`).
+        script_rows_shared: Messages in them whose field names were sent once per call.
+        script_rows_whole: Messages in them that were sent with all their arguments, because of entry IDs of their own.
         flush_seconds: Histogram of the duration of `flush`: pairs of an upper bound in seconds and the number of
             flushes between the previous bound and this one. The last bound is infinite.
         flush_seconds_sum: Seconds spent in `flush`.
@@ -40,6 +43,9 @@ class Stats:
     connections: int = 0
     reconnects: int = 0
     bytes_sent: int = 0
+    script_calls: int = 0
+    script_rows_shared: int = 0
+    script_rows_whole: int = 0
     flush_seconds: tuple[tuple[float, int], ...]
     flush_seconds_sum: float = 0.0
 

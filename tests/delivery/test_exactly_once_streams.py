@@ -1,15 +1,19 @@
-"""Exactly once with a column of stream keys: each script call holds consecutive rows of one stream."""
+"""Exactly once with a column of stream keys: each stream has row numbers and script calls of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from redis.exceptions import ResponseError
 
 from headrace import Dispatcher, RetryPolicy
+from headrace.testing import LocalServer
 from support import Program
+from support.delivery import script
 from support.fixture_types import StartServer
 from support.modes import SOON
 from support.pipelines import check_accounting, endpoint_to, outcomes, stored
@@ -136,3 +140,124 @@ def test_gathered_rows_are_sent_after_an_interrupt(
         assert [outcome.code for outcome in reported] == [None, None, *["INTERRUPTED"] * (ROWS - 2)]
     sent = [(KEYS[row % ROWS % 3], b"%d" % row) for row in range(2 * ROWS)]
     check_accounting(connect(server), sent, [*outcomes(before), *reported])
+
+
+def numbers(client: Any, key: str) -> list[int]:
+    """The payloads of a stream."""
+    return [int(payload) for _, payload in stored(client, key)]
+
+
+def test_rows_of_many_streams_share_calls(server: LocalServer, connect: Connect) -> None:
+    """Each stream has a call of its own until that is full, in whatever order their rows come."""
+    client, count = connect(server), 3_000
+    keys = [f"s{(row * 7919) % 30}" for row in range(count)]
+    batch = pa.record_batch({"payload": [str(row) for row in range(count)], "key": keys})
+    with script(server, script_run_rows=100) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(batch, stream_key="key")
+        report = dispatcher.flush()
+    assert (report.ok, report.delivered) == (True, count)
+    by_id = {
+        (key, outcome.entry_id): row for row, (key, outcome) in enumerate(zip(keys, outcomes(report), strict=True))
+    }
+    for key in set(keys):
+        entries = stored(client, key)
+        assert [int(payload) for _, payload in entries] == [row for row in range(count) if keys[row] == key]
+        assert [by_id[key, entry_id] for entry_id, _ in entries] == numbers(client, key)
+    calls = sum(int(client.info("commandstats")[f"cmdstat_{name}"]["calls"]) for name in ("eval", "evalsha"))
+    assert calls == 30 + 2, "one for each stream, another one for the row before there were several, and the preflight"
+
+
+@pytest.mark.parametrize("run_rows", [1, 3, 100])
+def test_a_batch_of_several_streams_is_written_once(server: LocalServer, connect: Connect, run_rows: int) -> None:
+    """Whatever was written by the try before, and whichever calls hand the rows over."""
+    client, count = connect(server), 400
+    keys = [None if row < 20 else f"s{row % 7}" for row in range(count)]
+    payloads = [None if row % 50 == 7 else str(row) for row in range(count)]
+    batch = pa.record_batch({"payload": payloads, "key": keys})
+    for size in (90, 250, count):
+        with script(server, script_run_rows=run_rows) as dispatcher:
+            dispatcher.begin("batch")
+            for start in range(0, size, 33):
+                dispatcher.produce_batch(batch.slice(start, min(33, size - start)), stream_key="key")
+            codes = [outcome.code for outcome in outcomes(dispatcher.flush())]
+        assert codes == ["NULL_PAYLOAD" if payload is None else None for payload in payloads[:size]]
+    for key in set(keys):
+        expected = [row for row in range(count) if keys[row] == key and payloads[row] is not None]
+        assert numbers(client, key or "events") == expected
+
+
+def test_a_stream_that_is_refused_does_not_stop_the_others(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    client.set("b", "no stream")
+    with script(server, retry=None) as dispatcher:
+        dispatcher.produce_batch(rows(), stream_key="key")
+        codes = [outcome.code for outcome in outcomes(dispatcher.flush())]
+        assert codes == [
+            {"a": None, "b": "WRONGTYPE" if row == 1 else "BLOCKED", "c": None}[KEYS[row % 3]] for row in range(ROWS)
+        ]
+    assert [numbers(client, key) for key in "ac"] == [[0, 3, 6, 9], [2, 5, 8]]
+
+
+class Earlier:
+    """An earlier version: it numbers the rows of a batch whatever their stream."""
+
+    def __init__(self, client: Any) -> None:
+        self._append = client.register_script(Path(__file__).with_name("whole_batch.lua").read_text())
+        self._next, self._from = 0, dict.fromkeys([*KEYS, "events"], 0)
+
+    def write(self, key: str, payloads: list[str]) -> list[Any]:
+        arguments: list[Any] = [0, self._from[key], self._next, len(payloads), 60, 0]
+        for payload in payloads:
+            arguments += [3, "*", "payload", payload]
+        self._next += len(payloads)
+        self._from[key] = self._next
+        return cast("list[Any]", self._append(keys=[key, f"{{{key}}}:headrace:batch"], args=arguments))
+
+
+@pytest.mark.parametrize("first", ["earlier", "this"])
+def test_another_version_finishes_a_batch_of_one_stream(server: LocalServer, connect: Connect, first: str) -> None:
+    client, payloads = connect(server), [str(row) for row in range(100)]
+
+    def earlier(count: int) -> None:
+        version = Earlier(client)
+        for start in range(0, count, 30):
+            version.write("events", payloads[start : min(start + 30, count)])
+
+    def this(count: int) -> None:
+        with script(server, script_run_rows=7) as dispatcher:
+            dispatcher.begin("batch")
+            dispatcher.produce_batch(pa.record_batch({"payload": payloads[:count]}))
+            assert dispatcher.flush().ok
+
+    tries = (earlier, this) if first == "earlier" else (this, earlier)
+    tries[0](45)
+    tries[1](100)
+    assert numbers(client, "events") == list(range(100))
+
+
+def test_another_version_refuses_a_batch_of_several_streams(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    before = Earlier(client)
+    for row in range(6):
+        before.write(KEYS[row % 3], [str(row)])
+    with script(server, retry=None) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(rows(), stream_key="key")
+        report = dispatcher.flush()
+        codes = [outcome.code for outcome in outcomes(report)]
+        assert codes == [None, *["BAD_MARKER"] * (ROWS - 1)], "the first row has the same number in both versions"
+    assert [numbers(client, key) for key in KEYS] == [[0, 3], [1, 4], [2, 5]], "nothing is written twice or left out"
+
+    client.flushall()
+    with script(server) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(rows().slice(0, 6), stream_key="key")
+        assert dispatcher.flush().ok
+    after = Earlier(client)
+    for row in range(6):
+        if row % 3 == 0 and row == 0:
+            continue  # of the first stream before there was another one: both count it alike
+        with pytest.raises(ResponseError, match="BAD_MARKER"):
+            after.write(KEYS[row % 3], [str(row)])
+    assert [numbers(client, key) for key in KEYS] == [[0, 3], [1, 4], [2, 5]]

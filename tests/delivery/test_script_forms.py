@@ -82,7 +82,10 @@ def test_rows_of_all_forms_keep_their_order(server: LocalServer, connect: Connec
             entry_id = "any_entry" if "entry_id" in layout else None
             dispatcher.produce_batch(rows(0), **{**layout, "stream_key": None, "entry_id": entry_id})
         report = dispatcher.flush()
+        stats = dispatcher.stats()
     assert report.ok
+    assert (stats.script_rows_whole, stats.script_rows_shared) == (ROWS, (len(LAYOUTS) - 1) * ROWS + len(LAYOUTS))
+    assert stats.script_calls >= 2 * len(LAYOUTS)
     assert [outcome.entry_id for outcome in outcomes(report)] == [key.decode() for key, _ in client.xrange(KEY)]
     assert client.xlen(KEY) == len(LAYOUTS) * (ROWS + 1)
 
@@ -119,7 +122,8 @@ def test_entry_ids_are_those_of_the_stream_where_the_clock_goes_on(server: Local
 
 def test_a_call_trims_once(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
-    with Monitor(server) as monitor, script(server, {"maxlen": 10, "maxlen_approximate": False}) as dispatcher:
+    endpoint = {"maxlen": 10, "maxlen_approximate": False}
+    with Monitor(server) as monitor, script(server, endpoint, script_run_rows=100) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads_of(0, 300, 20)))
         assert dispatcher.flush().ok
     xadds = monitor.commands("XADD")

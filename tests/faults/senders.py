@@ -36,6 +36,8 @@ class Sender(Protocol):
     reported: Reported
     replays: bool
     """Whether a new sender can begin the batch again and write nothing twice."""
+    per_reply: int
+    """How many messages a reply is for, at most."""
 
     @property
     def connections(self) -> int:
@@ -64,7 +66,7 @@ class Headrace:
         self._keyed = False
         policy = RetryPolicy(**PATIENT)  # type: ignore[arg-type]
         options: dict[str, Any] = {"window_max_entries": rng.choice([1, 10, 100, 1000, 8192]), "classify": "failover"}
-        self.in_flight = options["window_max_entries"]
+        self.in_flight, self.per_reply = options["window_max_entries"], 1
         self.retry, self._maxlen, self._ordered = "always", None, True
         if mode == "off":
             self.retry = rng.choice(["never", "if not written", "always"])
@@ -74,7 +76,7 @@ class Headrace:
         else:
             options |= {"exactly_once": mode, "retry": policy}
             if mode == "script":
-                options["script_run_rows"] = rng.choice([1, 10, 100, 1000])
+                options["script_run_rows"] = self.per_reply = rng.choice([1, 10, 100, 1000])
             else:
                 self._ordered = rng.random() < 0.1
                 if self._ordered:
@@ -105,9 +107,16 @@ class Headrace:
                 "payload": pyarrow.array([message.payload for message in messages], pyarrow.binary()),
                 "id": [message.message_id for message in messages],
                 "key": [message.key for message in messages],
+                "note": ["a note"] * len(messages),
+                "some": ["a note" if place % 3 else None for place in range(len(messages))],
+                "entry": ["*"] * len(messages),
             }
-            stream_key = "key" if own_keys else None
-            self._dispatcher.produce_batch(pyarrow.record_batch(columns), message_id="id", stream_key=stream_key)
+            # Each is another form of a row in a script call.
+            layouts: list[dict[str, Any]] = [{}, {}, {"fields": ["note", "payload"]}, {"fields": ["payload", "some"]}]
+            if self.mode != "idmp":
+                layouts.append({"entry_id": "entry"})
+            layout = {**self._rng.choice(layouts), "stream_key": "key" if own_keys else None}
+            self._dispatcher.produce_batch(pyarrow.record_batch(columns), message_id="id", **layout)
         if self._rng.random() < 0.2:
             self._collect(self._dispatcher.poll())
 
@@ -149,7 +158,7 @@ class RedisPy:
     def __init__(self, testbed: FaultTestbed, rng: random.Random) -> None:
         self.reported = Reported()
         self.replays = False
-        self.in_flight = rng.choice([10, 100, 1000])
+        self.in_flight, self.per_reply = rng.choice([10, 100, 1000]), 1
         self._client = redis.Redis(
             port=testbed.proxy.port, username=USER, password=PASSWORD, protocol=2, socket_timeout=TIMEOUT,
             socket_connect_timeout=TIMEOUT, ssl=testbed.tls_ca_cert is not None, ssl_ca_certs=testbed.tls_ca_cert,

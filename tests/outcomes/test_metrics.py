@@ -38,6 +38,9 @@ COUNTERS = {
     "headrace_connections_total",
     "headrace_reconnects_total",
     "headrace_sent_bytes_total",
+    "headrace_script_calls_total",
+    "headrace_script_rows_shared_total",
+    "headrace_script_rows_whole_total",
 }
 
 
@@ -276,6 +279,7 @@ def test_opentelemetry_reads_the_counters(client: redis.Redis, any_server: Local
             for name in (
                 *("messages", "delivered", "deduplicated", "possible_duplicates", "retries", "connections"),
                 *("reconnects", "sent", "flushes", "flush.time", "retry_waits", "retry_wait.time"),
+                *("script_calls", "script_rows_shared", "script_rows_whole"),
             )
         },
         "headrace.failed": [{**place, "error.type": "WRONGTYPE"}],

@@ -142,7 +142,7 @@ def test_messages_inject_no_command(
         server,
         connect,
         evil,
-        {"exactly_once": mode},
+        {"exactly_once": mode, **({"script_run_rows": 100} if mode == "script" else {})},
         {
             "off": ran(program, xadd=MESSAGES),
             # A script call has 100 rows, the first one also the script's text, and it reads and moves the marker.

@@ -60,6 +60,16 @@ pub(crate) enum Batch<'a> {
     Arrow { encoder: &'a mut Encoder, batch: &'a RecordBatch, rows_per_entry: usize },
 }
 
+impl Batch<'_> {
+    /// The stream key of a row; `None`: the endpoint's.
+    pub(crate) fn stream_key(&self, row: usize) -> Option<&[u8]> {
+        match self {
+            Self::Rows(rows) => rows.stream_key(row),
+            Self::Payloads(..) | Self::Arrow { .. } => None,
+        }
+    }
+}
+
 impl BatchPlan {
     /// Refuses missing or ambiguous columns, types that cannot be written, and mutually exclusive options.
     pub(crate) fn new(schema: &SchemaRef, layout: &BatchLayout, names: &FieldNames) -> Result<Self> {
@@ -102,6 +112,14 @@ impl BatchPlan {
         };
         columns.extend(self.message_id.as_ref().map(|(at, _)| *at));
         columns
+    }
+
+    /// Whether rows may be of other streams than the endpoint's.
+    pub(crate) fn has_stream_keys(&self) -> bool {
+        match &self.kind {
+            Kind::Rows(plan) | Kind::Payloads(plan, _) => plan.has_stream_keys(),
+            Kind::Arrow(..) => false,
+        }
     }
 
     /// Prepares a record batch, once for all its rows. Refuses a different schema.

@@ -10,6 +10,7 @@ mod control;
 mod disconnect;
 mod faults;
 mod in_flight;
+mod numbers;
 mod outcome;
 mod replies;
 mod retry_queue;
@@ -29,6 +30,7 @@ use crate::retry::RetryPolicy;
 pub(crate) use context::{BatchState, Context, Outcomes, Rules};
 pub(crate) use disconnect::Disconnect;
 pub(crate) use in_flight::{InFlight, Limits, Owner};
+pub(crate) use numbers::{Numbers, Span};
 pub(crate) use outcome::Outcome;
 pub(crate) use replies::ReplyBuffer;
 pub(crate) use retry_queue::{RetryEvent, RetryQueue, RetryStep};
@@ -203,7 +205,7 @@ impl Connection {
     }
 
     /// Adds a run of the script: `write` appends its command. The first one on a socket carries the script itself.
-    pub(crate) fn push_script(&mut self, number: u64, rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn push_script(&mut self, spans: &[Span], rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
         let has_source = !std::mem::replace(&mut self.knows_script, true);
         let out = self.send.bytes();
         let before = out.len();
@@ -214,7 +216,13 @@ impl Connection {
             out.extend_from_slice(&command);
         }
         let length = out.len() - before;
-        self.in_flight.push(length, number, rows, Expect::ScriptRun { has_source }, Owner::Report);
+        self.in_flight.push_scattered(
+            length,
+            &Numbers::of(spans),
+            rows,
+            Expect::ScriptRun { has_source },
+            Owner::Report,
+        );
     }
 
     /// Where the next bytes of the server go.
@@ -386,7 +394,7 @@ impl Connection {
             return Err(broken);
         }
         // The first ones have their outcomes, from when the run was sent before.
-        let known = self.retry.in_flight(command.number).map_or(0, |pending| pending.rows - pending.open);
+        let known = self.retry.in_flight(command.number()).map_or(0, |pending| pending.known());
         let mut outcomes = Vec::new();
         if reply.deduplicated > known {
             outcomes.push(Outcome::Deduplicated { count: reply.deduplicated - known });
@@ -430,10 +438,10 @@ impl Connection {
         let fault = if refused == b"NO_STREAM" { faults::no_stream() } else { Fault::from_reply(refused) };
         let Refusal { failure, is_retried } = self.refusal(&fault, Written::No, command.expect, cx);
         let behind = (open > 1).then(|| cx.failure(&faults::blocked(), Written::No));
-        if is_retried && cx.outcomes.awaits(command.number, command.owner) {
-            let number = self.retry.in_flight(command.number).map(|pending| pending.number());
-            self.deliver_all(number.unwrap_or(command.number), outcomes, command.owner, cx);
-            if number.is_some() {
+        if is_retried && cx.outcomes.awaits(command.number(), command.owner) {
+            let known = self.retry.in_flight(command.number()).map(|pending| pending.known());
+            self.deliver_all(command, known.unwrap_or(0), outcomes, cx);
+            if known.is_some() {
                 self.retry.put_back(open, failure, behind);
             } else {
                 self.retry_later(command, open, failure, behind, cx.now);
@@ -469,9 +477,9 @@ impl Connection {
     /// The command failed: it is sent again, or its messages have their outcome.
     fn fail_or_retry<O: Outcomes>(&mut self, refusal: Refusal, command: &Command, cx: &mut Context<'_, O>) {
         let Refusal { failure, is_retried } = refusal;
-        let pending = self.retry.in_flight(command.number).map(|pending| pending.open);
+        let pending = self.retry.in_flight(command.number()).map(|pending| pending.open);
         let open = pending.unwrap_or(command.rows);
-        if !is_retried || !cx.outcomes.awaits(command.number, command.owner) {
+        if !is_retried || !cx.outcomes.awaits(command.number(), command.owner) {
             cx.batch.is_blocked = true;
             self.settle(command, [Outcome::Failed { failure, count: open }], cx);
         } else if pending.is_some() {
@@ -500,27 +508,24 @@ impl Connection {
         outcomes: impl IntoIterator<Item = Outcome>,
         cx: &mut Context<'_, O>,
     ) {
-        match self.retry.in_flight(command.number).map(|pending| pending.number()) {
-            None => self.deliver_all(command.number, outcomes, command.owner, cx),
-            Some(number) if self.retry.finish() => {
-                self.deliver_all(number, outcomes.into_iter().map(Outcome::after_doubt), command.owner, cx);
+        match self.retry.in_flight(command.number()).map(|pending| pending.known()) {
+            None => self.deliver_all(command, 0, outcomes, cx),
+            Some(known) if self.retry.finish() => {
+                self.deliver_all(command, known, outcomes.into_iter().map(Outcome::after_doubt), cx);
             }
-            Some(number) => self.deliver_all(number, outcomes, command.owner, cx),
+            Some(known) => self.deliver_all(command, known, outcomes, cx),
         }
     }
 
+    /// Resolves the messages of a command behind the first `known` ones.
     fn deliver_all<O: Outcomes>(
         &mut self,
-        mut number: u64,
+        command: &Command,
+        known: u64,
         outcomes: impl IntoIterator<Item = Outcome>,
-        owner: Owner,
         cx: &mut Context<'_, O>,
     ) {
-        for outcome in outcomes {
-            let count = outcome.count();
-            self.deliver(number, outcome, owner, cx);
-            number += count;
-        }
+        command.numbers.assign(known, outcomes, |number, outcome| self.deliver(number, outcome, command.owner, cx));
     }
 
     /// Resolves messages, or holds their outcome until WAIT confirms it.
@@ -647,7 +652,7 @@ impl Connection {
                 continue;
             }
             cx.batch.is_blocked = true;
-            let open = self.retry.in_flight(command.number).map_or(command.rows, |pending| pending.open);
+            let open = self.retry.in_flight(command.number()).map_or(command.rows, |pending| pending.open);
             self.settle(&command, [Outcome::Failed { failure: Arc::clone(failure), count: open }], cx);
         }
         self.forget_waits();
@@ -663,13 +668,10 @@ impl Connection {
 
     /// Every command that waits to be sent again fails.
     pub(crate) fn give_up_retries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
-        while let Some((mut number, owner, outcomes)) = self.retry.take() {
+        while let Some(pending) = self.retry.take() {
             cx.batch.is_blocked = true;
-            for outcome in outcomes {
-                let count = outcome.count();
-                cx.outcomes.resolve(number, outcome, owner);
-                number += count;
-            }
+            let (numbers, known, owner) = (pending.numbers.clone(), pending.known(), pending.owner);
+            numbers.assign(known, pending.outcomes(), |number, outcome| cx.outcomes.resolve(number, outcome, owner));
         }
     }
 
@@ -694,7 +696,8 @@ impl Connection {
                 pending.expect = Expect::ScriptRun { has_source: true };
             }
             send.bytes().extend_from_slice(&pending.bytes);
-            in_flight.push(pending.bytes.len(), pending.first, pending.rows as u32, pending.expect, pending.owner);
+            let (length, rows) = (pending.bytes.len(), pending.rows as u32);
+            in_flight.push_scattered(length, &pending.numbers, rows, pending.expect, pending.owner);
             if was_tried {
                 count(pending.open, pending.failure.written == Written::Unknown);
             }

@@ -25,6 +25,9 @@ pub struct Counters {
     retry_wait_nanos: Counter,
     pub(crate) connections: Counter,
     pub(crate) bytes_sent: Counter,
+    pub(crate) script_calls: Counter,
+    pub(crate) script_rows_shared: Counter,
+    pub(crate) script_rows_whole: Counter,
     failed: Mutex<BTreeMap<Cow<'static, str>, u64>>,
     flushes: [Counter; BOUNDS.len()],
     flush_nanos: Counter,
@@ -74,6 +77,12 @@ pub struct CounterValues {
     pub connections: u64,
     /// Bytes sent, before TLS and without handshakes.
     pub bytes_sent: u64,
+    /// Calls of the script (exactly once).
+    pub script_calls: u64,
+    /// Messages in them whose field names were sent once for all of a call.
+    pub script_rows_shared: u64,
+    /// Messages in them that were sent with all their arguments.
+    pub script_rows_whole: u64,
     /// The flush histogram: for each upper bound in seconds, the flushes that took at most that long and longer than the
     /// previous bound.
     pub flush_seconds: Vec<(f64, u64)>,
@@ -116,6 +125,9 @@ impl Counters {
             retry_wait_seconds: Duration::from_nanos(self.retry_wait_nanos.get()).as_secs_f64(),
             connections: self.connections.get(),
             bytes_sent: self.bytes_sent.get(),
+            script_calls: self.script_calls.get(),
+            script_rows_shared: self.script_rows_shared.get(),
+            script_rows_whole: self.script_rows_whole.get(),
             flush_seconds: BOUNDS.into_iter().zip(self.flushes.iter().map(Counter::get)).collect(),
             flush_seconds_sum: Duration::from_nanos(self.flush_nanos.get()).as_secs_f64(),
         }

@@ -5,6 +5,7 @@ mod layout;
 mod options;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -144,12 +145,13 @@ impl Dispatcher {
         if contain(|| self.producer.push_payload(payload, id.into())).is_err() {
             let passed = self.passed() - 1;
             self.producer.take_back(passed);
-            self.fail_rest(1);
+            let failure = self.producer.unsent(&not_encoded());
+            self.producer.push_failed(&failure, 1);
             return Err(Error::Internal { message: "the message was not encoded".to_owned() });
         }
         if self.exactly_once.is_some() {
             return self.guarded(|dispatcher| {
-                dispatcher.producer.close_full_run();
+                dispatcher.producer.close_full_runs();
                 Ok(())
             });
         }
@@ -213,7 +215,12 @@ impl Dispatcher {
             let ids = contain(|| plan.ids(batch)).ok().and_then(Result::ok).flatten();
             self.guarded(|dispatcher| {
                 dispatcher.add_ids(ids.as_ref(), count);
-                dispatcher.fail_rest(count);
+                if plan.has_stream_keys() {
+                    dispatcher.producer.push_lost(&not_encoded(), count as u64);
+                } else {
+                    let failure = dispatcher.producer.unsent(&not_encoded());
+                    dispatcher.producer.push_failed(&failure, count as u64);
+                }
                 Ok(())
             })?;
             return Err(Error::Internal { message: plan.describe(batch, 0) });
@@ -241,10 +248,15 @@ impl Dispatcher {
     }
 
     /// Rows that were handed over and not taken, because of a panic, fail.
-    fn fail_rest(&mut self, count: usize) {
-        let message =
-            "a defect of headrace: this message, or a row before it in its record batch, could not be encoded";
-        self.producer.push_fault(&Fault::new(code::INTERNAL, message), count as u64);
+    fn fail_rest(&mut self, rows: &Batch<'_>, range: Range<usize>) {
+        // The column that panicked may be that of the stream keys.
+        let keys = contain(|| range.clone().filter_map(|row| rows.stream_key(row)).count());
+        if keys.is_ok() {
+            let failure = self.producer.unsent(&not_encoded());
+            self.producer.push_failed_rows(&failure, rows, range);
+        } else {
+            self.producer.push_lost(&not_encoded(), range.len() as u64);
+        }
     }
 
     /// Returns the row at which a panic ended it, if one did: this row and those behind it have failed.
@@ -261,11 +273,12 @@ impl Dispatcher {
             let room = self.producer.check(Instant::now(), watch).and_then(|()| self.producer.make_room(watch));
             if let Err(error) = room {
                 let fault = Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent");
-                self.producer.push_fault(&fault, (count - row) as u64);
+                let failure = self.producer.unsent(&fault);
+                self.producer.push_failed_rows(&failure, rows, row..count);
                 return Err(error);
             }
             if let Some(failure) = self.producer.down().cloned() {
-                self.producer.push_failed(&failure, (count - row) as u64);
+                self.producer.push_failed_rows(&failure, rows, row..count);
                 break;
             }
             self.producer.refresh_time();
@@ -273,7 +286,7 @@ impl Dispatcher {
                 row = self.producer.first_left(row);
                 let passed = self.passed() - (count - row) as u64;
                 self.producer.take_back(passed);
-                self.fail_rest(count - row);
+                self.fail_rest(rows, row..count);
                 return Ok(Some(row));
             }
         }
@@ -443,6 +456,11 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
+
+fn not_encoded() -> Fault {
+    let message = "a defect of headrace: this message, or a row before it in its record batch, could not be encoded";
+    Fault::new(code::INTERNAL, message)
 }
 
 /// Refuses a version, also one that [`Dispatcher::begin`] cannot be given: it is negative, or has more than 64 bits.

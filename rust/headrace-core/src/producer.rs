@@ -15,9 +15,11 @@ mod retry_waits;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::batch::Batch;
 use crate::command::EntryId;
 use crate::command::xadd::{FieldNames, XaddEncoder};
 use crate::connection::{BatchState, Connection, Context, Disconnect, Limits, Outcome, Outcomes, Owner, Rules};
@@ -30,7 +32,7 @@ use crate::retry::RetryPolicy;
 
 pub(crate) use dedup::ExactlyOnce;
 #[cfg(any(test, fuzzing))]
-pub(crate) use dedup::{IDMP_ARGUMENTS, IdempotencyIds, PendingRun, ScriptBatch};
+pub(crate) use dedup::{IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptBatch};
 #[cfg(any(test, fuzzing))]
 pub(crate) use outcome_queue::OutcomeQueue;
 
@@ -87,7 +89,7 @@ impl Producer {
         let ProducerOptions { classifier, retry, exactly_once, durability, limits, names } = options;
         let waits = durability.is_some();
         let encoder = XaddEncoder::new(&endpoint, &names);
-        let mut dedup = Dedup::new(exactly_once.as_ref(), waits, &encoder);
+        let mut dedup = Dedup::new(exactly_once.as_ref(), waits, limits.max_bytes, &encoder);
         if !matches!(dedup, Dedup::Off) {
             dedup.begin(random::token(), 0);
         }
@@ -95,7 +97,7 @@ impl Producer {
         Self {
             encoder,
             connection: Connection::new(retry.is_some() || matches!(dedup, Dedup::Script(_)), durability),
-            holds_back: waits || matches!(dedup, Dedup::Script(_)),
+            holds_back: waits,
             rules: Rules {
                 classifier,
                 retry,
@@ -140,25 +142,24 @@ impl Producer {
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.connection.send.room() > 0
-            && self.connection.in_flight.has_room(self.limits, self.outcomes.early())
+            && self.connection.in_flight.has_room(self.limits, self.outcomes.early() + self.open_runs())
             && !self.connection.retry.is_active()
             && !self.is_down()
-            && !(self.holds_back && (self.waits_for_streams() || self.connection.until_wait() == 0))
+            && !(self.holds_back && self.connection.until_wait() == 0)
+    }
+
+    /// How many open runs take room in the window: all but one, so that rows of one stream always make whole runs.
+    #[inline]
+    fn open_runs(&self) -> usize {
+        match &self.dedup {
+            Dedup::Script(script) => script.open_runs().saturating_sub(1),
+            Dedup::Off | Dedup::Idmp(_) => 0,
+        }
     }
 
     /// Whether as many runs of outcomes as commands may be in flight wait for an outcome before them.
     fn is_crowded(&self) -> bool {
         self.outcomes.early() >= self.limits.max_entries
-    }
-
-    /// Whether too many streams are in use: they can be forgotten once nothing is in flight.
-    fn waits_for_streams(&self) -> bool {
-        match &self.dedup {
-            Dedup::Script(script) => {
-                script.batch.is_full() && !self.connection.in_flight.is_empty() && !self.batch.is_blocked
-            }
-            Dedup::Off | Dedup::Idmp(_) => false,
-        }
     }
 
     /// The failure of every message of this batch, if connecting failed.
@@ -179,9 +180,6 @@ impl Producer {
         if self.has_room() {
             return Ok(());
         }
-        if self.waits_for_streams() {
-            self.close_run();
-        }
         if self.connection.until_wait() == 0 {
             self.connection.request_wait();
         }
@@ -195,13 +193,13 @@ impl Producer {
 
     /// Waits until each message has its outcome.
     pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        self.close_run();
+        self.close_runs();
         self.drive(Goal::Empty, deadline, watch)
     }
 
     /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
     pub(crate) fn poll(&mut self) {
-        self.close_run();
+        self.close_runs();
         if !matches!(self.link, Link::Open(_)) || self.connection.needs_ping(Instant::now()) {
             return;
         }
@@ -224,23 +222,46 @@ impl Producer {
         let second = clock::unix_second();
         if self.encoder.is_new_time(second) {
             // The rows of a run share their time.
-            self.close_run();
+            self.close_runs();
             self.encoder.set_time(second);
         }
     }
 
-    /// Gives `count` messages an outcome that needs no server.
+    /// Gives `count` messages of the endpoint's stream an outcome that needs no server.
     pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
-        self.close_run();
-        self.dedup.lose(count);
+        for _ in 0..count {
+            self.lose_row(None);
+        }
+        self.resolve_failed(failure, count);
+    }
+
+    /// The same for rows of a record batch.
+    pub(crate) fn push_failed_rows(&mut self, failure: &Arc<Failure>, batch: &Batch<'_>, rows: Range<usize>) {
+        let count = rows.len() as u64;
+        rows.for_each(|row| self.lose_row(batch.stream_key(row)));
+        self.resolve_failed(failure, count);
+    }
+
+    /// The same for messages that were lost in a panic: in which streams they would have been is not known.
+    pub(crate) fn push_lost(&mut self, fault: &Fault, count: u64) {
+        self.close_runs();
+        match &mut self.dedup {
+            Dedup::Off => {}
+            Dedup::Script(script) => script.batch.lose_all(),
+            Dedup::Idmp(ids) => ids.pass(count),
+        }
+        let failure = self.failure(fault, self.batch.unattempted);
+        self.resolve_failed(&failure, count);
+    }
+
+    fn resolve_failed(&mut self, failure: &Arc<Failure>, count: u64) {
         self.batch.is_blocked |= matches!(self.dedup, Dedup::Script(_));
         self.resolve_next(Outcome::Failed { failure: Arc::clone(failure), count });
     }
 
-    /// The same for a fault that is not classified yet.
-    pub(crate) fn push_fault(&mut self, fault: &Fault, count: u64) {
-        let failure = self.failure(fault, self.batch.unattempted);
-        self.push_failed(&failure, count);
+    /// The failure of messages that this try did not send.
+    pub(crate) fn unsent(&self, fault: &Fault) -> Arc<Failure> {
+        self.failure(fault, self.batch.unattempted)
     }
 
     /// The same for rows that could never be sent.

@@ -26,6 +26,9 @@ impl PyCounters {
             ("connections", values.connections),
             ("reconnects", values.connections.saturating_sub(1)),
             ("bytes_sent", values.bytes_sent),
+            ("script_calls", values.script_calls),
+            ("script_rows_shared", values.script_rows_shared),
+            ("script_rows_whole", values.script_rows_whole),
         ] {
             read.set_item(name, count)?;
         }

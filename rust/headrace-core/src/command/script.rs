@@ -48,6 +48,8 @@ pub(crate) struct ScriptRun<'a> {
     pub(crate) ttl: u64,
     /// Whether it is to be a write even if all of its rows are there: WAIT covers what its own connection wrote.
     pub(crate) touches: bool,
+    /// In a batch of several streams: how many rows the stream had before there was another one.
+    pub(crate) alone: Option<u64>,
     pub(crate) form: &'a RowForm,
     /// NOMKSTREAM, trimming and `ts`, if all rows share them: see [`XaddEncoder`](super::xadd::XaddEncoder::write_shared).
     pub(crate) shared: (&'a [u8], usize),
@@ -64,14 +66,18 @@ impl ScriptRun<'_> {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let mut header = Vec::new();
         let header_count = self.form.write(&mut header, self.shared, self.sets);
-        // The command's name, the script's hash, the number of keys, two keys, six arguments.
-        write_array_header(out, 11 + header_count + self.argument_count);
+        // The command's name, the script's hash, the number of keys, two keys, seven arguments.
+        write_array_header(out, 12 + header_count + self.argument_count);
         out.extend_from_slice(&EVALSHA);
         write_bulk(out, b"2");
         write_bulk(out, self.stream_key);
         write_bulk(out, self.marker_key);
         for number in [self.version, self.from, self.first, self.rows, self.ttl, u64::from(self.touches)] {
             write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
+        }
+        match self.alone {
+            Some(rows) => write_bulk(out, itoa::Buffer::new().format(rows).as_bytes()),
+            None => write_bulk(out, b""),
         }
         out.extend_from_slice(&header);
         out.extend_from_slice(self.arguments);
@@ -144,7 +150,8 @@ mod tests {
             rows: 1,
             ttl: 9,
             touches: true,
-            form: &RowForm::Own,
+            alone: Some(5),
+            form: &RowForm::Whole,
             shared: (b"", 0),
             sets: &[],
             arguments: b"$1\r\n1\r\n$1\r\n*\r\n",
@@ -153,9 +160,9 @@ mod tests {
         let mut command = Vec::new();
         run.write(&mut command);
         let with = with_source(&command);
-        assert!(with.starts_with(b"*14\r\n$4\r\nEVAL\r\n$"));
-        assert!(command.starts_with(b"*14\r\n$7\r\nEVALSHA\r\n$40\r\n"));
-        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$3\r\nown\r\n$1\r\n1\r\n$1\r\n*\r\n";
+        assert!(with.starts_with(b"*15\r\n$4\r\nEVAL\r\n$"));
+        assert!(command.starts_with(b"*15\r\n$7\r\nEVALSHA\r\n$40\r\n"));
+        let same = b"$1\r\n2\r\n$1\r\ns\r\n$1\r\nm\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n1\r\n$1\r\n9\r\n$1\r\n1\r\n$1\r\n5\r\n$5\r\nwhole\r\n$1\r\n1\r\n$1\r\n*\r\n";
         assert!(with.ends_with(same) && command.ends_with(same));
     }
 }

@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::numbers::{Numbers, Span};
 use crate::command::Expect;
 
 /// One command that was encoded and has no reply yet.
@@ -66,14 +68,20 @@ pub(crate) struct Room {
 pub(crate) struct Command {
     /// Where it is, in offsets of the connection.
     pub(crate) bytes: Range<u64>,
-    /// The number of its first message.
-    pub(crate) number: u64,
+    pub(crate) numbers: Numbers,
     /// How many messages it carries.
     pub(crate) rows: u64,
     pub(crate) expect: Expect,
     pub(crate) owner: Owner,
     /// How much of it the transport has.
     pub(crate) sent: Sent,
+}
+
+impl Command {
+    /// The number of its first message.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.first()
+    }
 }
 
 /// How much of a command was handed to the transport.
@@ -90,6 +98,8 @@ pub(crate) struct InFlight {
     /// Slots that are not [plain](Slot::is_plain).
     special: usize,
     gaps: VecDeque<Gap>,
+    /// The numbers of slots whose messages do not follow each other, each with its slot, as in [`Gap`].
+    scattered: VecDeque<(u64, Arc<[Span]>)>,
     /// The number of the first message of the first slot.
     number: u64,
     /// The number behind the last message of the last slot.
@@ -193,6 +203,14 @@ impl InFlight {
         self.slots.push_back(slot);
     }
 
+    /// The same for messages whose numbers may be scattered.
+    pub(crate) fn push_scattered(&mut self, length: usize, numbers: &Numbers, rows: u32, expect: Expect, owner: Owner) {
+        if let Numbers::Scattered(spans) = numbers {
+            self.scattered.push_back((self.added(), Arc::clone(spans)));
+        }
+        self.push(length, numbers.first(), rows, expect, owner);
+    }
+
     /// The next command carries the message of this `number`: for [`push_plain`](Self::push_plain).
     #[inline]
     pub(crate) fn align(&mut self, number: u64) {
@@ -280,6 +298,9 @@ impl InFlight {
         let slot = self.slots.pop_front()?;
         self.special -= usize::from(!slot.is_plain());
         self.front = slot.end;
+        let is_scattered = self.scattered.front().is_some_and(|(at, _)| *at == self.first);
+        let scattered = if is_scattered { self.scattered.pop_front() } else { None };
+        let numbers = scattered.map_or(Numbers::From(number), |(_, spans)| Numbers::Scattered(spans));
         self.first += 1;
         self.number += u64::from(slot.rows);
         self.pass_gap();
@@ -289,7 +310,7 @@ impl InFlight {
             () => Sent::All,
         };
         let (rows, expect, owner) = (slot.rows.into(), slot.expect, slot.owner);
-        Some(Command { bytes: start..slot.end, number, rows, expect, owner, sent })
+        Some(Command { bytes: start..slot.end, numbers, rows, expect, owner, sent })
     }
 
     #[inline]
@@ -350,6 +371,17 @@ mod tests {
         rows: u64,
         expect: Expect,
         owner: Owner,
+        is_scattered: bool,
+    }
+
+    impl Model {
+        fn numbers(self) -> Numbers {
+            if self.is_scattered { Numbers::of(&scattered(self.number)) } else { Numbers::From(self.number) }
+        }
+    }
+
+    fn scattered(number: u64) -> [Span; 2] {
+        [(number, 1), (number + 5, 2)].map(|(first, count)| Span { first, count })
     }
 
     proptest! {
@@ -361,6 +393,14 @@ mod tests {
             let (mut encoded, mut handed, mut number) = (0_u64, 0_u64, 0_u64);
             for (step, size) in steps {
                 match step {
+                    0 if size == 10 => {
+                        let (rows, expect, owner) = (3, Expect::ScriptRun { has_source: false }, Owner::Report);
+                        window.push_scattered(size, &Numbers::of(&scattered(number)), rows, expect, owner);
+                        let (start, rows) = (encoded, u64::from(rows));
+                        encoded += size as u64;
+                        model.push_back(Model { start, end: encoded, number, rows, expect, owner, is_scattered: true });
+                        number += 7;
+                    }
                     0 | 1 => {
                         let rows = if size == 7 { 3 } else { 1 };
                         let owner = if size == 8 { Owner::Call } else { Owner::Report };
@@ -373,7 +413,7 @@ mod tests {
                         }
                         let (start, rows) = (encoded, u64::from(rows));
                         encoded += size as u64;
-                        model.push_back(Model { start, end: encoded, number, rows, expect, owner });
+                        model.push_back(Model { start, end: encoded, number, rows, expect, owner, is_scattered: false });
                         number += rows;
                     }
                     2 => {
@@ -390,7 +430,8 @@ mod tests {
                         let start = encoded;
                         encoded += size as u64;
                         let (expect, owner) = (Expect::Wait, Owner::Report);
-                        model.push_back(Model { start, end: encoded, number: at, rows: 0, expect, owner });
+                        let is_scattered = false;
+                        model.push_back(Model { start, end: encoded, number: at, rows: 0, expect, owner, is_scattered });
                     }
                     5 => {
                         let (first, count) = window.answer_plain(size as u64);
@@ -407,7 +448,7 @@ mod tests {
                             prop_assert_eq!(window.expects(), Some(first.expect));
                             let command = window.answer().unwrap();
                             prop_assert_eq!((command.rows, command.owner), (first.rows, first.owner));
-                            prop_assert!(command.rows == 0 || command.number == first.number);
+                            prop_assert!(command.rows == 0 || command.numbers == first.numbers());
                             prop_assert_eq!(command.bytes, first.start..first.end);
                             model.pop_front();
                         }
@@ -417,7 +458,7 @@ mod tests {
             }
             while let Some(command) = window.abandon() {
                 let one = model.pop_front().unwrap();
-                prop_assert!(command.rows == 0 || command.number == one.number);
+                prop_assert!(command.rows == 0 || command.numbers == one.numbers());
                 let sent = if handed <= one.start {
                     Sent::Nothing
                 } else if handed < one.end {
@@ -427,7 +468,7 @@ mod tests {
                 };
                 prop_assert_eq!((command.bytes, command.sent), (one.start..one.end, sent));
             }
-            prop_assert!(model.is_empty() && window.is_empty() && window.gaps.is_empty());
+            prop_assert!(model.is_empty() && window.is_empty() && window.gaps.is_empty() && window.scattered.is_empty());
         }
     }
 }

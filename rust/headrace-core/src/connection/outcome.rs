@@ -34,6 +34,26 @@ impl Outcome {
         }
     }
 
+    /// The outcome of the first `count` messages, and that of the others. Of entries of several rows, `count` is that of whole
+    /// entries.
+    pub(crate) fn split(self, count: u64) -> (Self, Option<Self>) {
+        let rest = self.count().saturating_sub(count);
+        if rest == 0 {
+            return (self, None);
+        }
+        match self {
+            Self::Delivered { first, entries, rows } => {
+                let taken = count / rows;
+                let behind = Self::Delivered { first: first.after(taken), entries: entries - taken, rows };
+                (Self::Delivered { first, entries: taken, rows }, Some(behind))
+            }
+            Self::Deduplicated { .. } => (Self::Deduplicated { count }, Some(Self::Deduplicated { count: rest })),
+            Self::Failed { failure, .. } => {
+                (Self::Failed { failure: Arc::clone(&failure), count }, Some(Self::Failed { failure, count: rest }))
+            }
+        }
+    }
+
     /// The failure of the same messages.
     pub(crate) fn failed_with(&self, failure: &Arc<Failure>) -> Self {
         Self::Failed { failure: Arc::clone(failure), count: self.count() }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::in_flight::{Command, Owner};
+use super::numbers::Numbers;
 use super::outcome::Outcome;
 use crate::command::Expect;
 use crate::error::{Failure, Written, code};
@@ -18,8 +19,8 @@ use crate::retry::RetryPolicy;
 #[derive(Debug)]
 pub(crate) struct PendingRetry {
     pub(crate) bytes: Box<[u8]>,
-    /// The number of its first message, and how many messages it carries.
-    pub(crate) first: u64,
+    /// The numbers of its messages, and how many it carries.
+    pub(crate) numbers: Numbers,
     pub(crate) rows: u64,
     pub(crate) expect: Expect,
     pub(crate) owner: Owner,
@@ -46,11 +47,12 @@ impl PendingRetry {
         behind: Option<Arc<Failure>>,
     ) -> Self {
         let may_be_written = failure.written == Written::Unknown;
-        let Command { number: first, rows, expect, owner, .. } = *command;
+        let Command { rows, expect, owner, .. } = *command;
+        let numbers = command.numbers.clone();
         let lacks_script = lacks_script(expect, &failure.code);
         Self {
             bytes,
-            first,
+            numbers,
             rows,
             expect,
             owner,
@@ -63,9 +65,9 @@ impl PendingRetry {
         }
     }
 
-    /// The number of its first message without an outcome.
-    pub(crate) fn number(&self) -> u64 {
-        self.first + self.rows - self.open
+    /// How many of its first messages have their outcome.
+    pub(crate) fn known(&self) -> u64 {
+        self.rows - self.open
     }
 
     /// Whether it was refused because of a row before it.
@@ -74,7 +76,7 @@ impl PendingRetry {
     }
 
     /// What it fails with if it is not sent again.
-    fn outcomes(self) -> impl Iterator<Item = Outcome> {
+    pub(crate) fn outcomes(self) -> impl Iterator<Item = Outcome> {
         let first = if self.behind.is_some() { self.open.min(1) } else { self.open };
         let rest = self.behind.filter(|_| self.open > first);
         let outcomes = [
@@ -155,7 +157,7 @@ impl RetryQueue {
         while !self.pending.get(self.cursor)?.is_in_flight {
             self.cursor += 1;
         }
-        self.pending.get_mut(self.cursor).filter(|pending| pending.first == first)
+        self.pending.get_mut(self.cursor).filter(|pending| pending.numbers.first() == first)
     }
 
     /// Whether a command waits to be sent again, before the one that is in flight.
@@ -261,12 +263,10 @@ impl RetryQueue {
         root.map(|pending| Arc::clone(&pending.failure))
     }
 
-    /// Takes out the first command: its messages fail. Returns the number of its first message without an outcome, and the
-    /// outcomes from there.
-    pub(crate) fn take(&mut self) -> Option<(u64, Owner, impl Iterator<Item = Outcome> + use<>)> {
+    /// Takes out the first command: its messages fail.
+    pub(crate) fn take(&mut self) -> Option<PendingRetry> {
         self.note_given_up();
-        let pending = self.pending.pop_front()?;
-        Some((pending.number(), pending.owner, pending.outcomes()))
+        self.pending.pop_front()
     }
 
     /// Says in each failure that the policy allows no more tries.

@@ -67,7 +67,7 @@ option_table! {
     /// With `script`: how long a batch can be begun again after its last message.
     token_ttl => option(Takes::Seconds { min: 1.0, max: 31_536_000.0 }).or_depends(Float(86_400.0));
     /// With `script`: most messages per script call.
-    script_run_rows => option(Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }).or_depends(Int(100));
+    script_run_rows => option(Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }).or_depends(Int(400));
     /// Whether one entry is in flight at a time, so that none overtakes one that is sent again. Slow, and not needed with
     /// `script`, which keeps the order in any case.
     ordered => option(Takes::Boolean).or(Bool(false));

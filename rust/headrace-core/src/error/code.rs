@@ -249,7 +249,8 @@ own_codes! {
     NULL_MESSAGE_ID => PERMANENT.advice("give each row a message ID, or leave exactly_once_key out");
     /// `exactly_once_key="message_id"`: another message of the batch has the same ID.
     DUPLICATE_ID => PERMANENT.advice("give each row a message ID of its own, or leave exactly_once_key out");
-    /// `exactly_once_key="message_id"`: the batch has more than 1,048,576 messages.
+    /// The batch has more than 1,048,576 messages (`exactly_once_key="message_id"`) or 262,144 streams
+    /// (`exactly_once="script"`).
     TOO_MANY => RETRYABLE.advice("begin another batch; with Spark write in more partitions");
     /// `wait_replicas`, `wait_aof`: the server has the message, but too few replicas or files had it in time, or the connection
     /// ended before that was known.

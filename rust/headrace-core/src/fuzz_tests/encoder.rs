@@ -11,7 +11,7 @@ use super::slow::Reader;
 use crate::command::script::{NameList, RowForm, SOURCE, with_source};
 use crate::command::xadd::{FieldNames, XaddEncoder};
 use crate::endpoint::{Endpoint, Form, OptionValue};
-use crate::producer::{IDMP_ARGUMENTS, IdempotencyIds, PendingRun, ScriptBatch};
+use crate::producer::{IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptBatch};
 use crate::resp::write_bulk;
 
 /// Bytes that could be read as something else, if they were not counted.
@@ -186,37 +186,31 @@ impl Model {
     }
 
     /// Writes a run of rows; returns what the script must read.
-    fn run(
-        &mut self,
-        out: &mut Vec<u8>,
-        runs: &mut ScriptBatch,
-        passed: &mut HashMap<Vec<u8>, u64>,
-        next: &mut u64,
-        chance: &mut Chance,
-    ) -> Run {
+    fn run(&mut self, out: &mut Vec<u8>, runs: &mut ScriptBatch, streams: &mut Streams, chance: &mut Chance) -> Run {
         let own = self.key.clone();
         let (key, id, _) = route(&own, chance);
         let stream_key = key.clone().unwrap_or(own);
         let rows = 1 + chance.size(4) as u64;
-        let from = passed.insert(stream_key.clone(), *next + rows).unwrap_or(0);
-        let numbers = [7, from, *next, rows, 60, 1];
-        *next += rows;
+        let (first, alone) = streams.add(&stream_key, rows);
+        let numbers = [7, first, first, rows, 60, 1];
+        runs.stream(&stream_key).unwrap();
         let names: Vec<_> = (0..1 + chance.size(6)).map(|_| bytes(chance, 0)).collect();
         let bulks = || names.iter().flat_map(|name| bulk(name)).collect();
         let list = || NameList { bulks: bulks(), count: names.len() };
         let (form, word) = match chance.below(4) {
-            0 => (RowForm::Own, "own"),
+            0 => (RowForm::Whole, "whole"),
             1 => (RowForm::One(bulk(&names[0]).into()), "one"),
             2 => (RowForm::All(list()), "all"),
-            _ => (RowForm::Some(list()), "some"),
+            _ => (RowForm::Sparse(list()), "sparse"),
         };
-        let mut open = PendingRun { stream_key: stream_key.clone(), form: form.into(), ..PendingRun::default() };
+        let mut open = OpenRun::default();
+        open.begin(&stream_key, first, form.into());
         let mut calls = Vec::new();
         for _ in 0..rows {
             let trims = self.template.is_trim_due(key.as_deref());
             let form = Arc::clone(&open.form);
             let (pairs, id) = match &*form {
-                RowForm::Own => {
+                RowForm::Whole => {
                     let pairs = pairs(chance);
                     let out = &mut open.arguments;
                     open.argument_count += self.template.write_arguments(out, trims, pairs.len(), id.as_deref());
@@ -226,9 +220,9 @@ impl Model {
                 form => {
                     let names = if word == "one" { &names[..1] } else { &names };
                     let least = 1 + chance.below(names.len());
-                    let has = |at: usize, chance: &mut Chance| word != "some" || at + 1 == least || chance.one_in(2);
+                    let has = |at: usize, chance: &mut Chance| word != "sparse" || at + 1 == least || chance.one_in(2);
                     let there: Vec<_> = (0..names.len()).map(|at| has(at, chance)).collect();
-                    if matches!(form, RowForm::Some(_)) {
+                    if matches!(form, RowForm::Sparse(_)) {
                         let set = open.number_of_set(|set| {
                             set.clear();
                             set.extend(there.iter().map(|is_there| if *is_there { b'1' } else { b'0' }));
@@ -248,7 +242,7 @@ impl Model {
             open.trims |= trims;
             calls.push(self.command(&stream_key, vec![], &id.unwrap_or(b"*".to_vec()), pairs).split_off(2));
         }
-        if word != "own" {
+        if word != "whole" {
             // Only the first row may have to create the stream, and the last one trims for all.
             let options = self.options.len();
             let with_trim = |call: &Vec<Vec<u8>>| !self.trim.is_empty() && call[options..].starts_with(&self.trim);
@@ -265,7 +259,29 @@ impl Model {
         open.rows = rows;
         runs.write(&open, &self.template, out);
         let marker_key = marker(&stream_key);
-        Run { stream_key, marker_key, numbers, form: word.into(), rows: calls }
+        Run { stream_key, marker_key, numbers, alone, form: word.into(), rows: calls }
+    }
+}
+
+/// The streams of a batch, in their order, each with its rows and with how many it had before there was another one.
+#[derive(Default)]
+struct Streams(Vec<(Vec<u8>, u64, u64)>);
+
+impl Streams {
+    /// Adds rows. Returns the number of the first one, and what the run says of the stream.
+    fn add(&mut self, key: &[u8], rows: u64) -> (u64, Option<u64>) {
+        let place = self.0.iter().position(|(known, ..)| known == key).unwrap_or_else(|| {
+            if let [(_, rows, alone)] = &mut self.0[..] {
+                *alone = *rows;
+            }
+            self.0.push((key.to_vec(), 0, 0));
+            self.0.len() - 1
+        });
+        let has_others = self.0.len() > 1;
+        let (_, its_rows, alone) = &mut self.0[place];
+        let first = *its_rows;
+        *its_rows += rows;
+        (first, has_others.then_some(*alone))
     }
 }
 
@@ -325,13 +341,13 @@ pub fn check(commands: &mut u64, chance: &mut Chance) {
     let mut runs = ScriptBatch::new(60, 100, true);
     runs.begin("t".to_owned(), 7);
     // Near the end of a hundred.
-    let (mut row, mut next, mut passed) = ((100 * chance.size(20) + 98 + chance.below(4)) as u64, 0, HashMap::new());
+    let (mut row, mut streams) = ((100 * chance.size(20) + 98 + chance.below(4)) as u64, Streams::default());
     names.pass(row);
     let (mut out, mut expected) = (Vec::new(), Vec::new());
     for _ in 0..1 + chance.size(12) {
         if chance.one_in(4) {
             let before = out.len();
-            let run = model.run(&mut out, &mut runs, &mut passed, &mut next, chance);
+            let run = model.run(&mut out, &mut runs, &mut streams, chance);
             let has_source = chance.one_in(2);
             if has_source {
                 let command = with_source(&out[before..]);

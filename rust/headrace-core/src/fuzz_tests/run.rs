@@ -9,6 +9,8 @@ pub struct Run {
     pub marker_key: Vec<u8>,
     /// Version, from, first, rows, time to live, touches.
     pub numbers: [u64; 6],
+    /// In a batch of several streams: how many rows the stream had before there was another one.
+    pub alone: Option<u64>,
     pub form: Vec<u8>,
     /// What the XADD of each row has behind the key.
     pub rows: Vec<Vec<Vec<u8>>>,
@@ -43,16 +45,18 @@ pub fn read(command: &[Vec<u8>]) -> Run {
     assert_eq!(arguments.number(), 2, "keys");
     let (stream_key, marker_key) = (arguments.next(), arguments.next());
     let numbers = [(); 6].map(|()| arguments.number());
+    let alone = arguments.next();
+    let alone = (!alone.is_empty()).then(|| String::from_utf8(alone).unwrap().parse().unwrap());
     let form = arguments.next();
     let rows = numbers[3];
-    let rows = if form == b"own" {
+    let rows = if form == b"whole" {
         (0..rows).map(|_| arguments.list()).collect()
     } else {
         let nomkstream = arguments.next();
         let (trim, tail) = (arguments.list(), arguments.list());
         let names = if form == b"one" { vec![arguments.next()] } else { arguments.list() };
         let every = vec![b'1'; names.len()];
-        let sets = if form == b"some" { arguments.list() } else { vec![every] };
+        let sets = if form == b"sparse" { arguments.list() } else { vec![every] };
         let row = |row: u64| {
             let mut call = Vec::new();
             if row == 0 && !nomkstream.is_empty() {
@@ -62,7 +66,7 @@ pub fn read(command: &[Vec<u8>]) -> Run {
                 call.extend(trim.iter().cloned());
             }
             call.push(b"*".to_vec());
-            let set = if form == b"some" { arguments.number() as usize - 1 } else { 0 };
+            let set = if form == b"sparse" { arguments.number() as usize - 1 } else { 0 };
             assert_eq!(sets[set].len(), names.len(), "a set has another length");
             for (name, is_there) in names.iter().zip(&sets[set]) {
                 assert!(b"01".contains(is_there), "a set is none");
@@ -76,5 +80,5 @@ pub fn read(command: &[Vec<u8>]) -> Run {
         (0..rows).map(row).collect()
     };
     assert!(arguments.0.is_empty(), "arguments are left");
-    Run { stream_key, marker_key, numbers, form, rows }
+    Run { stream_key, marker_key, numbers, alone, form, rows }
 }

@@ -52,8 +52,8 @@ pub struct Server {
     pub epoch: u64,
     last: Id,
     pub knows_script: bool,
-    /// Where each marker is, and whose the rows before it were.
-    markers: HashMap<Vec<u8>, (u64, u64)>,
+    /// Version and row of each marker, and whether it says that it counts the rows of its stream.
+    markers: HashMap<Vec<u8>, (u64, u64, bool)>,
     /// Whether it said that a marker is not there.
     pub denied_marker: bool,
     rows: HashMap<(Vec<u8>, u64, u64), usize>,
@@ -168,12 +168,15 @@ impl Server {
         let run = run::read(command);
         let ([version, from, first, count, ..], key) = (run.numbers, &run.marker_key);
         assert_eq!(count as usize, messages.len());
-        let mut marker = 0;
+        let (mut marker, mut of_stream) = (0, run.alone.is_some());
         match self.markers.get(key) {
-            Some((its_version, _)) if *its_version > version => {
+            Some((its_version, ..)) if *its_version > version => {
                 return (format!("*3\r\n:{count}\r\n$0\r\n\r\n:0\r\n").into(), said(messages, Said::Deduplicated));
             }
-            Some((its_version, row)) if *its_version == version => marker = *row,
+            Some((its_version, row, its_kind)) if *its_version == version => {
+                assert!(*its_kind || run.alone.is_none_or(|alone| *row <= alone), "a marker of the whole batch");
+                (marker, of_stream) = (*row, of_stream || *its_kind);
+            }
             Some(_) | None => {}
         }
         if marker < from {
@@ -189,19 +192,19 @@ impl Server {
             } else if self.has_no_stream || !refused.is_empty() || (refuse && self.chance.one_in(3)) {
                 if refused.is_empty() {
                     refused = if self.has_no_stream { "NO_STREAM" } else { "OOM no" };
-                    self.markers.insert(key.clone(), (version, row));
+                    self.markers.insert(key.clone(), (version, row, of_stream));
                 }
                 reported.push((*message, Said::Refused));
             } else {
                 let id = self.write(&[*message]);
                 self.rows.insert((key.clone(), version, row), *message);
-                self.markers.insert(key.clone(), (version, row + 1));
+                self.markers.insert(key.clone(), (version, row + 1, of_stream));
                 reported.push((*message, Said::Id(id)));
                 ids.push(id);
             }
         }
         let appended = ids.len();
-        if run.form != b"own" && appended > 2 && ids[0].0 == ids[appended - 1].0 {
+        if run.form != b"whole" && appended > 2 && ids[0].0 == ids[appended - 1].0 {
             ids.drain(1..appended - 1);
         }
         let mut reply = format!("*{}\r\n:{done}\r\n", 3 + ids.len()).into_bytes();

@@ -286,7 +286,8 @@ impl<'a> Session<'a> {
         let is_routed = self.mode != Mode::Idmp && chance.one_in(3);
         let (mut ids, mut payloads, mut keys, mut notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rows {
-            let is_null = !self.by_message_id && chance.one_in(20);
+            let has_bad_key = is_routed && chance.one_in(25);
+            let is_null = has_bad_key || (!self.by_message_id && chance.one_in(20));
             let ordinal = self.places.len() - self.base;
             // The same as when it is produced again, alone.
             let place = self.place(if is_null { What::Null } else { What::New }, |message| {
@@ -294,7 +295,7 @@ impl<'a> Session<'a> {
             });
             ids.push(place.message.unwrap_or(0) as i64);
             payloads.push(place.message.map(|message| Self::payload(message, chance)));
-            keys.push(*chance.pick(&[None, Some("s"), Some("t"), Some("u")]));
+            keys.push(if has_bad_key { Some("") } else { *chance.pick(&[None, Some("s"), Some("t"), Some("u")]) });
             // A row of fields without a value is not sent either.
             notes.push((!is_null && chance.one_in(2)).then_some("a note"));
             self.places.push(Place { is_routed, ..place });

@@ -6,6 +6,7 @@
 //! - `idmp`: the server itself remembers the IDs of rows for a while ([`IdempotencyIds`]).
 
 mod idempotency_ids;
+mod open_runs;
 mod script;
 mod script_batch;
 
@@ -14,8 +15,9 @@ use std::time::Duration;
 use crate::command::xadd::XaddEncoder;
 
 pub(crate) use idempotency_ids::{IDMP_ARGUMENTS, IdempotencyIds, ROWS_PER_PRODUCER};
-pub(crate) use script::ScriptDedup;
-pub(crate) use script_batch::{PendingRun, ScriptBatch};
+pub(crate) use open_runs::OpenRun;
+pub(crate) use script::{ScriptDedup, Sink};
+pub(crate) use script_batch::ScriptBatch;
 
 /// The option `exactly_once`, unless it is off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +45,14 @@ pub(crate) enum Dedup {
 }
 
 impl Dedup {
-    /// `touches`: a run that was written before is to be a write again, so that WAIT covers it.
-    pub(crate) fn new(option: Option<&ExactlyOnce>, touches: bool, encoder: &XaddEncoder) -> Self {
+    /// `max_bytes`: what open runs may take. `touches`: a run that was written before is to be a write again, so that WAIT covers
+    /// it.
+    pub(crate) fn new(option: Option<&ExactlyOnce>, touches: bool, max_bytes: u64, encoder: &XaddEncoder) -> Self {
         match option {
             None => Self::Off,
             Some(ExactlyOnce::Script { ttl, run_rows }) => {
                 let batch = ScriptBatch::new(*ttl, *run_rows, touches);
-                Self::Script(Box::new(ScriptDedup::new(batch, encoder.payload_name())))
+                Self::Script(Box::new(ScriptDedup::new(batch, max_bytes, encoder.payload_name())))
             }
             Some(ExactlyOnce::Idmp { by_message_id, duration }) => {
                 Self::Idmp(Box::new(IdempotencyIds::new(*by_message_id, *duration)))
@@ -66,29 +69,11 @@ impl Dedup {
         }
     }
 
-    /// `rows` rows were to be written and are not.
-    pub(crate) fn lose(&mut self, rows: u64) {
-        match self {
-            Self::Off => {}
-            Self::Script(script) => script.batch.lose(rows),
-            Self::Idmp(ids) => ids.pass(rows),
-        }
-    }
-
-    /// `rows` rows can never be written: those behind them need not wait.
-    pub(crate) fn pass(&mut self, rows: u64) {
-        match self {
-            Self::Off => {}
-            Self::Script(script) => script.batch.pass(rows),
-            Self::Idmp(ids) => ids.pass(rows),
-        }
-    }
-
     /// Removes the row that a panic left half-encoded. `passed`: how many rows of the batch are before it.
     pub(crate) fn take_back(&mut self, passed: u64) {
         match self {
             Self::Off => {}
-            Self::Script(script) => script.take_back(passed),
+            Self::Script(script) => script.take_back(),
             Self::Idmp(ids) => ids.rewind(passed),
         }
     }

@@ -71,6 +71,10 @@ impl Producer {
                 self.time_out(goal);
                 continue;
             }
+            if self.connection.in_flight.is_empty() && !self.connection.retry.is_active() {
+                // Whose outcome is missing is in an open run.
+                self.close_runs();
+            }
             self.request_wait_for(goal);
             let step = self.take_retry_step(now);
             if step.is_some() {

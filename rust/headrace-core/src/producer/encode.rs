@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use arrow_array::RecordBatch;
 
-use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, PendingRun, ScriptDedup};
+use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptDedup, Sink};
 use super::{OutcomeQueue, Producer};
 use crate::batch::Batch;
 use crate::command::script::{MAX_ARGUMENTS, NameList, RowForm};
@@ -36,13 +36,23 @@ macro_rules! parts_of {
             connection: &mut $producer.connection,
             outcomes: &mut $producer.outcomes,
             scratch: &mut $producer.scratch,
-            is_blocked: $producer.batch.is_blocked,
+        }
+    };
+}
+
+/// Where the runs of a producer go whose mode is borrowed.
+macro_rules! sink_of {
+    ($producer:ident) => {
+        Sink {
+            encoder: &$producer.encoder,
+            connection: &mut $producer.connection,
+            counters: $producer.outcomes.recorder.counters(),
         }
     };
 }
 
 impl Producer {
-    /// Encodes a message of one payload. There must be [room](Self::make_room), and [a full run](Self::close_full_run) is
+    /// Encodes a message of one payload. There must be [room](Self::make_room), and [a full run](Self::close_full_runs) is
     /// still to be closed.
     #[inline]
     pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
@@ -90,7 +100,7 @@ impl Producer {
                         self.refuse(refused);
                     }
                     *row += 1;
-                    self.close_full_run();
+                    self.close_full_runs();
                 }
                 (Batch::Rows(rows), Dedup::Idmp(idempotency)) => {
                     let id = ids.and_then(|ids| ids.get(*row));
@@ -283,27 +293,43 @@ impl Producer {
     /// Notes why a row is not sent.
     #[cold]
     fn refuse(&mut self, refused: Refused) {
+        if let Dedup::Idmp(ids) = &mut self.dedup {
+            ids.pass(1);
+        }
         match refused {
-            Refused::Ever(fault) => {
-                self.close_run();
-                self.dedup.pass(1);
-                self.push_bad_rows(&fault, 1);
+            Refused::Ever(fault) => self.push_bad_rows(&fault, 1),
+            Refused::Now(fault) => {
+                let failure = self.unsent(&fault);
+                self.resolve_failed(&failure, 1);
             }
-            Refused::Now(fault) => self.push_fault(&fault, 1),
         }
     }
 
-    /// Encodes the pending run, if rows are gathered into one.
-    pub(super) fn close_run(&mut self) {
-        if let Dedup::Script(script) = &mut self.dedup {
-            script.close_run(&self.encoder, &mut self.connection);
+    /// Notes that a row of this stream key (`None`: the endpoint's) is not sent.
+    pub(super) fn lose_row(&mut self, stream_key: Option<&[u8]>) {
+        match &mut self.dedup {
+            Dedup::Off => {}
+            Dedup::Script(script) => {
+                let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
+                let stream_key = (!stream_key.is_empty()).then_some(stream_key);
+                script.lose_row(stream_key, &mut sink_of!(self));
+            }
+            Dedup::Idmp(ids) => ids.pass(1),
         }
     }
 
-    /// The same, if the run has as many rows or bytes as a run may have.
-    pub(crate) fn close_full_run(&mut self) {
+    /// Encodes the open runs, if rows are gathered into some.
+    pub(super) fn close_runs(&mut self) {
         if let Dedup::Script(script) = &mut self.dedup {
-            script.close_full_run(&self.encoder, &mut self.connection);
+            script.close_all(&mut sink_of!(self));
+        }
+    }
+
+    /// Encodes the run of the last row, if it has as many rows or bytes as a run may have, and others if all of them have too
+    /// many bytes.
+    pub(crate) fn close_full_runs(&mut self) {
+        if let Dedup::Script(script) = &mut self.dedup {
+            script.close_full(&mut sink_of!(self));
         }
     }
 }
@@ -323,7 +349,6 @@ struct Parts<'a> {
     connection: &'a mut Connection,
     outcomes: &'a mut OutcomeQueue,
     scratch: &'a mut Vec<u8>,
-    is_blocked: bool,
 }
 
 impl Parts<'_> {
@@ -339,14 +364,17 @@ impl Parts<'_> {
     /// Adds a row to the pending run.
     #[inline(never)]
     fn gather_row(self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize) -> Result<(), Refused> {
-        let fields = rows.field_count(row).map_err(Refused::Ever)?;
-        if 2 * fields > MAX_ARGUMENTS {
-            let most = MAX_ARGUMENTS / 2;
-            let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
-            return Err(Refused::Ever(Fault::new(code::TOO_LARGE, message)));
-        }
+        let fields = match rows.field_count(row) {
+            Ok(fields) if 2 * fields <= MAX_ARGUMENTS => fields,
+            Ok(fields) => {
+                let most = MAX_ARGUMENTS / 2;
+                let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
+                return self.pass_row(script, rows, row, Fault::new(code::TOO_LARGE, message));
+            }
+            Err(fault) => return self.pass_row(script, rows, row, fault),
+        };
         self.gather(script, rows.stream_key(row), |encoder, trims, run, scratch| match &*run.form {
-            RowForm::Own => {
+            RowForm::Whole => {
                 let count = encoder.write_arguments(&mut run.arguments, trims, fields, rows.entry_id(row));
                 rows.write_fields(row, &mut run.arguments, scratch);
                 encoder.write_end(&mut run.arguments);
@@ -356,7 +384,7 @@ impl Parts<'_> {
                 rows.write_fields(row, &mut run.arguments, scratch);
                 fields
             }
-            RowForm::Some(_) => {
+            RowForm::Sparse(_) => {
                 let set = run.number_of_set(|set| rows.field_set(row, set));
                 write_bulk(&mut run.arguments, itoa::Buffer::new().format(set).as_bytes());
                 rows.write_fields(row, &mut run.arguments, scratch);
@@ -365,28 +393,38 @@ impl Parts<'_> {
         })
     }
 
-    /// Adds a row of this stream key (`None`: the endpoint's) to the pending run. `write` appends its arguments and returns
+    /// Adds a row of this stream key (`None`: the endpoint's) to its open run. `write` appends its arguments and returns
     /// their number; it gets whether the row is to trim.
     fn gather(
         self,
         script: &mut ScriptDedup,
         stream_key: Option<&[u8]>,
-        write: impl Fn(&XaddEncoder, bool, &mut PendingRun, &mut Vec<u8>) -> usize,
+        write: impl Fn(&XaddEncoder, bool, &mut OpenRun, &mut Vec<u8>) -> usize,
     ) -> Result<(), Refused> {
         let trims = self.encoder.is_trim_due(stream_key);
         let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
         loop {
-            let run =
-                script.run_of(stream_key, self.encoder, self.connection, self.is_blocked).map_err(Refused::Now)?;
-            run.argument_count += write(self.encoder, trims, run, self.scratch);
-            if !script.close_before_large(self.encoder, self.connection) {
+            let counters = self.outcomes.recorder.counters();
+            let mut sink = Sink { encoder: self.encoder, connection: self.connection, counters };
+            let run = script.run_of(stream_key, &mut sink).map_err(Refused::Now)?;
+            run.argument_count += write(sink.encoder, trims, run, self.scratch);
+            if !script.close_before_large(&mut sink) {
                 break;
             }
         }
         fail::point("encode");
-        script.pending.trims |= trims;
-        script.pending.add_row(self.outcomes.number(1));
+        script.add_row(self.outcomes.number(1), trims);
         Ok(())
+    }
+
+    /// A row that can never be sent: it counts as passed.
+    #[cold]
+    fn pass_row(self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize, fault: Fault) -> Result<(), Refused> {
+        let stream_key = rows.stream_key(row).unwrap_or_else(|| self.endpoint.stream_key());
+        let stream_key = (!stream_key.is_empty()).then_some(stream_key);
+        let counters = self.outcomes.recorder.counters();
+        script.pass_row(stream_key, &mut Sink { encoder: self.encoder, connection: self.connection, counters });
+        Err(Refused::Ever(fault))
     }
 
     #[cold] // for most dispatchers
@@ -436,7 +474,7 @@ impl Parts<'_> {
 /// What the rows share is taken out of them.
 fn form_of(rows: &mut Rows<'_>) -> RowForm {
     if rows.has_entry_ids() {
-        return RowForm::Own;
+        return RowForm::Whole;
     }
     let (has_fields, is_sparse) = (rows.has_fields(), rows.is_sparse());
     let (bulks, count) = rows.take_names();
@@ -444,7 +482,7 @@ fn form_of(rows: &mut Rows<'_>) -> RowForm {
     match (has_fields, is_sparse) {
         (false, _) => RowForm::One(bulks),
         (true, false) => RowForm::All(NameList { bulks, count }),
-        (true, true) => RowForm::Some(NameList { bulks, count }),
+        (true, true) => RowForm::Sparse(NameList { bulks, count }),
     }
 }
 

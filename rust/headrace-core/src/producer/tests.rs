@@ -167,7 +167,8 @@ fn rows_gathered_before_a_retry_have_outcomes_of_their_own() {
     // As when the call is interrupted that waits for room, while a row of another stream was gathered.
     produce(&mut producer, 1);
     producer.recorder().push_ordinals(1);
-    producer.push_fault(&Fault::new(code::INTERRUPTED, "it was"), 1);
+    let failure = producer.unsent(&Fault::new(code::INTERRUPTED, "it was"));
+    producer.push_failed(&failure, 1);
     producer.poll();
     let answers = thread::spawn(move || {
         // Each run when it is there: the second one comes behind the first one, which is sent a second time.
@@ -239,7 +240,7 @@ fn failures_behind_a_wrong_reply_are_reported() {
     producer.recorder().push_ordinals(1);
     producer.poll();
     producer.push_failed(&failure(&producer), 1);
-    assert!(read(&mut peer).starts_with(b"*17\r\n$4\r\nEVAL\r\n"));
+    assert!(read(&mut peer).starts_with(b"*18\r\n$4\r\nEVAL\r\n"));
     peer.write_all(b"*3\r\n:7\r\n$0\r\n\r\n:0\r\n").unwrap();
     producer.poll();
     assert!(producer.is_idle(), "no reply could come any more");

@@ -180,6 +180,11 @@ impl RowPlan {
         sources.map(|source| source.index).chain(self.message_id).collect()
     }
 
+    /// Whether rows have stream keys of their own.
+    pub(crate) fn has_stream_keys(&self) -> bool {
+        self.stream_key.is_some()
+    }
+
     /// The index of the column of message IDs, if the layout has one.
     pub fn message_id_column(&self) -> Option<usize> {
         self.message_id

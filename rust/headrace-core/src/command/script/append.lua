@@ -1,13 +1,14 @@
 -- Appends a run of rows to a stream and moves the marker of their batch, in one step.
 -- KEYS: the stream, the marker.
 -- ARGV: the batch's version; where the marker must be at least; the number of the first row; how many rows there are; how
--- many seconds the marker lives; whether something is to be written even if all rows are there; the form of the rows.
---   'own': for each row the number of its arguments, and these: what XADD has behind the key.
+-- many seconds the marker lives; whether something is to be written even if all rows are there; nothing, or, if the batch has
+-- several streams, how many rows this one had before there was another; the form of the rows.
+--   'whole': for each row the number of its arguments, and these: what XADD has behind the key.
 -- The other forms send once what all rows share: NOMKSTREAM or nothing; the number of arguments that trim, and these; the
 -- number of arguments behind the fields, and these. Then
 --   'one': the name of the only field. For each row its value.
 --   'all': the number of fields, and their names. For each row the values.
---   'some': the same, and the number of sets of fields, and for each set as many characters as there are fields: '1' for a
+--   'sparse': the same, and the number of sets of fields, and for each set as many characters as there are fields: '1' for a
 --   field that is there. For each row the number of its set, and the values of the fields that are there.
 -- Replies: how many rows were there before, why the next one was not written (empty: all were), how many rows were appended,
 -- their entry IDs. Of more than two IDs that the server chose in one millisecond only the first and the last: in between they
@@ -38,8 +39,11 @@ local function plain(message)
     return said
 end
 
+-- In a batch of several streams a marker counts the rows of its stream, and says so: earlier versions counted those of the
+-- whole batch, and refuse it.
+local of_stream = ARGV[7] == '' and '' or ' s'
 local function set_marker(row)
-    local set = redis.pcall('SET', KEYS[2], ARGV[1] .. string.format(' %.0f', row), 'EX', ARGV[5])
+    local set = redis.pcall('SET', KEYS[2], ARGV[1] .. string.format(' %.0f', row) .. of_stream, 'EX', ARGV[5])
     return set.err and plain(set.err)
 end
 
@@ -57,13 +61,19 @@ local found, marker = redis.pcall('GET', KEYS[2]), 0
 if type(found) == 'table' then
     return redis.error_reply(plain(found.err))
 elseif found then
-    local its_version, its_row = string.match(found, '^(%d+) (%d+)$')
-    if not its_version then
+    local its_version, its_row, its_kind = string.match(found, '^(%d+) (%d+)( ?s?)$')
+    if not its_version or its_kind == ' ' or its_kind == 's' then
         return redis.error_reply('BAD_MARKER the key of the marker holds something else')
     elseif tonumber(its_version) > version then
         return all_written(found, count)
     elseif tonumber(its_version) == version then
         marker = tonumber(its_row)
+        if its_kind == ' s' then
+            of_stream = ' s'
+        elseif of_stream == ' s' and marker > tonumber(ARGV[7]) then
+            return redis.error_reply('BAD_MARKER the marker counts the rows of all streams of its batch, as earlier versions '
+                .. 'of headrace did')
+        end
     end
 end
 if marker < from then
@@ -82,7 +92,7 @@ elseif refused then
 end
 -- Locals are faster than globals, and each row looks at these.
 local pcall, type, key, arguments = redis.pcall, type, KEYS[1], ARGV
-local form, place = arguments[7], 8
+local form, place = arguments[8], 9
 -- Of the rows that were appended; why the next one was not.
 local ids, appended, refusal = {}, 0, nil
 
@@ -119,7 +129,7 @@ local function shared()
     return tail, tail_count, add
 end
 
-if form == 'own' then
+if form == 'whole' then
     for row = 0, count - 1 do
         local length = tonumber(take())
         if row >= done then
@@ -187,7 +197,7 @@ else
     end
     local at, last = place, count - 1
     for row = done, last do
-        if form == 'some' then
+        if form == 'sparse' then
             set = sets[arguments[at]]
             at = at + 1
         end
@@ -214,7 +224,7 @@ if refusal then
 end
 local reply = {done, refusal or '', appended}
 -- The milliseconds as text: a number of Lua has 53 bits.
-if form ~= 'own' and appended > 2 and string.match(ids[1], '^%d+') == string.match(ids[appended], '^%d+') then
+if form ~= 'whole' and appended > 2 and string.match(ids[1], '^%d+') == string.match(ids[appended], '^%d+') then
     reply[4], reply[5] = ids[1], ids[appended]
 else
     for at = 1, appended do

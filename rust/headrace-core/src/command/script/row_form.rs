@@ -7,13 +7,13 @@ use crate::resp::write_bulk;
 pub(crate) enum RowForm {
     /// Nothing: each row brings the arguments of its XADD. For rows with entry IDs of their own.
     #[default]
-    Own,
+    Whole,
     /// One field, whose name this is as a bulk string. A row is its value.
     One(Box<[u8]>),
     /// Several fields. A row is their values.
     All(NameList),
     /// Several fields of which a row may lack some. A row is the number of its set of fields, and their values.
-    Some(NameList),
+    Sparse(NameList),
 }
 
 /// A list of field names.
@@ -28,10 +28,10 @@ impl RowForm {
     /// How the script calls it.
     fn word(&self) -> &'static [u8] {
         match self {
-            Self::Own => b"own",
+            Self::Whole => b"whole",
             Self::One(_) => b"one",
             Self::All(_) => b"all",
-            Self::Some(_) => b"some",
+            Self::Sparse(_) => b"sparse",
         }
     }
 
@@ -39,18 +39,18 @@ impl RowForm {
     /// sets of fields that occur. Returns how many arguments were appended.
     pub(crate) fn write(&self, out: &mut Vec<u8>, (shared, shared_count): (&[u8], usize), sets: &[Box<[u8]>]) -> usize {
         write_bulk(out, self.word());
-        if matches!(self, Self::Own) {
+        if matches!(self, Self::Whole) {
             return 1;
         }
         out.extend_from_slice(shared);
         let more = match self {
-            Self::Own => 0,
+            Self::Whole => 0,
             Self::One(name) => {
                 out.extend_from_slice(name);
                 1
             }
             Self::All(names) => names.write(out),
-            Self::Some(names) => {
+            Self::Sparse(names) => {
                 let count = names.write(out);
                 write_bulk(out, itoa::Buffer::new().format(sets.len()).as_bytes());
                 for set in sets {

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{PendingRun, ScriptBatch};
+use super::open_runs::{OpenRuns, Place};
+use super::script_batch::Stream;
+use super::{OpenRun, ScriptBatch};
 use crate::command::script::RowForm;
 use crate::command::xadd::XaddEncoder;
 use crate::connection::Connection;
+use crate::counters::Counters;
 use crate::error::{Fault, code};
 
 /// A run is sent once it has this many bytes. A row that has as many is a run of its own: if it is larger than the server
@@ -14,22 +17,40 @@ const RUN_BYTES: usize = 64 * 1024;
 /// A run is sent once it has as many sets of fields: the script makes a table for each.
 const MAX_SETS: usize = 64;
 
-/// The rows of a batch, and the run that they are gathered into.
+/// The rows of a batch, and the runs that they are gathered into: one for each stream.
 #[derive(Debug)]
 pub(crate) struct ScriptDedup {
     pub(crate) batch: ScriptBatch,
-    pub(crate) pending: PendingRun,
+    runs: OpenRuns,
+    /// What open runs may take together.
+    max_bytes: usize,
+    /// The run of the last row.
+    current: Option<Place>,
     /// The form of the rows that come next.
     form: Arc<RowForm>,
     /// That of messages of one payload.
     payload_form: Arc<RowForm>,
 }
 
+/// Where runs go.
+pub(crate) struct Sink<'a> {
+    pub(crate) encoder: &'a XaddEncoder,
+    pub(crate) connection: &'a mut Connection,
+    pub(crate) counters: &'a Counters,
+}
+
 impl ScriptDedup {
     /// `payload_name`: of a payload's field, as a bulk string.
-    pub(super) fn new(batch: ScriptBatch, payload_name: Vec<u8>) -> Self {
+    pub(super) fn new(batch: ScriptBatch, max_bytes: u64, payload_name: Vec<u8>) -> Self {
         let payload_form = Arc::new(RowForm::One(payload_name.into()));
-        Self { batch, pending: PendingRun::default(), form: Arc::clone(&payload_form), payload_form }
+        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let (runs, form) = (OpenRuns::default(), Arc::clone(&payload_form));
+        Self { batch, runs, max_bytes, current: None, form, payload_form }
+    }
+
+    /// How many runs are open.
+    pub(crate) fn open_runs(&self) -> usize {
+        self.runs.len()
     }
 
     /// The messages that come next have one payload.
@@ -49,74 +70,156 @@ impl ScriptDedup {
         }
     }
 
-    /// The run that a row of this stream key joins: the pending one, or else a new one. A fault if there is no room for
-    /// another stream. `is_blocked`: whether a row of the batch was not written.
-    pub(crate) fn run_of(
-        &mut self,
-        stream_key: &[u8],
-        encoder: &XaddEncoder,
-        connection: &mut Connection,
-        is_blocked: bool,
-    ) -> Result<&mut PendingRun, Fault> {
-        let PendingRun { rows, form, .. } = &self.pending;
-        if *rows == 0 || !Arc::ptr_eq(form, &self.form) || self.pending.stream_key != stream_key {
-            self.close_run(encoder, connection);
-            if self.batch.is_full() && connection.in_flight.is_empty() && !is_blocked {
-                self.batch.skip_failed();
-            }
-            if self.batch.is_full() {
-                return Err(Fault::new(code::BLOCKED, "rows of too many streams wait for one that was not written"));
-            }
-            self.pending.stream_key = stream_key.to_vec();
-            self.pending.form = Arc::clone(&self.form);
+    /// The open run that a row of this stream key joins, or a new one. A fault if the batch has too many streams.
+    pub(crate) fn run_of(&mut self, stream_key: &[u8], sink: &mut Sink<'_>) -> Result<&mut OpenRun, Fault> {
+        let joins = |run: &OpenRun| Arc::ptr_eq(&run.form, &self.form) && run.stream_key == stream_key;
+        let place = match self.current {
+            Some(place) if self.runs.get(place).is_some_and(|run| joins(run)) => place,
+            Some(_) | None => self.other_run_of(stream_key, sink)?,
+        };
+        self.current = Some(place);
+        self.runs.get(place).ok_or_else(|| Fault::new(code::INTERNAL, "a run is not open"))
+    }
+
+    fn other_run_of(&mut self, stream_key: &[u8], sink: &mut Sink<'_>) -> Result<Place, Fault> {
+        if self.batch.would_be_second(stream_key) {
+            self.close_all(sink);
         }
-        Ok(&mut self.pending)
+        if let Some(place) = self.batch.stream(stream_key)?.run {
+            if self.runs.get(place).is_some_and(|run| Arc::ptr_eq(&run.form, &self.form)) {
+                return Ok(place);
+            }
+            self.close(place, sink);
+        }
+        let stream = self.batch.stream(stream_key)?;
+        let place = self.runs.open(stream_key, stream.next, &self.form);
+        stream.run = Some(place);
+        Ok(place)
+    }
+
+    /// The row that was added last is complete: the message with this number. `trims`: it is to trim.
+    pub(crate) fn add_row(&mut self, message: u64, trims: bool) {
+        if let Some(place) = self.current {
+            self.runs.add_row(place, message);
+            if let Some(run) = self.runs.get(place) {
+                run.trims |= trims;
+            }
+        }
     }
 
     /// If the row whose arguments were added last has to be a run of its own, takes them back and encodes the run before it.
     /// Returns whether it did.
-    pub(crate) fn close_before_large(&mut self, encoder: &XaddEncoder, connection: &mut Connection) -> bool {
-        let PendingRun { rows, arguments, whole, .. } = &self.pending;
-        let is_large = *rows > 0 && arguments.len() - whole.0 >= RUN_BYTES;
+    pub(crate) fn close_before_large(&mut self, sink: &mut Sink<'_>) -> bool {
+        let Some(place) = self.current else { return false };
+        let Some(run) = self.runs.get(place) else { return false };
+        let is_large = run.rows > 0 && run.unfinished() >= RUN_BYTES;
         if is_large {
-            self.pending.take_back();
-            self.close_run(encoder, connection);
+            run.take_back();
+            self.close(place, sink);
         }
         is_large
     }
 
-    /// Encodes the pending run, if there is one.
-    pub(crate) fn close_run(&mut self, encoder: &XaddEncoder, connection: &mut Connection) {
-        let Self { batch, pending, .. } = self;
-        if pending.rows > 0 {
-            connection.push_script(pending.number, pending.rows as u32, |out| batch.write(pending, encoder, out));
-            pending.clear();
+    fn close(&mut self, place: Place, sink: &mut Sink<'_>) {
+        let Some(run) = self.runs.close(place) else { return };
+        if run.rows > 0 {
+            let Self { batch, .. } = self;
+            let Sink { encoder, connection, counters } = sink;
+            counters.script_calls.add(1);
+            match &*run.form {
+                RowForm::Whole => counters.script_rows_whole.add(run.rows),
+                RowForm::One(_) | RowForm::All(_) | RowForm::Sparse(_) => counters.script_rows_shared.add(run.rows),
+            }
+            connection.push_script(&run.messages, run.rows as u32, |out| batch.write(&run, encoder, out));
+        } else {
+            self.batch.forget_run(&run.stream_key);
+        }
+        self.runs.recycle(run);
+    }
+
+    /// Encodes every open run, in the order in which they were opened.
+    pub(crate) fn close_all(&mut self, sink: &mut Sink<'_>) {
+        if !self.runs.is_empty() {
+            for place in self.runs.places() {
+                self.close(place, sink);
+            }
         }
     }
 
-    /// Encodes the pending run, if it has as many rows, bytes or sets of fields as a run may have.
-    pub(crate) fn close_full_run(&mut self, encoder: &XaddEncoder, connection: &mut Connection) {
-        let PendingRun { rows, arguments, sets, .. } = &self.pending;
-        if *rows >= self.batch.max_rows || arguments.len() >= RUN_BYTES || sets.len() >= MAX_SETS {
-            self.close_run(encoder, connection);
+    /// Encodes the run of the last row, if it has as many rows, bytes or sets of fields as a run may have, and the largest ones
+    /// as long as all of them take too much.
+    pub(crate) fn close_full(&mut self, sink: &mut Sink<'_>) {
+        if let Some(place) = self.current
+            && let Some(OpenRun { rows, arguments, sets, .. }) = self.runs.get(place)
+            && (*rows >= self.batch.max_rows || arguments.len() >= RUN_BYTES || sets.len() >= MAX_SETS)
+        {
+            self.close(place, sink);
+        }
+        while self.runs.bytes() >= self.max_bytes
+            && let Some(place) = self.runs.largest()
+        {
+            self.close(place, sink);
+        }
+    }
+
+    /// A row of this stream key can never be sent: those behind it need not wait. `None`: its key is not valid.
+    pub(crate) fn pass_row(&mut self, stream_key: Option<&[u8]>, sink: &mut Sink<'_>) {
+        match stream_key {
+            None => {
+                // The row counts with the stream of the row before it.
+                self.close_all(sink);
+                self.batch.pass_unplaced();
+            }
+            Some(stream_key) => self.skip(stream_key, sink, Stream::pass),
+        }
+    }
+
+    /// A row of this stream key was to be written and is not: none behind it may be. `None`: its key is not valid.
+    pub(crate) fn lose_row(&mut self, stream_key: Option<&[u8]>, sink: &mut Sink<'_>) {
+        match stream_key {
+            None => self.pass_row(None, sink),
+            Some(stream_key) => self.skip(stream_key, sink, Stream::lose),
+        }
+    }
+
+    fn skip(&mut self, stream_key: &[u8], sink: &mut Sink<'_>, note: impl FnOnce(&mut Stream)) {
+        if self.batch.would_be_second(stream_key) {
+            self.close_all(sink);
+        }
+        // Of one stream too many no row is ever written.
+        if let Ok(Some(place)) = self.batch.stream(stream_key).map(|stream| stream.run) {
+            self.close(place, sink);
+        }
+        if let Ok(stream) = self.batch.stream(stream_key) {
+            note(stream);
         }
     }
 
     pub(super) fn begin(&mut self, token: String, version: u64) {
         self.batch.begin(token, version);
-        self.pending.clear();
+        self.forget_runs();
     }
 
-    /// Removes the row that a panic left half-encoded. `passed`: how many rows of the batch are before it.
-    pub(super) fn take_back(&mut self, passed: u64) {
-        self.pending.take_back();
-        self.batch.rewind(passed.saturating_sub(self.pending.rows));
+    fn forget_runs(&mut self) {
+        self.runs.clear();
+        self.current = None;
     }
 
-    /// All rows of the batch so far are given up: neither they nor rows behind them may be written.
+    /// Removes the row that a panic left half-encoded.
+    pub(super) fn take_back(&mut self) {
+        if let Some(run) = self.current.and_then(|place| self.runs.get(place)) {
+            run.take_back();
+        }
+    }
+
+    /// All `passed` rows of the batch so far are given up, after a panic: neither they nor rows behind them may be written.
     pub(super) fn abandon(&mut self, passed: u64) {
-        self.pending.clear();
-        self.batch.rewind(0);
-        self.batch.lose(passed);
+        for place in self.runs.places() {
+            if let Some(run) = self.runs.get(place) {
+                self.batch.pass_run(&run.stream_key, run.first + run.rows);
+            }
+        }
+        self.forget_runs();
+        self.batch.abandon(passed);
     }
 }

@@ -1,15 +1,17 @@
-//! The rows of a batch under a token: which number comes next, and how far each stream has come.
+//! The rows of a batch under a token: each stream counts its own, and how far each has come.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use crate::command::script::{RowForm, ScriptRun, marker_key};
+use super::OpenRun;
+use super::open_runs::Place;
+use crate::command::script::{ScriptRun, marker_key};
 use crate::command::xadd::XaddEncoder;
+use crate::error::{Fault, code};
 
-/// Streams of one batch that are followed at the same time.
-const MAX_STREAMS: usize = 65_536;
+/// Streams of one batch.
+const MAX_STREAMS: usize = 262_144;
 
-/// The numbers of the rows of a batch, and the markers of its streams.
+/// The streams of a batch.
 #[derive(Debug)]
 pub(crate) struct ScriptBatch {
     token: String,
@@ -20,82 +22,42 @@ pub(crate) struct ScriptBatch {
     pub(crate) max_rows: u64,
     /// Whether a run that was there before is to be a write all the same.
     touches: bool,
-    /// The number of the next row.
-    next: u64,
-    /// For each stream key the number behind its last row: where its marker will be once that row is written.
     streams: HashMap<Box<[u8]>, Stream>,
-    /// Where every marker must be at least: rows before it were not sent.
-    floor: u64,
+    /// The stream key of the last row. Rows that name none that is valid count with it.
+    last: Vec<u8>,
+    /// Such rows before the first stream: they count with that one.
+    unplaced: u64,
+    /// Whether rows were lost of which it is not known in which streams they would have been: nothing behind them may be
+    /// written.
+    is_lost: bool,
 }
 
-#[derive(Debug)]
-struct Stream {
-    marker_key: Box<[u8]>,
-    from: u64,
-}
-
-/// Rows that are encoded and whose run is not complete.
+/// The rows of a stream.
 #[derive(Debug, Default)]
-pub(crate) struct PendingRun {
-    pub(crate) stream_key: Vec<u8>,
-    /// The number of its first row among all messages.
-    pub(crate) number: u64,
-    pub(crate) rows: u64,
-    pub(crate) form: Arc<RowForm>,
-    /// Whether trimming is due with one of its rows.
-    pub(crate) trims: bool,
-    /// The sets of fields of its rows, for [`RowForm::Some`].
-    pub(crate) sets: Vec<Box<[u8]>>,
-    /// That of the last row.
-    pub(crate) set: Vec<u8>,
-    pub(crate) arguments: Vec<u8>,
-    pub(crate) argument_count: usize,
-    /// Bytes and number of the arguments of whole rows.
-    pub(crate) whole: (usize, usize),
-}
-
-impl PendingRun {
-    /// What its memory is kept at: one large run must not hold it for ever.
-    const KEPT: usize = 256 * 1024;
-
-    /// The arguments of the row with this number are complete.
-    pub(crate) fn add_row(&mut self, number: u64) {
-        if self.rows == 0 {
-            self.number = number;
-        }
-        self.rows += 1;
-        self.whole = (self.arguments.len(), self.argument_count);
-    }
-
-    /// The number of a set of fields, from 1 on. `write` writes as many characters as there are fields, `1` for one that is
-    /// there.
-    pub(crate) fn number_of_set(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
-        write(&mut self.set);
-        let at = self.sets.iter().position(|known| **known == *self.set).unwrap_or_else(|| {
-            self.sets.push(self.set.as_slice().into());
-            self.sets.len() - 1
-        });
-        at + 1
-    }
-
-    /// Takes back the arguments of a row that is not complete.
-    pub(crate) fn take_back(&mut self) {
-        let (bytes, count) = self.whole;
-        self.arguments.truncate(bytes);
-        self.argument_count = count;
-    }
-
-    pub(crate) fn clear(&mut self) {
-        (self.rows, self.argument_count, self.whole, self.trims) = (0, 0, (0, 0), false);
-        self.sets.clear();
-        self.arguments.clear();
-        self.arguments.shrink_to(Self::KEPT);
-    }
+pub(crate) struct Stream {
+    /// The number of the next row, if no run is open.
+    pub(crate) next: u64,
+    /// Where the marker must be at least: behind the last row that was encoded or lost.
+    from: u64,
+    /// In a batch of several streams: how many rows this one had before there was another one.
+    alone: Option<u64>,
+    /// Its open run.
+    pub(crate) run: Option<Place>,
 }
 
 impl ScriptBatch {
     pub(crate) fn new(ttl: u64, max_rows: u64, touches: bool) -> Self {
-        Self { token: String::new(), version: 0, ttl, max_rows, touches, next: 0, streams: HashMap::new(), floor: 0 }
+        Self {
+            token: String::new(),
+            version: 0,
+            ttl,
+            max_rows,
+            touches,
+            streams: HashMap::new(),
+            last: Vec::new(),
+            unplaced: 0,
+            is_lost: false,
+        }
     }
 
     /// Where the marker of the batch is for a stream.
@@ -105,57 +67,112 @@ impl ScriptBatch {
 
     /// Another batch begins.
     pub(crate) fn begin(&mut self, token: String, version: u64) {
-        (self.token, self.version, self.next) = (token, version, 0);
-        self.skip_failed();
+        (self.token, self.version) = (token, version);
+        self.streams = HashMap::new();
+        self.last.clear();
+        (self.unplaced, self.is_lost) = (0, false);
     }
 
     /// Reported rows count as passed, whether they were written or not: markers may be anywhere before the next row.
     pub(crate) fn skip_failed(&mut self) {
-        self.streams.clear();
-        self.floor = 0;
+        for stream in self.streams.values_mut() {
+            stream.from = 0;
+        }
     }
 
-    /// `rows` rows were to be written and are not: none behind them may be.
-    pub(crate) fn lose(&mut self, rows: u64) {
-        self.next += rows;
-        self.floor = self.next;
+    /// Whether a row of this stream key would bring the second stream.
+    pub(crate) fn would_be_second(&self, stream_key: &[u8]) -> bool {
+        self.streams.len() == 1 && !self.streams.contains_key(stream_key)
     }
 
-    /// `rows` rows are passed without being written.
-    pub(crate) fn pass(&mut self, rows: u64) {
-        self.next += rows;
+    /// The stream of a row. Before it is the [second](Self::would_be_second), no run is open. A fault if there are too many.
+    pub(crate) fn stream(&mut self, stream_key: &[u8]) -> Result<&mut Stream, Fault> {
+        if self.last != stream_key {
+            self.last.clear();
+            self.last.extend_from_slice(stream_key);
+        }
+        if !self.streams.contains_key(stream_key) && self.streams.len() < MAX_STREAMS {
+            self.add_stream(stream_key);
+        }
+        self.streams.get_mut(stream_key).ok_or_else(|| {
+            let message = format!("exactly_once 'script' takes at most {MAX_STREAMS} streams in a batch");
+            Fault::new(code::TOO_MANY, message)
+        })
     }
 
-    /// The next row has this number.
-    pub(crate) fn rewind(&mut self, row: u64) {
-        self.next = row;
+    #[cold]
+    fn add_stream(&mut self, stream_key: &[u8]) {
+        if self.streams.len() == 1 {
+            self.streams.values_mut().for_each(|first| first.alone = Some(first.next));
+        }
+        let alone = (!self.streams.is_empty()).then_some(0);
+        let stream = Stream { next: std::mem::take(&mut self.unplaced), alone, ..Stream::default() };
+        self.streams.insert(stream_key.into(), stream);
     }
 
-    /// Whether one more stream can be followed.
-    pub(crate) fn is_full(&self) -> bool {
-        self.streams.len() >= MAX_STREAMS
+    /// No run of this stream is open.
+    pub(crate) fn forget_run(&mut self, stream_key: &[u8]) {
+        if let Some(stream) = self.streams.get_mut(stream_key) {
+            stream.run = None;
+        }
     }
 
-    /// Appends the command of a run; its rows get their numbers.
-    pub(crate) fn write(&mut self, run: &PendingRun, encoder: &XaddEncoder, out: &mut Vec<u8>) {
-        let token = &self.token;
-        let stream = self
-            .streams
-            .entry(run.stream_key.as_slice().into())
-            .or_insert_with(|| Stream { marker_key: marker_key(&run.stream_key, token).into(), from: 0 });
+    /// The stream that a row without a valid stream key counts with.
+    fn last(&mut self) -> Option<&mut Stream> {
+        self.streams.get_mut(&self.last[..])
+    }
+
+    /// A row without a valid stream key is passed.
+    pub(crate) fn pass_unplaced(&mut self) {
+        match self.last() {
+            Some(stream) => stream.pass(),
+            None => self.unplaced += 1,
+        }
+    }
+
+    /// The rows of an open run count as passed.
+    pub(crate) fn pass_run(&mut self, stream_key: &[u8], next: u64) {
+        if let Some(stream) = self.streams.get_mut(stream_key) {
+            (stream.next, stream.run) = (next, None);
+        }
+    }
+
+    /// The `passed` rows of the batch are given up, after a panic in the middle of a change: none behind them may be written.
+    pub(crate) fn abandon(&mut self, passed: u64) {
+        let counted = self.unplaced + self.streams.values().map(|stream| stream.next).sum::<u64>();
+        match self.streams.len() {
+            0 => self.unplaced = passed,
+            1 => self.streams.values_mut().for_each(|stream| stream.next = passed),
+            _ => self.is_lost |= counted != passed,
+        }
+        for stream in self.streams.values_mut() {
+            (stream.from, stream.run) = (stream.next, None);
+        }
+    }
+
+    /// Rows were to be written and are not, in streams that are not known: none behind them may be.
+    pub(crate) fn lose_all(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// Appends the command of a run.
+    pub(crate) fn write(&mut self, run: &OpenRun, encoder: &XaddEncoder, out: &mut Vec<u8>) {
         let mut shared = Vec::new();
         let shared_count = encoder.write_shared(&mut shared, run.trims);
-        let first = self.next;
-        self.next += run.rows;
+        let Some(stream) = self.streams.get_mut(&run.stream_key[..]) else { return };
+        let from = if self.is_lost { u64::MAX } else { stream.from };
+        (stream.next, stream.run) = (run.first + run.rows, None);
+        stream.from = stream.next;
         ScriptRun {
             stream_key: &run.stream_key,
-            marker_key: &stream.marker_key,
+            marker_key: &marker_key(&run.stream_key, &self.token),
             version: self.version,
-            from: stream.from.max(self.floor),
-            first,
+            from,
+            first: run.first,
             rows: run.rows,
             ttl: self.ttl,
             touches: self.touches,
+            alone: stream.alone,
             form: &run.form,
             shared: (&shared, shared_count),
             sets: &run.sets,
@@ -163,6 +180,18 @@ impl ScriptBatch {
             argument_count: run.argument_count,
         }
         .write(out);
-        stream.from = self.next;
+    }
+}
+
+impl Stream {
+    /// A row is passed without being written. No run is open.
+    pub(crate) fn pass(&mut self) {
+        self.next += 1;
+    }
+
+    /// A row was to be written and is not: none behind it may be. No run is open.
+    pub(crate) fn lose(&mut self) {
+        self.next += 1;
+        self.from = self.next;
     }
 }

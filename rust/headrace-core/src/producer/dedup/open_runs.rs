@@ -1,0 +1,295 @@
+//! The open runs of a batch: one for each stream that has rows which are encoded and not sent yet.
+
+use std::sync::Arc;
+
+use crate::command::script::RowForm;
+use crate::connection::Span;
+
+/// Buffers that are kept for the next runs.
+const SPARE: usize = 8;
+/// What a buffer is kept at: one large run must not hold its memory for ever.
+const KEPT: usize = 256 * 1024;
+/// What a run takes beside its bytes, about.
+const OVERHEAD: usize = 256;
+/// Runs of `2^n` bytes and more are in class `n`.
+const CLASSES: usize = usize::BITS as usize;
+
+/// Rows of one stream that are encoded and whose run is not complete.
+#[derive(Debug, Default)]
+pub(crate) struct OpenRun {
+    pub(crate) stream_key: Vec<u8>,
+    /// The number of its first row in its stream.
+    pub(crate) first: u64,
+    /// The numbers of its rows among all messages.
+    pub(crate) messages: Vec<Span>,
+    pub(crate) rows: u64,
+    pub(crate) form: Arc<RowForm>,
+    /// Whether trimming is due with one of its rows.
+    pub(crate) trims: bool,
+    /// The sets of fields of its rows, for [`RowForm::Sparse`].
+    pub(crate) sets: Vec<Box<[u8]>>,
+    /// That of the last row.
+    pub(crate) set: Vec<u8>,
+    pub(crate) arguments: Vec<u8>,
+    pub(crate) argument_count: usize,
+    /// Bytes and number of the arguments of whole rows.
+    whole: (usize, usize),
+    /// Counts the runs: a place is used again.
+    generation: u64,
+    class: usize,
+}
+
+impl OpenRun {
+    /// A run whose first row has this number in its stream.
+    pub(crate) fn begin(&mut self, stream_key: &[u8], first: u64, form: Arc<RowForm>) {
+        self.stream_key.clear();
+        self.stream_key.extend_from_slice(stream_key);
+        (self.first, self.form) = (first, form);
+    }
+
+    /// The arguments of the message with this number are complete.
+    fn add_row(&mut self, message: u64) {
+        match self.messages.last_mut() {
+            Some(span) if span.first + span.count == message => span.count += 1,
+            _ => self.messages.push(Span { first: message, count: 1 }),
+        }
+        self.rows += 1;
+        self.whole = (self.arguments.len(), self.argument_count);
+    }
+
+    /// The number of a set of fields, from 1 on. `write` writes as many characters as there are fields, `1` for one that is
+    /// there.
+    pub(crate) fn number_of_set(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        write(&mut self.set);
+        let at = self.sets.iter().position(|known| **known == *self.set).unwrap_or_else(|| {
+            self.sets.push(self.set.as_slice().into());
+            self.sets.len() - 1
+        });
+        at + 1
+    }
+
+    /// The bytes of the row that is not complete.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.arguments.len() - self.whole.0
+    }
+
+    /// Takes back the arguments of a row that is not complete.
+    pub(crate) fn take_back(&mut self) {
+        let (bytes, count) = self.whole;
+        self.arguments.truncate(bytes);
+        self.argument_count = count;
+    }
+
+    /// The bytes that it takes, about.
+    fn size(&self) -> usize {
+        OVERHEAD + self.stream_key.len() + self.whole.0 + size_of::<Span>() * self.messages.len()
+    }
+
+    fn clear(&mut self) {
+        let Self { messages, sets, arguments, .. } = self;
+        messages.clear();
+        sets.clear();
+        arguments.clear();
+        arguments.shrink_to(KEPT);
+        (self.rows, self.argument_count, self.whole, self.trims) = (0, 0, (0, 0), false);
+    }
+}
+
+/// Where an open run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    index: usize,
+    generation: u64,
+}
+
+/// The open runs.
+#[derive(Debug)]
+pub(crate) struct OpenRuns {
+    runs: Vec<Option<OpenRun>>,
+    free: Vec<usize>,
+    spare: Vec<OpenRun>,
+    /// Runs by the size that they had once: those that are closed or have grown since are skipped.
+    classes: [Vec<Place>; CLASSES],
+    /// How many places are in `classes`.
+    listed: usize,
+    /// What all of them take.
+    bytes: usize,
+    generation: u64,
+}
+
+impl Default for OpenRuns {
+    fn default() -> Self {
+        Self {
+            runs: Vec::new(),
+            free: Vec::new(),
+            spare: Vec::new(),
+            classes: std::array::from_fn(|_| Vec::new()),
+            listed: 0,
+            bytes: 0,
+            generation: 0,
+        }
+    }
+}
+
+impl OpenRuns {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len() - self.free.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes that all of them take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The run at a place, if it is still open.
+    pub(crate) fn get(&mut self, place: Place) -> Option<&mut OpenRun> {
+        self.runs.get_mut(place.index)?.as_mut().filter(|run| run.generation == place.generation)
+    }
+
+    /// Opens a run whose first row has this number in its stream.
+    pub(crate) fn open(&mut self, stream_key: &[u8], first: u64, form: &Arc<RowForm>) -> Place {
+        let mut run = self.spare.pop().unwrap_or_default();
+        self.generation += 1;
+        run.begin(stream_key, first, Arc::clone(form));
+        (run.generation, run.class) = (self.generation, CLASSES);
+        self.bytes += run.size();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.runs.push(None);
+            self.runs.len() - 1
+        });
+        self.runs[index] = Some(run);
+        Place { index, generation: self.generation }
+    }
+
+    /// The row that was encoded last into the run at this place is complete: the message with this number.
+    pub(crate) fn add_row(&mut self, place: Place, message: u64) {
+        let Some(run) = self.runs.get_mut(place.index).and_then(Option::as_mut) else { return };
+        let before = run.size();
+        run.add_row(message);
+        let size = run.size();
+        self.bytes += size - before;
+        let class = size.ilog2() as usize;
+        if class != run.class {
+            run.class = class;
+            self.list(place, class);
+        }
+    }
+
+    fn list(&mut self, place: Place, class: usize) {
+        if self.listed > 1_024 + 4 * self.len() {
+            // Most of them are closed.
+            self.classes.iter_mut().for_each(Vec::clear);
+            for (index, run) in self.runs.iter().enumerate() {
+                if let Some(run) = run.as_ref().filter(|run| run.rows > 0) {
+                    self.classes[run.class].push(Place { index, generation: run.generation });
+                }
+            }
+            self.listed = self.classes.iter().map(Vec::len).sum();
+        } else {
+            self.classes[class].push(place);
+            self.listed += 1;
+        }
+    }
+
+    /// Takes the run at a place out, if it is still open.
+    pub(crate) fn close(&mut self, place: Place) -> Option<OpenRun> {
+        self.get(place)?;
+        let run = self.runs[place.index].take()?;
+        self.bytes -= run.size();
+        self.free.push(place.index);
+        Some(run)
+    }
+
+    /// Keeps the buffers of a run for another one.
+    pub(crate) fn recycle(&mut self, mut run: OpenRun) {
+        if self.spare.len() < SPARE {
+            run.clear();
+            self.spare.push(run);
+        }
+    }
+
+    /// Where the largest one is; of some that differ by less than a factor of two, any.
+    pub(crate) fn largest(&mut self) -> Option<Place> {
+        for class in (0..CLASSES).rev() {
+            while let Some(place) = self.classes[class].last().copied() {
+                if self.get(place).is_some_and(|run| run.class == class) {
+                    return Some(place);
+                }
+                self.classes[class].pop();
+                self.listed -= 1;
+            }
+        }
+        None
+    }
+
+    /// Where all of them are, in the order in which they were opened.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let open = self
+            .runs
+            .iter()
+            .enumerate()
+            .filter_map(|(index, run)| run.as_ref().map(|run| Place { index, generation: run.generation }));
+        let mut places: Vec<_> = open.collect();
+        places.sort_by_key(|place| place.generation);
+        places
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        *self = Self { generation: self.generation, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn add(runs: &mut OpenRuns, place: Place, bytes: usize, message: u64) {
+        runs.get(place).unwrap().arguments.resize(bytes, b'x');
+        runs.add_row(place, message);
+    }
+
+    #[test]
+    fn the_largest_run_is_found_as_runs_grow_and_close() {
+        let mut runs = OpenRuns::default();
+        let [a, b, c] = [b"a", b"b", b"c"].map(|key| runs.open(key, 0, &Arc::default()));
+        add(&mut runs, a, 100, 0);
+        add(&mut runs, b, 1_000, 1);
+        add(&mut runs, c, 10, 2);
+        assert_eq!((runs.largest(), runs.bytes()), (Some(b), 1_110 + 3 * (OVERHEAD + 1 + 16)));
+        add(&mut runs, a, 5_000, 3);
+        assert_eq!(runs.largest(), Some(a));
+        let closed = runs.close(a).unwrap();
+        assert_eq!(closed.messages, [(0, 1), (3, 1)].map(|(first, count)| Span { first, count }));
+        runs.recycle(closed);
+        assert_eq!((runs.close(a).map(|run| run.rows), runs.largest()), (None, Some(b)));
+        let again = runs.open(b"a", 2, &Arc::default());
+        assert!(runs.get(a).is_none() && runs.get(again).is_some(), "the place is used again");
+        assert_eq!(runs.places(), [b, c, again]);
+        for place in [b, c, again] {
+            runs.close(place).unwrap();
+        }
+        assert_eq!((runs.bytes(), runs.largest(), runs.is_empty()), (0, None, true));
+    }
+
+    #[test]
+    fn closed_runs_are_forgotten() {
+        let mut runs = OpenRuns::default();
+        let kept = runs.open(b"kept", 0, &Arc::default());
+        add(&mut runs, kept, 10, 0);
+        for message in 1..100_000 {
+            let place = runs.open(b"closed", 0, &Arc::default());
+            add(&mut runs, place, 100, message);
+            let closed = runs.close(place).unwrap();
+            runs.recycle(closed);
+            assert!(runs.listed < 2_000 && runs.runs.len() == 2);
+        }
+        assert_eq!((runs.len(), runs.largest()), (1, Some(kept)));
+    }
+}
