@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from benches.servers import bench_program
-from benches.turns import Target
+from benches.turns import Figures, Target
 
 
 class CountingServer:
@@ -38,6 +38,9 @@ class CountingServer:
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def totals(self) -> Figures:
+        return {"server_cpu": self.cpu()}
 
     def entries_added(self, stream_key: str) -> int:
         """The number of XADD commands, for any stream key."""

@@ -1,4 +1,4 @@
-"""A network with a round trip, on this machine: the program `delay_proxy` of rust/headrace-bench."""
+"""A network with a round trip and a bandwidth, on this machine: the program `delay_proxy` of rust/headrace-bench."""
 
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ TOLERANCE = 0.0005
 
 
 class DelayProxy:
-    """A proxy that delays each direction by half of `round_trip` (seconds); PINGs check the result."""
+    """A proxy that delays each direction by half of `round_trip` (seconds); PINGs check the result.
 
-    def __init__(self, server: LocalServer, round_trip: float) -> None:
+    `megabits`: the bandwidth of each direction of a connection, in 10⁶ bits a second. Default: unlimited.
+    """
+
+    def __init__(self, server: LocalServer, round_trip: float, megabits: float | None = None) -> None:
         self.round_trip = round_trip
         program = str(bench_program("delay_proxy"))
         options = ["--target", f"{server.host}:{server.port}", "--round-trip-ms", str(round_trip * 1000)]
+        if megabits is not None:
+            options += ["--megabits", str(megabits)]
         self._process = subprocess.Popen([program, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             assert self._process.stdout is not None

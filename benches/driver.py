@@ -45,12 +45,12 @@ class TakeTurn(Protocol):
         target: The destination of its rows.
         group: The name of its table, such as the server; ratios are taken within a group.
         number: The round, from 1.
-        watch: The server, for its CPU and the check of what is stored.
+        watch: The server, for its totals (CPU, bytes received) and the check of what is stored.
         entries: The number of entries that the stream must hold at the end. Default: one per row.
         warm_up: Whether the worker sends one batch into another stream before its turn, off the clock.
         check: Called after the turn, off the clock, before the stream is deleted.
 
-    Figures: `seconds`, `client_cpu`, `rss`, `peak_rss`, with `watch` also `server_cpu`, and what the contender adds.
+    Figures: `seconds`, `client_cpu`, `rss`, `peak_rss`, with `watch` also its totals, and what the contender adds.
     """
 
     def __call__(
@@ -86,9 +86,9 @@ def turn_taker(benchmark: BenchmarkFixture, record: Record) -> TakeTurn:
         with Worker(contender, target, warm_up=warm_up) as worker:
             if watch:
                 watch.fresh()
-            before = watch.cpu() if watch else 0.0
+            before = watch.totals() if watch else {}
             done = benchmark.pedantic(worker.go)  # type: ignore[no-untyped-call]
-            server_cpu = {"server_cpu": watch.cpu() - before} if watch else {}
+            after = watch.totals() if watch else {}
         assert done.rows == target.rows, f"{contender.name} saw {done.rows:,} of {target.rows:,} rows confirmed"
         if watch:
             stored, expected = watch.entries_added(target.stream_key), target.rows if entries is None else entries
@@ -96,7 +96,8 @@ def turn_taker(benchmark: BenchmarkFixture, record: Record) -> TakeTurn:
         if check:
             check()
         assert benchmark.stats is not None
-        figures = {"seconds": benchmark.stats.stats.total, **server_cpu, **done.figures}
+        server = {name: total - before[name] for name, total in after.items()}
+        figures = {"seconds": benchmark.stats.stats.total, **server, **done.figures}
         turn = Turn(bench.name, group, contender.name, number, target.rows, figures)
         record(bench, turn)
         benchmark.group = f"{bench.name}: {group}"

@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib as mpl
 from benches import figures
 from benches.instruction_cases import CASES
-from benches.tables import CLIENT_CPU, RATE, Column, in_order, values
+from benches.tables import CLIENT_CPU, RATE, Column, in_order, ratios, values
 from benches.turns import Turn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -127,6 +127,35 @@ def layouts(whole: dict[str, Any]) -> Figure:
     return figure
 
 
+def exactly_once(whole: dict[str, Any]) -> Figure:
+    """Rows per second with exactly once as a share of those without: for each kind of rows a bar for each server."""
+    turns = figures.turns_of(whole, "exactly_once")
+    groups = list(dict.fromkeys(turn.group for turn in turns))
+    servers = list(dict.fromkeys(group.partition(", ")[0] for group in groups))
+    kinds = list(dict.fromkeys(group.partition(", ")[2] for group in groups))
+    off, script = in_order(turns)
+    figure = Figure(figsize=(WIDTH, 0.2 * len(groups) + 1.0), layout="constrained")
+    axes = figure.subplots()
+    height = 0.8 / len(servers)
+    shades = mpl.colormaps["Blues"]
+    for at, server in enumerate(servers):
+        color = shades(0.45 + 0.5 * at / len(servers))
+        places, middles = [], []
+        for place, kind in enumerate(kinds):
+            of_group = [turn for turn in turns if turn.group == f"{server}, {kind}"]
+            found = ratios(of_group, RATE, script, off)
+            places.append(place - 0.4 + height * (at + 0.5))
+            middles.append(median(found))
+            axes.plot([min(found), max(found)], [places[-1]] * 2, color="black", linewidth=1, zorder=3)
+        axes.barh(places, middles, height=height * 0.9, color=color, label=server)
+    axes.axvline(1.0, color=FLOOR, linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(kinds)), kinds)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"rows per second of {script} as a share of {off}: median, and from the lowest to the highest")
+    figure.legend(loc="outside upper right", ncols=len(servers), fontsize=9)
+    return figure
+
+
 def instructions(whole: dict[str, Any]) -> Figure:
     """Instructions for a message, with the ceilings that CI holds."""
     counted: dict[str, float] = whole["instructions"]["instructions"]
@@ -198,6 +227,7 @@ PICTURES: Sequence[tuple[str, str, Callable[[dict[str, Any]], Figure]]] = (
     ("client_cpu", "throughput", client_cpu),
     ("round_trips", "round_trips", round_trips),
     ("layouts", "layouts", layouts),
+    ("exactly_once", "exactly_once", exactly_once),
     ("instructions", "instructions", instructions),
 )
 

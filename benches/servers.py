@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 
 import pytest
 import redis
+from benches.turns import Figures
 
 from headrace.testing import LocalServer
 from support import Program, find_programs
@@ -22,8 +23,8 @@ class Watch(Protocol):
     def fresh(self) -> None:
         """Reset the server; called before the turn."""
 
-    def cpu(self) -> float:
-        """The CPU seconds of the server, user and system."""
+    def totals(self) -> Figures:
+        """What grows during a turn: at least `server_cpu`, the CPU seconds of the server, user and system."""
 
     def entries_added(self, stream_key: str) -> int:
         """The number of entries added to a stream, counted by the server."""
@@ -43,6 +44,11 @@ class ServerWatch:
     def cpu(self) -> float:
         cpu: dict[str, Any] = self._client.info("cpu")
         return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
+
+    def totals(self) -> Figures:
+        """`server_cpu`, and `received`: the bytes that the server has read from its clients."""
+        stats: dict[str, Any] = self._client.info("stats")
+        return {"server_cpu": self.cpu(), "received": float(stats["total_net_input_bytes"])}
 
     def entries_added(self, stream_key: str) -> int:
         stream: dict[str, Any] = self._client.xinfo_stream(stream_key)

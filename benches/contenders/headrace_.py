@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benches.contenders.common import payloads
 from benches.turns import Run, Target
 
 from headrace import Dispatcher, Endpoint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Options = Mapping[str, Any]
 
@@ -42,13 +45,42 @@ def produce_batch(
 
     ids = pa.array(range(target.batch), pa.int64())
     batch = pa.record_batch({"id": ids, "payload": pa.array(payloads(target), pa.binary())})
-    options = {"payload": "payload"} if batch_options is None else dict(batch_options)
+    options = {"payload": "payload"} if batch_options is None else batch_options
+    return batch_after_batch(target, batch, options, endpoint_options, dispatcher_options)
+
+
+def produce_typed(
+    target: Target,
+    null_share: float = 0.0,
+    endpoint_options: Options | None = None,
+    dispatcher_options: Options | None = None,
+    batch_options: Options | None = None,
+) -> Callable[[], int]:
+    """Record batches of six typed columns, some values null, with message IDs.
+
+    `batch_options` go to `produce_batch` in place of `fields`, which names all six.
+    """
+    from benches.typed_batches import TYPED, typed_batch
+
+    batch = typed_batch(target, null_share)
+    options = {"fields": list(TYPED)} if batch_options is None else batch_options
+    return batch_after_batch(target, batch, options, endpoint_options, dispatcher_options)
+
+
+def batch_after_batch(
+    target: Target,
+    batch: pa.RecordBatch,
+    batch_options: Options,
+    endpoint_options: Options | None,
+    dispatcher_options: Options | None,
+) -> Callable[[], int]:
+    """The same record batch until there are `target.rows` rows, `poll()` after each."""
 
     def run() -> int:
         delivered = 0
         with Dispatcher(endpoint(target, endpoint_options), **dispatcher_options or {}) as dispatcher:
             for _ in range(target.rows // target.batch):
-                dispatcher.produce_batch(batch, message_id="id", **options)
+                dispatcher.produce_batch(batch, message_id="id", **batch_options)
                 delivered += dispatcher.poll().delivered
             return delivered + dispatcher.flush().raise_for_failures().delivered
 

@@ -1,10 +1,10 @@
 //! A proxy that adds a round-trip time: forwards TCP connections, and delays each direction by half of it.
 //!
 //! `delay_proxy --target 127.0.0.1:6379 --round-trip-ms 1.0` prints the port of 127.0.0.1 that it listens on, and ends
-//! when its stdin is closed.
+//! when its stdin is closed. `--megabits 1000` limits the bandwidth of each direction, in 10⁶ bits a second.
 //!
-//! It limits neither the bandwidth nor the bytes in flight, like a long fat network. Each direction of a connection has two
-//! threads: one reads chunks and stamps them with the time when they are due, the other writes them at that time.
+//! It does not limit the bytes in flight, like a long fat network. Each direction of a connection has two threads: one
+//! reads chunks and stamps them with the time when they are due, the other writes them at that time.
 
 use std::env;
 use std::fs;
@@ -25,6 +25,9 @@ const WAKE_UP: Duration = Duration::from_micros(60);
 /// Chunks that are due within this time are sent together. A separate wait for each would keep a core busy.
 const TOGETHER: Duration = Duration::from_micros(10);
 
+/// The size of a read where the bandwidth is limited: a chunk is due when its last byte has passed.
+const LIMITED_READ_BYTES: usize = 16 * 1024;
+
 /// The bytes of one read, and when they are due. An empty chunk is the end of the stream.
 struct Chunk {
     due: Instant,
@@ -37,6 +40,8 @@ struct Options {
     target: String,
     /// The delay of one direction.
     delay: Duration,
+    /// The time that a byte takes to pass; zero where the bandwidth is not limited.
+    nanoseconds_per_byte: f64,
 }
 
 fn main() -> ExitCode {
@@ -59,18 +64,24 @@ fn main() -> ExitCode {
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let (mut target, mut round_trip) = (None, None);
+    let (mut target, mut round_trip, mut nanoseconds_per_byte) = (None, None, 0.0);
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         match name.as_str() {
             "--target" => target = Some(value),
             "--round-trip-ms" => round_trip = Some(milliseconds(&value)?),
-            _ => return Err(format!("unknown option (there are --target and --round-trip-ms): {name}")),
+            "--megabits" => nanoseconds_per_byte = 8e3 / megabits(&value)?,
+            _ => return Err(format!("unknown option (there are --target, --round-trip-ms and --megabits): {name}")),
         }
     }
     let target = target.ok_or("--target HOST:PORT is missing")?;
     let round_trip = round_trip.ok_or("--round-trip-ms is missing")?;
-    Ok(Options { target, delay: round_trip / 2 })
+    Ok(Options { target, delay: round_trip / 2, nanoseconds_per_byte })
+}
+
+fn megabits(text: &str) -> Result<f64, String> {
+    let number = f64::from_str(text).ok().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| format!("--megabits must be a number above 0: {text}"))
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
@@ -100,22 +111,45 @@ fn forward(client: TcpStream, options: &Options) -> io::Result<()> {
     let server = TcpStream::connect(&options.target)?;
     for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
         to.set_nodelay(true)?;
-        let delay = options.delay;
+        let line =
+            Line { delay: options.delay, nanoseconds_per_byte: options.nanoseconds_per_byte, free: Instant::now() };
         let (sender, receiver) = channel();
-        thread::spawn(move || read(from, delay, &sender));
+        thread::spawn(move || read(from, line, &sender));
         thread::spawn(move || write(to, &receiver));
     }
     Ok(())
 }
 
+/// One direction of a connection.
+struct Line {
+    delay: Duration,
+    nanoseconds_per_byte: f64,
+    /// When the bytes that have been read will have passed.
+    free: Instant,
+}
+
+impl Line {
+    fn read_bytes(&self) -> usize {
+        if self.nanoseconds_per_byte > 0.0 { LIMITED_READ_BYTES } else { READ_BYTES }
+    }
+
+    /// When the last of `count` bytes that arrive now is due at the other end.
+    fn due(&mut self, count: usize) -> Instant {
+        #[allow(clippy::cast_precision_loss, reason = "a read has few bytes")]
+        let passing = Duration::from_secs_f64(self.nanoseconds_per_byte * count as f64 / 1e9);
+        self.free = self.free.max(Instant::now()) + passing;
+        self.free + self.delay
+    }
+}
+
 /// Reads without a bound, so that the proxy never blocks the sender.
-fn read(mut from: TcpStream, delay: Duration, chunks: &Sender<Chunk>) {
-    let mut buffer = vec![0; READ_BYTES];
+fn read(mut from: TcpStream, mut line: Line, chunks: &Sender<Chunk>) {
+    let mut buffer = vec![0; line.read_bytes()];
     loop {
         // The other side sees a broken connection as its end.
         let count = from.read(&mut buffer).unwrap_or(0);
         let bytes = buffer.get(..count).unwrap_or_default().to_vec();
-        if chunks.send(Chunk { due: Instant::now() + delay, bytes }).is_err() || count == 0 {
+        if chunks.send(Chunk { due: line.due(count), bytes }).is_err() || count == 0 {
             return;
         }
     }
@@ -172,7 +206,7 @@ mod tests {
     use super::*;
 
     /// The port of a proxy to an echo server.
-    fn proxy_to_echo(delay: Duration) -> u16 {
+    fn proxy_to_echo(delay: Duration, nanoseconds_per_byte: f64) -> u16 {
         let echo = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = echo.local_addr().unwrap().to_string();
         thread::spawn(move || {
@@ -187,7 +221,7 @@ mod tests {
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        thread::spawn(move || serve(&listener, &Options { target, delay }));
+        thread::spawn(move || serve(&listener, &Options { target, delay, nanoseconds_per_byte }));
         port
     }
 
@@ -198,7 +232,7 @@ mod tests {
     #[test]
     fn a_round_trip_takes_twice_the_delay_and_little_more() {
         precise_sleep();
-        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_millis(2)))).unwrap();
+        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_millis(2), 0.0))).unwrap();
         peer.set_nodelay(true).unwrap();
         let trips: Vec<Duration> = (0..50)
             .map(|_| {
@@ -217,7 +251,7 @@ mod tests {
     #[test]
     fn bytes_in_flight_are_not_bounded() {
         let delay = Duration::from_millis(300);
-        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(delay))).unwrap();
+        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(delay, 0.0))).unwrap();
         let sent: Vec<u8> = (0..64 << 20).map(|n: u32| (n % 251) as u8).collect();
         let start = Instant::now();
         peer.write_all(&sent).unwrap();
@@ -230,9 +264,25 @@ mod tests {
     }
 
     #[test]
+    fn bytes_pass_at_the_bandwidth() {
+        // 20 megabits a second: half a megabyte takes 0.2 s.
+        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::ZERO, 400.0))).unwrap();
+        let start = Instant::now();
+        peer.write_all(&[7; 500_000]).unwrap();
+        peer.read_exact(&mut vec![0; 500_000]).unwrap();
+        let took = start.elapsed();
+        assert!(took >= Duration::from_millis(200), "{took:?}");
+        assert!(took < Duration::from_millis(400), "{took:?}");
+    }
+
+    #[test]
     fn the_command_line_is_parsed() {
-        let options = Options { target: "127.0.0.1:6379".into(), delay: Duration::from_micros(125) };
+        let target = "127.0.0.1:6379".to_owned();
+        let options = Options { target, delay: Duration::from_micros(125), nanoseconds_per_byte: 0.0 };
         assert_eq!(arguments("--target 127.0.0.1:6379 --round-trip-ms 0.25"), Ok(options));
+        let limited = arguments("--target a:1 --round-trip-ms 0 --megabits 1000").unwrap();
+        assert!((limited.nanoseconds_per_byte - 8.0).abs() < 1e-9, "{limited:?}");
+        assert!(arguments("--target a:1 --round-trip-ms 0 --megabits 0").is_err());
         for wrong in ["--target a:1", "--round-trip-ms 1", "--target a:1 --round-trip-ms -1", "--delay 1", "--target"] {
             assert!(arguments(wrong).is_err(), "{wrong}");
         }
