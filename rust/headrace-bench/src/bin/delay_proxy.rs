@@ -268,7 +268,7 @@ mod tests {
         // 20 megabits a second: half a megabyte takes 0.2 s.
         let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::ZERO, 400.0))).unwrap();
         let start = Instant::now();
-        peer.write_all(&[7; 500_000]).unwrap();
+        peer.write_all(&vec![7; 500_000]).unwrap();
         peer.read_exact(&mut vec![0; 500_000]).unwrap();
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(200), "{took:?}");

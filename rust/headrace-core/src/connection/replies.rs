@@ -15,11 +15,13 @@ pub(crate) struct ReplyBuffer {
     start: usize,
     end: usize,
     next_id: NextId,
+    /// The lengths of the last two replies to runs of the script.
+    runs: [usize; 2],
 }
 
 impl ReplyBuffer {
     pub(crate) fn new() -> Self {
-        Self { bytes: vec![0; CAPACITY].into_boxed_slice(), start: 0, end: 0, next_id: NextId::none() }
+        Self { bytes: vec![0; CAPACITY].into_boxed_slice(), start: 0, end: 0, next_id: NextId::none(), runs: [0; 2] }
     }
 
     /// Room to receive into. It is never empty, because [`next`](Self::next) waits for no more than the longest reply.
@@ -41,7 +43,7 @@ impl ReplyBuffer {
     /// An estimate of the bytes still to come for `count` replies: rather too low than too high, and at least 1.
     pub(crate) fn still_to_come(&self, count: usize) -> usize {
         // The first one may be here in part. An ID loses the digits of its sequence number when the server's clock ticks.
-        let length = self.next_id.length() * 3 / 4;
+        let length = self.next_id.length().max(self.runs[0].min(self.runs[1])) * 3 / 4;
         1 + count.saturating_sub(1).saturating_mul(length)
     }
 
@@ -53,7 +55,7 @@ impl ReplyBuffer {
     /// Empties the buffer without clearing its bytes.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn reset(&mut self) {
-        (self.start, self.end, self.next_id) = (0, 0, NextId::none());
+        (self.start, self.end, self.next_id, self.runs) = (0, 0, NextId::none(), [0; 2]);
     }
 
     /// The next reply, once all of it has arrived. Entry IDs that follow each other come together, also behind the commands
@@ -67,8 +69,10 @@ impl ReplyBuffer {
         let bytes = &self.bytes[self.start..self.end];
         match expect.decode(bytes)? {
             Some((reply, length)) => {
-                if let Reply::Ids { first, .. } = reply {
-                    self.next_id.follow(&bytes[..length], first);
+                match reply {
+                    Reply::Ids { first, .. } => self.next_id.follow(&bytes[..length], first),
+                    Reply::Run(_) => self.runs = [length, self.runs[0]],
+                    _ => {}
                 }
                 self.start += length;
                 Ok(Some(reply))

@@ -188,3 +188,20 @@ fn other_replies_to_wait_are_violations() {
         assert!(buffer.next(Expect::Wait).is_err(), "{}", String::from_utf8_lossy(bytes));
     }
 }
+
+#[test]
+fn the_length_of_replies_to_runs_is_learned_from_the_shorter_of_the_last_two() {
+    let run = |ids: &str| format!("*5\r\n:0\r\n$0\r\n\r\n:2\r\n{ids}{ids}");
+    let (short, long) = (run("$3\r\n1-1\r\n"), run("$23\r\n1795324724029-123456789\r\n"));
+    let mut buffer = ReplyBuffer::new();
+    let mut feed = |reply: &str| {
+        buffer.space()[..reply.len()].copy_from_slice(reply.as_bytes());
+        buffer.filled(reply.len());
+        assert!(matches!(buffer.next(Expect::ScriptRun { has_source: false }), Ok(Some(Reply::Run(_)))), "{reply}");
+        buffer.still_to_come(11) - 1
+    };
+    assert_eq!(feed(&long), 0, "one reply says little");
+    assert_eq!(feed(&long), 10 * (long.len() * 3 / 4));
+    assert_eq!(feed(&short), 10 * (short.len() * 3 / 4));
+    assert_eq!(feed(&long), 10 * (short.len() * 3 / 4));
+}
