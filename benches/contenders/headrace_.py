@@ -60,7 +60,8 @@ def produce_typed(
 
     `batch_options` go to `produce_batch` in place of `fields`, which names all six.
     """
-    from benches.typed_batches import TYPED, typed_batch
+    from benches.prepared_bytes import TYPED
+    from benches.typed_batches import typed_batch
 
     batch = typed_batch(target, null_share)
     options = {"fields": list(TYPED)} if batch_options is None else batch_options
