@@ -24,6 +24,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "fields": {"fields": ["id", "name"]},
     "fields-with-nulls": {"fields": ["name", "amount", "id"]},
     "fields-of-many-sets": {"fields": [f"c{n}" for n in range(12)]},
+    "fields-that-are-long": {"fields": ["id", "long"]},
+    "fields-that-are-long-with-nulls": {"fields": ["id", "long", "amount"]},
+    "many-fields": {"fields": [f"w{n}" for n in range(60)]},
+    "as-many-fields-as-have-code": {"fields": [f"w{n}" for n in range(50)]},
     "stream-keys": {"stream_key": "key", "fields": ["id", "amount"]},
     "entry-ids": {"entry_id": "entry", "fields": ["id", "amount"]},
 }
@@ -39,7 +43,10 @@ def rows(start: int) -> pa.RecordBatch:
         "key": [None if n % 5 == 0 else f"events:{n // 50 % 2}" for n in numbers],
         "entry": [f"{1 + n}-7" for n in numbers],
         "any_entry": ["*" for _ in numbers],
+        "long": [f"{n:0100}" for n in numbers],
     }
+    for place in range(60):
+        columns[f"w{place}"] = [str(n + place) for n in numbers]
     for place in range(12):
         columns[f"c{place}"] = [None if place and (n >> (place - 1)) % 2 else str(n) for n in numbers]
     return pa.record_batch(columns)
@@ -88,6 +95,46 @@ def test_rows_of_all_forms_keep_their_order(server: LocalServer, connect: Connec
     assert stats.script_calls >= 2 * len(LAYOUTS)
     assert [outcome.entry_id for outcome in outcomes(report)] == [key.decode() for key, _ in client.xrange(KEY)]
     assert client.xlen(KEY) == len(LAYOUTS) * (ROWS + 1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("there", [1, 37, 150, 399, 499])
+def test_a_call_goes_on_behind_the_rows_that_are_there(
+    server: LocalServer, connect: Connect, layout: str, there: int
+) -> None:
+    client, options = connect(server), {**LAYOUTS[layout], "stream_key": None, "entry_id": None}
+    written = []
+    for parts in ((there, ROWS), (ROWS,)):
+        reports = []
+        for part in parts:
+            with script(server, ts_field=None) as dispatcher:
+                dispatcher.begin("batch")
+                dispatcher.produce_batch(rows(0)[:part], **options)
+                reports.append(dispatcher.flush())
+        assert all(report.ok for report in reports)
+        assert reports[-1].deduplicated == (there if len(parts) > 1 else 0)
+        written.append(entries(client))
+        client.flushall()
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("left", [1, 37, 99, 399])
+def test_a_refusal_within_a_call_ends_it(server: LocalServer, connect: Connect, layout: str, left: int) -> None:
+    """The stream has so many entry IDs left."""
+    client, options = connect(server), {**LAYOUTS[layout], "stream_key": None, "entry_id": None}
+    with script(server, ts_field=None) as dispatcher:
+        dispatcher.produce_batch(rows(0), **options)
+        assert dispatcher.flush().ok
+        expected = entries(client)[KEY.encode()][:left]
+        client.flushall()
+        last = (1 << 64) - 1
+        client.xadd(KEY, {"a": b"b"}, id=f"{last}-{last - left}")
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(rows(0), **options)
+        codes = [outcome.code for outcome in outcomes(dispatcher.flush())]
+    assert codes == [None] * left + ["ERR"] + ["BLOCKED"] * (ROWS - left - 1)
+    assert entries(client)[KEY.encode()][1:] == expected
 
 
 @pytest.mark.parametrize("last", [(1 << 53) - 3, (1 << 64) - 53, (1 << 64) - 3], ids=["2^53", "2^64-53", "2^64-3"])

@@ -5,6 +5,7 @@
 //! a marker beside the stream has not passed: rows that are sent again, after a lost connection or a crash, are not written
 //! twice.
 
+mod packed;
 mod row_form;
 
 use std::sync::LazyLock;
@@ -64,10 +65,12 @@ pub(crate) struct ScriptRun<'a> {
 impl ScriptRun<'_> {
     /// Appends the command.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let packed = self.packed();
         let mut header = Vec::new();
-        let header_count = self.form.write(&mut header, self.shared, self.sets);
+        let header_count = self.form.write(&mut header, self.shared, self.sets, packed.is_some());
+        let argument_count = if packed.is_some() { 1 } else { self.argument_count };
         // The command's name, the script's hash, the number of keys, two keys, seven arguments.
-        write_array_header(out, 12 + header_count + self.argument_count);
+        write_array_header(out, 12 + header_count + argument_count);
         out.extend_from_slice(&EVALSHA);
         write_bulk(out, b"2");
         write_bulk(out, self.stream_key);
@@ -80,7 +83,18 @@ impl ScriptRun<'_> {
             None => write_bulk(out, b""),
         }
         out.extend_from_slice(&header);
-        out.extend_from_slice(self.arguments);
+        match packed {
+            Some(values) => write_bulk(out, &values),
+            None => out.extend_from_slice(self.arguments),
+        }
+    }
+
+    /// The arguments of all rows as one, if the server takes less for it. A run of one row may be large, and together its
+    /// values may be more than the server takes as one.
+    fn packed(&self) -> Option<Vec<u8>> {
+        let has_fields = matches!(self.form, RowForm::All(_) | RowForm::Sparse(_));
+        let is_packed = has_fields && self.rows > 1 && packed::is_worth_it(self.arguments, self.argument_count);
+        is_packed.then(|| packed::pack(self.arguments))
     }
 }
 

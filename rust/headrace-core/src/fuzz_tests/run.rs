@@ -11,6 +11,7 @@ pub struct Run {
     pub numbers: [u64; 6],
     /// In a batch of several streams: how many rows the stream had before there was another one.
     pub alone: Option<u64>,
+    /// Without whether the values are packed.
     pub form: Vec<u8>,
     /// What the XADD of each row has behind the key.
     pub rows: Vec<Vec<Vec<u8>>>,
@@ -47,7 +48,12 @@ pub fn read(command: &[Vec<u8>]) -> Run {
     let numbers = [(); 6].map(|()| arguments.number());
     let alone = arguments.next();
     let alone = (!alone.is_empty()).then(|| String::from_utf8(alone).unwrap().parse().unwrap());
-    let form = arguments.next();
+    let mut form = arguments.next();
+    let is_packed = form.ends_with(b" packed");
+    if is_packed {
+        form.truncate(form.len() - b" packed".len());
+    }
+    let unpacked;
     let rows = numbers[3];
     let rows = if form == b"whole" {
         (0..rows).map(|_| arguments.list()).collect()
@@ -57,6 +63,11 @@ pub fn read(command: &[Vec<u8>]) -> Run {
         let names = if form == b"one" { vec![arguments.next()] } else { arguments.list() };
         let every = vec![b'1'; names.len()];
         let sets = if form == b"sparse" { arguments.list() } else { vec![every] };
+        if is_packed {
+            unpacked = unpack(&arguments.next());
+            assert!(arguments.0.is_empty(), "arguments are left");
+            arguments = Arguments(&unpacked);
+        }
         let row = |row: u64| {
             let mut call = Vec::new();
             if row == 0 && !nomkstream.is_empty() {
@@ -81,4 +92,24 @@ pub fn read(command: &[Vec<u8>]) -> Run {
     };
     assert!(arguments.0.is_empty(), "arguments are left");
     Run { stream_key, marker_key, numbers, alone, form, rows }
+}
+
+/// Strings of `MessagePack`.
+fn unpack(mut rest: &[u8]) -> Vec<Vec<u8>> {
+    let mut strings = Vec::new();
+    while let [head, behind @ ..] = rest {
+        let (digits, mut length) = match head {
+            0xa0..=0xbf => (0, usize::from(head & 0x1f)),
+            0xd9..=0xdb => (1 << (head - 0xd9), 0),
+            _ => panic!("no string: {head:#x}"),
+        };
+        let (digits, behind) = behind.split_at(digits);
+        for digit in digits {
+            length = 256 * length + usize::from(*digit);
+        }
+        let (string, behind) = behind.split_at(length);
+        strings.push(string.to_vec());
+        rest = behind;
+    }
+    strings
 }

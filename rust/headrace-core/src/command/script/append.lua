@@ -10,6 +10,7 @@
 --   'all': the number of fields, and their names. For each row the values.
 --   'sparse': the same, and the number of sets of fields, and for each set as many characters as there are fields: '1' for a
 --   field that is there. For each row the number of its set, and the values of the fields that are there.
+--   'all packed', 'sparse packed': the same, but what each row has is in one argument, as strings of MessagePack.
 -- Replies: how many rows were there before, why the next one was not written (empty: all were), how many rows were appended,
 -- their entry IDs. Of more than two IDs that the server chose in one millisecond only the first and the last: in between they
 -- follow each other.
@@ -56,6 +57,8 @@ local function all_written(found, count)
     return {count, '', 0}
 end
 
+-- What a server might lack is looked up before anything is written.
+local unpack_limit, loadstring = cmsgpack.unpack_limit, loadstring
 local version, from, first, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local found, marker = redis.pcall('GET', KEYS[2]), 0
 if type(found) == 'table' then
@@ -90,17 +93,20 @@ if refused and done > 0 and ARGV[6] == '1' then
 elseif refused then
     return {done, refused, 0}
 end
--- Locals are faster than globals, and each row looks at these.
-local pcall, type, key, arguments = redis.pcall, type, KEYS[1], ARGV
+-- Locals are faster than globals.
+local pcall, key, arguments = redis.pcall, KEYS[1], ARGV
 local form, place = arguments[8], 9
--- Of the rows that were appended; why the next one was not.
-local ids, appended, refusal = {}, 0, nil
+-- The entry IDs, and in the last place what XADD said to a row that it did not write: an error, which is a table without
+-- length, or false, if there is no stream. The function type() takes 600 instructions of the server.
+local ids, appended = {}, 0
 
 local function take()
     place = place + 1
     return arguments[place - 1]
 end
 
+-- What all rows share: where the arguments behind the fields are and how many; the rows that need more than these, if any;
+-- and what writes such a row, whose fields are in `fields`, from `from` to `to`.
 local function shared()
     local nomkstream, trim_count = take(), tonumber(take())
     local trim = place
@@ -108,14 +114,15 @@ local function shared()
     local tail_count = tonumber(take())
     local tail = place
     place = place + tail_count
-    -- XADD of the first row or of the last one, whose fields are in `fields`, from `from` to `to`. Only the first row may
-    -- have to create the stream. It is enough that the last one trims: no client sees the stream in between.
+    -- Only the first row may have to create the stream. It is enough that the last one trims: no client sees the stream in
+    -- between.
+    local first, last = nomkstream ~= '' and done, trim_count > 0 and count - 1
     local function add(row, fields, from, to)
         local call = {}
-        if row == done and nomkstream ~= '' then
+        if row == first then
             call[1] = nomkstream
         end
-        if row == count - 1 then
+        if row == last then
             for at = trim, trim + trim_count - 1 do
                 call[#call + 1] = arguments[at]
             end
@@ -126,7 +133,23 @@ local function shared()
         end
         return pcall('XADD', key, unpack(call))
     end
-    return tail, tail_count, add
+    return tail, tail_count, first, last, add
+end
+
+-- Makes what writes rows of so many values, as long as they have the same set of fields: a table that is filled and unpacked
+-- for each row costs more. `read`: how many values it reads for a row. Its errors are those of the script.
+local function compile(values, read, has_tail)
+    local names, its, both = {}, {}, {}
+    for at = 1, values do
+        local name, value = 'n' .. at, 'v' .. at
+        names[at], its[at], both[at] = name, value, name .. ',' .. value
+    end
+    names, its, both = table.concat(names, ','), table.concat(its, ','), table.concat(both, ',')
+    return loadstring('local pcall,key,from,rows,ids,a,b=... return function(own,' .. names .. ') '
+        .. 'return function(at,row,last) local id,set,' .. its .. ' repeat '
+        .. 'at,' .. its .. ',set=from(rows,' .. read .. ',at) '
+        .. "id=pcall('XADD',key,'*'," .. both .. (has_tail and ',a,b' or '') .. ') '
+        .. 'row=row+1 ids[row]=id until row==last or set~=own or not id or #id==0 return at,set,row end end', '@user_script')
 end
 
 if form == 'whole' then
@@ -134,42 +157,39 @@ if form == 'whole' then
         local length = tonumber(take())
         if row >= done then
             local id = pcall('XADD', key, unpack(arguments, place, place + length - 1))
-            if type(id) ~= 'string' then
-                refusal = id and plain(id.err) or 'NO_STREAM'
-                break
-            end
             appended = appended + 1
             ids[appended] = id
+            if not id or #id == 0 then
+                break
+            end
         end
         place = place + length
     end
 elseif form == 'one' then
-    local tail, tail_count, add = shared()
+    local tail, tail_count, first, last, add = shared()
     local name, a, b = take(), arguments[tail], arguments[tail + 1]
-    local fields, first_value, last = {name, '', a, b}, place, count - 1
-    for row = done, last do
+    local first_value = place
+    for row = done, count - 1 do
         local id
-        if row == done or row == last then
-            fields[2] = arguments[first_value + row]
-            id = add(row, fields, 1, 2 + tail_count)
+        if row == first or row == last then
+            id = add(row, {name, arguments[first_value + row], a, b}, 1, 2 + tail_count)
         elseif tail_count == 0 then
             id = pcall('XADD', key, '*', name, arguments[first_value + row])
         else
             id = pcall('XADD', key, '*', name, arguments[first_value + row], a, b)
         end
-        if type(id) ~= 'string' then
-            refusal = id and plain(id.err) or 'NO_STREAM'
-            break
-        end
         appended = appended + 1
         ids[appended] = id
+        if not id or #id == 0 then
+            break
+        end
     end
 else
-    local tail, tail_count, add = shared()
+    local tail, tail_count, first, last, add = shared()
     local names, name_count = place + 1, tonumber(take())
     place = place + name_count
-    -- XADD with room for the values of a set of fields.
-    local function template(is_there)
+    -- A set of fields: an XADD with room for their values, how long it is, how many values there are.
+    local function set_of(is_there)
         local call, values = {'XADD', key, '*'}, 0
         for at = 0, name_count - 1 do
             if not is_there or string.sub(is_there, at + 1, at + 1) == '1' then
@@ -181,45 +201,77 @@ else
         for at = 0, tail_count - 1 do
             call[4 + 2 * values + at] = arguments[tail + at]
         end
-        return {call, 3 + 2 * values, 3 + 2 * values + tail_count, values}
+        return {call = call, to = 3 + 2 * values + tail_count, values = values}
     end
-    local sets, set = {}, nil
-    if form == 'all' then
-        set = template()
-        place = place + done * name_count
-    else
+    local is_sparse, sets, every, number = string.sub(form, 1, 6) == 'sparse', {}, nil, nil
+    if is_sparse then
         for at = 1, tonumber(take()) do
-            sets[tostring(at)] = template(take())
+            sets[tostring(at)] = set_of(take())
         end
-        for _ = 1, done do
-            place = place + 1 + sets[arguments[place]][4]
-        end
+    else
+        every = set_of()
     end
-    local at, last = place, count - 1
-    for row = done, last do
-        if form == 'sparse' then
-            set = sets[arguments[at]]
-            at = at + 1
+    -- Reads so many values: where the next one is, and these. Behind the last one of packed ones that is at -1.
+    local rows, at, read = arguments, place, function(from, values, at)
+        return at + values, unpack(from, at, at + values - 1)
+    end
+    if string.sub(form, -6) == 'packed' then
+        rows, at, read = take(), 0, unpack_limit
+    end
+    -- The number of a row's set is read with the row before it.
+    local more = 0
+    if is_sparse then
+        more, at, number = 1, read(rows, 1, at)
+    end
+    local function fill(set)
+        local call, values = set.call, set.values
+        local found = at >= 0 and values + more > 0 and {read(rows, values + more, at)} or {at}
+        for value = 1, values do
+            call[3 + 2 * value] = found[1 + value]
         end
-        local call, id = set[1], nil
-        for value = 5, set[2], 2 do
-            call[value] = arguments[at]
-            at = at + 1
-        end
-        if row == done or row == last then
-            id = add(row, call, 4, set[3])
+        at, number = found[1], found[2 + values]
+        return call
+    end
+    for _ = 1, done do
+        fill(every or sets[number])
+    end
+    local left, makers = count - done, {}
+    while appended < left do
+        local row, set = done + appended, every or sets[number]
+        local values = set.values
+        -- Code takes about as long to make as to write ten rows. A function of Lua has up to 60 variables from outside.
+        if row == first or row == last or left < 64 or values == 0 or values > 50 then
+            local call = fill(set)
+            appended = appended + 1
+            if row == first or row == last then
+                ids[appended] = add(row, call, 4, set.to)
+            else
+                ids[appended] = pcall(unpack(call, 1, set.to))
+            end
         else
-            id = pcall(unpack(call, 1, set[3]))
+            if not set.write then
+                local own = {}
+                for value = 1, values do
+                    own[value] = set.call[2 + 2 * value]
+                end
+                makers[values] = makers[values] or compile(values, values + more, tail_count > 0)(
+                    pcall, key, read, rows, ids, arguments[tail], arguments[tail + 1])
+                set.write = makers[values](number, unpack(own))
+            end
+            at, number, appended = set.write(at, appended, last and left - 1 or left)
         end
-        if type(id) ~= 'string' then
-            refusal = id and plain(id.err) or 'NO_STREAM'
+        local id = ids[appended]
+        if not id or #id == 0 then
             break
         end
-        appended = appended + 1
-        ids[appended] = id
     end
 end
-if refusal then
+local refusal = ids[appended]
+if refusal and #refusal > 0 then
+    refusal = nil
+else
+    refusal = refusal and plain(refusal.err) or 'NO_STREAM'
+    appended = appended - 1
     set_marker(first + done + appended)
 end
 local reply = {done, refusal or '', appended}

@@ -25,20 +25,28 @@ pub(crate) struct NameList {
 }
 
 impl RowForm {
-    /// How the script calls it.
-    fn word(&self) -> &'static [u8] {
-        match self {
-            Self::Whole => b"whole",
-            Self::One(_) => b"one",
-            Self::All(_) => b"all",
-            Self::Sparse(_) => b"sparse",
+    /// How the script calls it, if the values of several fields are packed or not.
+    fn word(&self, is_packed: bool) -> &'static [u8] {
+        match (self, is_packed) {
+            (Self::Whole, _) => b"whole",
+            (Self::One(_), _) => b"one",
+            (Self::All(_), false) => b"all",
+            (Self::All(_), true) => b"all packed",
+            (Self::Sparse(_), false) => b"sparse",
+            (Self::Sparse(_), true) => b"sparse packed",
         }
     }
 
     /// Appends the arguments of a run up to its first row: `shared` are those that stand for every row's, `sets` the
     /// sets of fields that occur. Returns how many arguments were appended.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, (shared, shared_count): (&[u8], usize), sets: &[Box<[u8]>]) -> usize {
-        write_bulk(out, self.word());
+    pub(crate) fn write(
+        &self,
+        out: &mut Vec<u8>,
+        (shared, shared_count): (&[u8], usize),
+        sets: &[Box<[u8]>],
+        is_packed: bool,
+    ) -> usize {
+        write_bulk(out, self.word(is_packed));
         if matches!(self, Self::Whole) {
             return 1;
         }
