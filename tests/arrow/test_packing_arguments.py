@@ -22,9 +22,15 @@ ROWS = pa.record_batch({"id": [1, 2, 3], "text": ["a", "", "c"]})
     ("layout", "names"),
     [
         ({"rows_per_entry": 2, "fields": ["id"]}, ("rows_per_entry", "fields")),
+        ({"rows_per_entry": 2, "fields_from": "text"}, ("rows_per_entry", "fields_from")),
         ({"rows_per_entry": 2, "stream_key": "text"}, ("rows_per_entry", "stream_key")),
         ({"rows_per_entry": 2, "entry_id": "text"}, ("rows_per_entry", "entry_id")),
         ({"arrow_ipc": True, "payload": "text"}, ("arrow_ipc", "payload")),
+        ({"arrow_ipc": True, "fields_from": "text"}, ("arrow_ipc", "fields_from")),
+        ({"fields_from": "text", "payload": "text"}, ("fields_from", "mutually exclusive")),
+        ({"fields_from": "text", "fields": ["text"]}, ("fields_from", "mutually exclusive")),
+        ({"fields_from": "text", "json": True}, ("fields_from", "mutually exclusive")),
+        ({"codec": "zstd", "fields_from": "text"}, ("codec", "arrow_ipc")),
         ({"arrow_ipc": True, "json": True}, ("arrow_ipc", "json")),
         ({"arrow_ipc": True, "stream_key": "text"}, ("arrow_ipc", "stream_key")),
         ({"arrow_ipc": True, "entry_id": "text"}, ("arrow_ipc", "entry_id")),
@@ -109,7 +115,10 @@ from headrace import Dispatcher, Endpoint
 from support.processes import PeakMemory
 
 layout = json.loads(sys.argv[3])
-rows = pa.record_batch({"payload": pa.array([b"%011d-" % row + b"x" * 108 for row in range(100_000)], pa.binary())})
+payloads = pa.array([b"%011d-" % row + b"x" * 108 for row in range(100_000)], pa.binary())
+names = pa.array([b"%d" % (row % 50_000) for row in range(100_000)], pa.binary())
+fields = pa.MapArray.from_arrays(pa.array(range(100_001), pa.int32()), names, payloads)
+rows = pa.record_batch({"payload": payloads, "fields": fields})
 endpoint = Endpoint(unix_socket=sys.argv[1], stream_key=sys.argv[2], maxlen=10, trim_every=10)
 delivered = 0
 with Dispatcher(endpoint) as dispatcher:
@@ -126,7 +135,13 @@ with Dispatcher(endpoint) as dispatcher:
 
 @pytest.mark.parametrize(
     "layout",
-    [{"rows_per_entry": 10}, {"rows_per_entry": 10_000}, {"arrow_ipc": True}, {"arrow_ipc": True, "codec": "lz4"}],
+    [
+        {"rows_per_entry": 10},
+        {"rows_per_entry": 10_000},
+        {"arrow_ipc": True, "fields": ["payload"]},
+        {"arrow_ipc": True, "fields": ["payload"], "codec": "lz4"},
+        {"fields_from": "fields"},
+    ],
     ids=str,
 )
 def test_memory_is_bounded(any_server: LocalServer, layout: dict[str, Any]) -> None:

@@ -100,7 +100,9 @@ def _layout(random: _Random, made: Made) -> dict[str, Any]:
     """A layout that takes the record batch."""
     layout: dict[str, Any] = {"json": True}
     draw = random.random()
-    if not made.in_json or draw < 0.2:
+    if made.fields and random.random() < 0.6:
+        layout = {"fields_from": random.choice(made.fields)}
+    elif not made.in_json or draw < 0.2:
         layout = {
             "arrow_ipc": True,
             "rows_per_entry": random.choice([1, 2, 7, 100]),
@@ -119,12 +121,29 @@ def _expect(execution: Execution, made: Made, times: int) -> Execution:
     values: list[Any]
     if "payload" in layout:
         column = made.batch.column(layout["payload"]).to_pylist()
-        values = [value.encode() if isinstance(value, str) else value for value in column if value is not None]
+        values = [_bytes(value) for value in column if value is not None]
+        execution.failed = times * (len(column) - len(values))
+    elif "fields_from" in layout:
+        column = made.batch.column(layout["fields_from"]).to_pylist()
+        values = [fields for row in column if (fields := _fields(row))]
         execution.failed = times * (len(column) - len(values))
     else:
         values = made.json if "json" in layout else made.rows
     execution.values = values * times
     return execution
+
+
+def _fields(row: list[Any] | None) -> dict[bytes, bytes] | None:
+    """The fields of an entry; empty or None if it has none, or one without a name."""
+    items = [(item["name"], item["value"]) if isinstance(item, dict) else item for item in row or () if item]
+    pairs = [(name, value) for name, value in items if value is not None]
+    if any(name is None for name, _ in pairs):
+        return None
+    return {_bytes(name): _bytes(value) for name, value in pairs}
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
 
 
 def _valid_array(random: _Random, made: Made) -> Execution:
@@ -165,7 +184,8 @@ def _broken_array(random: _Random, made: Made) -> Execution:
 def _is_certain(spoilt: Spoilt, layout: dict[str, Any]) -> bool:
     """Whether a column is broken that the layout reads."""
     names = [f"column{number}" for number in range(len(spoilt.array.children))]
-    read = [number for number, name in enumerate(names) if layout.get("payload", name) == name]
+    only = layout.get("payload", layout.get("fields_from"))
+    read = [number for number, name in enumerate(names) if only in (None, name)]
     return len(spoilt.schema.children) == len(names) and any(
         is_broken(spoilt.schema, spoilt.array, number) for number in read
     )

@@ -185,6 +185,8 @@ class Session:
         try:
             if "arrow_ipc" in execution.layout:
                 got = [row for fields in entries for row in pa.table(headrace.unpack_arrow(fields)).to_pylist()]
+            elif "fields_from" in execution.layout:
+                got = entries
             else:
                 got = [payload for fields in entries for payload in headrace.unpack(fields)]
                 if "json" in execution.layout:

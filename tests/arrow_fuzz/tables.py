@@ -54,6 +54,8 @@ _DRAW = dict([*_SIMPLE, *_NOT_IN_JSON])
 _KEYS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 #: Such dictionaries pyarrow can make of values.
 _IN_DICTIONARIES = [pa.string(), pa.large_string(), pa.binary(), pa.int64(), pa.float64()]
+_TEXT_TYPES = [pa.string(), pa.large_string(), pa.string_view()]
+_BYTES_TYPES = [pa.binary(), pa.large_binary(), pa.binary_view()]
 _DEPTH = 3
 
 
@@ -88,6 +90,16 @@ def random_type(random: _Random, in_json: bool, depth: int = 0) -> pa.DataType:
     return pa.struct([(name, below()) for name in string.ascii_lowercase[: random.randrange(1, 4)]])
 
 
+def fields_type(random: _Random) -> pa.DataType:
+    """A type of all fields of an entry. JSON has it too."""
+    value = random.choice(_TEXT_TYPES + _BYTES_TYPES)
+    if random.random() < 0.5:
+        return pa.map_(pa.string(), value)
+    members = [("name", random.choice(_TEXT_TYPES + _BYTES_TYPES)), ("value", value)]
+    random.shuffle(members)
+    return random.choice([pa.list_, pa.large_list])(pa.struct(members))
+
+
 def random_value(random: _Random, kind: pa.DataType, nulls: float = 0.2) -> Any:
     """A value of this type, or None."""
     if random.random() < nulls or types.is_null(kind):
@@ -113,6 +125,8 @@ class Made:
     schema: SchemaNode
     array: ArrayNode
     in_json: bool
+    #: The columns of `fields_type`.
+    fields: list[str] = field(default_factory=list)
     #: Made when asked for.
     _json: list[dict[str, Any]] = field(default_factory=list)
     _rows: list[dict[str, Any]] = field(default_factory=list)
@@ -136,11 +150,16 @@ def make(random: _Random) -> Made:
     count = random.choice([0, 1, 2, 3, 5, 9, 20])
     before, behind = (random.randrange(4), random.randrange(3)) if random.random() < 0.6 else (0, 0)
     columns: dict[str, pa.Array] = {}
+    fields = []
     for number in range(random.randrange(1, 5)):
-        kind = random_type(random, in_json)
+        if random.random() < 0.2:
+            kind = fields_type(random)
+            fields.append(f"column{number}")
+        else:
+            kind = random_type(random, in_json)
         nulls = random.choice([0, 0.2, 0.2, 1])
         values = [random_value(random, kind, nulls) for _ in range(before + count + behind)]
         columns[f"column{number}"] = pa.array(values, kind)
     batch = pa.record_batch(columns).slice(before, count)
     schema, array = model_of(batch)
-    return Made(batch, schema, array, in_json)
+    return Made(batch, schema, array, in_json, fields)

@@ -105,10 +105,11 @@ def test_each_message_has_the_right_outcome_after_a_panic(case: dict[str, Any], 
 def test_the_error_names_the_input_and_the_log_the_location(case: dict[str, Any], results: dict[str, Any]) -> None:
     result = results[name(case)]
     [raised] = result["raised"]
+    column, of_type = ("map", "Map") if case["layout"] == "fields_from" else ("payload", "Utf8")
     kind, _, message = raised.partition(": ")
     if case["place"] == "import":
         assert kind == "ReaderError"
-        assert "payload" in message
+        assert column in message
     elif case["place"] == "report":
         assert "a defect of headrace" in message
     else:
@@ -116,7 +117,7 @@ def test_the_error_names_the_input_and_the_log_the_location(case: dict[str, Any]
         assert message.startswith("a defect of headrace ended this call: ")
     if case["place"] in ("bind", "encode") and case["layout"] != "produce":
         assert "row " in message
-        assert '"payload" of type Utf8' in message
+        assert f'"{column}" of type {of_type}' in message
     assert SECRET not in raised
     assert result["log"].startswith("a defect of headrace ended a call, at ")
     assert "fail.rs:" in result["log"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from headrace import ConfigError, SchemaError
 from headrace.spark.datasource import BatchWriter, RedisStreams
@@ -36,10 +36,17 @@ def refused(**options: str) -> ConfigError:
     return caught.value
 
 
+NESTED: dict[str, DataType] = {
+    "struct": StructType().add("x", "string"),
+    "map": MapType(StringType(), BinaryType()),
+    "items": ArrayType(StructType().add("name", "string").add("value", "binary")),
+}
+
+
 def schema(**columns: str) -> StructType:
     made = StructType()
     for name, kind in columns.items():
-        made.add(name, StructType().add("x", "string") if kind == "struct" else kind)
+        made.add(name, NESTED.get(kind, kind))
     return made
 
 
@@ -284,6 +291,17 @@ def test_a_pickled_writer_shows_no_secret() -> None:
             {"arrow_ipc": "true", "codec": "zstd", "ignore_columns": "c", "rows_per_entry": "9"},
             {"arrow_ipc": True, "fields": ["a", "b"], "codec": "zstd", "rows_per_entry": 9},
         ),
+        (
+            {"stream": "string", "entry_id": "string", "fields": "map"},
+            {"fields_from": "fields", "stream_key_column": "stream"},
+            {"fields_from": "fields", "stream_key": "stream", "entry_id": "entry_id"},
+        ),
+        (
+            {"items": "items", "payload": "string"},
+            {"fields_from": "items", "ignore_columns": "*"},
+            {"fields_from": "items"},
+        ),
+        ({"entry_id": "map"}, {"fields_from": "entry_id"}, {"fields_from": "entry_id"}),
         # Columns that are left out by name.
         ({"payload": "string", "n": "long"}, {"ignore_columns": "*"}, {"payload": "payload"}),
         ({"payload": "string", "stream_key": "long"}, {"ignore_columns": "stream_key"}, {"payload": "payload"}),
@@ -312,6 +330,14 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"a": "long"}, {"ignore_columns": "z"}, "ignore_columns names an unknown column"),
         ({"a": "string"}, {"payload": "a", "ignore_columns": "a"}, "both name the column 'a'"),
         ({"a": "string"}, {"payload": "a", "json": "true"}, "json and payload are mutually exclusive"),
+        ({"a": "string", "m": "map"}, {"fields_from": "m"}, "these columns would not be written: 'a'"),
+        ({"m": "map"}, {"fields_from": "n"}, "fields_from names an unknown column 'n'"),
+        ({"m": "map"}, {"fields_from": "m", "ignore_columns": "m"}, "ignore_columns and fields_from both name"),
+        ({"m": "map"}, {"fields_from": "m", "fields": "m"}, "fields_from and fields are mutually exclusive"),
+        ({"m": "map"}, {"fields_from": "m", "json": "true"}, "json and fields_from are mutually exclusive"),
+        ({"m": "map"}, {"fields_from": "m", "arrow_ipc": "true"}, "fields_from and arrow_ipc are mutually exclusive"),
+        ({"m": "map"}, {"fields_from": "m", "rows_per_entry": "2"}, "rows_per_entry and fields_from are mutually"),
+        ({"a": "string"}, {"fields_from": "a"}, '"a" cannot hold the fields of entries'),
         ({"a": "string"}, {"payload": "a", "arrow_ipc": "true"}, "payload and arrow_ipc are mutually exclusive"),
         ({"a": "string"}, {"codec": "lz4"}, "codec needs arrow_ipc=True"),
         ({"a": "string"}, {"arrow_ipc": "true", "codec": "gzip"}, "codec"),

@@ -29,7 +29,7 @@ SECRET = "content-of-a-payload"
 
 PLACES = ("import", "bind", "encode", "scan", "settle", "report")
 MODES = ("off", "script", "idmp")
-LAYOUTS = ("payload", "fields", "json", "rows_per_entry", "arrow_ipc")
+LAYOUTS = ("payload", "fields", "fields_from", "json", "rows_per_entry", "arrow_ipc")
 
 
 def table(first: int) -> pa.Table:
@@ -40,6 +40,9 @@ def table(first: int) -> pa.Table:
             "payload": [f"{SECRET} {number}" for number in numbers],
             "id": pa.array(numbers, pa.int64()),
             "nested": [{"inner": {"number": number}} for number in numbers],
+            "map": pa.array(
+                [[("payload", f"{SECRET} {number}")] for number in numbers], pa.map_(pa.string(), pa.string())
+            ),
         }
     )
     return pa.Table.from_batches(whole.to_batches(max_chunksize=ROWS // 3))
@@ -50,6 +53,7 @@ def layout(name: str) -> dict[str, Any]:
     options: dict[str, dict[str, Any]] = {
         "payload": {},
         "fields": {"fields": ["payload", "id"]},
+        "fields_from": {"fields_from": "map"},
         "json": {"json": True},
         "rows_per_entry": {"rows_per_entry": 7},
         "arrow_ipc": {"arrow_ipc": True, "rows_per_entry": 50},

@@ -74,8 +74,9 @@ def write(
         df: The rows. Spark refuses a streaming DataFrame: use `foreachBatch`, or the data source.
         endpoint: Where and how entries are stored. It is pickled for the executors: give `password_env` or
             `password_file` rather than a password.
-        payload: Column with the payload, string or binary. By convention, without `fields`, `json` and `arrow_ipc`, the
-            one called `payload`, else the only remaining string or binary column, else the row as JSON.
+        payload: Column with the payload, string or binary. By convention, without `fields`, `fields_from`, `json` and
+            `arrow_ipc`, the one called `payload`, else the only remaining string or binary column, else the row as
+            JSON.
         fields: Columns that become one field each, as text; a null is left out.
         json: True: the payload is the row as JSON, as `to_json` writes it. A sequence of names: these columns.
         message_id: Column that names the row in the failures, integer or string. By convention the one called

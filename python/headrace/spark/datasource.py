@@ -68,7 +68,7 @@ class RedisStreams(DataSource):
     def schema(self) -> str:
         """The columns of a SQL view that names none: the payload alone."""
         layout = self._settings(streaming=False).columns.layout
-        others = (layout.get("fields"), layout.get("json"), layout.get("arrow_ipc"))
+        others = (layout.get("fields"), layout.get("fields_from"), layout.get("json"), layout.get("arrow_ipc"))
         if layout.get("payload") not in (None, "payload") or any(others):
             text = "name the view's columns, as its options do: CREATE TEMPORARY VIEW orders (id BIGINT, …) USING …"
             raise ConfigError(text, option="schema")

@@ -20,11 +20,11 @@ __all__ = ["ColumnLayout", "resolve"]
 
 EVERY = ("*",)
 
-Role = Literal["payload", "message_id", "stream_key", "entry_id"]
+Role = Literal["payload", "fields_from", "message_id", "stream_key", "entry_id"]
 
 #: The options that each name one column, and those of which one says what an entry holds.
-ROLES: Final[tuple[Role, ...]] = ("payload", "message_id", "stream_key", "entry_id")
-BODIES: Final = ("payload", "fields", "json")
+ROLES: Final[tuple[Role, ...]] = ("payload", "fields_from", "message_id", "stream_key", "entry_id")
+BODIES: Final = ("payload", "fields", "fields_from", "json")
 
 #: The options that are resolved here. All others are passed on.
 RESOLVED: Final = frozenset({*ROLES, *BODIES, "arrow_ipc"})
@@ -113,6 +113,8 @@ class _Columns:
             return {"arrow_ipc": True, "fields": columns}, columns
         if self.fields is not None:
             return {"fields": list(self.fields)}, self.fields
+        if (column := self.asked.get("fields_from")) is not None:
+            return {"fields_from": column}, [column]
         if self.json:
             columns = rest if self.json is True else self.json
             return {"json": columns}, columns
@@ -130,7 +132,8 @@ class _Columns:
         """The column of that role: the one that an option names, else the one with the role's name."""
         if (asked := self.asked.get(role)) is not None:
             return asked
-        return role if role in self.all and role not in {*self.ignored, self.asked.get("payload")} else None
+        others = {*self.ignored, self.asked.get("payload"), self.asked.get("fields_from")}
+        return role if role in self.all and role not in others else None
 
     def _named(self) -> Iterator[tuple[str, str]]:
         """Each option that names a column, with the column."""

@@ -46,7 +46,8 @@ class Xadd:
     Args:
         endpoint: Where and how entries are stored. It is pickled for the executors: give `password_env` or
             `password_file` rather than a password.
-        payload: Column with the payload, string or binary. Default `"payload"`, unless `fields` or `json` is given.
+        payload: Column with the payload, string or binary. Default `"payload"`, unless `fields`, `fields_from` or
+            `json` is given.
         fields: Columns that become one field each, as text; a null is left out.
         json: True: the payload is the whole row as JSON, as `to_json` writes it. A sequence of names: these columns.
         message_id: Column that names the row in the outcomes, integer or string. Default, also for null: the row's

@@ -43,6 +43,7 @@ pub enum BatchLayout {
 pub struct BatchPlan {
     message_id: Option<(usize, FieldRef)>,
     kind: Kind,
+    carries_time: bool,
 }
 
 #[derive(Debug)]
@@ -101,7 +102,13 @@ impl BatchPlan {
             .as_deref()
             .map(|column| message_id_column(schema, column).map(|at| (at, Arc::clone(&schema.fields()[at]))));
         let message_id = message_id.transpose()?;
-        Ok(Self { message_id, kind })
+        let copies = matches!(layout, BatchLayout::Rows(Layout { body: Body::FieldsFrom(_), .. }));
+        Ok(Self { message_id, kind, carries_time: !copies || names.is_ts_given })
+    }
+
+    /// Whether its entries carry the time, if any do: one that is a copy does not unless the caller asked for it.
+    pub(crate) fn carries_time(&self) -> bool {
+        self.carries_time
     }
 
     /// The indexes of the columns that are read. The content of the others is irrelevant.
@@ -182,6 +189,7 @@ fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
     }
     for (name, is_given) in [
         ("fields", matches!(layout.body, Body::Fields(_))),
+        ("fields_from", matches!(layout.body, Body::FieldsFrom(_))),
         ("stream_key", layout.stream_key.is_some()),
         ("entry_id", layout.entry_id.is_some()),
     ] {

@@ -88,7 +88,8 @@ impl Dispatcher {
             options.durability.map(|durability| Durability { every: durability.every.div_ceil(rows), ..durability });
         let limits = Limits { max_entries, max_bytes: options.window_max_bytes };
         let classifier = Classifier::new(options.classify, options.error_overrides);
-        let names = FieldNames { payload: options.payload_field, ts: options.ts_field };
+        let names =
+            FieldNames { payload: options.payload_field, ts: options.ts_field, is_ts_given: options.is_ts_given };
         Self {
             producer: Producer::new(
                 endpoint,
@@ -206,7 +207,7 @@ impl Dispatcher {
     /// that was begun). If it panics, they fail likewise: permanent, `INTERNAL`.
     pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        let count = batch.num_rows();
+        let (count, carries_time) = (batch.num_rows(), plan.carries_time());
         let bound = contain(|| {
             fail::point("bind");
             plan.bind(batch)
@@ -228,7 +229,7 @@ impl Dispatcher {
         let (mut rows, ids) = bound?;
         let taken = self.guarded(|dispatcher| {
             dispatcher.add_ids(ids.as_ref(), count);
-            let taken = dispatcher.take_rows(&mut rows, ids.as_ref(), count, watch);
+            let taken = dispatcher.take_rows(&mut rows, ids.as_ref(), count, carries_time, watch);
             dispatcher.producer.give_back();
             taken
         });
@@ -265,6 +266,7 @@ impl Dispatcher {
         rows: &mut Batch<'_>,
         ids: Option<&IdColumn>,
         count: usize,
+        carries_time: bool,
         watch: &mut dyn Watch,
     ) -> Result<Option<usize>> {
         self.producer.begin_rows(rows);
@@ -281,7 +283,11 @@ impl Dispatcher {
                 self.producer.push_failed_rows(&failure, rows, row..count);
                 break;
             }
-            self.producer.refresh_time();
+            if carries_time {
+                self.producer.refresh_time();
+            } else {
+                self.producer.drop_time();
+            }
             if contain(|| self.producer.push_batch(rows, ids, &mut row, count)).is_err() {
                 row = self.producer.first_left(row);
                 let passed = self.passed() - (count - row) as u64;

@@ -14,6 +14,7 @@ mod connection;
 mod connections;
 mod control;
 mod encoder;
+mod field_columns;
 mod run;
 #[cfg(test)]
 mod runner;

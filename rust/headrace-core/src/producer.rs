@@ -227,6 +227,15 @@ impl Producer {
         }
     }
 
+    /// Messages carry no time until it is [refreshed](Self::refresh_time).
+    pub(crate) fn drop_time(&mut self) {
+        if self.encoder.has_time() {
+            // The rows of a run share their time, or the lack of it.
+            self.close_runs();
+            self.encoder.drop_time();
+        }
+    }
+
     /// Gives `count` messages of the endpoint's stream an outcome that needs no server.
     pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
         for _ in 0..count {

@@ -42,6 +42,9 @@ mod entry_id;
 mod extension;
 mod ids;
 mod interval;
+mod items;
+#[cfg(test)]
+mod items_tests;
 mod json;
 mod line;
 mod plan;

@@ -108,8 +108,9 @@ impl PyDispatcher {
 
     /// Take every row of Arrow data as a message, straight from its buffers.
     ///
-    /// One of `payload`, `fields` and `json` selects the contents of a row's entry; each entry also has the field
-    /// `ts`. A row that cannot be written (a null payload, no field at all) fails alone, as a permanent outcome.
+    /// One of `payload`, `fields`, `fields_from` and `json` selects the contents of a row's entry; each entry also has
+    /// the field `ts`, with `fields_from` only if `ts_field` was given. A row that cannot be written (a null payload,
+    /// no field at all) fails alone, as a permanent outcome.
     /// `rows_per_entry` and `arrow_ipc` put many rows into one entry, which costs the server less: each row keeps its
     /// own outcome, but shares its entry's ID, and `maxlen` counts entries.
     ///
@@ -117,10 +118,14 @@ impl PyDispatcher {
     ///     data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader
     ///         is read one record batch at a time. If it fails, the rows before the failure are taken.
     ///     payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
-    ///         `"payload"`, unless `fields` or `json` is given. A null fails: `NULL_PAYLOAD`.
+    ///         `"payload"`, unless `fields`, `fields_from` or `json` is given. A null fails: `NULL_PAYLOAD`.
     ///     fields: Columns that become one field each, under their names. Typed values are written as text; a null is
     ///         left out; a row with only nulls fails: `EMPTY`, one with a time outside a day: `BAD_VALUE`. Nested
     ///         columns are refused.
+    ///     fields_from: Column with all fields of the entry, which are sent as they are, in their order: a map, or a
+    ///         list of `struct<name, value>`, whose names and values are utf8 or binary of any kind. A null value is
+    ///         left out; a row with no field fails: `EMPTY`. An entry that was read into such a column is copied
+    ///         unchanged.
     ///     json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A
     ///         sequence of names: only these columns. A time outside a day fails: `BAD_VALUE`.
     ///     message_id: Column that names each row in reports: an integer type, utf8 of at most 16 KiB, or `arrow.uuid`.
@@ -130,12 +135,12 @@ impl PyDispatcher {
     ///         `*`. Anything else fails: `BAD_ENTRY_ID`.
     ///     rows_per_entry: With `payload` or `json`: up to this many rows become the fields `payload:0`, `payload:1`,
     ///         ... of one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Mutually exclusive with
-    ///         `fields`, `stream_key` and `entry_id`. An entry holds rows of one record batch, and ends with the row
-    ///         that fills `window_max_bytes`.
+    ///         `fields`, `fields_from`, `stream_key` and `entry_id`. An entry holds rows of one record batch, and ends
+    ///         with the row that fills `window_max_bytes`.
     ///     arrow_ipc: True: the payload of an entry is an Arrow IPC stream of up to `rows_per_entry` rows (default
     ///         10,000), with all columns or those of `fields`; `headrace.unpack_arrow` and
-    ///         `pyarrow.ipc.open_stream` read it back. Mutually exclusive with `payload`, `json`, `stream_key` and
-    ///         `entry_id`.
+    ///         `pyarrow.ipc.open_stream` read it back. Mutually exclusive with `payload`, `fields_from`, `json`,
+    ///         `stream_key` and `entry_id`.
     ///     codec: Compression for `arrow_ipc`: None (default), `"lz4"` or `"zstd"`.
     ///
     /// Raises:
@@ -152,7 +157,7 @@ impl PyDispatcher {
     ///         no (unknown in a batch that was begun).
     ///     KeyboardInterrupt, SystemExit: Raised in the reader's own Python, such as a generator behind
     ///         `pyarrow.RecordBatchReader.from_batches`. Their subclasses are raised as `ReaderError`.
-    #[pyo3(signature = (data, *, payload = None, fields = None, json = None, message_id = None, stream_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
+    #[pyo3(signature = (data, *, payload = None, fields = None, fields_from = None, json = None, message_id = None, stream_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
     #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
     fn produce_batch(
         &self,
@@ -160,6 +165,7 @@ impl PyDispatcher {
         data: &Bound<'_, PyAny>,
         payload: Option<String>,
         fields: Option<&Bound<'_, PyAny>>,
+        fields_from: Option<String>,
         json: Option<&Bound<'_, PyAny>>,
         message_id: Option<String>,
         stream_key: Option<String>,
@@ -174,6 +180,7 @@ impl PyDispatcher {
                 payload,
                 json: json.map(layout::json).transpose()?.unwrap_or_default(),
                 fields: fields.map(|fields| layout::columns("fields", fields)).transpose()?,
+                fields_from,
                 message_id,
                 stream_key,
                 entry_id,

@@ -74,6 +74,30 @@ def test_a_field_for_each_column(spark: SparkSession, client: redis.Redis, any_s
     assert list(stored(client).values()) == [{"flag": b"true", "n": b"7", "text": b"seven"}]
 
 
+@pytest.mark.parametrize(
+    ("exactly_once", "options"), [("off", {}), ("script", {"txn_app_id": "copy", "txn_version": 1})]
+)
+def test_all_fields_from_a_map(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer, exactly_once: str, options: dict[str, Any]
+) -> None:
+    rows = [("1-1", {"a": b"\xff\x00", "b": b""}), ("2-1", {"ä": b"\r\n"}), ("3-1", {"a": b"2", "c": None})]
+    frame = spark.createDataFrame(rows, "entry_id string, fields map<string, binary>").coalesce(1)
+    save(frame, any_server, fields_from="fields", exactly_once=exactly_once, **options)
+    assert stored(client) == {"1-1": {"a": b"\xff\x00", "b": b""}, "2-1": {"ä": b"\r\n"}, "3-1": {"a": b"2"}}
+
+
+def test_a_row_without_fields_is_a_dead_letter(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
+    frame = spark.createDataFrame([({"a": "1"},), (None,), ({},)], "m map<string, string>").coalesce(1)
+    save(frame, any_server, fields_from="m", on_failure="dead_letter", dead_letter_key="dead")
+    assert list(stored(client).values()) == [{"a": b"1"}]
+    letters = list(stored(client, "dead").values())
+    assert [letter["code"] for letter in letters] == [b"EMPTY", b"EMPTY"]
+    [row] = pa.ipc.open_stream(letters[1]["row"]).read_all().to_pylist()
+    assert row == {"m": []}
+
+
 def test_several_rows_in_an_entry(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     save(messages(spark, 25, 1), any_server, rows_per_entry=10)
     entries = [headrace.unpack(fields) for fields in stored(client).values()]
@@ -187,6 +211,12 @@ def test_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) 
     spark.sql("INSERT INTO orders (total, id) VALUES (4, 2)")
     assert payloads(client, "orders") == ['{"id":1,"total":9.50}', '{"id":2,"total":4.00}']
 
+    options = options_in_sql(to(any_server, fields_from="fields", stream_key="copies"))
+    columns = "(entry_id STRING, fields MAP<STRING, BINARY>)"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW copies {columns} USING redis_streams {options}")
+    spark.sql("INSERT INTO copies VALUES ('5-1', map('a', X'FF', 'b', X''))")
+    assert stored(client, "copies") == {"5-1": {"a": b"\xff", "b": b""}}
+
 
 def test_mistakes_in_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     def create(columns: str = "", **options: str) -> None:
@@ -197,6 +227,8 @@ def test_mistakes_in_sql(spark: SparkSession, client: redis.Redis, any_server: L
         create(maxlenn="5")
     with pytest.raises(AnalysisException, match=r"CREATE TEMPORARY VIEW .*\(id BIGINT"):
         create(fields="a,b")
+    with pytest.raises(AnalysisException, match=r"CREATE TEMPORARY VIEW .*\(id BIGINT"):
+        create(fields_from="a")
     create("(payload STRING, extra INT)")
     with pytest.raises(AnalysisException, match="would not be written: 'extra'"):
         spark.sql("INSERT INTO wrong VALUES ('x', 1)")

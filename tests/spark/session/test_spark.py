@@ -196,6 +196,21 @@ def test_a_field_for_each_column(spark: SparkSession, client: redis.Redis, endpo
     ]
 
 
+def test_all_fields_from_a_column(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+    frame = spark.createDataFrame(
+        [({"a": "1"}, [("a", b"1"), ("a", b"\xff")]), ({}, []), (None, None), ({"b": "2", "a": None}, [("b", None)])],
+        "m map<string, string>, items array<struct<name: string, value: binary>>",
+    ).coalesce(1)
+    rows = write(frame, endpoint, fields_from="m")
+    assert [row.code for row in rows] == [None, "EMPTY", "EMPTY", None]
+    assert list(stored(client).values()) == [{b"a": b"1"}, {b"b": b"2"}]
+    rows = write(frame, endpoint, fields_from="items", ts_field="at")
+    assert [row.code for row in rows] == [None, "EMPTY", "EMPTY", "EMPTY"]
+    *_, last = stored(client).values()
+    assert list(last) == [b"a", b"at"]
+    assert last[b"a"] == b"\xff", "the last of two"
+
+
 def test_stream_key_and_entry_id_of_each_row(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     frame = messages(spark, 6, 1).selectExpr(
         "payload",

@@ -62,6 +62,18 @@ def test_every_row_is_written_once_and_counted(spark: SparkSession, client: redi
     assert str(summary) in repr(summary)
 
 
+def test_all_fields_from_a_map(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+    frame = spark.range(0, 1_000, 1, 2).selectExpr(
+        "map(concat('f', id % 7), binary(string(id)), 'other', X'00') AS fields"
+    )
+    first, again = (write(frame, endpoint, fields_from="fields", txn_app_id="copy", txn_version=1) for _ in range(2))
+    assert (first.delivered, first.deduplicated) == (1_000, 0)
+    assert (again.delivered, again.deduplicated) == (1_000, 1_000)
+    entries: Any = client.xrange("events")
+    found = sorted((list(fields.items()) for _, fields in entries), key=lambda fields: int(fields[0][1]))
+    assert found == [[(b"f%d" % (n % 7), b"%d" % n), (b"other", b"\x00")] for n in range(1_000)]
+
+
 def test_failures_raise_after_all_other_rows_are_written(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,6 +54,8 @@ pub(crate) struct ScriptRun<'a> {
     pub(crate) form: &'a RowForm,
     /// NOMKSTREAM, trimming and `ts`, if all rows share them: see [`XaddEncoder`](super::xadd::XaddEncoder::write_shared).
     pub(crate) shared: (&'a [u8], usize),
+    /// The names of rows that bring theirs along.
+    pub(crate) gathered: &'a NameList,
     /// The sets of fields of the rows.
     pub(crate) sets: &'a [Box<[u8]>],
     /// The arguments of all rows.
@@ -67,7 +69,7 @@ impl ScriptRun<'_> {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let packed = self.packed();
         let mut header = Vec::new();
-        let header_count = self.form.write(&mut header, self.shared, self.sets, packed.is_some());
+        let header_count = self.form.write(&mut header, self.shared, self.gathered, self.sets, packed.is_some());
         let argument_count = if packed.is_some() { 1 } else { self.argument_count };
         // The command's name, the script's hash, the number of keys, two keys, seven arguments.
         write_array_header(out, 12 + header_count + argument_count);
@@ -92,7 +94,7 @@ impl ScriptRun<'_> {
     /// The arguments of all rows as one, if the server takes less for it. A run of one row may be large, and together its
     /// values may be more than the server takes as one.
     fn packed(&self) -> Option<Vec<u8>> {
-        let has_fields = matches!(self.form, RowForm::All(_) | RowForm::Sparse(_));
+        let has_fields = matches!(self.form, RowForm::All(_) | RowForm::Sparse(_) | RowForm::Gathered);
         let is_packed = has_fields && self.rows > 1 && packed::is_worth_it(self.arguments, self.argument_count);
         is_packed.then(|| packed::pack(self.arguments))
     }
@@ -167,6 +169,7 @@ mod tests {
             alone: Some(5),
             form: &RowForm::Whole,
             shared: (b"", 0),
+            gathered: &NameList::default(),
             sets: &[],
             arguments: b"$1\r\n1\r\n$1\r\n*\r\n",
             argument_count: 2,

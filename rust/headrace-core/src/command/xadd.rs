@@ -11,12 +11,17 @@ use chrono::DateTime;
 use crate::endpoint::{Endpoint, Trim};
 use crate::resp::{write_array_header, write_bulk, write_bulk_length};
 
+/// The arguments of `ts`: name and value.
+const TS_ARGUMENTS: usize = 2;
+
 /// How the two fields of an entry are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldNames {
     pub(crate) payload: String,
     /// `None`: entries carry no time.
     pub(crate) ts: Option<String>,
+    /// Whether the caller asked for `ts`, so that entries that are otherwise copied as they are carry it too.
+    pub(crate) is_ts_given: bool,
 }
 
 /// Everything of an XADD that does not change from message to message, as bytes.
@@ -30,14 +35,15 @@ pub(crate) struct XaddEncoder {
     name_and_key: Vec<u8>,
     /// What stands between key and ID: without and with the trim options.
     options: [Vec<u8>; 2],
-    /// How many arguments a command has beside its fields: without and with the trim options.
+    /// How many arguments a command has beside its fields, with `ts` as far as messages carry it now: without and with the
+    /// trim options.
     arguments: [usize; 2],
     /// The whole start of a command with one payload and the endpoint's key, up to the payload.
     payload_start: [PayloadStart; 2],
     /// The start of a command with the endpoint's key and an ID of the server's choice, up to its fields, and how many those
     /// are. Kept from the last one: most rows have as many.
     row_start: [(usize, Vec<u8>); 2],
-    /// The last field, `ts`, and the second that it tells; empty without `ts`.
+    /// The last field, `ts`, and the second that it tells; empty where messages carry no `ts`.
     ts: Vec<u8>,
     ts_second: Option<u64>,
     /// What follows a payload: its line end and `ts`.
@@ -54,8 +60,8 @@ impl XaddEncoder {
         write_bulk(&mut name_and_key, endpoint.stream_key());
 
         let mut plain = Vec::new();
-        // Name, key, ID and the pair of `ts`.
-        let mut count = 3 + 2 * usize::from(names.ts.is_some());
+        // Name, key and ID; `set_time` adds the pair of `ts`.
+        let mut count = 3;
         if endpoint.nomkstream() {
             write_bulk(&mut plain, b"NOMKSTREAM");
             count += 1;
@@ -66,7 +72,8 @@ impl XaddEncoder {
 
         let payload_start = [0, 1].map(|trim| {
             let mut head = Vec::new();
-            write_array_header(&mut head, arguments[trim] + 2);
+            let ts_arguments = if names.ts.is_some() { TS_ARGUMENTS } else { 0 };
+            write_array_header(&mut head, arguments[trim] + ts_arguments + 2);
             head.extend_from_slice(&name_and_key);
             head.extend_from_slice(&options[trim]);
             write_bulk(&mut head, b"*");
@@ -104,6 +111,10 @@ impl XaddEncoder {
     #[cold]
     fn write_time(&mut self, second: u64) {
         self.ts_second = Some(second);
+        if self.ts_field.is_some() && self.ts.is_empty() {
+            self.arguments = self.arguments.map(|count| count + TS_ARGUMENTS);
+            self.row_start = Default::default();
+        }
         let Some(field) = &self.ts_field else { return };
         // Past the year 262142 chrono has no name for the second; no clock is set there.
         let text = DateTime::from_timestamp(i64::try_from(second).unwrap_or_default(), 0)
@@ -115,6 +126,22 @@ impl XaddEncoder {
         write_bulk(&mut self.ts, text.as_bytes());
         self.payload_tail.truncate(2);
         self.payload_tail.extend_from_slice(&self.ts);
+    }
+
+    /// Messages carry no time until [`set_time`](Self::set_time) gives them one: entries of fields that are to stay as they
+    /// are. A message of one payload always carries it.
+    pub(crate) fn drop_time(&mut self) {
+        if self.has_time() {
+            self.ts.clear();
+            self.ts_second = None;
+            self.arguments = self.arguments.map(|count| count - TS_ARGUMENTS);
+            self.row_start = Default::default();
+        }
+    }
+
+    /// Whether messages carry the time now.
+    pub(crate) fn has_time(&self) -> bool {
+        !self.ts.is_empty()
     }
 
     /// Appends a message of one payload for the endpoint's stream key.
@@ -170,7 +197,8 @@ impl XaddEncoder {
     /// Apart from [`write_own_start`](Self::write_own_start), so that this does not save registers for a rare case.
     #[inline(never)]
     fn keep_row_start(&mut self, trim: usize, fields: usize) {
-        let mut start = Vec::new();
+        let (_, mut start) = std::mem::take(&mut self.row_start[trim]);
+        start.clear();
         self.write_any_start(&mut start, trim, fields, None, None);
         self.row_start[trim] = (fields, start);
     }
@@ -239,7 +267,7 @@ impl XaddEncoder {
     pub(crate) fn write_shared(&self, out: &mut Vec<u8>, trims: bool) -> usize {
         let [plain, trimming] = &self.options;
         let trim_count = if trims { self.arguments[1] - self.arguments[0] } else { 0 };
-        let ts_count = if self.ts.is_empty() { 0 } else { 2 };
+        let ts_count = if self.has_time() { TS_ARGUMENTS } else { 0 };
         if plain.is_empty() {
             write_bulk(out, b"");
         } else {

@@ -11,15 +11,19 @@ use crate::rows::{Body, Layout};
 const ARROW_ROWS_PER_ENTRY: usize = 10_000;
 
 option_table! {
-    /// Every option of a layout. One of `payload`, `fields`, `json` and `arrow_ipc` says what an entry holds.
+    /// Every option of a layout. One of `payload`, `fields`, `fields_from`, `json` and `arrow_ipc` says what an entry holds.
     pub LAYOUT_OPTIONS:
 
-    /// Column with the payload, text or binary. It is the default where `fields`, `json` and `arrow_ipc` are not given. A null
-    /// fails: `NULL_PAYLOAD`.
+    /// Column with the payload, text or binary. It is the default where `fields`, `fields_from`, `json` and `arrow_ipc` are not
+    /// given. A null fails: `NULL_PAYLOAD`.
     payload => option(Takes::Column).or_depends(Text("payload"));
     /// Columns that become one field each, under their names, typed values as text; a null is left out. With `arrow_ipc` the
     /// columns of the entry.
     fields => option(Takes::Columns);
+    /// Column with all fields of the entry, to copy entries as they are: a map, or a list of `struct<name, value>`, with names
+    /// and values that are text or binary. A null value is left out; a row without a field fails: `EMPTY`. No time is added,
+    /// unless `ts_field` is given.
+    fields_from => option(Takes::Column);
     /// The payload is the row as JSON, or these columns of it, as Spark's `to_json` writes it (nulls left out).
     json => option(Takes::BooleanOrColumns).or(Bool(false));
     /// Column that identifies each row in reports: integers, text of at most 16 KiB, or `arrow.uuid`. A null means the ordinal.
@@ -29,9 +33,10 @@ option_table! {
     /// Column with the row's own entry ID, text: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means `*`.
     entry_id => option(Takes::Column);
     /// Most rows per entry, with `payload` or `json`, or with `arrow_ipc`, where the default is 10,000. Not with `fields` (but
-    /// for `arrow_ipc`), `stream_key` and `entry_id`.
+    /// for `arrow_ipc`), `fields_from`, `stream_key` and `entry_id`.
     rows_per_entry => option(Takes::Integer { min: 1, max: MAX_ROWS_PER_ENTRY.cast_signed() as i64 }).or_depends(Int(1));
-    /// The payload is an Arrow IPC stream of several rows. Not with `payload`, `json`, `stream_key` and `entry_id`.
+    /// The payload is an Arrow IPC stream of several rows. Not with `payload`, `fields_from`, `json`, `stream_key` and
+    /// `entry_id`.
     arrow_ipc => option(Takes::Boolean).or(Bool(false));
     /// With `arrow_ipc`: compression.
     codec => option(Takes::Choice(&["lz4", "zstd"]));
@@ -55,6 +60,7 @@ pub enum JsonColumns {
 pub struct LayoutOptions {
     pub payload: Option<String>,
     pub fields: Option<Vec<String>>,
+    pub fields_from: Option<String>,
     pub json: JsonColumns,
     pub message_id: Option<String>,
     pub stream_key: Option<String>,
@@ -69,8 +75,18 @@ impl TryFrom<LayoutOptions> for BatchLayout {
 
     /// Refuses options that are mutually exclusive.
     fn try_from(given: LayoutOptions) -> Result<Self> {
-        let LayoutOptions { payload, fields, json, message_id, stream_key, entry_id, rows_per_entry, arrow_ipc, codec } =
-            given;
+        let LayoutOptions {
+            payload,
+            fields,
+            fields_from,
+            json,
+            message_id,
+            stream_key,
+            entry_id,
+            rows_per_entry,
+            arrow_ipc,
+            codec,
+        } = given;
         let json = match json {
             JsonColumns::None => None,
             JsonColumns::All => Some(Body::Json(None)),
@@ -79,6 +95,7 @@ impl TryFrom<LayoutOptions> for BatchLayout {
         if arrow_ipc {
             for (name, is_given) in [
                 ("payload", payload.is_some()),
+                ("fields_from", fields_from.is_some()),
                 ("json", json.is_some()),
                 ("stream_key", stream_key.is_some()),
                 ("entry_id", entry_id.is_some()),
@@ -93,12 +110,12 @@ impl TryFrom<LayoutOptions> for BatchLayout {
         if codec.is_some() {
             return Err(Error::schema("codec needs arrow_ipc=True"));
         }
-        let body = match (payload, fields.map(Body::Fields), json) {
-            (None, None, None) => Body::Payload("payload".to_owned()),
-            (Some(column), None, None) => Body::Payload(column),
-            (None, Some(body), None) | (None, None, Some(body)) => body,
-            _ => return Err(Error::schema("payload, fields and json are mutually exclusive")),
-        };
+        let bodies = [payload.map(Body::Payload), fields.map(Body::Fields), fields_from.map(Body::FieldsFrom), json];
+        let mut bodies = bodies.into_iter().flatten();
+        let body = bodies.next().unwrap_or_else(|| Body::Payload("payload".to_owned()));
+        if bodies.next().is_some() {
+            return Err(Error::schema("payload, fields, fields_from and json are mutually exclusive"));
+        }
         let layout = Layout { body, message_id, stream_key, entry_id };
         Ok(match rows_per_entry {
             None | Some(1) => Self::Rows(layout),

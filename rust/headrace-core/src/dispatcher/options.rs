@@ -34,7 +34,8 @@ option_table! {
     error_overrides => option(Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""));
     /// Name of the field with the payload.
     payload_field => option(Takes::Text).or(Text("payload"));
-    /// Name of the field with the time of dispatch (`2026-04-14T12:00:00Z`, UTC); None omits it.
+    /// Name of the field with the time of dispatch (`2026-04-14T12:00:00Z`, UTC); None omits it. Entries of `fields_from` have it
+    /// only if this option is given, behind their own fields.
     ts_field => option(Takes::Text).or(Text("ts"));
     /// Whether messages that failed are sent again. In Python it is a `RetryPolicy`, which has the options `retry_*` as its
     /// fields. With `exactly_once`, and with the data source, it is on by default.
@@ -99,6 +100,8 @@ pub struct DispatcherOptions {
     pub(super) payload_field: String,
     /// The field that holds the time of dispatch; `None` leaves it out.
     pub(super) ts_field: Option<String>,
+    /// Whether `ts_field` was given, and is not the default.
+    pub(super) is_ts_given: bool,
     /// `None`: a message that failed is not sent again.
     pub(super) retry: Option<RetryPolicy>,
     /// How messages that were sent before are deduplicated; `None`: they are not.
@@ -124,6 +127,7 @@ impl DispatcherOptions {
         let asked = read_exactly_once(&mut given)?;
         let retry = read_retry(&mut given, asked.is_some())?;
         let exactly_once = asked.map(|asked| complete(asked, retry.as_ref())).transpose()?;
+        let is_ts_given = given.has("ts_field");
         let is_bounded = given.has("window_max_entries");
         let window_max_entries: usize = given.integer_or_default("window_max_entries")?;
         let ordered = given.boolean_or_default("ordered")?;
@@ -140,6 +144,7 @@ impl DispatcherOptions {
             error_overrides: read_overrides(&mut given)?.unwrap_or_default(),
             payload_field: given.text_or_default("payload_field")?,
             ts_field: if without_ts { None } else { Some(given.text_or_default("ts_field")?) },
+            is_ts_given,
             retry,
             exactly_once,
             durability: read_durability(&mut given)?,

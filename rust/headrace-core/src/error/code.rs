@@ -229,14 +229,15 @@ own_codes! {
     TOO_LARGE => ROW;
     /// The row's payload is null.
     NULL_PAYLOAD => ROW;
-    /// `fields=`: every field of the row is null.
+    /// `fields=`, `fields_from=`: every field of the row is null, or it has none.
     EMPTY => ROW;
     /// The row's own stream key is empty.
     BAD_STREAM_KEY => ROW;
     /// The row's own entry ID has none of the forms `*`, `ms`, `ms-seq`, `ms-*`.
     BAD_ENTRY_ID => ROW;
     /// `fields=`, `json=`: a column of the row holds a value that its type does not allow, such as a time outside a day.
-    /// `arrow_ipc`: a column of the entry has a null within where its type allows none.
+    /// `fields_from=`: the name of a field is null. `arrow_ipc`: a column of the entry has a null within where its type allows
+    /// none.
     BAD_VALUE => ROW;
     /// `exactly_once`: a message before it in its stream was not written, and messages stay in order.
     BLOCKED => RETRYABLE.advice("exactly once keeps the order of a stream: see what failed before these rows");

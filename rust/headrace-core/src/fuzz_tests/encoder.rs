@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::chance::Chance;
+use super::field_columns;
 use super::run::{self, Run};
 #[cfg(test)]
 use super::runner::Runner;
@@ -11,8 +12,10 @@ use super::slow::Reader;
 use crate::command::script::{NameList, RowForm, SOURCE, with_source};
 use crate::command::xadd::{FieldNames, XaddEncoder};
 use crate::endpoint::{Endpoint, Form, OptionValue};
+use crate::error::code;
 use crate::producer::{IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptBatch};
 use crate::resp::write_bulk;
+use crate::rows::{Body, Layout, RowPlan, Rows};
 
 /// Bytes that could be read as something else, if they were not counted.
 const PARTS: [&[u8]; 14] = [
@@ -45,6 +48,7 @@ struct Model {
     messages: HashMap<Vec<u8>, u64>,
     names: FieldNames,
     time: u64,
+    has_time: bool,
 }
 
 fn bytes(chance: &mut Chance, least: usize) -> Vec<u8> {
@@ -92,9 +96,10 @@ impl Model {
         }
         let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
         let endpoint = Endpoint::new(given, Form::Typed).unwrap();
-        let names = FieldNames { payload: text(chance), ts: chance.one_in(2).then(|| text(chance)) };
+        let names =
+            FieldNames { payload: text(chance), ts: chance.one_in(2).then(|| text(chance)), is_ts_given: false };
         let template = XaddEncoder::new(&endpoint, &names);
-        Self { template, key, options, trim, every, messages: HashMap::new(), names, time: 0 }
+        Self { template, key, options, trim, every, messages: HashMap::new(), names, time: 0, has_time: true }
     }
 
     /// What stands between the key and the ID.
@@ -111,7 +116,7 @@ impl Model {
 
     fn ts(&self) -> Pairs {
         let time = timestamp(self.time).into_bytes();
-        self.names.ts.iter().map(|name| (name.clone().into_bytes(), time.clone())).collect()
+        self.names.ts.iter().filter(|_| self.has_time).map(|name| (name.clone().into_bytes(), time.clone())).collect()
     }
 
     fn payload(&self, payload: Vec<u8>) -> Pairs {
@@ -141,7 +146,12 @@ impl Model {
         self.template.set_time(self.time);
         let own = self.key.clone();
         let payload = bytes(chance, 0);
-        match chance.below(5) {
+        let kind = chance.below(6);
+        self.has_time = kind < 2 || !chance.one_in(4);
+        if !self.has_time {
+            self.template.drop_time();
+        }
+        match kind {
             0 => {
                 self.template.write_payload(out, &payload);
                 self.command(&own, vec![], b"*", self.payload(payload))
@@ -164,6 +174,13 @@ impl Model {
                 self.write(out, &pairs);
                 self.command(&key.unwrap_or(own), vec![], &id.unwrap_or(b"*".to_vec()), pairs)
             }
+            4 => with_items(chance, |rows, expected, chance| {
+                let (row, pairs) = chance.pick(expected);
+                self.template.write_own_start(out, pairs.len());
+                rows.write_fields(*row, out, &mut Vec::new());
+                self.template.write_end(out);
+                self.command(&own, vec![], b"*", pairs.clone())
+            }),
             _ => {
                 let pairs = pairs(chance);
                 let name = names.of_row();
@@ -197,11 +214,12 @@ impl Model {
         let names: Vec<_> = (0..1 + chance.size(6)).map(|_| bytes(chance, 0)).collect();
         let bulks = || names.iter().flat_map(|name| bulk(name)).collect();
         let list = || NameList { bulks: bulks(), count: names.len() };
-        let (form, word) = match chance.below(4) {
+        let (form, word) = match chance.below(5) {
             0 => (RowForm::Whole, "whole"),
             1 => (RowForm::One(bulk(&names[0]).into()), "one"),
             2 => (RowForm::All(list()), "all"),
-            _ => (RowForm::Sparse(list()), "sparse"),
+            3 => (RowForm::Sparse(list()), "sparse"),
+            _ => (RowForm::Gathered, "sparse"),
         };
         let mut open = OpenRun::default();
         open.begin(&stream_key, first, form.into());
@@ -217,6 +235,15 @@ impl Model {
                     self.write(out, &pairs);
                     (pairs, id.clone())
                 }
+                RowForm::Gathered => with_items(chance, |rows, expected, chance| {
+                    // Each run has its own column, and rows of it in common.
+                    let (row, pairs) = chance.pick(expected);
+                    let number = open.number_of_names(pairs.len(), |out| rows.write_names(*row, out));
+                    write_bulk(&mut open.arguments, number.to_string().as_bytes());
+                    rows.write_values(*row, &mut open.arguments);
+                    open.argument_count += 1 + pairs.len();
+                    (pairs.clone(), None)
+                }),
                 form => {
                     let names = if word == "one" { &names[..1] } else { &names };
                     let least = 1 + chance.below(names.len());
@@ -293,6 +320,36 @@ fn bulk(bytes: &[u8]) -> Vec<u8> {
 
 fn pairs(chance: &mut Chance) -> Pairs {
     (0..1 + chance.size(6)).map(|_| (bytes(chance, 0), bytes(chance, 0))).collect()
+}
+
+/// Calls `run` with the rows of a column of fields, and with those that have some: their index and their fields.
+fn with_items<T>(chance: &mut Chance, run: impl FnOnce(&Rows<'_>, &[(usize, Pairs)], &mut Chance) -> T) -> T {
+    let few: Vec<_> = (0..2).map(|_| bytes(chance, 0)).collect();
+    let item = |chance: &mut Chance| {
+        let name = if chance.one_in(2) { chance.pick(&few).clone() } else { bytes(chance, 0) };
+        (name, (!chance.one_in(5)).then(|| bytes(chance, 0)))
+    };
+    let mut drawn: Vec<_> = (0..chance.size(4))
+        .map(|_| (!chance.one_in(6)).then(|| (0..chance.size(6)).map(|_| item(chance)).collect()))
+        .collect();
+    drawn.push(Some(vec![(bytes(chance, 0), Some(bytes(chance, 0)))]));
+    let batch = field_columns::batch(&drawn, chance);
+    let layout = Layout { body: Body::FieldsFrom("fields".into()), message_id: None, stream_key: None, entry_id: None };
+    let plan = RowPlan::new(&batch.schema(), &layout, "payload", None).unwrap();
+    let rows = plan.bind(&batch).unwrap();
+    let fields = |row: &Option<Vec<_>>| -> Pairs {
+        let items = row.iter().flatten();
+        items.filter_map(|(name, value): &field_columns::Item| Some((name.clone(), value.clone()?))).collect()
+    };
+    let mut expected: Vec<_> = drawn.iter().map(fields).enumerate().collect();
+    for (row, pairs) in &expected {
+        match rows.field_count(*row) {
+            Ok(count) => assert_eq!(count, pairs.len()),
+            Err(fault) => assert!(pairs.is_empty() && fault.code == code::EMPTY, "{fault:?}"),
+        }
+    }
+    expected.retain(|(_, pairs)| !pairs.is_empty());
+    run(&rows, &expected, chance)
 }
 
 /// A row's own key and ID, and its fields.

@@ -10,6 +10,7 @@ use arrow_schema::{DataType, Field, Schema};
 
 use super::chance::Chance;
 use super::connection::Connection;
+use super::field_columns::{self, Item};
 #[cfg(test)]
 use super::runner::Runner;
 use super::server::{KINDS, Said, Server, Try};
@@ -280,6 +281,19 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The fields of a row: often the same names as before, often others.
+    fn map(payload: Option<&str>, note: Option<&str>, chance: &mut Chance) -> Option<Vec<Item>> {
+        let Some(payload) = payload else { return chance.one_in(2).then(Vec::new) };
+        let mut items = vec![
+            (b"note".to_vec(), note.map(|note| note.as_bytes().to_vec())),
+            (b"payload".to_vec(), Some(payload.as_bytes().to_vec())),
+        ];
+        if chance.one_in(2) {
+            items.insert(chance.below(3), (format!("other {}", chance.size(1_000)).into_bytes(), Some(Vec::new())));
+        }
+        Some(items)
+    }
+
     fn produce_batch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
         let rows = chance.size(30);
         let has_ids = self.by_message_id || chance.one_in(2);
@@ -300,12 +314,16 @@ impl<'a> Session<'a> {
             notes.push((!is_null && chance.one_in(2)).then_some("a note"));
             self.places.push(Place { is_routed, ..place });
         }
+        let maps: Vec<_> =
+            payloads.iter().zip(&notes).map(|(payload, note)| Self::map(payload.as_deref(), *note, chance)).collect();
+        let maps = field_columns::batch(&maps, chance);
         let fields = vec![
             Field::new("payload", DataType::Utf8, true),
             Field::new("id", DataType::Int64, false),
             Field::new("key", DataType::Utf8, true),
             Field::new("note", DataType::Utf8, true),
             Field::new("entry", DataType::Utf8, true),
+            maps.schema().field(0).clone(),
         ];
         let columns: Vec<Arc<dyn arrow_array::Array>> = vec![
             Arc::new(StringArray::from(payloads)),
@@ -313,13 +331,15 @@ impl<'a> Session<'a> {
             Arc::new(StringArray::from(keys)),
             Arc::new(StringArray::from(notes)),
             Arc::new(StringArray::from(vec![None::<&str>; rows])),
+            Arc::clone(maps.column(0)),
         ];
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
         let layout = Layout {
-            body: match chance.below(3) {
+            body: match chance.below(4) {
                 0 => Body::Payload("payload".to_owned()),
                 1 => Body::Fields(vec!["payload".to_owned(), "note".to_owned()]),
-                _ => Body::Fields(vec!["note".to_owned(), "payload".to_owned()]),
+                2 => Body::Fields(vec!["note".to_owned(), "payload".to_owned()]),
+                _ => Body::FieldsFrom("fields".to_owned()),
             },
             message_id: has_ids.then(|| "id".to_owned()),
             stream_key: is_routed.then(|| "key".to_owned()),

@@ -6,6 +6,7 @@
 //! - `idmp`: the server itself remembers the IDs of rows for a while ([`IdempotencyIds`]).
 
 mod idempotency_ids;
+mod name_lists;
 mod open_runs;
 mod script;
 mod script_batch;

@@ -390,6 +390,12 @@ impl Parts<'_> {
                 rows.write_fields(row, &mut run.arguments, scratch);
                 1 + fields
             }
+            RowForm::Gathered => {
+                let list = run.number_of_names(fields, |out| rows.write_names(row, out));
+                write_bulk(&mut run.arguments, itoa::Buffer::new().format(list).as_bytes());
+                rows.write_values(row, &mut run.arguments);
+                1 + fields
+            }
         })
     }
 
@@ -476,11 +482,13 @@ fn form_of(rows: &mut Rows<'_>) -> RowForm {
     if rows.has_entry_ids() {
         return RowForm::Whole;
     }
+    if rows.has_own_names() {
+        return RowForm::Gathered;
+    }
     let (has_fields, is_sparse) = (rows.has_fields(), rows.is_sparse());
     let (bulks, count) = rows.take_names();
-    let bulks = bulks.into();
     match (has_fields, is_sparse) {
-        (false, _) => RowForm::One(bulks),
+        (false, _) => RowForm::One(bulks.into()),
         (true, false) => RowForm::All(NameList { bulks, count }),
         (true, true) => RowForm::Sparse(NameList { bulks, count }),
     }

@@ -4,6 +4,7 @@ use arrow_buffer::Buffer;
 
 use super::bytes::span;
 use super::column::Column;
+use super::items::Items;
 use super::line::{self, Line, Piece};
 use super::text::Style;
 use super::{entry_id, json};
@@ -30,6 +31,7 @@ enum Body<'a> {
     Payload { name: &'a [u8], payloads: Column<'a> },
     Fields(Vec<(Piece<'a>, Column<'a>)>),
     Json { name: &'a [u8], members: Vec<(Piece<'a>, Column<'a>)> },
+    Items(Items<'a>),
 }
 
 impl<'a> Rows<'a> {
@@ -46,15 +48,20 @@ impl<'a> Rows<'a> {
         Self::of(len, Body::Json { name, members })
     }
 
+    pub(super) fn of_items(len: usize, items: Items<'a>) -> Self {
+        Self::of(len, Body::Items(items))
+    }
+
     fn of(len: usize, body: Body<'a>) -> Self {
         let every_row = match &body {
             Body::Payload { payloads, .. } => payloads.is_never_null().then_some(1),
             Body::Fields(columns) => columns.iter().all(|(_, column)| column.is_never_null()).then_some(columns.len()),
             Body::Json { .. } => Some(1),
+            Body::Items(_) => None,
         };
         let plain = match &body {
             Body::Payload { payloads, .. } => payloads.plain(),
-            Body::Fields(_) | Body::Json { .. } => None,
+            Body::Fields(_) | Body::Json { .. } | Body::Items(_) => None,
         };
         Self { len, stream_keys: None, entry_ids: None, body, every_row, unchecked: Vec::new(), plain }
     }
@@ -70,7 +77,7 @@ impl<'a> Rows<'a> {
     /// The columns of fields or JSON.
     fn columns(&self) -> &[(Piece<'a>, Column<'a>)] {
         match &self.body {
-            Body::Payload { .. } => &[],
+            Body::Payload { .. } | Body::Items(_) => &[],
             Body::Fields(columns) | Body::Json { members: columns, .. } => columns,
         }
     }
@@ -83,7 +90,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Takes the names out of the rows, as bulk strings, and counts them: from now on [`write_fields`](Rows::write_fields)
-    /// writes values alone. For a caller that sends the names once for many rows.
+    /// writes values alone. For a caller that sends the names once for many rows. Rows with [names of their
+    /// own](Rows::has_own_names) keep them.
     pub(crate) fn take_names(&mut self) -> (Vec<u8>, usize) {
         match &mut self.body {
             Body::Payload { name, .. } | Body::Json { name, .. } => (std::mem::take(name).to_vec(), 1),
@@ -94,13 +102,33 @@ impl<'a> Rows<'a> {
                 }
                 (names, columns.len())
             }
+            Body::Items(_) => (Vec::new(), 0),
+        }
+    }
+
+    /// Whether the fields of a row can have any names, which [`write_names`](Rows::write_names) writes.
+    pub(crate) fn has_own_names(&self) -> bool {
+        matches!(self.body, Body::Items(_))
+    }
+
+    /// Appends the names of a row that has its own, as bulk strings.
+    pub(crate) fn write_names(&self, row: usize, out: &mut Vec<u8>) {
+        if let Body::Items(items) = &self.body {
+            items.write_names(row, out);
+        }
+    }
+
+    /// Appends the values of a row that has its own names, as bulk strings.
+    pub(crate) fn write_values(&self, row: usize, out: &mut Vec<u8>) {
+        if let Body::Items(items) = &self.body {
+            items.write_values(row, out);
         }
     }
 
     /// Whether rows have several fields, of which they may lack some.
     pub(crate) fn is_sparse(&self) -> bool {
         match &self.body {
-            Body::Payload { .. } | Body::Json { .. } => false,
+            Body::Payload { .. } | Body::Json { .. } | Body::Items(_) => false,
             Body::Fields(columns) => !columns.iter().all(|(_, column)| column.is_never_null()),
         }
     }
@@ -175,7 +203,7 @@ impl<'a> Rows<'a> {
     pub fn payload_buffer(&self, row: usize) -> Option<Buffer> {
         match &self.body {
             Body::Payload { payloads, .. } => payloads.buffer(row),
-            Body::Fields(_) | Body::Json { .. } => None,
+            Body::Fields(_) | Body::Json { .. } | Body::Items(_) => None,
         }
     }
 
@@ -217,6 +245,7 @@ impl<'a> Rows<'a> {
                 count => Ok(count),
             },
             Body::Json { .. } => Ok(1),
+            Body::Items(items) => items.count(row),
         }
     }
 
@@ -231,6 +260,7 @@ impl<'a> Rows<'a> {
                 let Some(room) = room(scratch) else { return };
                 write_columns(columns, row, &mut Line::new(room, out));
             }
+            Body::Items(items) => items.write_fields(row, out),
         }
     }
 
@@ -251,7 +281,7 @@ impl<'a> Rows<'a> {
                 json::write_object(members, row, &mut line);
                 line.end_bulk(start);
             }
-            Body::Fields(_) => {}
+            Body::Fields(_) | Body::Items(_) => {}
         }
     }
 }

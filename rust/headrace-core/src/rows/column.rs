@@ -167,6 +167,7 @@ impl<'a> Values<'a> {
             Shape::List(element) => Self::list(array, element, rows),
             Shape::Map(shapes) => Self::map(array, shapes, rows),
             Shape::Struct(shapes) => Self::members(array, shapes, rows.as_ref()),
+            Shape::Items(_) => None,
             _ => Self::scalar(array, shape, rows.as_ref()),
         }
     }
@@ -237,20 +238,7 @@ impl<'a> Values<'a> {
 
     #[inline(never)]
     fn list(array: &'a dyn Array, element: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
-        let (spans, elements): (_, &dyn Array) = match array.data_type() {
-            DataType::List(_) => {
-                let array = array.as_list_opt::<i32>()?;
-                (Spans::Small(array.value_offsets()), array.values())
-            }
-            DataType::LargeList(_) => {
-                let array = array.as_list_opt::<i64>()?;
-                (Spans::Large(array.value_offsets()), array.values())
-            }
-            _ => {
-                let array = array.as_fixed_size_list_opt()?;
-                (Spans::Fixed(usize::try_from(array.value_length()).ok()?), array.values())
-            }
-        };
+        let (spans, elements) = Spans::of_list(array)?;
         let rows = rows.map(|rows| spans.of(rows));
         Some(Self::List(spans, Box::new(Column::new(elements, element, rows)?)))
     }
@@ -349,7 +337,25 @@ impl Values<'_> {
     }
 }
 
-impl Spans<'_> {
+impl<'a> Spans<'a> {
+    /// Those of a list of any kind, and its elements.
+    pub(super) fn of_list(array: &'a dyn Array) -> Option<(Self, &'a dyn Array)> {
+        Some(match array.data_type() {
+            DataType::List(_) => {
+                let array = array.as_list_opt::<i32>()?;
+                (Self::Small(array.value_offsets()), array.values())
+            }
+            DataType::LargeList(_) => {
+                let array = array.as_list_opt::<i64>()?;
+                (Self::Large(array.value_offsets()), array.values())
+            }
+            _ => {
+                let array = array.as_fixed_size_list_opt()?;
+                (Self::Fixed(usize::try_from(array.value_length()).ok()?), array.values())
+            }
+        })
+    }
+
     /// The range of a row's elements.
     pub(super) fn get(&self, row: usize) -> Range<usize> {
         match self {

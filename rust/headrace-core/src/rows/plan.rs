@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Schema};
 
 use super::batch::Rows;
 use super::column::Column;
+use super::items::Items;
 use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
 use super::{ids, string};
@@ -44,6 +45,9 @@ pub enum Body {
     /// These columns, or all columns, as one JSON object in the payload field. Nulls are omitted; a row with only nulls is
     /// `{}`.
     Json(Option<Vec<String>>),
+    /// The items of this column, a map or a list of names and values, as the fields: all of them, in their order, as they
+    /// are. Items with a null value are omitted; a row without an item fails.
+    FieldsFrom(String),
 }
 
 /// A [`Layout`] applied to a schema.
@@ -63,6 +67,8 @@ enum BodyPlan {
     Fields(Vec<(Vec<u8>, Source)>),
     /// The field's name as a bulk string, then the keys ([`string::key`]) and the columns.
     Json(Vec<u8>, Vec<(Vec<u8>, Source)>),
+    /// The column with all fields.
+    FieldsFrom(Source),
 }
 
 /// A column that the plan reads.
@@ -106,6 +112,9 @@ impl RowPlan {
                     |column: &String| Ok((string::key(column), Source::new(schema, column, "be in JSON", Role::Json)?));
                 BodyPlan::Json(bulk(payload_field), columns.iter().map(source).collect::<Result<_>>()?)
             }
+            Body::FieldsFrom(column) => {
+                BodyPlan::FieldsFrom(Source::new(schema, column, "hold the fields of entries", Role::Items)?)
+            }
         };
         let message_id = layout.message_id.as_deref().map(|column| message_id_column(schema, column));
         let stream_key = layout.stream_key.as_deref();
@@ -135,6 +144,7 @@ impl RowPlan {
             BodyPlan::Json(name, sources) => {
                 Rows::of_json(rows, name, bind_all(sources)?).checked(column_names(sources))
             }
+            BodyPlan::FieldsFrom(source) => Rows::of_items(rows, source.bind_items(batch)?),
         }
         .routed(stream_keys, entry_ids))
     }
@@ -156,7 +166,7 @@ impl RowPlan {
     /// The columns of the body.
     fn body(&self) -> Vec<&Source> {
         match &self.body {
-            BodyPlan::Payload(_, source) => vec![source],
+            BodyPlan::Payload(_, source) | BodyPlan::FieldsFrom(source) => vec![source],
             BodyPlan::Fields(sources) | BodyPlan::Json(_, sources) => {
                 sources.iter().map(|(_, source)| source).collect()
             }
@@ -171,6 +181,7 @@ impl RowPlan {
             BodyPlan::Payload(name, source) => Rows::of_payload(rows, name, source.bind(batch)?),
             BodyPlan::Fields(sources) => Rows::of_fields(rows, bind(&sources[place])?),
             BodyPlan::Json(name, sources) => Rows::of_json(rows, name, bind(&sources[place])?),
+            BodyPlan::FieldsFrom(source) => Rows::of_items(rows, source.bind_items(batch)?),
         })
     }
 
@@ -219,10 +230,19 @@ impl Source {
     }
 
     fn bind<'a>(&'a self, batch: &'a RecordBatch) -> Result<Column<'a>> {
+        self.bound(batch, |array| Column::new(array, &self.shape, Some(0..batch.num_rows())))
+    }
+
+    /// Binds a column of [`Role::Items`].
+    fn bind_items<'a>(&'a self, batch: &'a RecordBatch) -> Result<Items<'a>> {
+        self.bound(batch, |array| Items::new(array, &self.shape, &self.name))
+    }
+
+    fn bound<'a, T>(&self, batch: &'a RecordBatch, bind: impl FnOnce(&'a dyn Array) -> Option<T>) -> Result<T> {
         let schema = batch.schema_ref();
         let same = schema.fields().get(self.index).filter(|field| *field.name() == self.name);
         let same = same.filter(|field| *field.data_type() == self.data_type);
-        same.and_then(|_| Column::new(batch.column(self.index), &self.shape, Some(0..batch.num_rows()))).ok_or_else(|| {
+        same.and_then(|_| bind(batch.column(self.index))).ok_or_else(|| {
             Error::schema(format!(
                 "the record batch has a different schema than the first one: column {} was {:?} of type {}, now its columns are {}",
                 self.index + 1,

@@ -27,6 +27,8 @@ pub(super) enum Shape {
     Map(Box<(Shape, Shape)>),
     /// The members of a struct, each with its JSON key ([`string::key`]).
     Struct(Vec<(Vec<u8>, Shape)>),
+    /// Fields of an entry, in a map or a list: which members of an item are its name and its value, and their shapes.
+    Items(Box<[(usize, Shape); 2]>),
 }
 
 /// The role of a column, which decides the types that it may have.
@@ -42,6 +44,8 @@ pub(super) enum Role {
     Json,
     /// A map key in JSON.
     MapKey,
+    /// All fields of an entry.
+    Items,
 }
 
 impl Role {
@@ -61,6 +65,9 @@ impl Role {
             Self::MapKey => {
                 "bool, integers, floats, decimals, date, time, timestamp, duration, interval, utf8 of every kind"
             }
+            Self::Items => {
+                "map, or a list of struct<name, value>, whose names and values are utf8 or binary of every kind"
+            }
         }
     }
 }
@@ -78,7 +85,9 @@ impl Refused {
     fn of_type(data_type: &DataType, role: Role) -> Self {
         let role = match role {
             Role::MapKey => format!("as a map key (supported: {})", role.supported()),
-            Role::Bytes | Role::Text | Role::Field | Role::Json => format!("(supported: {})", role.supported()),
+            Role::Bytes | Role::Text | Role::Field | Role::Json | Role::Items => {
+                format!("(supported: {})", role.supported())
+            }
         };
         Self { path: Vec::new(), reason: format!("has the type {data_type}, which cannot be written {role}") }
     }
@@ -96,6 +105,7 @@ impl Shape {
             return Err(Refused { path: Vec::new(), reason: extension::OBJECTS_REFUSED.to_owned() });
         }
         match (Extension::of(field), role) {
+            (_, Role::Items) => of_items(field.data_type()),
             (Some(extension), Role::Field | Role::Json | Role::MapKey) => Ok(Self::Extension(extension)),
             (None, _) | (Some(_), Role::Bytes | Role::Text) => Self::of_type(field.data_type(), role),
         }
@@ -104,6 +114,7 @@ impl Shape {
     fn of_type(data_type: &DataType, role: Role) -> Result<Self, Refused> {
         let refused = || Refused::of_type(data_type, role);
         let (text, bytes, value, nested) = match role {
+            Role::Items => (false, false, false, false),
             Role::Text => (true, false, false, false),
             Role::Bytes => (true, true, false, false),
             Role::MapKey => (true, false, true, false),
@@ -114,7 +125,7 @@ impl Shape {
             DataType::Null => Ok(Self::Scalar),
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if text => Ok(match role {
                 Role::Json | Role::MapKey => Self::Text,
-                Role::Bytes | Role::Text | Role::Field => Self::Scalar,
+                Role::Bytes | Role::Text | Role::Field | Role::Items => Self::Scalar,
             }),
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView if bytes => Ok(Self::Scalar),
             DataType::FixedSizeBinary(_) if bytes && value => Ok(Self::Scalar),
@@ -167,6 +178,25 @@ impl Shape {
             _ => Err(refused()),
         }
     }
+}
+
+/// The name and the value are the two members of a map's items; in those of a list they go by their names.
+fn of_items(data_type: &DataType) -> Result<Shape, Refused> {
+    let refused = || Refused::of_type(data_type, Role::Items);
+    let (item, is_map) = match data_type {
+        DataType::Map(item, _) => (item, true),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => (item, false),
+        _ => return Err(refused()),
+    };
+    let DataType::Struct(members) = item.data_type() else { return Err(refused()) };
+    let [first, second] = &**members else { return Err(refused()) };
+    let places = match (is_map, first.name().as_str(), second.name().as_str()) {
+        (true, ..) | (false, "name", "value") => [0, 1],
+        (false, "value", "name") => [1, 0],
+        (false, ..) => return Err(refused()),
+    };
+    let shape_at = |at: usize| Ok((at, nested_shape(&members[at], Role::Bytes)?));
+    Ok(Shape::Items(Box::new([shape_at(places[0])?, shape_at(places[1])?])))
 }
 
 fn nested_shape(field: &Field, role: Role) -> Result<Shape, Refused> {

@@ -38,7 +38,7 @@ fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
 }
 
 /// Parses bytes that consist of bulk strings only.
-fn parse_bulks(mut rest: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn parse_bulks(mut rest: &[u8]) -> Vec<Vec<u8>> {
     let mut bulks = Vec::new();
     while let Some(after) = rest.strip_prefix(b"$") {
         let end = after.iter().position(|byte| *byte == b'\r').unwrap();

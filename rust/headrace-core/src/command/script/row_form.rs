@@ -14,13 +14,16 @@ pub(crate) enum RowForm {
     All(NameList),
     /// Several fields of which a row may lack some. A row is the number of its set of fields, and their values.
     Sparse(NameList),
+    /// Several fields whose names each row brings along. Its run gathers them, and a row is the number of its list of names,
+    /// as a set of all names, and its values.
+    Gathered,
 }
 
 /// A list of field names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct NameList {
     /// As bulk strings.
-    pub(crate) bulks: Box<[u8]>,
+    pub(crate) bulks: Vec<u8>,
     pub(crate) count: usize,
 }
 
@@ -32,17 +35,18 @@ impl RowForm {
             (Self::One(_), _) => b"one",
             (Self::All(_), false) => b"all",
             (Self::All(_), true) => b"all packed",
-            (Self::Sparse(_), false) => b"sparse",
-            (Self::Sparse(_), true) => b"sparse packed",
+            (Self::Sparse(_) | Self::Gathered, false) => b"sparse",
+            (Self::Sparse(_) | Self::Gathered, true) => b"sparse packed",
         }
     }
 
     /// Appends the arguments of a run up to its first row: `shared` are those that stand for every row's, `sets` the
-    /// sets of fields that occur. Returns how many arguments were appended.
+    /// sets of fields that occur, `gathered` the names of [`Self::Gathered`]. Returns how many arguments were appended.
     pub(crate) fn write(
         &self,
         out: &mut Vec<u8>,
         (shared, shared_count): (&[u8], usize),
+        gathered: &NameList,
         sets: &[Box<[u8]>],
         is_packed: bool,
     ) -> usize {
@@ -58,17 +62,20 @@ impl RowForm {
                 1
             }
             Self::All(names) => names.write(out),
-            Self::Sparse(names) => {
-                let count = names.write(out);
-                write_bulk(out, itoa::Buffer::new().format(sets.len()).as_bytes());
-                for set in sets {
-                    write_bulk(out, set);
-                }
-                count + 1 + sets.len()
-            }
+            Self::Sparse(names) => write_sets(out, names, sets),
+            Self::Gathered => write_sets(out, gathered, sets),
         };
         1 + shared_count + more
     }
+}
+
+fn write_sets(out: &mut Vec<u8>, names: &NameList, sets: &[Box<[u8]>]) -> usize {
+    let count = names.write(out);
+    write_bulk(out, itoa::Buffer::new().format(sets.len()).as_bytes());
+    for set in sets {
+        write_bulk(out, set);
+    }
+    count + 1 + sets.len()
 }
 
 impl NameList {

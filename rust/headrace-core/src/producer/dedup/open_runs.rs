@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use super::name_lists::NameLists;
 use crate::command::script::RowForm;
 use crate::connection::Span;
 
+/// A run is sent once it has as many sets of fields: the script makes a table for each.
+const MAX_SETS: usize = 64;
 /// Buffers that are kept for the next runs.
 const SPARE: usize = 8;
 /// What a buffer is kept at: one large run must not hold its memory for ever.
@@ -30,13 +33,25 @@ pub(crate) struct OpenRun {
     pub(crate) sets: Vec<Box<[u8]>>,
     /// That of the last row.
     pub(crate) set: Vec<u8>,
+    /// The names of its rows, for [`RowForm::Gathered`].
+    pub(crate) names: NameLists,
     pub(crate) arguments: Vec<u8>,
     pub(crate) argument_count: usize,
-    /// Bytes and number of the arguments of whole rows.
-    whole: (usize, usize),
+    whole: Whole,
+    /// Whether it is to be sent before another row joins it.
+    pub(crate) is_full: bool,
     /// Counts the runs: a place is used again.
     generation: u64,
     class: usize,
+}
+
+/// What a run has of whole rows.
+#[derive(Debug, Default, Clone, Copy)]
+struct Whole {
+    /// The bytes of their names and arguments.
+    bytes: usize,
+    arguments: usize,
+    lists: usize,
 }
 
 impl OpenRun {
@@ -54,7 +69,7 @@ impl OpenRun {
             _ => self.messages.push(Span { first: message, count: 1 }),
         }
         self.rows += 1;
-        self.whole = (self.arguments.len(), self.argument_count);
+        self.whole = Whole { bytes: self.bytes(), arguments: self.argument_count, lists: self.names.len() };
     }
 
     /// The number of a set of fields, from 1 on. `write` writes as many characters as there are fields, `1` for one that is
@@ -63,35 +78,51 @@ impl OpenRun {
         write(&mut self.set);
         let at = self.sets.iter().position(|known| **known == *self.set).unwrap_or_else(|| {
             self.sets.push(self.set.as_slice().into());
+            self.is_full |= self.sets.len() >= MAX_SETS;
             self.sets.len() - 1
         });
         at + 1
     }
 
+    /// The number of a list of `count` names, from 1 on. `write` appends them as bulk strings.
+    pub(crate) fn number_of_names(&mut self, count: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let number = self.names.number_of(count, write);
+        self.is_full |= self.names.are_full(self.rows + 1);
+        number
+    }
+
+    /// The bytes of the names and arguments of all rows.
+    fn bytes(&self) -> usize {
+        self.arguments.len() + self.names.bytes()
+    }
+
     /// The bytes of the row that is not complete.
     pub(crate) fn unfinished(&self) -> usize {
-        self.arguments.len() - self.whole.0
+        self.bytes() - self.whole.bytes
     }
 
     /// Takes back the arguments of a row that is not complete.
     pub(crate) fn take_back(&mut self) {
-        let (bytes, count) = self.whole;
-        self.arguments.truncate(bytes);
-        self.argument_count = count;
+        let Whole { bytes, arguments, lists } = self.whole;
+        self.names.truncate(lists);
+        self.arguments.truncate(bytes - self.names.bytes());
+        self.argument_count = arguments;
     }
 
     /// The bytes that it takes, about.
     fn size(&self) -> usize {
-        OVERHEAD + self.stream_key.len() + self.whole.0 + size_of::<Span>() * self.messages.len()
+        OVERHEAD + self.stream_key.len() + self.whole.bytes + size_of::<Span>() * self.messages.len()
     }
 
     fn clear(&mut self) {
-        let Self { messages, sets, arguments, .. } = self;
+        let Self { messages, sets, names, arguments, .. } = self;
         messages.clear();
         sets.clear();
+        names.clear(KEPT);
         arguments.clear();
         arguments.shrink_to(KEPT);
-        (self.rows, self.argument_count, self.whole, self.trims) = (0, 0, (0, 0), false);
+        (self.rows, self.argument_count, self.whole) = (0, 0, Whole::default());
+        (self.trims, self.is_full) = (false, false);
     }
 }
 

@@ -14,8 +14,6 @@ use crate::error::{Fault, code};
 /// A run is sent once it has this many bytes. A row that has as many is a run of its own: if it is larger than the server
 /// takes, no other row fails with it.
 const RUN_BYTES: usize = 64 * 1024;
-/// A run is sent once it has as many sets of fields: the script makes a table for each.
-const MAX_SETS: usize = 64;
 
 /// The rows of a batch, and the runs that they are gathered into: one for each stream.
 #[derive(Debug)]
@@ -128,7 +126,9 @@ impl ScriptDedup {
             counters.script_calls.add(1);
             match &*run.form {
                 RowForm::Whole => counters.script_rows_whole.add(run.rows),
-                RowForm::One(_) | RowForm::All(_) | RowForm::Sparse(_) => counters.script_rows_shared.add(run.rows),
+                RowForm::One(_) | RowForm::All(_) | RowForm::Sparse(_) | RowForm::Gathered => {
+                    counters.script_rows_shared.add(run.rows);
+                }
             }
             connection.push_script(&run.messages, run.rows as u32, |out| batch.write(&run, encoder, out));
         } else {
@@ -150,9 +150,13 @@ impl ScriptDedup {
     /// as long as all of them take too much.
     pub(crate) fn close_full(&mut self, sink: &mut Sink<'_>) {
         if let Some(place) = self.current
-            && let Some(OpenRun { rows, arguments, sets, .. }) = self.runs.get(place)
-            && (*rows >= self.batch.max_rows || arguments.len() >= RUN_BYTES || sets.len() >= MAX_SETS)
+            && let Some(run) = self.runs.get(place)
+            && (run.rows >= self.batch.max_rows || run.arguments.len() >= RUN_BYTES || run.is_full)
         {
+            if run.is_full && run.names.differ(run.rows) {
+                // The next record batch tries again.
+                self.set_form(RowForm::Whole);
+            }
             self.close(place, sink);
         }
         while self.runs.bytes() >= self.max_bytes

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::OpenRun;
 use super::open_runs::Place;
-use crate::command::script::{ScriptRun, marker_key};
+use crate::command::script::{RowForm, ScriptRun, marker_key};
 use crate::command::xadd::XaddEncoder;
 use crate::error::{Fault, code};
 
@@ -163,6 +163,7 @@ impl ScriptBatch {
         let from = if self.is_lost { u64::MAX } else { stream.from };
         (stream.next, stream.run) = (run.first + run.rows, None);
         stream.from = stream.next;
+        let lists = run.names.sets();
         ScriptRun {
             stream_key: &run.stream_key,
             marker_key: &marker_key(&run.stream_key, &self.token),
@@ -175,7 +176,8 @@ impl ScriptBatch {
             alone: stream.alone,
             form: &run.form,
             shared: (&shared, shared_count),
-            sets: &run.sets,
+            gathered: run.names.names(),
+            sets: if matches!(*run.form, RowForm::Gathered) { &lists } else { &run.sets },
             arguments: &run.arguments,
             argument_count: run.argument_count,
         }
