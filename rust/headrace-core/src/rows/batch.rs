@@ -260,7 +260,10 @@ impl<'a> Rows<'a> {
                 let Some(room) = room(scratch) else { return };
                 write_columns(columns, row, &mut Line::new(room, out));
             }
-            Body::Items(items) => items.write_fields(row, out),
+            Body::Items(items) => {
+                let Some(room) = room(scratch) else { return };
+                items.write_fields(row, &mut Line::new(room, out));
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_buffer::NullBuffer;
 
 use super::column::{Column, Spans};
+use super::line::Line;
 use super::shape::Shape;
 use crate::error::{Fault, code};
 use crate::resp::write_bulk;
@@ -84,11 +85,12 @@ impl<'a> Items<'a> {
 
     /// Appends each field of a row as two bulk strings.
     #[inline(never)] // not to burden the other kinds of rows
-    pub(super) fn write_fields(&self, row: usize, out: &mut Vec<u8>) {
+    pub(super) fn write_fields(&self, row: usize, line: &mut Line<'_>) {
         for (name, value) in self.fields(row) {
-            write_bulk(out, name.unwrap_or_default());
-            write_bulk(out, value);
+            line.push_bulk(name.unwrap_or_default());
+            line.push_bulk(value);
         }
+        line.flush();
     }
 
     /// Appends the names of a row's fields as bulk strings.

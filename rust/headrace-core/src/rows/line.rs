@@ -257,6 +257,21 @@ impl<'o> Line<'o> {
         self.push(b"\r\n");
     }
 
+    /// Appends a bulk string of any length, and makes room.
+    #[inline]
+    pub(super) fn push_bulk(&mut self, bytes: &[u8]) {
+        match bytes.len() {
+            length @ 0..=9 => self.push(&[b'$', b'0' + length as u8, b'\r', b'\n']),
+            length @ 10..=99 => {
+                let [tens, ones] = digits::two(length as u32);
+                self.push(&[b'$', tens, ones, b'\r', b'\n']);
+            }
+            length => self.push_header(length),
+        }
+        self.push_bytes(bytes);
+        self.push(b"\r\n");
+    }
+
     /// Begins a bulk string of any length in an empty line. Returns its position.
     pub(super) fn begin_bulk(&mut self) -> usize {
         // Reserves the header, which is written at the end of this space when the length is known.
@@ -375,6 +390,15 @@ mod tests {
             line.end_bulk(start);
             assert_eq!(out, format!("before${length}\r\n{}\r\n", "v".repeat(length)).as_bytes());
         }
+    }
+
+    #[test]
+    fn bulk_strings_of_every_length_are_pushed_at_every_position() {
+        let lengths = || (0..140).chain([511, 512, 4_095, 4_096, 10_000]).chain((0..2_000).map(|n| n % 131));
+        let written = Line::written(|line| lengths().for_each(|length| line.push_bulk(&vec![b'v'; length])));
+        let mut expected = Vec::new();
+        lengths().for_each(|length| write_bulk(&mut expected, &vec![b'v'; length]));
+        assert!(written == expected);
     }
 
     #[test]
