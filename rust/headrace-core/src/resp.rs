@@ -6,5 +6,6 @@ pub(crate) mod decode;
 mod encode;
 pub(crate) mod framing;
 pub(crate) mod line_reader;
+pub(crate) mod value;
 
 pub(crate) use encode::{write_array_header, write_bulk, write_bulk_length};

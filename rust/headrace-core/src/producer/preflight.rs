@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{FromRedisValue, Value};
+use redis::Value;
 
 use super::dedup::ROWS_PER_PRODUCER;
 use crate::command::script::probe;
@@ -10,6 +10,7 @@ use crate::durability::Durability;
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, code};
 use crate::net::{ConnectError, Deadline, Transport, Watch};
+use crate::resp::value::{bytes, field, integer};
 
 /// The first server whose names outlive a restart: <https://redis.io/docs/latest/commands/xadd/>, 8.6.2.
 const IDMP_SINCE: [u64; 3] = [8, 6, 2];
@@ -143,8 +144,8 @@ impl Server<'_, '_> {
     fn check_version(&mut self) -> Result<(), ConnectError> {
         // Every user may: it is how a connection begins.
         let hello = self.ask(redis::cmd("HELLO").arg(2))?.map_err(|refusal| needs(refusal, "HELLO"))?;
-        let (server, version) = (field::<String>(&hello, "server"), field::<String>(&hello, "version"));
-        let (server, version) = (server.unwrap_or_default(), version.unwrap_or_default());
+        let text_of = |name| field(&hello, name).map(text).unwrap_or_default();
+        let (server, version) = (text_of("server"), text_of("version"));
         let numbers: Vec<u64> = version.split('.').map_while(|number| number.parse().ok()).collect();
         if server == "redis" && numbers.as_slice() >= &IDMP_SINCE[..] {
             return Ok(());
@@ -161,7 +162,7 @@ impl Server<'_, '_> {
         };
         let number = |name| {
             let missing = || Fault::new(code::PROTOCOL, format!("the server's reply to XINFO STREAM has no {name}"));
-            field::<u64>(&info, name).ok_or_else(missing)
+            field(&info, name).and_then(integer).and_then(|number| u64::try_from(number).ok()).ok_or_else(missing)
         };
         Ok(Ok(Memory {
             duration: number("idmp-duration")?,
@@ -203,16 +204,10 @@ fn unsupported(message: String) -> Fault {
     Fault::new(code::UNSUPPORTED, message)
 }
 
-/// What stands behind a name in a list of names and values.
-fn field<T: FromRedisValue>(reply: &Value, name: &str) -> Option<T> {
-    let Value::Array(list) = reply else { return None };
-    let value = list.chunks_exact(2).find_map(|pair| match pair {
-        [Value::BulkString(known), value] if known == name.as_bytes() => Some(value.clone()),
-        _ => None,
-    });
-    value.and_then(|value| T::from_redis_value(value).ok())
-}
-
+/// A status or a bulk string; empty for anything else.
 fn text(reply: &Value) -> String {
-    String::from_redis_value(reply.clone()).unwrap_or_default()
+    match reply {
+        Value::SimpleString(text) => text.clone(),
+        reply => String::from_utf8_lossy(bytes(reply).unwrap_or_default()).into_owned(),
+    }
 }
