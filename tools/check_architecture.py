@@ -20,8 +20,8 @@ SOURCES = CRATES / "headrace-core" / "src"
 # From top to bottom. A module may use those of lower rows, not its neighbours.
 ROWS = [
     {"dispatcher"},
-    {"producer"},
-    {"batch", "connection", "import", "report"},
+    {"group", "inspect", "producer"},
+    {"admin", "batch", "connection", "import", "report"},
     {"command", "durability", "ipc", "net", "rows"},
     {"endpoint"},
     {"counters", "nested", "resp", "retry", "secret", "utf8"},
@@ -33,6 +33,7 @@ FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
 # The files and folders that do I/O, read a clock or draw random numbers. All others get bytes, instants and numbers as
 # arguments, so that tests and fuzzing control them.
 IMPURE = {
+    "admin/session.rs",
     "dispatcher.rs",
     "endpoint.rs",
     "endpoint",

@@ -11,6 +11,7 @@ pub(crate) mod xadd;
 mod xadd_reply;
 
 pub use entry_id::EntryId;
+pub(crate) use entry_id::entry_id;
 pub(crate) use expect::Expect;
 pub(crate) use reply::{Reply, ScriptReply};
 pub(crate) use script_reply::MAX_RUN;

@@ -263,6 +263,13 @@ impl Endpoint {
         self.explicit.nomkstream
     }
 
+    /// The same endpoint, whose connections create no consumer group.
+    #[must_use]
+    pub(crate) fn without_consumer_group(&self) -> Self {
+        let explicit = Explicit { consumer_group: None, ..(*self.explicit).clone() };
+        Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() }
+    }
+
     /// The consumer group to create at each connect.
     pub fn consumer_group(&self) -> Option<&[u8]> {
         self.explicit.consumer_group.as_deref()

@@ -16,7 +16,7 @@ pub use fault::{Fault, MAX_MESSAGE, ReplyText};
 /// The result of a call that may be refused.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call was refused. Nothing was sent for it.
+/// Why a call was refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -54,6 +54,25 @@ pub enum Error {
         /// The operation, without data.
         message: String,
     },
+    /// The server was not reached, or the connection was lost before it had replied.
+    Connection {
+        /// The whole sentence; it names the endpoint.
+        message: String,
+    },
+    /// The server refused a command, or what connecting needs cannot be read now.
+    Command {
+        /// The first word of the server's reply, or one of [`code`].
+        code: String,
+        /// Whether trying again can help.
+        kind: Kind,
+        /// The whole sentence; it names the command, and the right that it needs.
+        message: String,
+    },
+    /// A consumer group, or its stream, does not exist.
+    GroupMissing {
+        /// The whole sentence; it names the stream and the group.
+        message: String,
+    },
     /// The dispatcher was closed before.
     Closed,
     /// The caller asked to stop while the call waited (Ctrl-C).
@@ -88,7 +107,10 @@ impl fmt::Display for Error {
             Self::Config { message, .. }
             | Self::Schema { message }
             | Self::Message { message }
-            | Self::State { message } => f.write_str(message),
+            | Self::State { message }
+            | Self::Connection { message }
+            | Self::Command { message, .. }
+            | Self::GroupMissing { message } => f.write_str(message),
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
             Self::Internal { message } => write!(f, "a defect of headrace ended this call: {message}"),
             Self::Full => f.write_str("there is no room in the window; make room before the next message"),

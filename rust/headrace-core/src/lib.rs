@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod admin;
 mod batch;
 mod command;
 mod connection;
@@ -42,7 +43,9 @@ mod fuzz_tests;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz_tests;
+pub mod group;
 pub mod import;
+pub mod inspect;
 pub mod ipc;
 mod nested;
 mod net;
@@ -60,6 +63,7 @@ mod utf8;
 #[cfg(test)] // tests/common names the crate as other crates do
 extern crate self as headrace_core;
 
+pub use admin::Table;
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::EntryId;
 pub use counters::{CounterValues, Counters};
@@ -69,7 +73,8 @@ pub use dispatcher::{
 };
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};
-
+pub use group::Group;
+pub use inspect::{Inspection, inspect};
 pub use net::{NeverInterrupted, Watch};
 pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};

@@ -166,7 +166,13 @@ impl Given {
                 }
                 _ => self.columns(name)?.map(OptionValue::Names),
             },
-            Takes::TextOrBytes | Takes::Secret | Takes::Pem | Takes::StreamId | Takes::Mapping(_) => self.value(name),
+            Takes::TextOrBytes
+            | Takes::Secret
+            | Takes::Pem
+            | Takes::StreamId
+            | Takes::EntryId
+            | Takes::Start
+            | Takes::Mapping(_) => self.value(name),
         };
         Ok(value.unwrap_or(OptionValue::Null))
     }

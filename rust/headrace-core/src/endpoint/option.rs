@@ -136,6 +136,10 @@ pub enum Takes {
     Pem,
     /// An integer, or text `ms` or `ms-seq`.
     StreamId,
+    /// Text `ms` or `ms-seq`, or `(` before either.
+    EntryId,
+    /// The same, or one of the texts `earliest` and `latest`.
+    Start,
     /// One of these texts.
     Choice(&'static [&'static str]),
     /// A mapping, of what to what; as text, a JSON object.
@@ -222,6 +226,8 @@ impl OptionSpec {
             Takes::StreamId => {
                 "an integer of at least 0, or text of the form 'ms' or 'ms-seq' (64 bits each)".to_owned()
             }
+            Takes::EntryId => ENTRY_ID.to_owned(),
+            Takes::Start => format!("'earliest', 'latest', {ENTRY_ID}"),
         }
     }
 
@@ -248,7 +254,9 @@ impl OptionSpec {
             | Takes::Column
             | Takes::Columns
             | Takes::BooleanOrColumns
-            | Takes::StreamId => false,
+            | Takes::StreamId
+            | Takes::EntryId
+            | Takes::Start => false,
         }
     }
 
@@ -265,6 +273,10 @@ impl OptionSpec {
         Error::config(self.name, format!("{} must be {}, got {got}{empty}", self.name, self.allowed()))
     }
 }
+
+/// The texts that are the place of an entry.
+const ENTRY_ID: &str = "an entry ID ('ms-seq' or 'ms', 64 bits each), '(' and an entry ID for the entry after it, or a \
+                        datetime with a time zone";
 
 /// A row without default and secret; the table adds its name and text.
 pub(crate) const fn option(takes: Takes) -> OptionSpec {

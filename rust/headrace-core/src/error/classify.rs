@@ -27,12 +27,18 @@ impl Classifier {
         let code = code::find(&fault.code);
         match fault.text {
             ReplyText::MaxClients => Kind::Retryable,
-            ReplyText::Auth | ReplyText::UnknownCommand => Kind::Permanent,
+            ReplyText::Auth | ReplyText::UnknownCommand | ReplyText::DeniedInScript => Kind::Permanent,
             ReplyText::BadCommand if self.mode == Classify::Strict => Kind::Permanent,
-            ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand if fault.in_auth => {
-                if code.is_some_and(Code::is_retryable_in_auth) { Kind::Retryable } else { Kind::Permanent }
+            ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand | ReplyText::NoSuchKey
+                if fault.in_auth =>
+            {
+                if code.is_some_and(Code::is_retryable_in_auth) {
+                    Kind::Retryable
+                } else {
+                    Kind::Permanent
+                }
             }
-            ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand => {
+            ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand | ReplyText::NoSuchKey => {
                 code.map_or(Kind::Retryable, |code| code.kind(self.mode))
             }
         }

@@ -37,11 +37,16 @@ pub enum ReplyText {
     /// `ERR unknown command …`, and in a script `ERR Unknown command called from script` or
     /// `ERR Unknown Redis command called from …`: it was renamed, or the server never had it.
     UnknownCommand,
-    /// `ERR wrong number …`, `ERR Invalid stream ID …`, `ERR syntax error …`.
+    /// `ERR wrong number …`, `ERR Invalid stream ID …`, `ERR syntax error …`, `ERR Unknown subcommand or wrong number …`.
     BadCommand,
+    /// `ERR no such key` of XINFO, `ERR The XGROUP subcommand requires the key to exist …`.
+    NoSuchKey,
+    /// A command of a script that the ACL user may not run: `ERR ACL failure in script …`, up to Redis 7.0
+    /// `ERR The user executing the script can't run this command …`.
+    DeniedInScript,
 }
 
-const REPLY_TEXTS: [(&str, ReplyText); 9] = [
+const REPLY_TEXTS: [(&str, ReplyText); 14] = [
     ("ERR max number of clients", ReplyText::MaxClients),
     ("ERR AUTH", ReplyText::Auth),
     ("ERR Protocol error", ReplyText::ProtocolError),
@@ -51,6 +56,11 @@ const REPLY_TEXTS: [(&str, ReplyText); 9] = [
     ("ERR wrong number", ReplyText::BadCommand),
     ("ERR Invalid stream ID", ReplyText::BadCommand),
     ("ERR syntax error", ReplyText::BadCommand),
+    ("ERR Unknown subcommand or wrong number", ReplyText::BadCommand),
+    ("ERR no such key", ReplyText::NoSuchKey),
+    ("ERR The XGROUP subcommand requires the key to exist", ReplyText::NoSuchKey),
+    ("ERR ACL failure in script", ReplyText::DeniedInScript),
+    ("ERR The user executing the script", ReplyText::DeniedInScript),
 ];
 
 impl Fault {

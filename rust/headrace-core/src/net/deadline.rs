@@ -91,17 +91,31 @@ pub(crate) struct Deadline<'w> {
     end: Instant,
     watch: &'w mut dyn Watch,
     stage: Stage,
+    /// How long the peer may be silent, if the deadline is one for silence.
+    silence: Option<Duration>,
 }
 
 impl<'w> Deadline<'w> {
     /// Waits end at `deadline`, or when `watch` says so.
     pub(crate) fn new(deadline: Instant, watch: &'w mut dyn Watch) -> Self {
-        Self { end: deadline, watch, stage: Stage::Request }
+        Self { end: deadline, watch, stage: Stage::Request, silence: None }
+    }
+
+    /// Waits end when the peer was silent for so long, or when `watch` says so.
+    pub(crate) fn of_silence(silence: Duration, watch: &'w mut dyn Watch) -> Self {
+        Self { silence: Some(silence), ..Self::new(after(silence), watch) }
+    }
+
+    /// The peer sent something.
+    pub(super) fn heard(&mut self) {
+        if let Some(silence) = self.silence {
+            self.end = after(silence);
+        }
     }
 
     /// The same watch with a nearer deadline, for one try among several.
     pub(super) fn until(&mut self, deadline: Instant) -> Deadline<'_> {
-        Deadline { end: deadline.min(self.end), watch: &mut *self.watch, stage: self.stage }
+        Deadline { end: deadline.min(self.end), watch: &mut *self.watch, stage: self.stage, silence: None }
     }
 
     pub(crate) fn enter(&mut self, stage: Stage) {
@@ -129,10 +143,16 @@ impl<'w> Deadline<'w> {
     }
 }
 
+fn after(duration: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(duration).unwrap_or(now)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
+    use crate::net::NeverInterrupted;
 
     struct Counting(u32);
 
@@ -152,6 +172,19 @@ mod tests {
             patience.until(Instant::now() + Duration::from_millis(20)).slice().unwrap() <= Duration::from_millis(20)
         );
         assert_eq!(patience.until(Instant::now()).slice(), Err(ConnectError::Interrupted));
+    }
+
+    #[test]
+    fn a_deadline_of_silence_moves_with_each_sign_of_the_peer() {
+        let mut watch = NeverInterrupted;
+        let mut silence = Deadline::of_silence(Duration::from_secs(60), &mut watch);
+        let first = silence.end;
+        silence.heard();
+        assert!(silence.end > first);
+        let mut watch = NeverInterrupted;
+        let mut fixed = Deadline::new(first, &mut watch);
+        fixed.heard();
+        assert_eq!(fixed.end, first);
     }
 
     #[test]

@@ -19,47 +19,68 @@ impl Transport {
         command: &Cmd,
         patience: &mut Deadline<'_>,
     ) -> Result<Result<Value, Fault>, ConnectError> {
-        let packed = command.get_packed_command();
-        let mut unsent = packed.as_slice();
-        while !unsent.is_empty() {
-            let sent = self.send(unsent)?;
-            unsent = unsent.get(sent..).unwrap_or_default();
-            if sent == 0 {
-                self.wait(true, patience.slice()?);
-            }
-        }
-        // redis-rs would believe what a header declares: how deep, how many.
-        match parse_redis_value(&self.whole_reply(patience)?) {
-            Ok(Value::ServerError(error)) => {
-                let line = format!("{} {}", error.code(), error.details().unwrap_or_default());
-                Ok(Err(Fault::from_reply(line.as_bytes())))
-            }
-            Ok(value) => Ok(Ok(value)),
-            Err(_) => Err(no_reply("something that is no reply").into()),
-        }
+        let mut only = Ok(Value::Nil);
+        self.query_all(&command.get_packed_command(), 1, patience, &mut |reply| only = reply)?;
+        Ok(only)
     }
 
-    /// The bytes of one reply.
-    fn whole_reply(&mut self, patience: &mut Deadline<'_>) -> Result<Vec<u8>, ConnectError> {
-        let (mut reply, mut extent) = (Vec::new(), Framing::default());
+    /// Sends commands in one go and passes on their replies in order, each as soon as it is whole: no more than one is kept.
+    ///
+    /// It reads while it sends, so that neither side waits for the other with full buffers. As [`query`](Self::query), it
+    /// must be the only one to use the connection.
+    pub(crate) fn query_all(
+        &mut self,
+        packed: &[u8],
+        mut replies: usize,
+        patience: &mut Deadline<'_>,
+        each: &mut dyn FnMut(Result<Value, Fault>),
+    ) -> Result<(), ConnectError> {
+        let mut unsent = packed;
+        let (mut bytes, mut extent) = (Vec::new(), Framing::default());
         let mut chunk = [0; CHUNK];
-        loop {
+        while replies > 0 {
+            let sent = if unsent.is_empty() { self.push().map(|_| 0)? } else { self.send(unsent)? };
+            unsent = unsent.get(sent..).unwrap_or_default();
             let received = self.receive(&mut chunk)?;
             if received == 0 {
-                self.push()?;
                 let slice = patience.slice()?;
-                self.wait(self.wants_write(), slice);
+                if sent == 0 || unsent.is_empty() {
+                    self.wait(!unsent.is_empty() || self.wants_write(), slice);
+                }
                 continue;
             }
-            reply.extend_from_slice(chunk.get(..received).unwrap_or_default());
-            match extent.find(&reply).map_err(no_reply)? {
-                Some(length) if length == reply.len() => return Ok(reply),
-                Some(_) => return Err(no_reply("more than was asked for").into()),
-                None if reply.len() > MAX_REPLY => return Err(no_reply("a reply that is too large").into()),
-                None => {}
+            patience.heard();
+            bytes.extend_from_slice(chunk.get(..received).unwrap_or_default());
+            let mut start = 0;
+            while replies > 0
+                && let Some(length) = extent.find(bytes.get(start..).unwrap_or_default()).map_err(no_reply)?
+            {
+                each(parsed(bytes.get(start..start + length).unwrap_or_default())?);
+                (start, extent, replies) = (start + length, Framing::default(), replies - 1);
+            }
+            bytes.drain(..start);
+            if replies == 0 && !bytes.is_empty() {
+                return Err(no_reply("more than was asked for").into());
+            }
+            if bytes.len() > MAX_REPLY {
+                return Err(no_reply("a reply that is too large").into());
+            }
+            if replies > 0 {
+                // A peer that never pauses must not keep Ctrl-C out.
+                patience.slice()?;
             }
         }
+        Ok(())
     }
+}
+
+/// A whole reply. redis-rs takes error replies only as text, and one may repeat a key that is none.
+fn parsed(reply: &[u8]) -> Result<Result<Value, Fault>, ConnectError> {
+    if let Some(line) = reply.strip_prefix(b"-") {
+        return Ok(Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))));
+    }
+    // redis-rs would believe what a header declares, how deep and how many: `Framing` has checked it.
+    parse_redis_value(reply).map(Ok).map_err(|_| no_reply("something that is no reply").into())
 }
 
 fn no_reply(what: &str) -> Fault {
@@ -69,7 +90,7 @@ fn no_reply(what: &str) -> Fault {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::Shutdown;
     use std::thread;
     use std::time::{Duration, Instant};
@@ -94,10 +115,56 @@ mod tests {
     fn replies_of_any_shape_are_taken_and_error_replies_are_faults() {
         let both = vec![Value::Int(7), Value::Array(vec![Value::BulkString(b"a".to_vec())])];
         assert_eq!(query(b"*2\r\n:7\r\n*1\r\n$1\r\na\r\n").unwrap(), Ok(Value::Array(both)));
-        for line in ["NOPERM no", "ERR no such key"] {
-            let fault = query(format!("-{line}\r\n").as_bytes()).unwrap().unwrap_err();
-            assert_eq!(fault, Fault::from_reply(line.as_bytes()));
+        for line in [&b"NOPERM no"[..], b"ERR no such key", b"NOGROUP No such key '\xff'"] {
+            let fault = query(&[b"-", line, b"\r\n"].concat()).unwrap().unwrap_err();
+            assert_eq!(fault, Fault::from_reply(line));
         }
+    }
+
+    #[test]
+    fn replies_to_several_commands_come_one_by_one_however_they_are_cut() {
+        let replies = b":1\r\n-ERR no\r\n*2\r\n$1\r\na\r\n:2\r\n$-1\r\n";
+        let expected = [
+            Ok(Value::Int(1)),
+            Err(Fault::from_reply(b"ERR no")),
+            Ok(Value::Array(vec![Value::BulkString(b"a".to_vec()), Value::Int(2)])),
+            Ok(Value::Nil),
+        ];
+        for size in 1..=replies.len() {
+            let (mut transport, mut peer) = Transport::pair();
+            let writer = thread::spawn(move || {
+                for piece in replies.chunks(size) {
+                    peer.write_all(piece).unwrap();
+                }
+                peer
+            });
+            let (mut seen, mut watch) = (Vec::new(), NeverInterrupted);
+            let mut patience = Deadline::of_silence(Duration::from_secs(5), &mut watch);
+            transport.query_all(b"PING\r\n", 4, &mut patience, &mut |reply| seen.push(reply)).unwrap();
+            assert_eq!(seen, expected, "cut every {size} bytes");
+            drop(writer.join().unwrap());
+        }
+    }
+
+    #[test]
+    fn commands_and_replies_that_fill_every_buffer_pass_each_other() {
+        let (mut transport, mut peer) = Transport::pair();
+        let (count, command) = (2_000, b"x".repeat(4_096));
+        let length = command.len();
+        let server = thread::spawn(move || {
+            let reply = [&b"$4096\r\n"[..], &b"y".repeat(4_096), b"\r\n"].concat();
+            for _ in 0..count {
+                peer.read_exact(&mut vec![0; length]).unwrap();
+                peer.write_all(&reply).unwrap();
+            }
+            peer
+        });
+        let (mut seen, mut watch) = (0, NeverInterrupted);
+        let mut patience = Deadline::of_silence(Duration::from_secs(20), &mut watch);
+        let mut each = |reply: Result<Value, Fault>| seen += usize::from(reply.is_ok());
+        transport.query_all(&command.repeat(count), count, &mut patience, &mut each).unwrap();
+        assert_eq!(seen, count);
+        drop(server.join().unwrap());
     }
 
     #[test]

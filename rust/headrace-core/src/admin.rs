@@ -1,0 +1,13 @@
+//! Commands outside the path of messages: a connection for one call, the right that each command needs, what a refusal means,
+//! and tables in Arrow's form.
+
+mod command;
+mod pending;
+mod session;
+mod table;
+
+pub(crate) use command::{Command, shown};
+pub(crate) use pending::Pending;
+pub(crate) use session::{Session, with_session};
+pub use table::Table;
+pub(crate) use table::{Cell, Column, Kind, TableBuilder};

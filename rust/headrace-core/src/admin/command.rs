@@ -1,0 +1,153 @@
+//! A command, the right that an ACL user needs for it, and what its refusal means.
+
+use redis::{Cmd, ToRedisArgs};
+
+use crate::error::{Classifier, Error, Fault, ReplyText};
+use crate::utf8;
+
+/// The longest key or name that an error shows, in characters.
+const MAX_SHOWN: usize = 64;
+
+/// A command for a stream, or for none.
+#[derive(Debug, Clone)]
+pub(crate) struct Command {
+    /// As in an ACL rule, without its `+`: `xgroup|create`.
+    right: &'static str,
+    cmd: Cmd,
+    key: Option<Vec<u8>>,
+    writes: bool,
+}
+
+impl Command {
+    /// A command that changes nothing.
+    pub(crate) fn read(right: &'static str) -> Self {
+        let mut cmd = Cmd::new();
+        right.to_ascii_uppercase().split('|').for_each(|word| {
+            cmd.arg(word);
+        });
+        Self { right, cmd, key: None, writes: false }
+    }
+
+    /// A command that changes the stream: if its reply is lost, nobody knows whether it did.
+    pub(crate) fn write(right: &'static str) -> Self {
+        Self { writes: true, ..Self::read(right) }
+    }
+
+    /// Appends the key of the stream.
+    pub(crate) fn key(mut self, key: &[u8]) -> Self {
+        self.key = Some(key.to_vec());
+        self.arg(key)
+    }
+
+    /// Appends an argument, or several.
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        self.cmd.arg(argument);
+        self
+    }
+
+    pub(super) fn pack(&self, out: &mut Vec<u8>) {
+        self.cmd.write_packed_command(out);
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        self.writes
+    }
+
+    /// `XGROUP CREATE`
+    pub(crate) fn name(&self) -> String {
+        name_of(self.right)
+    }
+
+    /// The error for a refusal of this command.
+    pub(crate) fn refused(&self, fault: &Fault) -> Error {
+        self.refused_for(self.right, fault)
+    }
+
+    /// The same where a script was refused a command of its own.
+    pub(crate) fn refused_for(&self, right: &str, fault: &Fault) -> Error {
+        let (name, said) = (name_of(right), &fault.message);
+        let message = if fault.code == "NOPERM" || fault.text == ReplyText::DeniedInScript {
+            let key = self.key.as_ref().map_or_else(String::new, |key| format!(" ~{}", cut(key)));
+            format!("{name} was refused: the ACL user needs +{right}{key}: {said}")
+        } else if fault.code == "WRONGTYPE" {
+            format!("the key {} holds no stream: {name}: {said}", shown(self.key.as_deref().unwrap_or_default()))
+        } else {
+            format!("{name} was refused: {said}")
+        };
+        let code = if fault.text == ReplyText::DeniedInScript { "NOPERM" } else { &fault.code };
+        Error::Command { code: code.to_owned(), kind: Classifier::default().kind(fault), message }
+    }
+
+    /// The error for a reply that is none to this command.
+    pub(crate) fn misunderstood(&self) -> Error {
+        Error::Connection { message: format!("the server's reply to {} cannot be read", self.name()) }
+    }
+}
+
+fn name_of(right: &str) -> String {
+    right.to_ascii_uppercase().replace('|', " ")
+}
+
+/// A key or a name for an error.
+pub(crate) fn shown(name: &[u8]) -> String {
+    format!("'{}'", cut(name))
+}
+
+fn cut(name: &[u8]) -> String {
+    let text = utf8::escape(name);
+    let mut shown: String = text.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MAX_SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn error(right: &'static str, key: Option<&[u8]>, reply: &str) -> (String, Kind, String) {
+        let command = Command::read(right);
+        let command = match key {
+            Some(key) => command.key(key),
+            None => command,
+        };
+        match command.refused(&Fault::from_reply(reply.as_bytes())) {
+            Error::Command { code, kind, message } => (code, kind, message),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_command_is_made_from_its_right() {
+        let mut packed = Vec::new();
+        Command::write("xgroup|create").key(b"s\xff").arg("g").arg(&["$", "MKSTREAM"][..]).pack(&mut packed);
+        let expected = b"*6\r\n$6\r\nXGROUP\r\n$6\r\nCREATE\r\n$2\r\ns\xff\r\n$1\r\ng\r\n$1\r\n$\r\n$8\r\nMKSTREAM\r\n";
+        assert_eq!(packed, expected);
+    }
+
+    #[test]
+    fn a_missing_right_is_named_as_a_rule() {
+        let (code, kind, message) = error("xinfo|groups", Some(b"a\xff"), "NOPERM No permissions to access a key");
+        assert_eq!((&*code, kind), ("NOPERM", Kind::Permanent));
+        let expected = "XINFO GROUPS was refused: the ACL user needs +xinfo|groups ~a\\\\xff: NOPERM No permissions to access a key";
+        assert_eq!(message, expected);
+        let denied = "ERR ACL failure in script: User u has no permissions to run the 'xinfo|consumers' command";
+        let (code, kind, message) = error("eval", Some(b"s"), denied);
+        assert_eq!((&*code, kind), ("NOPERM", Kind::Permanent));
+        assert!(message.starts_with("EVAL was refused: the ACL user needs +eval ~s: ERR ACL failure"), "{message}");
+        assert!(error("time", None, "NOPERM no").2.starts_with("TIME was refused: the ACL user needs +time: NOPERM"));
+    }
+
+    #[test]
+    fn other_refusals_repeat_what_the_server_says() {
+        let (code, _, message) = error("xpending", Some(b"k"), "WRONGTYPE Operation against a key");
+        assert_eq!(code, "WRONGTYPE");
+        assert_eq!(message, "the key 'k' holds no stream: XPENDING: WRONGTYPE Operation against a key");
+        let (code, kind, message) = error("xclaim", Some(b"k"), "LOADING Redis is loading");
+        assert_eq!((&*code, kind), ("LOADING", Kind::Retryable));
+        assert_eq!(message, "XCLAIM was refused: LOADING Redis is loading");
+        assert_eq!(shown(&b"x".repeat(100)).chars().count(), MAX_SHOWN + 3);
+    }
+}

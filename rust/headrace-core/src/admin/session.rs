@@ -1,0 +1,102 @@
+//! A connection for one call: opened, asked, closed. The only I/O of `group` and `inspect`.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::command::Command;
+use crate::endpoint::Endpoint;
+use crate::error::{Classifier, Error, Fault, Result, code};
+use crate::net::{ConnectError, Deadline, Transport, Watch, connect};
+
+/// An open connection.
+pub(crate) struct Session<'w> {
+    endpoint: Endpoint,
+    /// `None` once it was lost.
+    transport: Option<Transport>,
+    /// `command_timeout`
+    silence: Duration,
+    watch: &'w mut dyn Watch,
+}
+
+/// Connects to the endpoint, without creating its consumer group, and closes the connection after `work`.
+pub(crate) fn with_session<T>(
+    endpoint: &Endpoint,
+    watch: &mut dyn Watch,
+    work: impl FnOnce(&mut Session<'_>) -> Result<T>,
+) -> Result<T> {
+    let endpoint = endpoint.without_consumer_group();
+    let settings = endpoint.settings()?;
+    let transport = connect(&endpoint, &settings, watch).map_err(|error| match error {
+        ConnectError::Interrupted => Error::Interrupted,
+        ConnectError::Fault(fault) if is_of_connection(&fault) => Error::Connection { message: fault.message },
+        ConnectError::Fault(fault) => {
+            let kind = Classifier::default().kind(&fault);
+            Error::Command { code: fault.code.into_owned(), kind, message: fault.message }
+        }
+    })?;
+    let mut session = Session { endpoint, transport: Some(transport), silence: settings.command_timeout, watch };
+    let done = work(&mut session);
+    if let Some(transport) = session.transport {
+        transport.close();
+    }
+    done
+}
+
+impl Session<'_> {
+    /// The reply to one command.
+    pub(crate) fn ask(&mut self, command: &Command) -> Result<std::result::Result<Value, Fault>> {
+        let mut only = Ok(Value::Nil);
+        self.ask_all(std::slice::from_ref(command), |_, reply| only = reply)?;
+        Ok(only)
+    }
+
+    /// Sends commands in one round trip; `each` gets the index of a command and its reply, in order.
+    pub(crate) fn ask_all(
+        &mut self,
+        commands: &[Command],
+        mut each: impl FnMut(usize, std::result::Result<Value, Fault>),
+    ) -> Result<()> {
+        let Some(transport) = &mut self.transport else {
+            return Err(Error::Connection { message: format!("the connection to {} was lost before", self.endpoint) });
+        };
+        let mut packed = Vec::new();
+        for command in commands {
+            command.pack(&mut packed);
+        }
+        let mut answered = 0;
+        let mut count = |reply| {
+            each(answered, reply);
+            answered += 1;
+        };
+        let mut patience = Deadline::of_silence(self.silence, self.watch);
+        let asked = transport.query_all(&packed, commands.len(), &mut patience, &mut count);
+        let Err(error) = asked else { return Ok(()) };
+        if let Some(transport) = self.transport.take() {
+            transport.abort();
+        }
+        Err(match error {
+            ConnectError::Interrupted => Error::Interrupted,
+            ConnectError::Fault(fault) => self.lost(&fault, commands.get(answered..).unwrap_or_default()),
+        })
+    }
+
+    /// The error for a connection that was lost while commands were pending.
+    fn lost(&self, fault: &Fault, pending: &[Command]) -> Error {
+        let endpoint = &self.endpoint;
+        let what = if fault.code == code::TIMEOUT {
+            format!("no reply from {endpoint} for {} s", self.silence.as_secs_f64())
+        } else {
+            format!("the connection to {endpoint} was lost: {}", fault.message)
+        };
+        let message = match pending.iter().find(|command| command.writes()) {
+            Some(write) => format!("{what}; it is unknown whether {} took effect", write.name()),
+            None => what,
+        };
+        Error::Connection { message }
+    }
+}
+
+fn is_of_connection(fault: &Fault) -> bool {
+    code::find(&fault.code).is_some_and(code::Code::is_of_connection)
+}

@@ -1,0 +1,222 @@
+//! A consumer group as an administrator sees it: created, moved, looked at, cleaned up, destroyed.
+//!
+//! Each call opens a connection, and closes it at its end: a group that nobody calls costs nothing. What is sent is made and
+//! what comes back is read here without I/O; [`admin`](crate::admin) carries it.
+
+mod arguments;
+mod pending;
+mod start;
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::admin::{Command, Session, Table, shown, with_session};
+use crate::command::{EntryId, entry_id};
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Fault, ReplyText, Result};
+use crate::net::Watch;
+use crate::resp::value::{bytes, integer, list};
+
+pub use arguments::{GroupArguments, PendingQuery, entry_ids};
+pub use start::Start;
+
+use pending::{Pages, milliseconds};
+
+/// Deletes consumers, in one step with the check that nothing is pending for them: XGROUP DELCONSUMER would drop it.
+const DELETE: &str = include_str!("group/delete_consumers.lua");
+/// Entry IDs of one XCLAIM.
+const CLAIM_IDS: usize = 1_000;
+
+/// A consumer group of the endpoint's stream. Immutable; holds no connection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Group {
+    endpoint: Endpoint,
+    name: Vec<u8>,
+}
+
+/// A consumer that the script looked at.
+struct Looked {
+    name: Vec<u8>,
+    pending: i64,
+    deleted: bool,
+}
+
+impl Group {
+    /// The group `name`; `name` is not empty.
+    pub fn new(endpoint: Endpoint, name: Vec<u8>) -> Self {
+        Self { endpoint, name }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// XGROUP CREATE, with MKSTREAM if `mkstream`. False if there is a group of that name, which is left as it is.
+    pub fn create(&self, start: Start, mkstream: bool, watch: &mut dyn Watch) -> Result<bool> {
+        let mut command = self.write("xgroup|create").arg(start.last_delivered());
+        if mkstream {
+            command = command.arg("MKSTREAM");
+        }
+        with_session(&self.endpoint, watch, |session| match session.ask(&command)? {
+            Err(refusal) if refusal.code == "BUSYGROUP" => Ok(false),
+            Err(refusal) if refusal.text == ReplyText::NoSuchKey => {
+                let message =
+                    format!("the stream {} does not exist: create it, or leave mkstream on", shown(self.key()));
+                Err(Error::GroupMissing { message })
+            }
+            Err(refusal) => Err(command.refused(&refusal)),
+            Ok(_) => Ok(true),
+        })
+    }
+
+    /// XGROUP SETID. `entries_read` needs Redis 7.0.
+    pub fn set_position(&self, start: Start, entries_read: Option<u64>, watch: &mut dyn Watch) -> Result<()> {
+        let mut command = self.write("xgroup|setid").arg(start.last_delivered());
+        if let Some(count) = entries_read {
+            command = command.arg("ENTRIESREAD").arg(count);
+        }
+        with_session(&self.endpoint, watch, |session| match session.ask(&command)? {
+            Err(refusal) if entries_read.is_some() && refusal.text == ReplyText::BadCommand => {
+                let said = refusal.message;
+                let message = format!("entries_read needs Redis 7.0 or later, or Valkey: XGROUP SETID: {said}");
+                Err(Error::config("entries_read", message))
+            }
+            reply => self.checked(&command, reply).map(drop),
+        })
+    }
+
+    /// The pending entries that `query` asks for, in the order of their IDs: XPENDING, page by page. The columns: `entry_id`,
+    /// `consumer`, `idle` (since the last delivery), `deliveries`.
+    pub fn pending(&self, query: &PendingQuery, watch: &mut dyn Watch) -> Result<Table> {
+        let mut pages = Pages::new(self.key(), &self.name, query);
+        with_session(&self.endpoint, watch, |session| {
+            while let Some(command) = pages.next() {
+                let reply = session.ask(&command)?;
+                if !pages.take(&self.checked(&command, reply)?)? {
+                    return Err(command.misunderstood());
+                }
+            }
+            pages.finish()
+        })
+    }
+
+    /// Makes `consumer` the owner of those of `ids` that are pending and were last delivered `min_idle` ago or longer: XCLAIM
+    /// with JUSTID, which leaves the number of deliveries. Never FORCE: it would make entries pending that were acknowledged.
+    pub fn claim(
+        &self,
+        consumer: &[u8],
+        ids: &[EntryId],
+        min_idle: Duration,
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<EntryId>> {
+        let mut claimed = Vec::new();
+        if ids.is_empty() {
+            return Ok(claimed);
+        }
+        with_session(&self.endpoint, watch, |session| {
+            for ids in ids.chunks(CLAIM_IDS) {
+                let ids: Vec<_> = ids.iter().map(EntryId::to_string).collect();
+                let command = self.write("xclaim").arg(consumer).arg(milliseconds(min_idle)).arg(ids).arg("JUSTID");
+                let reply = session.ask(&command)?;
+                let reply = self.checked(&command, reply)?;
+                let ids = list(&reply).and_then(|ids| ids.iter().map(|id| bytes(id).and_then(entry_id)).collect());
+                let ids: Vec<_> = ids.ok_or_else(|| command.misunderstood())?;
+                claimed.extend(ids);
+            }
+            Ok(claimed)
+        })
+    }
+
+    /// Deletes a consumer for which nothing is pending; false if there is none of that name.
+    pub fn delete_consumer(&self, consumer: &[u8], watch: &mut dyn Watch) -> Result<bool> {
+        let looked = self.delete(Duration::ZERO, Some(consumer), watch)?;
+        match looked.first() {
+            None => Ok(false),
+            Some(Looked { deleted: true, .. }) => Ok(true),
+            Some(Looked { pending, .. }) => Err(Error::state(format!(
+                "the consumer {} of the group {} has {pending} pending entries, which would be lost with it: claim them \
+                 for another consumer, or acknowledge them, before it is deleted",
+                shown(consumer),
+                shown(&self.name),
+            ))),
+        }
+    }
+
+    /// Deletes the consumers that got no entry for `idle` and for which nothing is pending; returns their names.
+    pub fn remove_idle_consumers(&self, idle: Duration, watch: &mut dyn Watch) -> Result<Vec<Vec<u8>>> {
+        let looked = self.delete(idle, None, watch)?;
+        Ok(looked.into_iter().filter(|consumer| consumer.deleted).map(|consumer| consumer.name).collect())
+    }
+
+    /// XGROUP DESTROY, with everything that is pending. False if there was no such group.
+    pub fn destroy(&self, watch: &mut dyn Watch) -> Result<bool> {
+        let command = self.write("xgroup|destroy");
+        with_session(&self.endpoint, watch, |session| match session.ask(&command)? {
+            Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(false),
+            reply => self.checked(&command, reply).map(|count| integer(&count) == Some(1)),
+        })
+    }
+
+    fn key(&self) -> &[u8] {
+        self.endpoint.stream_key()
+    }
+
+    /// A command that changes the group.
+    fn write(&self, right: &'static str) -> Command {
+        Command::write(right).key(self.key()).arg(self.name.as_slice())
+    }
+
+    fn delete(&self, idle: Duration, only: Option<&[u8]>, watch: &mut dyn Watch) -> Result<Vec<Looked>> {
+        let mut command = Command::write("eval").arg(DELETE).arg(1).key(self.key());
+        command = command.arg(self.name.as_slice()).arg(milliseconds(idle));
+        if let Some(consumer) = only {
+            command = command.arg(consumer);
+        }
+        let reply = with_session(&self.endpoint, watch, |session: &mut Session<'_>| {
+            let reply = session.ask(&command)?;
+            self.checked(&command, reply)
+        })?;
+        let Some([right, error, looked]) = list(&reply) else { return Err(command.misunderstood()) };
+        match (bytes(right), bytes(error)) {
+            (Some(b""), _) => {}
+            (Some(right), Some(error)) => {
+                let refusal = Fault::from_reply(error);
+                return Err(self.missing(&refusal).unwrap_or_else(|| {
+                    command.refused_for(
+                        if right == b"xinfo|consumers" { "xinfo|consumers" } else { "xgroup|delconsumer" },
+                        &refusal,
+                    )
+                }));
+            }
+            _ => return Err(command.misunderstood()),
+        }
+        list(looked).and_then(|all| all.iter().map(Looked::read).collect()).ok_or_else(|| command.misunderstood())
+    }
+
+    /// The reply, unless it is an error.
+    fn checked(&self, command: &Command, reply: std::result::Result<Value, Fault>) -> Result<Value> {
+        reply.map_err(|refusal| self.missing(&refusal).unwrap_or_else(|| command.refused(&refusal)))
+    }
+
+    /// The error for a stream or group that is not there.
+    fn missing(&self, refusal: &Fault) -> Option<Error> {
+        let (key, name) = (shown(self.key()), shown(&self.name));
+        let message = if refusal.text == ReplyText::NoSuchKey {
+            format!("the stream {key} does not exist, nor does its consumer group {name}: create() creates both")
+        } else if refusal.code == "NOGROUP" {
+            format!("the consumer group {name} of the stream {key} does not exist: create() creates it")
+        } else {
+            return None;
+        };
+        Some(Error::GroupMissing { message })
+    }
+}
+
+impl Looked {
+    fn read(reply: &Value) -> Option<Self> {
+        let [name, pending, deleted] = list(reply)? else { return None };
+        Some(Self { name: bytes(name)?.to_vec(), pending: integer(pending)?, deleted: integer(deleted)? == 1 })
+    }
+}

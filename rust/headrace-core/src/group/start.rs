@@ -1,0 +1,108 @@
+//! Where a group begins to read, and where a range of pending entries begins.
+
+use crate::command::{EntryId, entry_id};
+use crate::decimal;
+use crate::endpoint::OptionValue;
+
+/// A place in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Before the first entry.
+    Earliest,
+    /// Behind the last entry.
+    Latest,
+    /// At this entry.
+    At(EntryId),
+    /// Behind this entry.
+    Behind(EntryId),
+}
+
+impl Start {
+    /// `earliest`, `latest`, an entry ID, or `(` and an entry ID.
+    pub(super) fn parse(value: &OptionValue) -> Option<Self> {
+        let OptionValue::Text(text) = value else { return None };
+        match text.as_str() {
+            "earliest" => Some(Self::Earliest),
+            "latest" => Some(Self::Latest),
+            text => match text.strip_prefix('(') {
+                Some(id) => parse_id(id.as_bytes()).map(Self::Behind),
+                None => parse_id(text.as_bytes()).map(Self::At),
+            },
+        }
+    }
+
+    /// The ID of the last entry that a group has passed if this is the first that it gets.
+    pub(super) fn last_delivered(self) -> String {
+        match self {
+            Self::Earliest => "0-0".to_owned(),
+            Self::Latest => "$".to_owned(),
+            Self::At(id) => before(id).unwrap_or(EntryId { ms: 0, seq: 0 }).to_string(),
+            Self::Behind(id) => id.to_string(),
+        }
+    }
+
+    /// The beginning of a range; `None`: nothing can be in it. The highest ID with `(` is an error to servers.
+    pub(super) fn range(self) -> Option<String> {
+        match self {
+            Self::Earliest => Some("-".to_owned()),
+            Self::At(id) => Some(id.to_string()),
+            Self::Latest | Self::Behind(EntryId { ms: u64::MAX, seq: u64::MAX }) => None,
+            Self::Behind(id) => Some(format!("({id}")),
+        }
+    }
+}
+
+/// `ms-seq`, or `ms` for `ms-0`.
+pub(super) fn parse_id(text: &[u8]) -> Option<EntryId> {
+    entry_id(text).or_else(|| Some(EntryId { ms: decimal::parse(text)?, seq: 0 }))
+}
+
+/// The ID right before another; none before `0-0`.
+fn before(id: EntryId) -> Option<EntryId> {
+    match (id.ms, id.seq) {
+        (0, 0) => None,
+        (ms, 0) => Some(EntryId { ms: ms - 1, seq: u64::MAX }),
+        (ms, seq) => Some(EntryId { ms, seq: seq - 1 }),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const MAX: &str = "18446744073709551615";
+
+    fn parsed(text: &str) -> Option<Start> {
+        Start::parse(&OptionValue::text(text))
+    }
+
+    #[test]
+    fn a_start_is_the_first_entry_and_servers_get_the_one_before() {
+        let cases = [
+            ("earliest", "0-0", Some("-")),
+            ("latest", "$", None),
+            ("0", "0-0", Some("0-0")),
+            ("0-1", "0-0", Some("0-1")),
+            ("5-3", "5-2", Some("5-3")),
+            ("5", &format!("4-{MAX}"), Some("5-0")),
+            ("(5-3", "5-3", Some("(5-3")),
+            ("(5", "5-0", Some("(5-0")),
+            (&format!("{MAX}-{MAX}"), &format!("{MAX}-18446744073709551614"), Some(&format!("{MAX}-{MAX}"))),
+            (&format!("({MAX}-{MAX}"), &format!("{MAX}-{MAX}"), None),
+        ];
+        for (text, last, range) in cases {
+            let start = parsed(text).unwrap();
+            assert_eq!((start.last_delivered(), start.range().as_deref()), (last.to_owned(), range), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused() {
+        for bad in ["", "$", "+", "-", ">", "*", "5-", "-5", "5-*", "((5", "(", "5 ", "Latest", "18446744073709551616"]
+        {
+            assert_eq!(parsed(bad), None, "{bad}");
+        }
+        assert_eq!(Start::parse(&OptionValue::Int(5)), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! Streams, their groups, consumers and pending entries, as tables.
+//!
+//! ```text
+//!  SCAN … ─▶ keys ─▶ TIME, XINFO STREAM, XINFO GROUPS, MEMORY USAGE ─▶ XINFO CONSUMERS, XPENDING ─▶ tables
+//!  for a pattern     one round trip for all streams                    one for all groups
+//! ```
+//!
+//! The commands of a round trip are not one transaction: what happens between two of them shows in one and not in the other.
+
+mod group;
+mod lag;
+mod options;
+mod stream;
+
+use std::collections::BTreeSet;
+
+use redis::Value;
+
+use crate::admin::{Column, Command, Kind, Pending, Session, Table, TableBuilder, with_session};
+use crate::decimal;
+use crate::endpoint::Endpoint;
+use crate::error::{Fault, ReplyText, Result};
+use crate::net::Watch;
+use crate::resp::value::{bytes, integer, list};
+use crate::utf8;
+
+pub use options::{InspectOptions, Streams};
+
+use group::{CONSUMER_COLUMNS, GROUP_COLUMNS, GroupInfo, push_consumers};
+use stream::StreamInfo;
+
+/// The most streams that a pattern finds.
+const MAX_FOUND: usize = 10_000;
+/// How many keys a SCAN looks at.
+const SCAN_COUNT: u32 = 1_000;
+/// How many nodes of a stream MEMORY USAGE measures, to infer from them.
+const SAMPLES: u32 = 5;
+
+const PENDING_COLUMNS: [Column; 6] = [
+    ("stream", Kind::Text, false),
+    ("group", Kind::Text, false),
+    ("entry_id", Kind::Text, false),
+    ("consumer", Kind::Text, false),
+    ("idle", Kind::Duration, false),
+    ("deliveries", Kind::Number, false),
+];
+
+/// What an inspection found.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// The server's time, in microseconds since 1970; `None` if the user may not ask.
+    pub now: Option<i64>,
+    /// Whether a pattern found more than 10,000 streams: then only those are here.
+    pub truncated: bool,
+    /// One row per stream.
+    pub streams: Table,
+    /// One row per group.
+    pub groups: Table,
+    /// One row per consumer.
+    pub consumers: Table,
+    /// The oldest pending entries of each group.
+    pub pending: Table,
+}
+
+/// The streams to look at.
+struct Wanted {
+    keys: Vec<Vec<u8>>,
+    /// Whether a search found them: one that is no longer there is left out.
+    searched: bool,
+    truncated: bool,
+}
+
+impl Wanted {
+    fn named(keys: Vec<Vec<u8>>) -> Self {
+        Self { keys, searched: false, truncated: false }
+    }
+}
+
+/// A stream, as far as the first round trip tells.
+struct Found {
+    key: Vec<u8>,
+    info: Option<StreamInfo>,
+    memory: Option<i64>,
+    groups: Vec<GroupInfo>,
+}
+
+/// What a command of the first round trip asks for; the number is that of the stream.
+#[derive(Clone, Copy)]
+enum First {
+    Time,
+    Stream(usize),
+    Groups(usize),
+    Memory(usize),
+}
+
+/// What a command of the second round trip asks for: the numbers are those of the stream and of its group.
+#[derive(Clone, Copy)]
+enum Second {
+    Consumers(usize, usize),
+    Pending(usize, usize),
+}
+
+/// Inspects the streams that `options` names.
+pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Watch) -> Result<Inspection> {
+    with_session(endpoint, watch, |session| {
+        let wanted = match &options.streams {
+            None => Wanted::named(vec![endpoint.stream_key().to_vec()]),
+            Some(Streams::Keys(keys)) => Wanted::named(keys.clone()),
+            Some(Streams::Pattern(pattern)) => scan(session, pattern)?,
+        };
+        let truncated = wanted.truncated;
+        let (now, mut found) = look_at_streams(session, wanted, options.groups)?;
+        let (consumers, pending) = look_at_groups(session, &mut found, options.pending_limit)?;
+        let (mut streams, mut groups) = (TableBuilder::new(&stream::COLUMNS), TableBuilder::new(&GROUP_COLUMNS));
+        for Found { key, info, memory, groups: its_groups } in &found {
+            stream::push(&mut streams, key, info.as_ref(), *memory)?;
+            if let Some(info) = info {
+                its_groups.iter().try_for_each(|group| group.push(&mut groups, key, info))?;
+            }
+        }
+        Ok(Inspection {
+            now,
+            truncated,
+            streams: streams.finish()?,
+            groups: groups.finish()?,
+            consumers: consumers.finish()?,
+            pending: pending.finish()?,
+        })
+    })
+}
+
+/// The streams whose keys match, sorted; SCAN may return one twice.
+fn scan(session: &mut Session<'_>, pattern: &[u8]) -> Result<Wanted> {
+    let mut keys = BTreeSet::new();
+    let mut cursor = b"0".to_vec();
+    loop {
+        let command = Command::read("scan").arg(cursor.as_slice()).arg("MATCH").arg(pattern);
+        let command = command.arg("COUNT").arg(SCAN_COUNT).arg("TYPE").arg("stream");
+        let reply = session.ask(&command)?.map_err(|refusal| command.refused(&refusal))?;
+        let Some([next, found]) = list(&reply) else { return Err(command.misunderstood()) };
+        let found = list(found).ok_or_else(|| command.misunderstood())?;
+        keys.extend(found.iter().filter_map(bytes).map(<[u8]>::to_vec));
+        cursor = bytes(next).ok_or_else(|| command.misunderstood())?.to_vec();
+        let is_over = cursor == b"0";
+        if is_over || keys.len() > MAX_FOUND {
+            let truncated = keys.len() > MAX_FOUND;
+            return Ok(Wanted { keys: keys.into_iter().take(MAX_FOUND).collect(), searched: true, truncated });
+        }
+    }
+}
+
+/// The first round trip: the server's time, and each stream.
+fn look_at_streams(session: &mut Session<'_>, wanted: Wanted, with_groups: bool) -> Result<(Option<i64>, Vec<Found>)> {
+    let Wanted { keys, searched, .. } = wanted;
+    let mut commands = vec![Command::read("time")];
+    let mut asked = vec![First::Time];
+    for (number, key) in keys.iter().enumerate() {
+        commands.push(Command::read("xinfo|stream").key(key));
+        asked.push(First::Stream(number));
+        if with_groups {
+            commands.push(Command::read("xinfo|groups").key(key));
+            asked.push(First::Groups(number));
+        }
+        commands.push(Command::read("memory|usage").key(key).arg("SAMPLES").arg(SAMPLES));
+        asked.push(First::Memory(number));
+    }
+    let mut found: Vec<_> =
+        keys.into_iter().map(|key| Found { key, info: None, memory: None, groups: Vec::new() }).collect();
+    let (mut now, mut wrong) = (None, None);
+    session.ask_all(&commands, |at, reply| {
+        let (Some(command), Some(asked)) = (commands.get(at), asked.get(at)) else { return };
+        let taken = match (asked, reply) {
+            (First::Time, reply) => {
+                now = reply.ok().as_ref().and_then(microseconds);
+                Ok(())
+            }
+            (First::Memory(number), reply) => {
+                if let Some(stream) = found.get_mut(*number) {
+                    // Users may not be allowed to ask, and some services do not have the command.
+                    stream.memory = reply.ok().as_ref().and_then(integer);
+                }
+                Ok(())
+            }
+            (First::Stream(_) | First::Groups(_), Err(refusal)) if refusal.text == ReplyText::NoSuchKey => Ok(()),
+            (First::Stream(_) | First::Groups(_), Err(refusal)) if searched && refusal.code == "WRONGTYPE" => Ok(()),
+            (First::Stream(_) | First::Groups(_), Err(refusal)) => Err(command.refused(&refusal)),
+            (First::Stream(number), Ok(reply)) => match (StreamInfo::read(&reply), found.get_mut(*number)) {
+                (Some(info), Some(stream)) => {
+                    stream.info = Some(info);
+                    Ok(())
+                }
+                _ => Err(command.misunderstood()),
+            },
+            (First::Groups(number), Ok(reply)) => match (GroupInfo::read_all(&reply), found.get_mut(*number)) {
+                (Some(groups), Some(stream)) => {
+                    stream.groups = groups;
+                    Ok(())
+                }
+                _ => Err(command.misunderstood()),
+            },
+        };
+        wrong = wrong.take().or(taken.err());
+    })?;
+    found.retain(|stream| !searched || stream.info.is_some());
+    wrong.map_or(Ok((now, found)), Err)
+}
+
+/// The second round trip: the consumers and the oldest pending entries of each group.
+fn look_at_groups(
+    session: &mut Session<'_>,
+    found: &mut [Found],
+    pending_limit: usize,
+) -> Result<(TableBuilder, TableBuilder)> {
+    let (mut consumers, mut pending) = (TableBuilder::new(&CONSUMER_COLUMNS), TableBuilder::new(&PENDING_COLUMNS));
+    let (mut commands, mut asked) = (Vec::new(), Vec::new());
+    for (number, stream) in found.iter().enumerate() {
+        for (place, group) in stream.groups.iter().enumerate() {
+            let read = |right| Command::read(right).key(&stream.key).arg(group.name.as_slice());
+            if group.consumers > 0 {
+                commands.push(read("xinfo|consumers"));
+                asked.push(Second::Consumers(number, place));
+            }
+            if group.pending > 0 {
+                // One at least: the table of groups shows it.
+                commands.push(read("xpending").arg("-").arg("+").arg(pending_limit.max(1)));
+                asked.push(Second::Pending(number, place));
+            }
+        }
+    }
+    let mut wrong = None;
+    session.ask_all(&commands, |at, reply| {
+        let (Some(command), Some(asked)) = (commands.get(at), asked.get(at)) else { return };
+        let (Second::Consumers(number, place) | Second::Pending(number, place)) = *asked;
+        let Some(Found { key, groups, .. }) = found.get_mut(number) else { return };
+        let Some(group) = groups.get_mut(place) else { return };
+        let taken = match (asked, reply) {
+            (_, Err(refusal)) if has_gone(&refusal) => Ok(true),
+            (_, Err(refusal)) => Err(command.refused(&refusal)),
+            (Second::Consumers(..), Ok(reply)) => push_consumers(&mut consumers, key, &group.name, &reply),
+            (Second::Pending(..), Ok(reply)) => push_pending(&mut pending, key, group, &reply, pending_limit),
+        };
+        let taken = taken.and_then(|is_read| if is_read { Ok(()) } else { Err(command.misunderstood()) });
+        wrong = wrong.take().or(taken.err());
+    })?;
+    wrong.map_or(Ok((consumers, pending)), Err)
+}
+
+/// Whether the stream or group was there in the first round trip, and no longer is.
+fn has_gone(refusal: &Fault) -> bool {
+    refusal.code == "NOGROUP" || refusal.code == "WRONGTYPE" || refusal.text == ReplyText::NoSuchKey
+}
+
+/// Appends pending entries of a group. False if the reply cannot be read.
+fn push_pending(
+    table: &mut TableBuilder,
+    key: &[u8],
+    group: &mut GroupInfo,
+    reply: &Value,
+    limit: usize,
+) -> Result<bool> {
+    let Some(entries) = list(reply) else { return Ok(false) };
+    for entry in entries {
+        let Some(entry) = Pending::read(entry) else { return Ok(false) };
+        group.oldest_pending.get_or_insert(entry.id);
+        if limit > 0 {
+            table.push([
+                utf8::escape(key).into(),
+                utf8::escape(&group.name).into(),
+                Some(entry.id.to_string()).into(),
+                utf8::escape(entry.consumer).into(),
+                entry.idle.into(),
+                entry.deliveries.into(),
+            ])?;
+        }
+    }
+    Ok(true)
+}
+
+/// The reply to TIME: seconds, and microseconds within the second.
+fn microseconds(reply: &Value) -> Option<i64> {
+    let [seconds, micros] = list(reply)? else { return None };
+    let number = |part| bytes(part).and_then(decimal::parse).and_then(|number| i64::try_from(number).ok());
+    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
+}

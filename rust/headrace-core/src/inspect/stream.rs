@@ -1,0 +1,81 @@
+//! A stream: the reply to XINFO STREAM as far as it is shown, and its row.
+
+use redis::Value;
+
+use crate::admin::{Cell, Column, Kind, TableBuilder};
+use crate::command::{EntryId, entry_id};
+use crate::error::Result;
+use crate::resp::value::{bytes, field, integer, list};
+use crate::utf8;
+
+pub(super) const COLUMNS: [Column; 12] = [
+    ("key", Kind::Text, false),
+    ("exists", Kind::Flag, false),
+    ("length", Kind::Number, false),
+    ("entries_added", Kind::Number, true),
+    ("first_id", Kind::Text, true),
+    ("first_timestamp", Kind::Time, true),
+    ("last_id", Kind::Text, true),
+    ("last_timestamp", Kind::Time, true),
+    ("last_generated_id", Kind::Text, true),
+    ("max_deleted_id", Kind::Text, true),
+    ("memory", Kind::Number, true),
+    ("groups", Kind::Number, true),
+];
+
+/// What XINFO STREAM says of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StreamInfo {
+    pub(super) length: i64,
+    pub(super) first: Option<EntryId>,
+    pub(super) last: Option<EntryId>,
+    pub(super) last_generated: EntryId,
+    /// Since Redis 7.0.
+    pub(super) entries_added: Option<i64>,
+    /// Of the entries that XDEL removed; trimming does not count. Since Redis 7.0.
+    pub(super) max_deleted: Option<EntryId>,
+    pub(super) groups: i64,
+}
+
+impl StreamInfo {
+    pub(super) fn read(reply: &Value) -> Option<Self> {
+        let number = |name| field(reply, name).and_then(integer);
+        let id = |name| field(reply, name).and_then(bytes).and_then(entry_id);
+        let entry = |name| field(reply, name).and_then(|entry| list(entry)?.first()).and_then(bytes).and_then(entry_id);
+        Some(Self {
+            length: number("length")?,
+            first: entry("first-entry"),
+            last: entry("last-entry"),
+            last_generated: id("last-generated-id")?,
+            entries_added: number("entries-added"),
+            max_deleted: id("max-deleted-entry-id").filter(|id| *id > EntryId { ms: 0, seq: 0 }),
+            groups: number("groups")?,
+        })
+    }
+}
+
+/// Appends the row of a stream; `info`: `None` if there is no stream.
+pub(super) fn push(table: &mut TableBuilder, key: &[u8], info: Option<&StreamInfo>, memory: Option<i64>) -> Result<()> {
+    let of = |id: fn(&StreamInfo) -> Option<EntryId>| info.and_then(id);
+    let text = |id: Option<EntryId>| Cell::from(id.map(|id| id.to_string()));
+    let (first, last) = (of(|info| info.first), of(|info| info.last));
+    table.push([
+        utf8::escape(key).into(),
+        Cell::Flag(info.is_some()),
+        info.map_or(0, |info| info.length).into(),
+        info.and_then(|info| info.entries_added).into(),
+        text(first),
+        time(first).into(),
+        text(last),
+        time(last).into(),
+        text(of(|info| Some(info.last_generated))),
+        text(of(|info| info.max_deleted)),
+        memory.into(),
+        info.map(|info| info.groups).into(),
+    ])
+}
+
+/// The time in an entry ID; `None` outside the range of Arrow's timestamps.
+pub(super) fn time(id: Option<EntryId>) -> Option<i64> {
+    id.and_then(|id| i64::try_from(id.ms).ok())
+}
