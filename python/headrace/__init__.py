@@ -7,10 +7,12 @@ from headrace.dispatcher import Dispatcher
 from headrace.endpoint import Endpoint, InsecureWarning
 from headrace.errors import (
     ClosedError,
+    CommandError,
     ConcurrentUseError,
     ConfigError,
     ConnectionFailedError,
     DeliveryError,
+    GroupMissingError,
     HeadraceError,
     InternalError,
     MessageError,
@@ -19,12 +21,15 @@ from headrace.errors import (
     StateError,
 )
 from headrace.failure import Failure
+from headrace.group import Group
+from headrace.inspect import Inspection, inspect
 from headrace.report import DeliveryReport
 from headrace.retry import RetryPolicy
 from headrace.unpack import unpack, unpack_arrow
 
 __all__ = [
     "ClosedError",
+    "CommandError",
     "ConcurrentUseError",
     "ConfigError",
     "ConnectionFailedError",
@@ -33,8 +38,11 @@ __all__ = [
     "Dispatcher",
     "Endpoint",
     "Failure",
+    "Group",
+    "GroupMissingError",
     "HeadraceError",
     "InsecureWarning",
+    "Inspection",
     "InternalError",
     "MessageError",
     "ReaderError",
@@ -42,6 +50,7 @@ __all__ = [
     "SchemaError",
     "StateError",
     "__version__",
+    "inspect",
     "unpack",
     "unpack_arrow",
 ]

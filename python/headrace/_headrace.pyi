@@ -9,6 +9,7 @@ __all__ = [
     "Counters",
     "Dispatcher",
     "Endpoint",
+    "Group",
     "Outcomes",
     "Report",
     "Rows",
@@ -16,6 +17,7 @@ __all__ = [
     "code_table",
     "debug_build",
     "decode_rows",
+    "inspect",
     "option_table",
     "read_options",
 ]
@@ -259,13 +261,43 @@ class Outcomes:
 
 @final
 class Rows:
-    """The rows of one entry, for any Arrow library; `headrace.unpack_arrow` returns them."""
+    """Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`.
+
+    `headrace.unpack_arrow`, `headrace.inspect` and `headrace.Group.pending` return them.
+    """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows as a `PyCapsule` of the Arrow C stream interface."""
     def __arrow_c_schema__(self) -> object:
         """The schema of the rows as a `PyCapsule`."""
     def __len__(self) -> int: ...
+
+@final
+class Group:
+    """The native half of `headrace.Group`, which documents it. Arguments are dicts; None is left out."""
+    def __new__(cls, endpoint: Endpoint, arguments: dict[str, object]) -> Self: ...
+    def create(self, arguments: dict[str, object]) -> bool:
+        """XGROUP CREATE: `start`, `mkstream`. Whether the group was created."""
+    def set_position(self, arguments: dict[str, object]) -> None:
+        """XGROUP SETID: `start`, `entries_read`."""
+    def pending(self, arguments: dict[str, object]) -> Rows:
+        """XPENDING: `min_idle`, `consumer`, `start`, `limit`."""
+    def claim(self, ids: list[str | bytes], arguments: dict[str, object]) -> list[str]:
+        """XCLAIM of `ids`: `consumer`, `min_idle`. The entry IDs that were claimed."""
+    def delete_consumer(self, arguments: dict[str, object]) -> bool:
+        """XGROUP DELCONSUMER of `consumer`, if nothing is pending for it. Whether there was one."""
+    def remove_idle_consumers(self, arguments: dict[str, object]) -> list[str | bytes]:
+        """XGROUP DELCONSUMER of those idle for `idle`. Their names: a str, or bytes if it is not UTF-8."""
+    def destroy(self) -> bool:
+        """XGROUP DESTROY. Whether there was such a group."""
+    @property
+    def name(self) -> str | bytes:
+        """The name of the group: a str, or bytes if it is not UTF-8."""
+
+def inspect(
+    endpoint: Endpoint, streams: list[str | bytes] | None, is_pattern: bool, options: dict[str, object]
+) -> tuple[int | None, bool, Rows, Rows, Rows, Rows]:
+    """Look at streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's."""
 
 def decode_rows(stream: bytes) -> Rows:
     """Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it."""

@@ -10,6 +10,8 @@
     │   └── ConcurrentUseError
     ├── InternalError (RuntimeError)
     ├── LocalServerError (RuntimeError)
+    ├── CommandError (RuntimeError)
+    ├── GroupMissingError (LookupError)
     └── DeliveryError
         └── ConnectionFailedError (ConnectionError)
 
@@ -20,16 +22,18 @@ multiprocessing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from headrace.failure import Failure
 
 __all__ = [
     "ClosedError",
+    "CommandError",
     "ConcurrentUseError",
     "ConfigError",
     "ConnectionFailedError",
     "DeliveryError",
+    "GroupMissingError",
     "HeadraceError",
     "InternalError",
     "LocalServerError",
@@ -88,7 +92,11 @@ class InternalError(HeadraceError, RuntimeError):
 
 
 class StateError(HeadraceError, RuntimeError):
-    """The dispatcher is in the wrong state for this call: `begin` and `skip_failed` need a `flush` first."""
+    """The state of things does not allow this call: the message says what must be done first.
+
+    `Dispatcher.begin` and `Dispatcher.skip_failed` need a `flush` first; `Group.delete_consumer` refuses a consumer
+    with pending entries.
+    """
 
 
 class ClosedError(StateError):
@@ -101,6 +109,26 @@ class ConcurrentUseError(StateError):
 
 class LocalServerError(HeadraceError, RuntimeError):
     """A local server for tests was not found or did not start."""
+
+
+class CommandError(HeadraceError, RuntimeError):
+    """The server refused a command of `Group` or `inspect`, or what connecting needs cannot be read now.
+
+    Attributes:
+        code: The first word of the server's reply (`NOPERM`, `WRONGTYPE`), or a code of headrace: docs/outcomes.md.
+        kind: Whether trying again can help: `"permanent"` or `"retryable"`.
+    """
+
+    def __init__(
+        self, message: str = "", *, code: str = "", kind: Literal["permanent", "retryable"] = "permanent"
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.kind = kind
+
+
+class GroupMissingError(HeadraceError, LookupError):
+    """The stream or its consumer group does not exist: `Group.create` creates both."""
 
 
 class DeliveryError(HeadraceError):
@@ -134,7 +162,8 @@ class DeliveryError(HeadraceError):
 
 
 class ConnectionFailedError(DeliveryError, ConnectionError):
-    """`Dispatcher.dispatch` could not reach the server, or lost the connection.
+    """The server could not be reached, or the connection to it was lost.
 
-    `failures[0].written` is `"unknown"` if the message may be in the stream.
+    Of `Dispatcher.dispatch`: `failures[0].written` is `"unknown"` if the message may be in the stream. Of `Group` and
+    `inspect`, which deliver no messages, `failures` is empty.
     """

@@ -99,7 +99,7 @@ fn to_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(Str
     Ok((name, value))
 }
 
-fn from_python(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
+pub(crate) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     // bool before int: Python's is a subclass of it.
     if value.is_none() {
         Ok(OptionValue::Null)

@@ -9,7 +9,9 @@ mod endpoint;
 mod errors;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod group;
 mod hints;
+mod inspect;
 mod interpreter;
 mod layout;
 mod log;
@@ -38,9 +40,11 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<counters::PyCounters>()?;
     module.add_class::<dispatcher::PyDispatcher>()?;
     module.add_class::<endpoint::PyEndpoint>()?;
+    module.add_class::<group::PyGroup>()?;
     module.add_class::<report::PyOutcomes>()?;
     module.add_class::<report::PyReport>()?;
     module.add_class::<unpack::PyRows>()?;
+    module.add_function(wrap_pyfunction!(inspect::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug_build", cfg!(debug_assertions))?;

@@ -1,6 +1,8 @@
-//! The rows of one entry as an Arrow stream, for any Arrow library.
+//! Rows as an Arrow stream, for any Arrow library: those of one entry, and those of a table.
 
-use arrow_array::RecordBatchIterator;
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::SchemaRef;
+use headrace_core::Table;
 use headrace_core::ipc::{Decoded, decode};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
@@ -9,9 +11,26 @@ use pyo3_arrow::ffi::to_schema_pycapsule;
 use crate::errors::to_py;
 use crate::{capsules, panics};
 
-/// The rows of one entry, for any Arrow library; `headrace.unpack_arrow` returns them.
+/// Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`.
+///
+/// `headrace.unpack_arrow`, `headrace.inspect` and `headrace.Group.pending` return them.
 #[pyclass(frozen, name = "Rows", module = "headrace._headrace")]
-pub(crate) struct PyRows(Decoded);
+pub(crate) struct PyRows {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+}
+
+impl From<Decoded> for PyRows {
+    fn from(Decoded { schema, batches }: Decoded) -> Self {
+        Self { schema, batches }
+    }
+}
+
+impl From<Table> for PyRows {
+    fn from(Table { schema, batches }: Table) -> Self {
+        Self { schema, batches }
+    }
+}
 
 #[pymethods]
 impl PyRows {
@@ -22,21 +41,21 @@ impl PyRows {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let Decoded { schema, batches } = self.0.clone();
-        capsules::export(py, RecordBatchIterator::new(batches.into_iter().map(Ok), schema), requested_schema)
+        let batches = self.batches.clone().into_iter().map(Ok);
+        capsules::export(py, RecordBatchIterator::new(batches, SchemaRef::clone(&self.schema)), requested_schema)
     }
 
     /// The schema of the rows as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        Ok(to_schema_pycapsule(py, self.0.schema.as_ref())?)
+        Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
     }
 
     fn __len__(&self) -> usize {
-        self.0.batches.iter().map(arrow_array::RecordBatch::num_rows).sum()
+        self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
     fn __repr__(&self) -> String {
-        format!("<headrace.Rows: {} rows, {} columns>", self.__len__(), self.0.schema.fields().len())
+        format!("<headrace.Rows: {} rows, {} columns>", self.__len__(), self.schema.fields().len())
     }
 }
 
@@ -47,5 +66,5 @@ pub(crate) fn decode_rows(py: Python<'_>, stream: &Bound<'_, PyBytes>) -> PyResu
     let decoded = py.detach(|| decode(stream));
     // A panic over malformed bytes is not a defect of this process.
     panics::forget();
-    decoded.map(PyRows).map_err(|error| to_py(&error))
+    decoded.map(PyRows::from).map_err(|error| to_py(&error))
 }

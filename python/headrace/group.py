@@ -1,0 +1,181 @@
+"""Administration of a consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from headrace import _headrace
+from headrace.endpoint import Endpoint
+from headrace.errors import ConfigError
+
+__all__ = ["Group"]
+
+#: `"earliest"`, `"latest"`, an entry ID, `(` and an entry ID, or a datetime with a time zone.
+Start: TypeAlias = str | datetime
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Group:
+    r"""A consumer group of the endpoint's stream: creates, moves, watches, cleans up and destroys it.
+
+    ```python
+    group = Group(Endpoint(host="redis", stream_key="order-events"), "billing")
+    group.create(start="earliest")
+    print(polars.DataFrame(group.pending(min_idle=60)))
+    group.remove_idle_consumers(3600)
+    ```
+
+    A group is immutable and holds no connection: each call opens one, with the endpoint's timeouts, TLS and
+    credentials, and closes it at its end. It never creates the endpoint's `consumer_group`. Any thread may call it,
+    also after a fork; the GIL is released while a call waits, and Ctrl-C is noticed within 0.1 s. docs/groups.md lists
+    the commands and the rights that they need.
+
+    Names are str, sent as UTF-8, or bytes. In tables they are utf8: a byte that is not UTF-8 is shown as `\xHH`.
+
+    Args:
+        endpoint: The server and the stream.
+        name: The name of the group.
+
+    Raises:
+        ConfigError: An argument has the wrong type or is out of range; nothing was sent. (All calls.)
+        GroupMissingError: The stream or the group does not exist. (All calls but `create` and `destroy`.)
+        CommandError: The server refused the command: a missing right, a key that holds no stream. (All calls.)
+        ConnectionFailedError: The server was not reached, or lost; the message says if a change may have taken effect.
+            (All calls.)
+    """
+
+    def __init__(self, endpoint: Endpoint, name: str | bytes) -> None:
+        self._endpoint = endpoint
+        self._native = _headrace.Group(endpoint, {"name": name})
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The server and the stream."""
+        return self._endpoint
+
+    @property
+    def name(self) -> str | bytes:
+        """The name of the group: a str, or bytes if it is not UTF-8."""
+        return self._native.name
+
+    def create(self, start: Start = "latest", mkstream: bool = True) -> bool:
+        """Create the group, and return whether it was created: False if there is one, which is left as it is.
+
+        Args:
+            start: The first entry that the group gets. `"latest"`: the next one to be added. `"earliest"`: the first in
+                the stream. An entry ID (`"1713091234567-0"`, or `"1713091234567"` for its first millisecond): that
+                entry, or the next one there is. `"(1713091234567-0"`: the entry behind it. A datetime with a time zone:
+                the first entry with an ID of that time or later.
+            mkstream: Whether a missing stream is created, empty.
+
+        Raises:
+            GroupMissingError: The stream does not exist, and `mkstream` is off.
+        """
+        return self._native.create({"start": _place("start", start), "mkstream": mkstream})
+
+    def set_position(self, start: Start, entries_read: int | None = None) -> None:
+        """Set the entry that the group gets next. What is pending stays so.
+
+        Entries that are pending and behind `start` are delivered again, to whichever consumer reads: they change their
+        owner, and their number of deliveries starts again at 1.
+
+        Args:
+            start: As for `create`.
+            entries_read: How many entries were ever added to the stream before `start`: Redis 7.0 and later, and
+                Valkey, compute the lag from it. Default None: unknown.
+        """
+        self._native.set_position({"start": _place("start", start), "entries_read": entries_read})
+
+    def pending(
+        self,
+        min_idle: float | None = None,
+        consumer: str | bytes | None = None,
+        start: str | datetime | None = None,
+        limit: int | None = 1000,
+    ) -> _headrace.Rows:
+        """Return entries that were delivered and not acknowledged, in the order of their IDs.
+
+        They are fetched in pages of 10,000, which are not one snapshot. With `min_idle` the server looks at each
+        pending entry in turn.
+
+        Args:
+            min_idle: Seconds. Only entries whose last delivery is this long ago or longer. Default None: all.
+            consumer: Only entries of this consumer. Default None: all.
+            start: The first ID: an entry ID, `(` and an entry ID for the one behind it (as to continue after a page),
+                or a datetime with a time zone. Default None: from the beginning.
+            limit: Rows at most. Default 1,000; None: all.
+
+        Returns:
+            An Arrow table for any library, as in `pyarrow.table(group.pending())`: `entry_id` (utf8), `consumer`
+            (utf8), `idle` (duration in ms, since the last delivery), `deliveries` (int64).
+        """
+        place = None if start is None else _place("start", start)
+        return self._native.pending({"min_idle": min_idle, "consumer": consumer, "start": place, "limit": limit})
+
+    def claim(self, consumer: str | bytes, ids: Iterable[str | bytes], min_idle: float = 0) -> list[str]:
+        """Make a consumer the owner of pending entries, for a watchdog, and return the IDs that it got.
+
+        Missing are IDs that are not pending, or were delivered or claimed less than `min_idle` ago. The consumer finds
+        what it got when it reads its own pending entries. The number of deliveries stays, and nothing becomes pending
+        that was acknowledged. Entries that were deleted from the stream are not claimed (on Redis 6.2 they are).
+
+        Args:
+            consumer: The new owner.
+            ids: Entry IDs, such as `pyarrow.table(group.pending())["entry_id"].to_pylist()`. Sent 1,000 at a time.
+            min_idle: Seconds since the last delivery, at least. With 0 entries are taken from consumers that are at
+                work on them, and without their notice.
+        """
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise ConfigError(f"ids must be a sequence of entry IDs, got {type(ids).__name__}", option="ids")
+        return self._native.claim(list(ids), {"consumer": consumer, "min_idle": min_idle})
+
+    def delete_consumer(self, name: str | bytes) -> bool:
+        """Delete a consumer for which nothing is pending, and return whether there was one.
+
+        A script checks and deletes in one step. (XGROUP DELCONSUMER alone drops what is pending: no consumer ever gets
+        it again.)
+
+        Raises:
+            StateError: Entries are pending for it; the message says how many.
+        """
+        return self._native.delete_consumer({"consumer": name})
+
+    def remove_idle_consumers(self, idle: float) -> list[str | bytes]:
+        """Delete the consumers that have long been idle and for which nothing is pending, and return their names.
+
+        A consumer that reads again after that is created again.
+
+        Args:
+            idle: Seconds since the consumer last got or claimed an entry (`inactive` of XINFO CONSUMERS; before Redis
+                7.2 `idle`), or since its creation if it never did.
+        """
+        return self._native.remove_idle_consumers({"idle": idle})
+
+    def destroy(self) -> bool:
+        """Destroy the group with its consumers and all that is pending, and return whether there was one.
+
+        The stream and its entries stay.
+        """
+        return self._native.destroy()
+
+    def __repr__(self) -> str:
+        return f"<Group {self.name!r} of {self._endpoint}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._endpoint, self.name)
+
+
+def _place(option: str, start: object) -> object:
+    """A datetime as the entry ID of its millisecond, rounded up; the core checks everything else."""
+    if not isinstance(start, datetime):
+        return start
+    if start.tzinfo is None:
+        raise ConfigError(f"{option} must be a datetime with a time zone, got {start!r}", option=option)
+    milliseconds = -((_EPOCH - start) // _MILLISECOND)
+    if milliseconds < 0:
+        raise ConfigError(f"{option} must not be before 1970, got {start!r}", option=option)
+    return str(milliseconds)
