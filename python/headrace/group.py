@@ -34,7 +34,8 @@ class Group:
     also after a fork; the GIL is released while a call waits, and Ctrl-C is noticed within 0.1 s. docs/groups.md lists
     the commands and the rights that they need.
 
-    Names are str, sent as UTF-8, or bytes. In tables they are utf8: a byte that is not UTF-8 is shown as `\xHH`.
+    Names are str, sent as UTF-8, or bytes. In tables they are utf8: a byte that is not UTF-8 is shown as `\xNN`, and a
+    backslash as two.
 
     Args:
         endpoint: The server and the stream.

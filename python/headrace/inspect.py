@@ -20,8 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Inspection:
     r"""What `inspect` found. The tables are for any Arrow library: `pyarrow.table(found.groups)`.
 
-    Keys and names are utf8; a byte that is not UTF-8 is shown as `\xHH`, and a backslash that could be taken for that
-    as `\x5c`.
+    Keys and names are utf8: a byte that is not UTF-8 is shown as `\xNN`, and a backslash as two.
 
     Attributes:
         streams: One row per stream: `key`, `exists`, `length`, `entries_added` (null before Redis 7.0), `first_id`,

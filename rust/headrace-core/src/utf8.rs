@@ -132,41 +132,23 @@ pub(crate) fn to_valid(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8(clean).unwrap_or_default())
 }
 
-/// A text for any bytes, from which they can be had again: UTF-8 stays as it is, and each byte that is none becomes `\xHH`,
-/// with two lower-case hexadecimal digits. A backslash that would look like the beginning of that becomes `\x5c`.
+/// A text for any bytes, from which they can be had again: each byte that is not part of UTF-8 becomes `\xNN`, with two
+/// digits from `0` to `9` and `a` to `f`, and each backslash becomes two, in every text.
 pub(crate) fn escape(bytes: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains("\\x") => return Cow::Borrowed(text),
-        Ok(_) | Err(_) => {}
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && !text.contains('\\')
+    {
+        return Cow::Borrowed(text);
     }
+    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or_default();
     let mut escaped = String::with_capacity(bytes.len() + 8);
     for chunk in bytes.utf8_chunks() {
-        let mut rest = chunk.valid();
-        while let Some(at) = rest.find('\\') {
-            let (before, from) = rest.split_at(at);
-            escaped.push_str(before);
-            if is_escape(from.as_bytes()) {
-                push_escape(&mut escaped, b'\\');
-            } else {
-                escaped.push('\\');
-            }
-            rest = &from[1..];
+        escaped.push_str(&chunk.valid().replace('\\', "\\\\"));
+        for byte in chunk.invalid() {
+            escaped.extend(['\\', 'x', digit(byte >> 4), digit(byte & 15)]);
         }
-        escaped.push_str(rest);
-        chunk.invalid().iter().for_each(|byte| push_escape(&mut escaped, *byte));
     }
     Cow::Owned(escaped)
-}
-
-/// Whether a text begins with what [`escape`] writes for a byte.
-fn is_escape(text: &[u8]) -> bool {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    matches!(text, [b'\\', b'x', first, second, ..] if is_digit(first) && is_digit(second))
-}
-
-fn push_escape(text: &mut String, byte: u8) {
-    text.push_str("\\x");
-    text.extend([byte >> 4, byte & 15].map(|nibble| char::from_digit(nibble.into(), 16).unwrap_or_default()));
 }
 
 #[cfg(test)]
@@ -211,13 +193,14 @@ mod tests {
     fn unescape(text: &str) -> Vec<u8> {
         let (mut rest, mut bytes) = (text.as_bytes(), Vec::new());
         while let Some(first) = rest.first() {
-            if is_escape(rest) {
-                bytes.push(u8::from_str_radix(&String::from_utf8_lossy(&rest[2..4]), 16).unwrap_or_default());
-                rest = &rest[4..];
-            } else {
-                bytes.push(*first);
-                rest = &rest[1..];
-            }
+            let length = match rest {
+                [b'\\', b'\\', ..] => 2,
+                [b'\\', b'x', ..] => 4,
+                _ => 1,
+            };
+            let digits = String::from_utf8_lossy(&rest[2.min(length)..length]);
+            bytes.push(if length == 4 { u8::from_str_radix(&digits, 16).unwrap_or_default() } else { *first });
+            rest = &rest[length..];
         }
         bytes
     }
@@ -226,15 +209,12 @@ mod tests {
     fn bytes_that_are_no_text_are_escaped() {
         for (bytes, text) in [
             (&b"orders"[..], "orders"),
-            ("größe€".as_bytes(), "größe€"),
+            ("größe€\0".as_bytes(), "größe€\0"),
             (b"", ""),
-            (b"a\\b\\", "a\\b\\"),
-            (b"\\xAB \\x \\xa", "\\xAB \\x \\xa"),
-            (b"\\xab", "\\x5cxab"),
-            (b"\\\\x00", "\\\\x5cx00"),
-            (b"a\xffb", "a\\xffb"),
-            (b"\xe2\x82", "\\xe2\\x82"),
-            (b"\\\xff", "\\\\xff"),
+            (b"a\\b", r"a\\b"),
+            (b"\\xff", r"\\xff"),
+            (b"a\xffb", r"a\xffb"),
+            (b"\xe2\x82\\", r"\xe2\x82\\"),
         ] {
             assert_eq!(escape(bytes), text);
             assert_eq!(unescape(text), bytes);

@@ -95,7 +95,14 @@ pub(crate) fn shown(name: &[u8]) -> String {
 
 fn cut(name: &[u8]) -> String {
     let text = utf8::escape(name);
-    let mut shown: String = text.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
+    let mut shown = String::new();
+    for character in text.chars().take(MAX_SHOWN) {
+        if character.is_control() {
+            shown.extend(character.escape_debug());
+        } else {
+            shown.push(character);
+        }
+    }
     if text.chars().nth(MAX_SHOWN).is_some() {
         shown.push('…');
     }
@@ -131,7 +138,8 @@ mod tests {
     fn a_missing_right_is_named_as_a_rule() {
         let (code, kind, message) = error("xinfo|groups", Some(b"a\xff"), "NOPERM No permissions to access a key");
         assert_eq!((&*code, kind), ("NOPERM", Kind::Permanent));
-        let expected = "XINFO GROUPS was refused: the ACL user needs +xinfo|groups ~a\\\\xff: NOPERM No permissions to access a key";
+        let expected =
+            "XINFO GROUPS was refused: the ACL user needs +xinfo|groups ~a\\xff: NOPERM No permissions to access a key";
         assert_eq!(message, expected);
         let denied = "ERR ACL failure in script: User u has no permissions to run the 'xinfo|consumers' command";
         let (code, kind, message) = error("eval", Some(b"s"), denied);
@@ -148,6 +156,7 @@ mod tests {
         let (code, kind, message) = error("xclaim", Some(b"k"), "LOADING Redis is loading");
         assert_eq!((&*code, kind), ("LOADING", Kind::Retryable));
         assert_eq!(message, "XCLAIM was refused: LOADING Redis is loading");
+        assert_eq!(shown(b"a\r\n\xff\\"), r"'a\r\n\xff\\'");
         assert_eq!(shown(&b"x".repeat(100)).chars().count(), MAX_SHOWN + 3);
     }
 }
