@@ -1,7 +1,7 @@
 //! A consumer group as an administrator sees it: created, moved, looked at, cleaned up, destroyed.
 //!
-//! Each call opens a connection, and closes it at its end: a group that nobody calls costs nothing. What is sent is made and
-//! what comes back is read here without I/O; [`admin`](crate::admin) carries it.
+//! Each call opens a connection, and closes it at its end: a group between calls costs nothing. What is sent is made and
+//! what comes back is read here without I/O; the module `admin` carries it.
 
 mod arguments;
 mod pending;

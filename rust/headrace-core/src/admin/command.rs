@@ -28,7 +28,7 @@ impl Command {
         Self { right, cmd, key: None, writes: false }
     }
 
-    /// A command that changes the stream: if its reply is lost, nobody knows whether it did.
+    /// A command that changes the stream: if its reply is lost, it is unknown whether it did.
     pub(crate) fn write(right: &'static str) -> Self {
         Self { writes: true, ..Self::read(right) }
     }

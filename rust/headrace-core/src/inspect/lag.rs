@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(trimmed_unread(&trimmed, &at(60, Some(60), Some(40))), Some(20));
         assert_eq!(trimmed_unread(&trimmed, &at(80, Some(80), Some(20))), Some(0));
         assert_eq!(trimmed_unread(&trimmed, &at(0, None, Some(20))), Some(80));
-        assert_eq!(trimmed_unread(&trimmed, &at(60, None, None)), None, "nobody counted");
+        assert_eq!(trimmed_unread(&trimmed, &at(60, None, None)), None, "without a count");
         assert_eq!(trimmed_unread(&stream(0, 100, Some(100)), &at(60, Some(60), None)), Some(40), "emptied");
         assert_eq!(trimmed_unread(&stream(0, 100, Some(100)), &at(100, None, None)), Some(0));
         assert_eq!(trimmed_unread(&stream(1, 100, Some(100)), &at(0, None, None)), Some(0), "nothing was removed");
