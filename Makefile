@@ -7,7 +7,7 @@
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
-#   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|encoder|connections|session EXECUTIONS=1000000 SEED=1 FIRST=0
+#   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|stream_reply|encoder|connections|session EXECUTIONS=1000000 SEED=1 FIRST=0
 #                TARGET=arrow: record batches through the Arrow C data interface, valid and broken
 #   make fuzz-coverage   the same checks on bytes that libFuzzer makes up: TARGET=scanner|control SECONDS=60; needs a C++ compiler
 #   make memcheck   a little of make fuzz, and what handles secrets, under valgrind
@@ -99,7 +99,7 @@ fuzz: machine fuzz-$(TARGET)
 fuzz-arrow: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m arrow_fuzz --executions $(EXECUTIONS) --seed $(SEED) --first $(FIRST) $(ARGUMENTS)
 
-fuzz-scanner fuzz-control fuzz-encoder fuzz-connections fuzz-session: fuzz-%: machine
+fuzz-scanner fuzz-control fuzz-stream_reply fuzz-encoder fuzz-connections fuzz-session: fuzz-%: machine
 	$(STEP) "Compiling with assertions and overflow checks (the first time some minutes)" \
 	    cargo test $(LOCKED) --profile fuzz --package headrace-core --lib --no-run
 	@HEADRACE_FUZZ_EXECUTIONS=$(EXECUTIONS) HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_FUZZ_FIRST=$(FIRST) \

@@ -19,13 +19,13 @@ SOURCES = CRATES / "headrace-core" / "src"
 
 # From top to bottom. A module may use those of lower rows, not its neighbours.
 ROWS = [
-    {"dispatcher"},
-    {"group", "inspect", "producer"},
+    {"dispatcher", "reader"},
+    {"consumer", "group", "inspect", "producer"},
     {"admin", "batch", "connection", "import", "report"},
-    {"command", "durability", "ipc", "net", "rows"},
+    {"command", "durability", "entries", "ipc", "net", "rows"},
     {"endpoint"},
-    {"counters", "nested", "resp", "retry", "secret", "utf8"},
-    {"contain", "decimal", "error", "fail"},
+    {"counters", "extension", "nested", "resp", "retry", "secret", "utf8"},
+    {"calendar", "contain", "decimal", "error", "fail"},
 ]
 # What the crate must not be built with.
 FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
@@ -44,6 +44,7 @@ IMPURE = {
     "producer/link.rs",
     "producer/random.rs",
     "producer/retry_waits.rs",
+    "reader/drive.rs",
 }
 IMPURITIES = re.compile(
     r"Instant::now|\.elapsed\(\)|SystemTime|UNIX_EPOCH|clock_gettime|thread::sleep|getrandom|std::(?:net|fs|env|os)\b|socket2::"

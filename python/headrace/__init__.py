@@ -1,4 +1,4 @@
-"""Bulk-load Redis Streams with messages and Arrow record batches, with a delivery outcome for every message."""
+"""Carries Arrow record batches into Redis Streams, with a delivery outcome for every message, and out of them."""
 
 import warnings
 
@@ -11,7 +11,9 @@ from headrace.errors import (
     ConcurrentUseError,
     ConfigError,
     ConnectionFailedError,
+    DataLossError,
     DeliveryError,
+    FieldError,
     GroupMissingError,
     HeadraceError,
     InternalError,
@@ -19,10 +21,12 @@ from headrace.errors import (
     ReaderError,
     SchemaError,
     StateError,
+    StreamReplacedError,
 )
 from headrace.failure import Failure
 from headrace.group import Group
 from headrace.inspect import Inspection, inspect
+from headrace.reader import ReadBatch, Reader
 from headrace.report import DeliveryReport
 from headrace.retry import RetryPolicy
 from headrace.unpack import unpack, unpack_arrow
@@ -33,11 +37,13 @@ __all__ = [
     "ConcurrentUseError",
     "ConfigError",
     "ConnectionFailedError",
+    "DataLossError",
     "DeliveryError",
     "DeliveryReport",
     "Dispatcher",
     "Endpoint",
     "Failure",
+    "FieldError",
     "Group",
     "GroupMissingError",
     "HeadraceError",
@@ -45,10 +51,13 @@ __all__ = [
     "Inspection",
     "InternalError",
     "MessageError",
+    "ReadBatch",
+    "Reader",
     "ReaderError",
     "RetryPolicy",
     "SchemaError",
     "StateError",
+    "StreamReplacedError",
     "__version__",
     "inspect",
     "unpack",

@@ -11,6 +11,8 @@ __all__ = [
     "Endpoint",
     "Group",
     "Outcomes",
+    "ReadBatch",
+    "Reader",
     "Report",
     "Rows",
     "__version__",
@@ -32,7 +34,7 @@ def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, list[_Wr
     """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
 
 def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
-    """Return the rows of a table of options: `endpoint`, `dispatcher`, `layout` or `datasource`."""
+    """Return the rows of a table of options: `endpoint`, `dispatcher`, `layout`, `reader` or `datasource`."""
 
 def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
     """Read the options of a table from text. A missing option has its default, or None if it has none."""
@@ -41,6 +43,11 @@ class _ArrowArray(Protocol):
     """A record batch of any Arrow library."""
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+class _ArrowSchema(Protocol):
+    """A schema of any Arrow library."""
+
+    def __arrow_c_schema__(self) -> object: ...
 
 class _ArrowStream(Protocol):
     """A table or a reader of any Arrow library."""
@@ -319,3 +326,68 @@ class Endpoint:
     def _state(self) -> tuple[dict[str, object], dict[str, object]]: ...
     def _debug(self) -> str: ...
     def _warnings(self) -> list[str]: ...
+
+@final
+class ReadBatch:
+    """Entries of one stream, in the order of their IDs: an Arrow record batch with one row per entry.
+
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
+    """
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+    @property
+    def stream(self) -> bytes:
+        """The key of the stream."""
+    @property
+    def first_id(self) -> str:
+        """The ID of the first entry."""
+    @property
+    def last_id(self) -> str:
+        """The ID of the last entry."""
+    @property
+    def position(self) -> str:
+        """Where the reader stands behind this batch, in all its streams: a short JSON text.
+
+        A reader with it as `start` reads what follows.
+        """
+    @property
+    def lost(self) -> int:
+        """How many entries of the stream were trimmed before they were read, since its batch before.
+
+        More than 0 with `on_loss="report"` only.
+        """
+    @property
+    def is_lost_exact(self) -> bool:
+        """Whether `lost` is their number; otherwise it is the most that it can be."""
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """The batch as `PyCapsule`s of the Arrow C data interface."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the batch as a `PyCapsule`."""
+
+@disjoint_base
+class Reader:
+    """The native half of `headrace.Reader`, which documents it."""
+    def __new__(
+        cls,
+        endpoint: Endpoint,
+        streams: Sequence[bytes],
+        options: dict[str, object],
+        schema: _ArrowSchema | None = None,
+    ) -> Self: ...
+    def read(self, timeout: float | None = None) -> ReadBatch | None:
+        """The next batch, or None when `timeout` seconds are over or everything was read."""
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything was read."""
+    @property
+    def position(self) -> str:
+        """Where the batches so far end, as text."""
+    def take_doubt(self) -> bool:
+        """Whether entries may have been lost that the server does not count. Asked once."""
+    def close(self) -> None:
+        """Close the connection."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the batches as a `PyCapsule`."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All batches that are to come as a `PyCapsule` of the Arrow C stream interface."""

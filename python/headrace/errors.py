@@ -10,6 +10,9 @@
     │   └── ConcurrentUseError
     ├── InternalError (RuntimeError)
     ├── LocalServerError (RuntimeError)
+    ├── DataLossError
+    ├── FieldError (ValueError)
+    ├── StreamReplacedError
     ├── CommandError (RuntimeError)
     ├── GroupMissingError (LookupError)
     └── DeliveryError
@@ -32,7 +35,9 @@ __all__ = [
     "ConcurrentUseError",
     "ConfigError",
     "ConnectionFailedError",
+    "DataLossError",
     "DeliveryError",
+    "FieldError",
     "GroupMissingError",
     "HeadraceError",
     "InternalError",
@@ -41,6 +46,7 @@ __all__ = [
     "ReaderError",
     "SchemaError",
     "StateError",
+    "StreamReplacedError",
 ]
 
 
@@ -112,7 +118,7 @@ class LocalServerError(HeadraceError, RuntimeError):
 
 
 class CommandError(HeadraceError, RuntimeError):
-    """The server refused a command of `Group` or `inspect`, or what connecting needs cannot be read now.
+    """The server refused a command of `Group`, `inspect` or `Reader`, or what connecting needs cannot be read now.
 
     Attributes:
         code: The first word of the server's reply (`NOPERM`, `WRONGTYPE`), or a code of headrace: docs/outcomes.md.
@@ -164,6 +170,54 @@ class DeliveryError(HeadraceError):
 class ConnectionFailedError(DeliveryError, ConnectionError):
     """The server could not be reached, or the connection to it was lost.
 
-    Of `Dispatcher.dispatch`: `failures[0].written` is `"unknown"` if the message may be in the stream. Of `Group` and
-    `inspect`, which deliver no messages, `failures` is empty.
+    Of `Dispatcher.dispatch`: `failures[0].written` is `"unknown"` if the message may be in the stream. Of `Group`,
+    `inspect` and `Reader`, which deliver no messages, `failures` is empty.
     """
+
+
+class DataLossError(HeadraceError):
+    """Entries were trimmed before they were read. The next call goes on behind the gap.
+
+    Attributes:
+        stream: The key of the stream.
+        lost: How many entries.
+        exact: Whether that is their number, or the most that it can be.
+        position: The position of a reader that goes on behind the gap.
+    """
+
+    def __init__(
+        self, message: str = "", *, stream: bytes = b"", lost: int = 0, exact: bool = True, position: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.stream = stream
+        self.lost = lost
+        self.exact = exact
+        self.position = position
+
+
+class FieldError(HeadraceError, ValueError):
+    """A value of an entry does not fit its column. All entries before it were handed out; the next call skips it.
+
+    Attributes:
+        stream: The key of the stream.
+        entry_id: The ID of the entry.
+        position: The position of a reader that goes on behind the entry.
+    """
+
+    def __init__(self, message: str = "", *, stream: bytes = b"", entry_id: str = "", position: str = "") -> None:
+        super().__init__(message)
+        self.stream = stream
+        self.entry_id = entry_id
+        self.position = position
+
+
+class StreamReplacedError(HeadraceError):
+    """A stream was deleted or written anew since it was read, or its server lost its latest entries.
+
+    Attributes:
+        stream: The key of the stream.
+    """
+
+    def __init__(self, message: str = "", *, stream: bytes = b"") -> None:
+        super().__init__(message)
+        self.stream = stream

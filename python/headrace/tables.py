@@ -18,6 +18,7 @@ __all__ = [
     "ENDPOINT",
     "LAYOUT",
     "OWN_CODES",
+    "READER",
     "RETRY",
     "Code",
     "Option",
@@ -106,6 +107,7 @@ ENDPOINT: Final = _options("endpoint")
 #: With the options of the retry, under the names that Spark has for them.
 DISPATCHER: Final = _options("dispatcher")
 LAYOUT: Final = _options("layout")
+READER: Final = _options("reader")
 #: Beside the options of the endpoint and of the dispatcher.
 DATASOURCE: Final = _options("datasource")
 

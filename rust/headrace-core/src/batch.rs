@@ -7,9 +7,10 @@ use arrow_schema::{FieldRef, SchemaRef};
 
 use crate::command::xadd::FieldNames;
 use crate::error::{Error, Result};
+use crate::extension::refuse_objects;
 use crate::ipc::{Codec, Encoder};
 use crate::resp::write_bulk;
-use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column, refuse_objects};
+use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column};
 
 /// The most rows per entry: a report keeps the rows of an entry in one record batch, which has at most as many.
 pub const MAX_ROWS_PER_ENTRY: usize = 65_536;

@@ -1,6 +1,5 @@
 //! The commands that carry messages, as bytes, and their replies. No I/O.
 
-mod entry_id;
 mod expect;
 mod reply;
 pub(crate) mod script;
@@ -10,8 +9,7 @@ mod wait_reply;
 pub(crate) mod xadd;
 mod xadd_reply;
 
-pub use entry_id::EntryId;
-pub(crate) use entry_id::entry_id;
+pub use crate::resp::EntryId;
 pub(crate) use expect::Expect;
 pub(crate) use reply::{Reply, ScriptReply};
 pub(crate) use script_reply::MAX_RUN;

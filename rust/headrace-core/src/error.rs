@@ -49,6 +49,37 @@ pub enum Error {
         /// The reader's message.
         message: String,
     },
+    /// Entries were trimmed before they were read.
+    DataLoss {
+        /// The key of the stream.
+        stream: Vec<u8>,
+        /// How many entries.
+        lost: u64,
+        /// Whether that is their number, or the most that it can be.
+        exact: bool,
+        /// The position of a reader that goes on behind the gap.
+        position: String,
+        /// The whole sentence.
+        message: String,
+    },
+    /// A value of an entry does not fit its column.
+    Field {
+        /// The key of the stream.
+        stream: Vec<u8>,
+        /// The ID of the entry.
+        entry_id: String,
+        /// The position of a reader that goes on behind the entry.
+        position: String,
+        /// The whole sentence.
+        message: String,
+    },
+    /// A stream is not the one that was read before.
+    StreamReplaced {
+        /// The key of the stream.
+        stream: Vec<u8>,
+        /// The whole sentence.
+        message: String,
+    },
     /// A defect of headrace ended the call. The outcomes of the messages are in the next report.
     Internal {
         /// The operation, without data.
@@ -110,7 +141,10 @@ impl fmt::Display for Error {
             | Self::State { message }
             | Self::Connection { message }
             | Self::Command { message, .. }
-            | Self::GroupMissing { message } => f.write_str(message),
+            | Self::GroupMissing { message }
+            | Self::DataLoss { message, .. }
+            | Self::Field { message, .. }
+            | Self::StreamReplaced { message, .. } => f.write_str(message),
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
             Self::Internal { message } => write!(f, "a defect of headrace ended this call: {message}"),
             Self::Full => f.write_str("there is no room in the window; make room before the next message"),

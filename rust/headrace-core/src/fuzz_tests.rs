@@ -22,6 +22,7 @@ mod scanner;
 mod server;
 mod session;
 mod slow;
+mod stream_reply;
 
 #[cfg(test)]
 pub use runner::{is_alone, memory};

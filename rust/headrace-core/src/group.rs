@@ -12,11 +12,11 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::admin::{Command, Session, Table, shown, with_session};
-use crate::command::{EntryId, entry_id};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
 use crate::net::Watch;
 use crate::resp::value::{bytes, integer, list};
+use crate::resp::{EntryId, entry_id};
 
 pub use arguments::{GroupArguments, PendingQuery, entry_ids};
 pub use start::Start;

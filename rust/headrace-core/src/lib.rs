@@ -24,15 +24,20 @@
 
 mod admin;
 mod batch;
+mod calendar;
 mod command;
 mod connection;
+mod consumer;
 mod contain;
 mod counters;
 mod decimal;
 mod dispatcher;
 mod durability;
 pub mod endpoint;
+#[allow(dead_code, unused_imports)] // until a reader of streams uses it
+mod entries;
 pub mod error;
+mod extension;
 #[cfg(not(feature = "failpoints"))]
 mod fail;
 #[cfg(feature = "failpoints")]
@@ -50,6 +55,7 @@ pub mod ipc;
 mod nested;
 mod net;
 mod producer;
+pub mod reader;
 pub mod report;
 mod resp;
 mod retry;
@@ -66,6 +72,7 @@ extern crate self as headrace_core;
 pub use admin::Table;
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::EntryId;
+pub use consumer::ReadBatch;
 pub use counters::{CounterValues, Counters};
 pub use dispatcher::{
     DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, JsonColumns, LAYOUT_OPTIONS, LayoutOptions,
@@ -76,5 +83,6 @@ pub use error::{Error, Result};
 pub use group::Group;
 pub use inspect::{Inspection, inspect};
 pub use net::{NeverInterrupted, Watch};
+pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
 pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};

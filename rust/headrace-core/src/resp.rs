@@ -4,8 +4,12 @@
 
 pub(crate) mod decode;
 mod encode;
+mod entry_id;
 pub(crate) mod framing;
 pub(crate) mod line_reader;
+pub(crate) mod stream_reply;
 pub(crate) mod value;
 
 pub(crate) use encode::{write_array_header, write_bulk, write_bulk_length};
+pub use entry_id::EntryId;
+pub(crate) use entry_id::entry_id;

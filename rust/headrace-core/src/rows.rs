@@ -39,7 +39,6 @@ mod bytes;
 mod column;
 mod digits;
 mod entry_id;
-mod extension;
 mod ids;
 mod interval;
 mod items;
@@ -54,7 +53,7 @@ mod shape;
 mod spark_tests;
 mod string;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 mod time;
 mod timestamps;
@@ -62,9 +61,8 @@ mod timestamps;
 mod value_tests;
 mod zone;
 
+pub use crate::extension::OBJECTS;
 pub use batch::Rows;
-pub use extension::OBJECTS;
-pub(crate) use extension::refuse_objects;
 pub use ids::{CallerId, IdColumn, MAX_MESSAGE_ID};
 pub use plan::{Body, Layout, RowPlan};
 pub(crate) use plan::{columns_of, message_id_column};

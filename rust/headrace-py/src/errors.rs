@@ -2,7 +2,7 @@
 
 use headrace_core::Error;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::panics;
 
@@ -11,17 +11,32 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
     let message = error.to_string();
     Python::attach(panics::log_place);
     match error {
-        Error::Config { option, .. } => raise_with("ConfigError", message, &[("option", option)]),
+        Error::Config { option, .. } => raise_with("ConfigError", message, |_, given| given.set_item("option", option)),
+        Error::Connection { .. } => raise("ConnectionFailedError", message),
+        Error::Command { code, kind, .. } => raise_with("CommandError", message, |_, given| {
+            given.set_item("code", code)?;
+            given.set_item("kind", kind.as_str())
+        }),
+        Error::GroupMissing { .. } => raise("GroupMissingError", message),
+        Error::DataLoss { stream, lost, exact, position, .. } => raise_with("DataLossError", message, |py, given| {
+            given.set_item("stream", PyBytes::new(py, stream))?;
+            given.set_item("lost", lost)?;
+            given.set_item("exact", exact)?;
+            given.set_item("position", position)
+        }),
+        Error::Field { stream, entry_id, position, .. } => raise_with("FieldError", message, |py, given| {
+            given.set_item("stream", PyBytes::new(py, stream))?;
+            given.set_item("entry_id", entry_id)?;
+            given.set_item("position", position)
+        }),
+        Error::StreamReplaced { stream, .. } => {
+            raise_with("StreamReplacedError", message, |py, given| given.set_item("stream", PyBytes::new(py, stream)))
+        }
         Error::Schema { .. } => raise("SchemaError", message),
         Error::Message { .. } => raise("MessageError", message),
         Error::State { .. } => raise("StateError", message),
         Error::Reader { message } => crate::reader::to_py(message),
         Error::Internal { .. } => raise("InternalError", message),
-        Error::Connection { .. } => raise("ConnectionFailedError", message),
-        Error::Command { code, kind, .. } => {
-            raise_with("CommandError", message, &[("code", code), ("kind", kind.as_str())])
-        }
-        Error::GroupMissing { .. } => raise("GroupMissingError", message),
         Error::Closed => raise("ClosedError", message),
         // The binding raises the exception of the signal handler; this is for calls without one.
         Error::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),
@@ -32,17 +47,16 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
 
 /// Makes an exception of the class `name` in `headrace.errors`.
 pub(crate) fn raise(name: &str, message: impl Into<String>) -> PyErr {
-    raise_with(name, message.into(), &[])
+    raise_with(name, message.into(), |_, _| Ok(()))
 }
 
-fn raise_with(name: &str, message: String, attributes: &[(&str, &str)]) -> PyErr {
+/// The same with attributes, which `give` sets as the keyword arguments of the class.
+fn raise_with(name: &str, message: String, give: impl Fn(Python<'_>, &Bound<'_, PyDict>) -> PyResult<()>) -> PyErr {
     Python::attach(|py| {
         let make = || -> PyResult<PyErr> {
             let class = py.import("headrace.errors")?.getattr(name)?;
             let keywords = PyDict::new(py);
-            for (key, value) in attributes {
-                keywords.set_item(key, value)?;
-            }
+            give(py, &keywords)?;
             Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))
         };
         make().unwrap_or_else(|error| error)

@@ -21,6 +21,7 @@ mod polars;
 mod reader;
 mod report;
 mod signals;
+mod stream_reader;
 mod tables;
 mod unpack;
 
@@ -43,6 +44,8 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::PyGroup>()?;
     module.add_class::<report::PyOutcomes>()?;
     module.add_class::<report::PyReport>()?;
+    module.add_class::<stream_reader::PyReadBatch>()?;
+    module.add_class::<stream_reader::PyReader>()?;
     module.add_class::<unpack::PyRows>()?;
     module.add_function(wrap_pyfunction!(inspect::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;

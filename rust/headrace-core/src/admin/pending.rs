@@ -2,8 +2,8 @@
 
 use redis::Value;
 
-use crate::command::{EntryId, entry_id};
 use crate::resp::value::{bytes, integer, list};
+use crate::resp::{EntryId, entry_id};
 
 /// One pending entry, as XPENDING with a range has it.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What a server may reply to a command.
 
-use super::entry_id::{EntryId, entry_id};
 use crate::resp::decode::bulk;
+use crate::resp::{EntryId, entry_id};
 
 /// One reply, or several to XADDs that follow each other.
 #[derive(Debug, PartialEq, Eq)]

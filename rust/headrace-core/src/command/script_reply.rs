@@ -1,10 +1,10 @@
 //! The reply to a run of the script: how many rows were there before, why the next one was not written, the entry IDs.
 
-use super::entry_id::entry_id;
 use super::reply::{Reply, ScriptReply};
 use super::xadd_reply;
 use crate::decimal;
 use crate::resp::decode::{Violation, bulk, header, integer};
+use crate::resp::entry_id;
 
 /// The most rows of a run: its reply takes 67,119 bytes at most, each number of it with as many digits as are accepted.
 pub(crate) const MAX_RUN: u64 = 1000;

@@ -3,11 +3,10 @@
 //! <https://redis.io/docs/latest/commands/xadd/>, RESP2, since 5.0. Anything else is a protocol violation: replies can then
 //! no longer be matched to messages on this connection.
 
-use super::entry_id::{EntryId, entry_id};
 use super::reply::Reply;
 use crate::decimal;
 use crate::resp::decode::{MAX_BULK, Violation, header, line};
-use crate::resp::write_bulk;
+use crate::resp::{EntryId, entry_id, write_bulk};
 
 /// The most likely next reply: the last entry ID with the next sequence number.
 ///

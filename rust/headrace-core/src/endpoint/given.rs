@@ -66,6 +66,11 @@ impl Given {
         Ok(())
     }
 
+    /// Whether `name` was given as a sequence of no names.
+    pub(crate) fn is_no_names(&self, name: &str) -> bool {
+        matches!(self.values.get(name), Some((_, OptionValue::Names(names))) if names.is_empty())
+    }
+
     /// Whether `name` was given, and not read yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
@@ -125,7 +130,7 @@ impl Given {
     }
 
     /// Column names.
-    fn columns(&mut self, name: &str) -> Result<Option<Vec<String>>> {
+    pub(crate) fn columns(&mut self, name: &str) -> Result<Option<Vec<String>>> {
         let Some((spec, form, value)) = self.take(name) else { return Ok(None) };
         let names = match (&value, form) {
             (OptionValue::Names(names), _) => Some(names.clone()),

@@ -8,9 +8,9 @@ use crate::command::{self, Expect};
 use crate::connection::ReplyBuffer;
 
 /// More than the scanner may wait for before it says that bytes are no reply.
-const FILLER: usize = 66 * 1024;
+pub const FILLER: usize = 66 * 1024;
 /// Bytes that replies are made of, and bytes that replies of other protocols begin with.
-const ALPHABET: &[u8] = b"$$**::--+_#,(!=%~>|.\r\r\n\n\r\n0123456789019 xE\0\xff";
+pub const ALPHABET: &[u8] = b"$$**::--+_#,(!=%~>|.\r\r\n\n\r\n0123456789019 xE\0\xff";
 const NUMBERS: [&[u8]; 22] = [
     b"-1",
     b"-2",
@@ -277,7 +277,7 @@ fn write_reply(out: &mut Vec<u8>, expect: Expect, id: &mut (u64, u64), chance: &
 }
 
 /// Mostly the one that follows, as a busy server gives it.
-fn write_id(out: &mut Vec<u8>, id: &mut (u64, u64), chance: &mut Chance) {
+pub fn write_id(out: &mut Vec<u8>, id: &mut (u64, u64), chance: &mut Chance) {
     match chance.below(32) {
         0 => *id = (chance.next() >> chance.below(64), chance.next() >> chance.below(64)),
         1 => *id = (id.0.wrapping_add(1), 0),
@@ -296,13 +296,13 @@ fn write_this_id(out: &mut Vec<u8>, id: (u64, u64), chance: &mut Chance) {
     write_bulk(out, text.as_bytes(), chance);
 }
 
-fn write_bulk(out: &mut Vec<u8>, body: &[u8], chance: &mut Chance) {
+pub fn write_bulk(out: &mut Vec<u8>, body: &[u8], chance: &mut Chance) {
     write_line(out, b'$', body.len() as u64, chance);
     out.extend_from_slice(body);
     out.extend_from_slice(b"\r\n");
 }
 
-fn write_line(out: &mut Vec<u8>, marker: u8, number: u64, chance: &mut Chance) {
+pub fn write_line(out: &mut Vec<u8>, marker: u8, number: u64, chance: &mut Chance) {
     let width = if chance.one_in(100) { chance.below(22) } else { 0 };
     out.extend_from_slice(format!("{}{number:0width$}\r\n", marker as char).as_bytes());
 }

@@ -2,6 +2,7 @@
 //! the scanner and the encoder are measured against.
 
 use crate::command::{Expect, MAX_RUN};
+use crate::resp::stream_reply::{Limits, Shape};
 
 const MAX_LINE: usize = 64 * 1024;
 const MAX_BULK: usize = 1024;
@@ -229,5 +230,142 @@ impl Reader<'_> {
             }
             _ => Err(Stop::Wrong),
         }
+    }
+}
+
+/// Names and values.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A part of a reply with entries of streams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamPart {
+    Stream(Vec<u8>),
+    Entry { id: (u64, u64), fields: Option<Pairs> },
+}
+
+/// How a reply with entries ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The reply is complete, and has so many bytes.
+    Whole(usize),
+    /// It is an error, and this its text.
+    Error(Vec<u8>),
+    Not(Stop),
+}
+
+/// The streams and entries of the reply that `bytes` begin with, each with where it ends.
+pub fn stream_parts(bytes: &[u8], shape: Shape, limits: &Limits) -> (Vec<(StreamPart, usize)>, StreamEnd) {
+    let (mut reader, mut parts) = (Reader::new(bytes), Vec::new());
+    let end = match reader.stream_reply(shape, limits, &mut parts) {
+        Ok(None) => StreamEnd::Whole(reader.at),
+        Ok(Some(error)) => StreamEnd::Error(error),
+        Err(stop) => StreamEnd::Not(stop),
+    };
+    (parts, end)
+}
+
+impl Reader<'_> {
+    /// Nil, from behind its marker on, if it is that.
+    fn nil(&mut self) -> Result<bool, Stop> {
+        let is_nil = self.bytes.get(self.at) == Some(&b'-');
+        if is_nil {
+            self.exactly(b"-1\r\n")?;
+        }
+        Ok(is_nil)
+    }
+
+    /// The text of an error, or `None`.
+    fn stream_reply(
+        &mut self,
+        shape: Shape,
+        limits: &Limits,
+        parts: &mut Vec<(StreamPart, usize)>,
+    ) -> Result<Option<Vec<u8>>, Stop> {
+        let mut entries = limits.reply_entries;
+        match self.byte()? {
+            b'-' => return Ok(Some(self.line(MAX_LINE - 1)?)),
+            b'$' => return if self.nil()? { Ok(None) } else { Err(self.more_or_wrong()) },
+            b'*' if self.nil()? => {}
+            b'*' if shape == Shape::Entries => self.entries(limits, &mut entries, parts)?,
+            b'*' => {
+                for _ in 0..self.number(limits.streams)? {
+                    self.exactly(b"*")?;
+                    // Its number may have zeros in front.
+                    if self.number(2)? != 2 {
+                        return Err(Stop::Wrong);
+                    }
+                    let start = self.at;
+                    self.exactly(b"$")?;
+                    let key = self.bulk_within(start + limits.entry_bytes, 0)?;
+                    parts.push((StreamPart::Stream(key), self.at));
+                    self.exactly(b"*")?;
+                    if !self.nil()? {
+                        self.entries(limits, &mut entries, parts)?;
+                    }
+                }
+            }
+            _ => return Err(Stop::Wrong),
+        }
+        Ok(None)
+    }
+
+    fn more_or_wrong(&self) -> Stop {
+        if self.at == self.bytes.len() { Stop::More } else { Stop::Wrong }
+    }
+
+    /// A bulk string, from its length on, that ends before a place; `behind`: how many bytes must follow it.
+    fn bulk_within(&mut self, end: usize, behind: usize) -> Result<Vec<u8>, Stop> {
+        let length = self.number(u64::MAX)?;
+        if self.at as u128 + u128::from(length) + 2 + behind as u128 > end as u128 {
+            return Err(Stop::Wrong);
+        }
+        let body = (0..length).map(|_| self.byte()).collect::<Result<_, _>>()?;
+        self.exactly(b"\r\n")?;
+        Ok(body)
+    }
+
+    fn entries(&mut self, limits: &Limits, left: &mut u64, parts: &mut Vec<(StreamPart, usize)>) -> Result<(), Stop> {
+        let entries = self.number(*left)?;
+        *left -= entries;
+        for _ in 0..entries {
+            let end = self.at + limits.entry_bytes;
+            self.exactly(b"*")?;
+            if self.number(2)? != 2 {
+                return Err(Stop::Wrong);
+            }
+            self.exactly(b"$")?;
+            let id = entry_id(&self.bulk(41)?.ok_or(Stop::Wrong)?).ok_or(Stop::Wrong)?;
+            let fields = match self.byte()? {
+                b'$' | b'*' if self.nil()? => None,
+                b'$' => return Err(self.more_or_wrong()),
+                b'*' => Some(self.fields(limits, end)?),
+                _ => return Err(Stop::Wrong),
+            };
+            if self.at > end {
+                return Err(Stop::Wrong);
+            }
+            parts.push((StreamPart::Entry { id, fields }, self.at));
+        }
+        Ok(())
+    }
+
+    fn fields(&mut self, limits: &Limits, end: usize) -> Result<Pairs, Stop> {
+        const LEAST: usize = b"$0\r\n\r\n".len();
+        let count = self.number(u64::MAX)?;
+        if count % 2 == 1 || count / 2 > limits.fields || self.at as u64 + LEAST as u64 * count > end as u64 {
+            return Err(Stop::Wrong);
+        }
+        let (mut strings, mut left) = (Vec::new(), count as usize);
+        while left > 0 {
+            left -= 1;
+            self.exactly(b"$")?;
+            match self.bulk_within(end, LEAST * left) {
+                // The length has too many zeros in front, and is not even complete.
+                Err(Stop::More) if self.bytes.len() + 1 + LEAST * left > end => return Err(Stop::Wrong),
+                string => strings.push(string?),
+            }
+        }
+        let mut strings = strings.into_iter();
+        Ok(std::iter::from_fn(|| Some((strings.next()?, strings.next()?))).collect())
     }
 }

@@ -1,8 +1,8 @@
 //! Where a group begins to read, and where a range of pending entries begins.
 
-use crate::command::{EntryId, entry_id};
 use crate::decimal;
 use crate::endpoint::OptionValue;
+use crate::resp::{EntryId, entry_id};
 
 /// A place in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use redis::Value;
 use super::lag::{Position, lag, trimmed_unread};
 use super::stream::{StreamInfo, time};
 use crate::admin::{Column, Kind, TableBuilder};
-use crate::command::{EntryId, entry_id};
 use crate::error::Result;
 use crate::resp::value::{bytes, field, integer, list};
+use crate::resp::{EntryId, entry_id};
 use crate::utf8;
 
 pub(super) const GROUP_COLUMNS: [Column; 11] = [

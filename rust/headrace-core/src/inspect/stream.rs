@@ -3,9 +3,9 @@
 use redis::Value;
 
 use crate::admin::{Cell, Column, Kind, TableBuilder};
-use crate::command::{EntryId, entry_id};
 use crate::error::Result;
 use crate::resp::value::{bytes, field, integer, list};
+use crate::resp::{EntryId, entry_id};
 use crate::utf8;
 
 pub(super) const COLUMNS: [Column; 12] = [

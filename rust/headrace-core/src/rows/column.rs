@@ -14,13 +14,13 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, i256};
 use arrow_schema::{DataType, TimeUnit};
 
 use super::bytes::{Bytes, large_span, span};
-use super::extension::{self, Extension};
 use super::interval::Intervals;
 use super::line::{Line, Piece};
 use super::shape::Shape;
 use super::text::{self, Style, write_integer};
 use super::time;
 use super::timestamps::Timestamps;
+use crate::extension::{Extension, uuid_text};
 
 /// A column of one record batch.
 pub(super) struct Column<'a> {
@@ -314,7 +314,7 @@ impl<'a> Values<'a> {
                 self.write_time(row, out, style);
             }
             Self::Text(bytes) | Self::Binary(bytes) | Self::Unchecked(bytes) => write_bytes(out, bytes.get(row)),
-            Self::Uuid(uuids) => extension::write_uuid(out, uuids, row),
+            Self::Uuid(uuids) => out.push(&uuid_text(uuids.value(row))),
             Self::Bool8(values) => write_bool(out, values[row] != 0),
             Self::Interval(intervals) => intervals.write(row, out),
             Self::Null | Self::Dictionary(_) | Self::List(..) | Self::Map(..) | Self::Struct(_) => {}

@@ -12,7 +12,7 @@ use arrow_array::{Array, ArrayRef, Int64Array, LargeStringArray, OffsetSizeTrait
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field};
 
-use super::extension::{self, Extension};
+use crate::extension::{self, Extension};
 use crate::{Error, Result};
 
 /// The longest message ID in bytes, limited because reports keep message IDs.

@@ -20,7 +20,8 @@ use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 use super::digits;
 use super::line::Line;
 use super::text::write_integer;
-use super::time::{self, SECONDS_PER_DAY};
+use super::time;
+use crate::calendar::SECONDS_PER_DAY;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 

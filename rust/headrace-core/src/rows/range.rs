@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_schema::TimeUnit;
 
 use super::column::{Column, Values};
-use super::time;
+use crate::calendar::per_day;
 
 /// A time outside a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Column<'_> {
 }
 
 fn outside(value: i64, unit: TimeUnit) -> Option<OutsideDay> {
-    let is_within = (0..time::per_day(unit)).contains(&value);
+    let is_within = (0..per_day(unit)).contains(&value);
     (!is_within).then_some(OutsideDay { value, unit })
 }
 

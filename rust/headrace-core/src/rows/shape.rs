@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use arrow_schema::{DataType, Field, Fields};
 
-use super::extension::{self, Extension};
 use super::string;
 use super::zone::Zone;
+use crate::extension::{self, Extension};
 
 /// The resolved type of a column: holds what is computed once per schema, such as parsed time zones and JSON keys.
 #[derive(Debug)]

@@ -19,13 +19,13 @@ use super::{Body, Layout, RowPlan};
 use crate::Error;
 use crate::error::{Fault, code};
 
-pub(super) type Pairs = Vec<(String, Vec<u8>)>;
+pub(crate) type Pairs = Vec<(String, Vec<u8>)>;
 
 pub(super) fn layout(body: Body) -> Layout {
     Layout { body, message_id: None, stream_key: None, entry_id: None }
 }
 
-pub(super) fn fields(columns: &[&str]) -> Layout {
+pub(crate) fn fields(columns: &[&str]) -> Layout {
     layout(Body::Fields(columns.iter().map(ToString::to_string).collect()))
 }
 
@@ -52,7 +52,7 @@ pub(super) fn parse_bulks(mut rest: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The fields or the fault of each row. Checks that `field_count` equals the number of written fields.
-pub(super) fn written(batch: &RecordBatch, layout: &Layout) -> Vec<Result<Pairs, Fault>> {
+pub(crate) fn written(batch: &RecordBatch, layout: &Layout) -> Vec<Result<Pairs, Fault>> {
     let plan = RowPlan::new(&batch.schema(), layout, "payload", Some("ts")).unwrap();
     let rows = plan.bind(batch).unwrap();
     assert_eq!(rows.len(), batch.num_rows());

@@ -5,24 +5,7 @@ use arrow_schema::TimeUnit;
 use super::digits;
 use super::line::Line;
 use super::text::Style;
-
-pub(super) const SECONDS_PER_DAY: i64 = 86_400;
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
-
-/// The number of `unit` in a second.
-pub(super) fn per_second(unit: TimeUnit) -> u64 {
-    match unit {
-        TimeUnit::Second => 1,
-        TimeUnit::Millisecond => 1000,
-        TimeUnit::Microsecond => 1_000_000,
-        TimeUnit::Nanosecond => NANOS_PER_SECOND,
-    }
-}
-
-/// The number of `unit` in a day.
-pub(super) fn per_day(unit: TimeUnit) -> i64 {
-    SECONDS_PER_DAY * per_second(unit).cast_signed()
-}
+use crate::calendar::{NANOS_PER_SECOND, civil, per_day, per_second};
 
 /// Converts a duration to nanoseconds.
 pub(super) fn in_nanos(value: i64, unit: TimeUnit) -> i128 {
@@ -31,7 +14,7 @@ pub(super) fn in_nanos(value: i64, unit: TimeUnit) -> i128 {
 
 /// The day of a millisecond, both counted from 1970.
 pub(super) fn day_of_millis(millis: i64) -> i64 {
-    millis.div_euclid(SECONDS_PER_DAY * 1000)
+    millis.div_euclid(per_day(TimeUnit::Millisecond))
 }
 
 /// `2026-04-14`, from days since 1970-01-01.
@@ -99,39 +82,8 @@ pub(super) fn write_time_of_day(out: &mut Line<'_>, value: u64, unit: TimeUnit, 
     }
 }
 
-/// Year, month and day of the proleptic Gregorian calendar, from days since 1970-01-01.
-///
-/// Years begin in March here, so that the leap day is the last of its year; the derivation is
-/// Howard Hinnant's: <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>.
-fn civil(days: i64) -> (i64, u32, u32) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let day_of_year = day_of_year.unsigned_abs() as u32;
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year_of_era + next, month, day)
-}
-
-/// The year of a day, counted from 1970-01-01.
-pub(super) fn year_of(days: i64) -> i64 {
-    civil(days).0
-}
-
-/// The first day of `year`, counted from 1970-01-01.
-pub(super) fn days_from_year(year: i64) -> i64 {
-    let before = year - 1;
-    before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400) - 719_162
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use chrono::{Datelike, NaiveDate};
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -155,15 +107,5 @@ mod tests {
             "12:34:56.123456"
         );
         assert_eq!(in_nanos(1, TimeUnit::Millisecond), 1_000_000);
-    }
-
-    proptest! {
-        #[test]
-        fn dates_equal_those_of_chrono(days in -90_000_000_i32..90_000_000) {
-            let expected = NaiveDate::from_epoch_days(days).unwrap();
-            prop_assert_eq!(civil(days.into()), (expected.year().into(), expected.month(), expected.day()));
-            prop_assert_eq!(year_of(days_from_year(expected.year().into())), i64::from(expected.year()));
-            prop_assert_ne!(year_of(days_from_year(expected.year().into()) - 1), i64::from(expected.year()));
-        }
     }
 }

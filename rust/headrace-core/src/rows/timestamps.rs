@@ -7,8 +7,9 @@ use arrow_schema::TimeUnit;
 use super::digits;
 use super::line::Line;
 use super::text::Style;
-use super::time::{self, SECONDS_PER_DAY};
+use super::time;
 use super::zone::Zone;
+use crate::calendar::{SECONDS_PER_DAY, per_second};
 
 /// A column of timestamps, counted in `unit` since 1970.
 pub(super) struct Timestamps<'a> {
@@ -70,7 +71,7 @@ impl<'a> Timestamps<'a> {
     /// The local day of `value`.
     #[cold]
     fn day_of(&self, value: i64, scratch: &mut Line<'_>) -> Day {
-        let per_second = time::per_second(self.unit).cast_signed();
+        let per_second = per_second(self.unit).cast_signed();
         let offset_at = |value: i64| self.zone.map_or(0, |zone| zone.offset(value.div_euclid(per_second)));
         let (second, offset) = (value.div_euclid(per_second), offset_at(value));
         // The offset is added to the second of the day: `second + offset` could overflow.

@@ -3,7 +3,7 @@
 use arrow_array::timezone::Tz;
 use chrono::{DateTime, Offset, TimeZone, Utc};
 
-use super::time::{SECONDS_PER_DAY, days_from_year, year_of};
+use crate::calendar::{SECONDS_PER_DAY, days_from_year, year_of};
 
 /// The zone that a timestamp column names.
 #[derive(Debug, Clone, Copy)]

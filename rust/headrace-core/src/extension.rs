@@ -1,17 +1,15 @@
 //! Extension types: Arrow types with a name that gives their values another meaning. Types that are not listed here are
 //! written as their storage type (<https://arrow.apache.org/docs/format/CanonicalExtensions.html>).
 
-use arrow_array::FixedSizeBinaryArray;
 use arrow_schema::{DataType, Field};
 
-use super::line::Line;
 use crate::{Error, Result};
 
 /// The size of a UUID in bytes.
-pub(super) const UUID_SIZE: i32 = 16;
+pub(crate) const UUID_SIZE: i32 = 16;
 
 /// The length of a UUID's text.
-pub(super) const UUID_TEXT: usize = 36;
+pub(crate) const UUID_TEXT: usize = 36;
 
 /// The extension name of a column of Python objects. Arrow has no type for them; polars exports eight bytes per value, an
 /// address.
@@ -21,12 +19,12 @@ pub const OBJECTS: &str = "polars.object";
 const OBJECTS_BEFORE: &str = "POLARS_EXTENSION_TYPE";
 
 /// The reason for refusing such a column: the end of a sentence that has the column as its subject.
-pub(super) const OBJECTS_REFUSED: &str =
+pub(crate) const OBJECTS_REFUSED: &str =
     "holds Python objects (polars Object), of which Arrow gets no more than addresses (cast it to String or Binary)";
 
 /// The extension types that are not written as their storage type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extension {
+pub(crate) enum Extension {
     /// `arrow.uuid`
     Uuid,
     /// `arrow.bool8`: zero is false, any other number is true.
@@ -35,7 +33,7 @@ pub(super) enum Extension {
 
 impl Extension {
     /// The extension type of a column; `None` also if the storage type does not fit the name.
-    pub(super) fn of(field: &Field) -> Option<Self> {
+    pub(crate) fn of(field: &Field) -> Option<Self> {
         match (field.extension_type_name()?, field.data_type()) {
             ("arrow.uuid", DataType::FixedSizeBinary(UUID_SIZE)) => Some(Self::Uuid),
             ("arrow.bool8", DataType::Int8) => Some(Self::Bool8),
@@ -45,7 +43,7 @@ impl Extension {
 }
 
 /// Whether a column holds Python objects.
-pub(super) fn is_of_objects(field: &Field) -> bool {
+pub(crate) fn is_of_objects(field: &Field) -> bool {
     field.extension_type_name().is_some_and(|name| name == OBJECTS || name == OBJECTS_BEFORE)
 }
 
@@ -70,7 +68,7 @@ fn holds_objects(field: &Field) -> bool {
 }
 
 /// `123e4567-e89b-12d3-a456-426614174000`
-pub(super) fn uuid_text(bytes: &[u8]) -> [u8; UUID_TEXT] {
+pub(crate) fn uuid_text(bytes: &[u8]) -> [u8; UUID_TEXT] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut text = [b'-'; UUID_TEXT];
     let places = (0..UUID_TEXT).filter(|place| !matches!(place, 8 | 13 | 18 | 23));
@@ -81,8 +79,20 @@ pub(super) fn uuid_text(bytes: &[u8]) -> [u8; UUID_TEXT] {
     text
 }
 
-pub(super) fn write_uuid(out: &mut Line<'_>, array: &FixedSizeBinaryArray, row: usize) {
-    out.push(&uuid_text(array.value(row)));
+/// The bytes of a UUID from its text in five groups, with digits in upper or lower case.
+pub(crate) fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
+    let text: &[u8; UUID_TEXT] = text.try_into().ok()?;
+    let mut digits = 0..UUID_TEXT;
+    let mut digit = || match digits.next()? {
+        place @ (8 | 13 | 18 | 23) if text[place] != b'-' => None,
+        8 | 13 | 18 | 23 => char::from(text[digits.next()?]).to_digit(16),
+        place => char::from(text[place]).to_digit(16),
+    };
+    let mut bytes = [0; 16];
+    for byte in &mut bytes {
+        *byte = (digit()? << 4 | digit()?) as u8;
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -98,6 +108,17 @@ mod tests {
             let groups = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
             let text = String::from_utf8(uuid_text(&bytes).to_vec());
             prop_assert_eq!(text, Ok(groups.join("-")));
+            prop_assert_eq!(parse_uuid(&uuid_text(&bytes)), Some(bytes));
+            prop_assert_eq!(parse_uuid(&uuid_text(&bytes).to_ascii_uppercase()), Some(bytes));
+        }
+
+        #[test]
+        fn a_text_with_another_byte_is_no_uuid(place in 0..UUID_TEXT, byte in any::<u8>()) {
+            let mut text = uuid_text(&[0x5a; 16]);
+            let is_digit = char::from(byte).is_ascii_hexdigit();
+            text[place] = byte;
+            prop_assert_eq!(parse_uuid(&text).is_some(), if uuid_text(&[0; 16])[place] == b'-' { byte == b'-' } else { is_digit });
+            prop_assert_eq!(parse_uuid(&text[..place]), None);
         }
     }
 }

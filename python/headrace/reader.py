@@ -1,0 +1,175 @@
+"""The reader: entries of streams as Arrow record batches, by position."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Final, Literal, Self, TypedDict, Unpack
+
+from headrace import _headrace
+from headrace.endpoint import Endpoint
+from headrace.errors import ConfigError
+from headrace.tables import READER, documented, signature
+
+__all__ = ["ReadBatch", "Reader", "ReaderOptions"]
+
+ReadBatch = _headrace.ReadBatch
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class ReaderOptions(TypedDict, total=False):
+    """The keyword arguments of `Reader`, for functions that pass them on; `Reader` documents each."""
+
+    start: str | datetime
+    end: str | datetime | None
+    limit: int | None
+    fields: Sequence[str] | None
+    on_bad_field: Literal["fail", "null"]
+    metadata: Sequence[str] | None
+    fields_as: Literal["map", "list"]
+    names: Literal["text", "binary"]
+    batch_rows: int
+    batch_bytes: int
+    page_bytes: int
+    block: float
+    linger: float
+    on_loss: Literal["fail", "report"]
+    reconnect: bool
+
+
+class Reader(_headrace.Reader):
+    """Reads entries of streams by position, without a consumer group.
+
+    ```python
+    with Reader(Endpoint(host="localhost", stream_key="order-events"), end="latest") as reader:
+        for batch in reader:
+            table = pa.table(batch)
+            save(table, batch.position)  # in one transaction
+    ```
+
+    A batch has entries of one stream, in the order of their IDs, one row each. It is an Arrow record batch for pyarrow,
+    polars, DuckDB and others. Nothing moves on the server: `ReadBatch.position` is a short text that says where the
+    reader stands behind the batch, in all its streams. Store it with the rows, in the same transaction: a reader that
+    starts there reads what follows, and nothing is lost or doubled by a crash.
+
+    With `end`, the reader is an Arrow stream itself: `pa.table(reader)`, `polars.DataFrame(reader)`.
+
+    **Loss.** Entries that are trimmed before they are read are counted, by the server's own count of all entries that
+    were ever added (Redis 7.0 and later, Valkey). By default `DataLossError` is raised behind the last batch before the
+    gap. A stream that was deleted and written anew, or whose server lost its latest entries, is a
+    `StreamReplacedError`.
+
+    **Threads and processes.** One caller at a time. The GIL is released while a call waits; Ctrl-C is noticed within
+    0.1 s. After a fork the child reads on over a connection of its own.
+
+    Args:
+        endpoint: The server, and the stream if `streams` is not given.
+        streams: The keys of the streams, str or bytes. Default: that of the endpoint.
+        schema: An Arrow schema, of pyarrow or another library. Each of its fields is the field of that name of an
+            entry, read from the text that `Dispatcher` writes for its type. Mutually exclusive with `fields`.
+        {options}
+
+    Raises:
+        ConfigError: An option is unknown or wrong.
+        ConnectionFailedError: The server was not reached.
+        CommandError: The server refused a command.
+    """
+
+    _endpoint: Endpoint
+
+    def __new__(  # noqa: D102, see the class
+        cls,
+        endpoint: Endpoint,
+        streams: Iterable[str | bytes] | None = None,
+        *,
+        schema: _headrace._ArrowSchema | None = None,
+        **options: Unpack[ReaderOptions],
+    ) -> Self:
+        given: dict[str, object] = {**options}
+        for name, is_end in (("start", False), ("end", True)):
+            if isinstance(moment := given.get(name), datetime):
+                given[name] = _milliseconds(name, moment, is_end=is_end)
+        if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
+            raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
+        self = super().__new__(cls, endpoint, _keys(streams), given, schema)
+        self._endpoint = endpoint
+        return self
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint that is read from."""
+        return self._endpoint
+
+    def __iter__(self) -> Iterator[ReadBatch]:
+        return self
+
+    def __next__(self) -> ReadBatch:
+        if (batch := self.read()) is None:
+            raise StopIteration
+        return batch
+
+    def read(self, timeout: float | None = None) -> ReadBatch | None:
+        """Return the next batch, or None when `timeout` seconds are over or everything was read.
+
+        Default: wait for as long as it takes. `is_finished` tells the two reasons for None apart.
+
+        Raises:
+            DataLossError: Entries were trimmed before they were read, and `on_loss` is `"fail"`.
+            FieldError: A value does not fit its column, and `on_bad_field` is `"fail"`.
+            StreamReplacedError: A stream is not the one that was read before.
+            ConnectionFailedError: The server was not reached, or was lost. The next call goes on.
+            CommandError: The server refused a command. The next call goes on.
+            ClosedError: The reader is closed.
+        """
+        batch = super().read(timeout)
+        if self.take_doubt():
+            warnings.warn(
+                "entries may have been trimmed before they were read: this server counts none, Redis 7.0 and later do",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return batch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Reader({self._endpoint!r})"
+
+
+def _keys(streams: Iterable[object] | None) -> list[bytes]:
+    if streams is None:
+        return []
+    if isinstance(streams, str | bytes):
+        raise ConfigError(f"streams must be a sequence of keys, got {streams!r}: write [{streams!r}]", option="streams")
+    keys = []
+    for key in streams:
+        if not isinstance(key, str | bytes) or not key:
+            raise ConfigError(f"streams must be keys, str or bytes that are not empty, got {key!r}", option="streams")
+        keys.append(key.encode() if isinstance(key, str) else key)
+    if not keys:
+        raise ConfigError("streams must have at least one key, got none", option="streams")
+    return keys
+
+
+def _milliseconds(option: str, moment: datetime, *, is_end: bool) -> str:
+    """The milliseconds of a moment: the first ones that are not before it, or the last ones that are not behind it."""
+    if moment.tzinfo is None:
+        raise ConfigError(f"{option} must have a time zone, got {moment!r}", option=option)
+    whole, rest = divmod(moment - _EPOCH, _MILLISECOND)
+    if whole < 0:
+        raise ConfigError(f"{option} must not be before 1970, got {moment!r}", option=option)
+    return str(whole if is_end or not rest else whole + 1)
+
+
+Reader.__doc__ = documented(Reader.__doc__, READER)
+Reader.__signature__ = signature(Reader.__new__, READER.values())  # type: ignore[attr-defined]

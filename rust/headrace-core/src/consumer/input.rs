@@ -1,0 +1,95 @@
+//! Bytes that a server has sent and that were not read yet.
+
+/// What is kept free for the next read, and the size of the buffer while entries are small.
+const SIZE: usize = 256 * 1024;
+/// A buffer that grew for a large entry beyond this is given back.
+const LARGE: usize = 4 * SIZE;
+
+/// A growing buffer: it has at most four times the bytes of the largest entry.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    /// The bytes that were not consumed.
+    pub(crate) fn unread(&self) -> &[u8] {
+        self.bytes.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Where the next bytes go. It grows only as bytes come, not by what a header declares.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.bytes.len() > LARGE {
+                self.bytes = Vec::new();
+            }
+        }
+        if self.bytes.len() - self.end < SIZE / 4 {
+            // What is left of a page is small beside the page.
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            let wanted = SIZE.max(2 * self.end);
+            if self.bytes.len() < wanted {
+                self.bytes.resize(wanted, 0);
+            }
+        }
+        self.bytes.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// `count` bytes came into [`space`](Self::space).
+    pub(crate) fn filled(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.bytes.len());
+    }
+
+    /// The first `count` bytes were read.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+    }
+
+    /// The connection is gone.
+    pub(crate) fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_in_order_whatever_is_consumed() {
+        let mut input = Input::default();
+        let (mut written, mut read) = (0_u8, 0_u8);
+        for step in 0..20_000_usize {
+            let space = input.space();
+            let count = (step * 7 % 97).min(space.len());
+            for byte in &mut space[..count] {
+                *byte = written;
+                written = written.wrapping_add(1);
+            }
+            input.filled(count);
+            let consumed = (step * 5 % 89).min(input.unread().len());
+            for byte in &input.unread()[..consumed] {
+                assert_eq!(*byte, read);
+                read = read.wrapping_add(1);
+            }
+            input.consume(consumed);
+        }
+    }
+
+    #[test]
+    fn memory_grows_with_what_came_and_is_given_back() {
+        let mut input = Input::default();
+        while input.unread().len() < 4 << 20 {
+            let count = input.space().len().min(60_000);
+            input.filled(count);
+        }
+        let held = input.unread().len();
+        assert!(input.bytes.len() <= 2 * held);
+        input.consume(held);
+        assert_eq!(input.space().len(), SIZE);
+    }
+}

@@ -1,0 +1,142 @@
+//! What trimming took before it was read: from the numbers of XINFO STREAM and the entries that were read.
+
+use crate::resp::EntryId;
+
+/// What a server says of a stream: XINFO STREAM, <https://redis.io/docs/latest/commands/xinfo-stream/>.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct StreamInfo {
+    pub(crate) length: u64,
+    pub(crate) last_id: EntryId,
+    /// The oldest entry; `None`: the stream is empty.
+    pub(crate) first_id: Option<EntryId>,
+    /// All entries that were ever added. `None`: Redis 6.2 does not count them.
+    pub(crate) added: Option<u64>,
+    /// The highest ID that XDEL removed.
+    pub(crate) max_deleted_id: EntryId,
+}
+
+impl StreamInfo {
+    /// How many entries were removed, by trimming or XDEL.
+    pub(crate) fn removed(&self) -> Option<u64> {
+        self.added.map(|added| added.saturating_sub(self.length))
+    }
+}
+
+/// Entries that were removed before they were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Loss {
+    /// How many; with `exact` false at most so many.
+    pub(crate) entries: u64,
+    pub(crate) exact: bool,
+}
+
+/// What was read since a moment at which nothing was lost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReadSince {
+    /// The entry that had been read last at that moment.
+    pub(crate) after: EntryId,
+    /// How many entries had been added up to it; `None`: unknown.
+    pub(crate) added: Option<u64>,
+    /// How many had been removed by then, as far as it was asked.
+    pub(crate) removed: Option<u64>,
+    /// The entries that were read since, in their order.
+    pub(crate) ids: Vec<EntryId>,
+}
+
+impl ReadSince {
+    /// What was lost since that moment, as `info` says after the entries were read. `None`: the server cannot tell, and
+    /// something may be lost.
+    ///
+    /// All entries that were removed are older than those that remain. So the removed ones beyond `added` are lost, but for
+    /// those that were read before they were removed.
+    pub(crate) fn loss(&self, info: &StreamInfo) -> Option<Loss> {
+        let oldest = info.first_id;
+        // An entry up to `after` remains: trimming has not come so far.
+        let has_passed = oldest.is_none_or(|oldest| oldest > self.after) && info.last_id > self.after;
+        if !has_passed {
+            return Some(Loss { entries: 0, exact: true });
+        }
+        let removed = info.removed()?;
+        let read_and_removed =
+            oldest.map_or(self.ids.len(), |oldest| self.ids.partition_point(|id| *id < oldest)) as u64;
+        let (since, is_counted) = match (self.added, self.removed) {
+            (Some(added), _) => (removed.saturating_sub(added), true),
+            // Some of those that were removed since then were older than `after`.
+            (None, Some(before)) => (removed.saturating_sub(before), false),
+            (None, None) => (removed, false),
+        };
+        let entries = since.saturating_sub(read_and_removed);
+        let was_deleted_ahead = info.max_deleted_id > self.after;
+        Some(Loss { entries, exact: entries == 0 || (is_counted && !was_deleted_ahead) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn id(ms: u64) -> EntryId {
+        EntryId { ms, seq: 0 }
+    }
+
+    /// A stream that got the entries 1-0 to `added`-0 and lost all below `first`.
+    fn trimmed(added: u64, first: u64) -> StreamInfo {
+        StreamInfo {
+            length: added + 1 - first,
+            last_id: id(added),
+            first_id: (first <= added).then_some(id(first)),
+            added: Some(added),
+            max_deleted_id: id(0),
+        }
+    }
+
+    fn read(after: u64, more: impl IntoIterator<Item = u64>) -> ReadSince {
+        ReadSince { after: id(after), added: Some(after), removed: None, ids: more.into_iter().map(id).collect() }
+    }
+
+    #[test]
+    fn entries_between_the_last_one_read_and_the_oldest_are_lost() {
+        for (first, lost) in [(1, 0), (45, 0), (60, 0), (61, 0), (62, 1), (81, 20), (101, 40)] {
+            assert_eq!(read(60, []).loss(&trimmed(100, first)), Some(Loss { entries: lost, exact: true }), "{first}");
+        }
+    }
+
+    #[test]
+    fn what_was_read_before_it_was_trimmed_is_not_lost() {
+        // 61 to 70 were lost, 71 to 80 were read; later trimming went on to 76, or past all of them.
+        for first in [71, 76, 81] {
+            assert_eq!(
+                read(60, 71..=80).loss(&trimmed(100, first)),
+                Some(Loss { entries: 10, exact: true }),
+                "{first}"
+            );
+        }
+        assert_eq!(read(60, 61..=80).loss(&trimmed(100, 81)), Some(Loss { entries: 0, exact: true }));
+        assert_eq!(read(60, 61..=100).loss(&trimmed(100, 101)), Some(Loss { entries: 0, exact: true }));
+        // Entries that went after those that were read have to be asked for again: they are lost too.
+        assert_eq!(read(60, 61..=80).loss(&trimmed(100, 91)), Some(Loss { entries: 10, exact: true }));
+    }
+
+    #[test]
+    fn deletions_make_the_number_an_upper_bound() {
+        let info = StreamInfo { max_deleted_id: id(90), length: 19, ..trimmed(100, 81) };
+        assert_eq!(read(60, []).loss(&info), Some(Loss { entries: 21, exact: false }));
+        let behind = StreamInfo { max_deleted_id: id(50), ..trimmed(100, 81) };
+        assert_eq!(read(60, []).loss(&behind), Some(Loss { entries: 20, exact: true }));
+    }
+
+    #[test]
+    fn without_a_count_the_number_is_an_upper_bound_or_unknown() {
+        let unknown = ReadSince { added: None, ..read(60, []) };
+        assert_eq!(unknown.loss(&trimmed(100, 81)), Some(Loss { entries: 80, exact: false }));
+        let since = ReadSince { removed: Some(50), ..unknown.clone() };
+        assert_eq!(since.loss(&trimmed(100, 81)), Some(Loss { entries: 30, exact: false }));
+        assert_eq!(since.loss(&trimmed(100, 60)), Some(Loss { entries: 0, exact: true }));
+        let old = StreamInfo { added: None, ..trimmed(100, 81) };
+        assert_eq!(read(60, []).loss(&old), None);
+        assert_eq!(
+            read(60, []).loss(&StreamInfo { added: None, ..trimmed(100, 60) }),
+            Some(Loss { entries: 0, exact: true })
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! How many entries to ask for at once.
+
+/// The entries of the first page: how large they are is not known yet.
+const FIRST: u64 = 16;
+
+/// From so many entries on, a larger page is worth its memory only where the network is slow.
+const ENOUGH: u64 = 1_000;
+
+/// What an entry takes in a reply beside its names and values, in bytes: its ID, and the lengths.
+const OVERHEAD: u64 = 64;
+
+/// The COUNT of the next request for a stream, by the sizes of its recent entries.
+#[derive(Debug, Clone)]
+pub(crate) struct Paging {
+    count: u64,
+    /// The size of the largest recent entry, in bytes: it halves from page to page.
+    largest: u64,
+    page_bytes: u64,
+    max_rows: u64,
+}
+
+impl Paging {
+    /// A page has about `page_bytes` bytes and `max_rows` entries at most.
+    pub(crate) fn new(page_bytes: u64, max_rows: u64) -> Self {
+        Self { count: FIRST.min(max_rows), largest: 0, page_bytes, max_rows }
+    }
+
+    /// The entries to ask for.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The bytes that a page may have.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
+    /// An estimate of the bytes of a page.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.largest + OVERHEAD)
+    }
+
+    /// A page arrived; its largest entry had `largest` bytes. `is_full`: it had as many entries as were asked for. `is_slow`: it
+    /// took longer to arrive than to scan.
+    pub(crate) fn page(&mut self, largest: u64, is_full: bool, is_slow: bool) {
+        self.largest = largest.max(self.largest / 2);
+        let most = (self.page_bytes / (self.largest + OVERHEAD)).clamp(1, self.max_rows);
+        let grows = is_full && (self.count < ENOUGH || is_slow);
+        let wanted = if grows { self.count.saturating_mul(2) } else { self.count };
+        let wanted = if is_slow { wanted } else { wanted.min(ENOUGH.max(self.count)) };
+        self.count = wanted.min(most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn counts(paging: &mut Paging, largest: u64, is_slow: bool, pages: usize) -> Vec<u64> {
+        (0..pages)
+            .map(|_| {
+                paging.page(largest, true, is_slow);
+                paging.count()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn pages_grow_by_doubling_up_to_a_thousand_entries() {
+        let mut paging = Paging::new(MIB, 8_192);
+        assert_eq!(paging.count(), 16);
+        assert_eq!(counts(&mut paging, 120, false, 8), [32, 64, 128, 256, 512, 1_000, 1_000, 1_000]);
+    }
+
+    #[test]
+    fn a_slow_network_gets_pages_up_to_the_bound_in_bytes() {
+        let mut paging = Paging::new(MIB, 8_192);
+        assert_eq!(counts(&mut paging, 120, true, 10).last(), Some(&(MIB / 184)));
+        assert_eq!(counts(&mut Paging::new(MIB, 2_000), 120, true, 10).last(), Some(&2_000));
+    }
+
+    #[test]
+    fn one_large_entry_makes_pages_small_at_once_and_for_a_while() {
+        let mut paging = Paging::new(MIB, 8_192);
+        counts(&mut paging, 120, false, 8);
+        assert_eq!(counts(&mut paging, 5 << 20, false, 1), [1]);
+        assert_eq!(counts(&mut paging, 120, false, 5), [1, 1, 1, 2, 4]);
+        paging.page(0, false, false);
+        assert_eq!(paging.count(), 4, "a page that is not full says nothing about its size");
+    }
+}

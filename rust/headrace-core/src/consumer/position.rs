@@ -1,0 +1,144 @@
+//! Where a reader stands in each of its streams, as a text that users store with their rows.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, Result};
+use crate::resp::{EntryId, entry_id};
+
+/// The version of the text.
+const VERSION: u64 = 1;
+
+/// The place in one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The entry that was read last; reading goes on behind it.
+    pub(crate) id: EntryId,
+    /// How many entries had been added to the stream up to `id`, removed ones included; `None`: unknown.
+    pub(crate) added: Option<u64>,
+}
+
+/// The place in each stream, by its key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Position {
+    pub(crate) places: BTreeMap<Vec<u8>, Place>,
+    /// Whether reading goes from new entries to old ones.
+    pub(crate) is_reverse: bool,
+}
+
+impl Position {
+    /// `{"v":1,"streams":{"orders":{"id":"1795324724029-361","n":1000000}}}`. A key that is not UTF-8 is in `binary`, in Base64;
+    /// `n` is left out where it is unknown.
+    pub(crate) fn to_text(&self) -> String {
+        let (mut streams, mut binary) = (Map::new(), Map::new());
+        for (key, place) in &self.places {
+            let mut shown = Map::from_iter([("id".to_owned(), json!(place.id.to_string()))]);
+            if let Some(added) = place.added {
+                shown.insert("n".to_owned(), json!(added));
+            }
+            match std::str::from_utf8(key) {
+                Ok(key) => streams.insert(key.to_owned(), Value::Object(shown)),
+                Err(_) => binary.insert(STANDARD.encode(key), Value::Object(shown)),
+            };
+        }
+        let mut whole =
+            Map::from_iter([("v".to_owned(), json!(VERSION)), ("streams".to_owned(), Value::Object(streams))]);
+        if !binary.is_empty() {
+            whole.insert("binary".to_owned(), Value::Object(binary));
+        }
+        if self.is_reverse {
+            whole.insert("reverse".to_owned(), json!(true));
+        }
+        Value::Object(whole).to_string()
+    }
+
+    /// Reads what [`to_text`](Self::to_text) wrote. `option` is named by errors.
+    pub(crate) fn parse(option: &str, text: &str) -> Result<Self> {
+        let wrong = |reason: &str| Error::config(option, format!("{option} is no position of a reader: {reason}"));
+        let whole: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+        let Value::Object(mut whole) = whole else { return Err(wrong("it must be a JSON object")) };
+        match whole.remove("v").and_then(|version| version.as_u64()) {
+            Some(VERSION) => {}
+            Some(other) => {
+                return Err(wrong(&format!("its version is {other}, and this headrace reads version {VERSION}")));
+            }
+            None => return Err(wrong("it has no version \"v\"")),
+        }
+        let mut position = Self { is_reverse: whole.remove("reverse") == Some(Value::Bool(true)), ..Self::default() };
+        for (name, is_binary) in [("streams", false), ("binary", true)] {
+            let places = match whole.remove(name) {
+                Some(Value::Object(places)) => places,
+                None if is_binary => continue,
+                _ => return Err(wrong(&format!("{name:?} must be an object"))),
+            };
+            for (key, place) in places {
+                let key = if is_binary {
+                    STANDARD.decode(&key).map_err(|_| wrong(&format!("{key:?} is not Base64")))?
+                } else {
+                    key.into_bytes()
+                };
+                let id = place.get("id").and_then(Value::as_str).and_then(|id| entry_id(id.as_bytes()));
+                let id = id.ok_or_else(|| wrong("a stream has no entry ID \"id\" such as \"1795324724029-0\""))?;
+                let added = match place.get("n") {
+                    None => None,
+                    Some(added) => Some(added.as_u64().ok_or_else(|| wrong("\"n\" must be an integer of at least 0"))?),
+                };
+                position.places.insert(key, Place { id, added });
+            }
+        }
+        match whole.keys().next() {
+            None => Ok(position),
+            Some(unknown) => Err(wrong(&format!("it has an unknown member {unknown:?}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn position(places: &[(&[u8], u64, u64, Option<u64>)], is_reverse: bool) -> Position {
+        let places =
+            places.iter().map(|&(key, ms, seq, added)| (key.to_vec(), Place { id: EntryId { ms, seq }, added }));
+        Position { places: places.collect(), is_reverse }
+    }
+
+    #[test]
+    fn a_position_is_read_as_it_was_written() {
+        for position in [
+            position(&[], false),
+            position(&[(b"orders", 1_795_324_724_029, 361, Some(1_000_000))], false),
+            position(
+                &[(b"", 0, 0, None), (b"\xff\0", u64::MAX, u64::MAX, Some(u64::MAX)), (b"a\"b", 1, 2, None)],
+                true,
+            ),
+        ] {
+            assert_eq!(Position::parse("start", &position.to_text()), Ok(position.clone()), "{}", position.to_text());
+        }
+        let one = position(&[(b"orders", 5, 6, Some(7))], false);
+        assert_eq!(one.to_text(), r#"{"streams":{"orders":{"id":"5-6","n":7}},"v":1}"#);
+    }
+
+    #[test]
+    fn what_is_no_position_is_refused() {
+        for (text, reason) in [
+            ("", "EOF"),
+            ("[]", "JSON object"),
+            ("{}", "no version"),
+            (r#"{"v":2,"streams":{}}"#, "its version is 2"),
+            (r#"{"v":1}"#, "\"streams\" must be"),
+            (r#"{"v":1,"streams":{"a":{"n":1}}}"#, "no entry ID"),
+            (r#"{"v":1,"streams":{"a":{"id":"1"}}}"#, "no entry ID"),
+            (r#"{"v":1,"streams":{"a":{"id":"1-1","n":-1}}}"#, "\"n\" must be"),
+            (r#"{"v":1,"streams":{},"binary":{"*":{"id":"1-1"}}}"#, "not Base64"),
+            (r#"{"v":1,"streams":{},"more":1}"#, "unknown member \"more\""),
+        ] {
+            let error = Position::parse("start", text).unwrap_err().to_string();
+            assert!(error.starts_with("start is no position of a reader") && error.contains(reason), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Where a reader begins and ends, as the caller says it.
+
+use super::loss::StreamInfo;
+use super::position::Place;
+use crate::decimal;
+use crate::resp::{EntryId, entry_id};
+
+/// Where to begin in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With the oldest entry.
+    Earliest,
+    /// Behind the newest entry.
+    Latest,
+    /// With this ID, or the next one that there is.
+    At(EntryId),
+    /// Behind an entry that was read before.
+    After(Place),
+}
+
+/// Where to end in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nowhere: go on with new entries.
+    Never,
+    /// With the entry that is the newest one now.
+    Latest,
+    /// With this ID, or the one before it that there is.
+    At(EntryId),
+}
+
+impl Start {
+    /// `earliest`, `latest`, `ms` (from its first entry on) or `ms-seq`; `None`: it is none of these.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "earliest" => Some(Self::Earliest),
+            "latest" => Some(Self::Latest),
+            _ => id_or_ms(text, 0).map(Self::At),
+        }
+    }
+
+    /// The place, once the server has described the stream.
+    ///
+    /// What was trimmed before reading began is no loss: all that is gone counts as read, where the first entry to read may be
+    /// among it.
+    pub(crate) fn place(self, info: &StreamInfo) -> Place {
+        let removed = info.removed();
+        match self {
+            Self::After(place) => place,
+            Self::Earliest => Place { id: EntryId::default(), added: removed },
+            Self::Latest => Place { id: info.last_id, added: info.added },
+            Self::At(id) => {
+                let id = id.previous().unwrap_or_default();
+                let added = match info.first_id {
+                    Some(first) if first <= id && id < info.last_id => None,
+                    _ if id >= info.last_id => info.added,
+                    _ => removed,
+                };
+                Place { id, added }
+            }
+        }
+    }
+}
+
+impl End {
+    /// `latest`, `ms` (up to its last entry) or `ms-seq`; `None`: it is none of these.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "latest" => Some(Self::Latest),
+            _ => id_or_ms(text, u64::MAX).map(Self::At),
+        }
+    }
+
+    /// The last entry to read; `None`: there is no last one.
+    pub(crate) fn last(self, info: &StreamInfo) -> Option<EntryId> {
+        match self {
+            Self::Never => None,
+            Self::Latest => Some(info.last_id),
+            Self::At(id) => Some(id),
+        }
+    }
+}
+
+fn id_or_ms(text: &str, seq: u64) -> Option<EntryId> {
+    entry_id(text.as_bytes()).or_else(|| decimal::parse(text.as_bytes()).map(|ms| EntryId { ms, seq }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn id(ms: u64, seq: u64) -> EntryId {
+        EntryId { ms, seq }
+    }
+
+    #[test]
+    fn milliseconds_without_a_number_mean_all_entries_of_them() {
+        assert_eq!(Start::parse("5"), Some(Start::At(id(5, 0))));
+        assert_eq!(End::parse("5"), Some(End::At(id(5, u64::MAX))));
+        assert_eq!((Start::parse("5-7"), End::parse("5-7")), (Some(Start::At(id(5, 7))), Some(End::At(id(5, 7)))));
+        for wrong in ["", "-", "+", "$", "5-", "-5", "5-*", "(5-0", "newest", "18446744073709551616"] {
+            assert_eq!((Start::parse(wrong), End::parse(wrong)), (None, None), "{wrong:?}");
+        }
+        assert_eq!((Start::parse("earliest"), End::parse("earliest")), (Some(Start::Earliest), None));
+    }
+
+    #[test]
+    fn what_was_gone_before_is_no_loss() {
+        let info = StreamInfo {
+            length: 80,
+            last_id: id(100, 0),
+            first_id: Some(id(21, 0)),
+            added: Some(100),
+            max_deleted_id: id(0, 0),
+        };
+        for (start, ms, seq, added) in [
+            (Start::Earliest, 0, 0, Some(20)),
+            (Start::Latest, 100, 0, Some(100)),
+            (Start::At(id(0, 0)), 0, 0, Some(20)),
+            (Start::At(id(5, 0)), 4, u64::MAX, Some(20)),
+            (Start::At(id(50, 0)), 49, u64::MAX, None),
+            (Start::At(id(100, 1)), 100, 0, Some(100)),
+            (Start::At(id(500, 0)), 499, u64::MAX, Some(100)),
+        ] {
+            assert_eq!(start.place(&info), Place { id: id(ms, seq), added }, "{start:?}");
+        }
+        let nothing = StreamInfo { added: Some(0), ..StreamInfo::default() };
+        assert_eq!(Start::Latest.place(&nothing), Place { id: id(0, 0), added: Some(0) });
+    }
+}

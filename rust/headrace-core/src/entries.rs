@@ -1,0 +1,203 @@
+//! Entries of streams as columns of Arrow: where each is from, and its fields.
+
+mod cast;
+mod escape;
+mod fields;
+mod map;
+mod metadata;
+mod names;
+#[cfg(test)]
+mod tests;
+pub(crate) mod var_bytes;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{Field, Schema, SchemaRef};
+
+pub(crate) use self::cast::{BadValue, OnBadField};
+pub(crate) use self::escape::{escaped, unescaped};
+use self::fields::FieldColumns;
+pub(crate) use self::fields::FieldsPlan;
+use self::map::MapColumn;
+pub(crate) use self::map::{FIELDS, FieldsAs, MapPlan};
+use self::metadata::Metadata;
+pub(crate) use self::metadata::MetadataColumn;
+pub(crate) use self::names::NamesAs;
+use self::var_bytes::defect;
+use crate::error::{Error, Result};
+use crate::resp::EntryId;
+use crate::resp::stream_reply::EntrySink;
+
+/// With so many bytes a record batch takes no further entry. The values of an entry have at most 1 GiB together, see
+/// [`Limits::ENTRY_BYTES`](crate::resp::stream_reply::Limits::ENTRY_BYTES), so those before it and its own have less than
+/// 2 GiB, which is what the offsets of a column can express.
+const FULL: usize = 1 << 30;
+
+/// What follows the metadata columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BodyPlan {
+    /// All fields in one column.
+    Map(MapPlan),
+    /// A column for each field that was asked for.
+    Fields(FieldsPlan),
+}
+
+/// The columns of the record batches, checked once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ColumnsPlan {
+    metadata: Vec<MetadataColumn>,
+    body: BodyPlan,
+    schema: SchemaRef,
+}
+
+impl ColumnsPlan {
+    /// The metadata columns that come with all fields in one column, unless others are asked for.
+    pub(crate) const METADATA_OF_MAP: [MetadataColumn; 3] =
+        [MetadataColumn::Stream, MetadataColumn::EntryId, MetadataColumn::Timestamp];
+
+    /// `metadata`: in this order before the body. Refuses two columns of the same name.
+    pub(crate) fn new(metadata: &[MetadataColumn], body: BodyPlan) -> Result<Self> {
+        let mut fields: Vec<Field> = metadata.iter().map(|column| column.field()).collect();
+        match &body {
+            BodyPlan::Map(plan) => fields.push(plan.field()),
+            BodyPlan::Fields(plan) => fields.extend_from_slice(plan.fields()),
+        }
+        for (place, field) in fields.iter().enumerate() {
+            if fields[..place].iter().any(|other| other.name() == field.name()) {
+                let option = if place < metadata.len() { "metadata" } else { "fields" };
+                let message = format!("{option} must name each column once, got '{}' twice", field.name());
+                return Err(Error::config(option, message));
+            }
+        }
+        Ok(Self { metadata: metadata.to_vec(), body, schema: Arc::new(Schema::new(fields)) })
+    }
+
+    /// The schema of each record batch.
+    pub(crate) fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// Builds the columns of the body.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of it
+enum Body {
+    Map(MapColumn),
+    Fields(FieldColumns),
+}
+
+/// Builds a record batch, one row per entry. For the next one it starts anew.
+#[derive(Debug)]
+pub(crate) struct EntryColumns {
+    plan: Arc<ColumnsPlan>,
+    metadata: Metadata,
+    body: Body,
+    /// The entry that began last.
+    id: EntryId,
+    bad: Option<(EntryId, BadValue)>,
+}
+
+impl EntryColumns {
+    pub(crate) fn new(plan: &Arc<ColumnsPlan>) -> Self {
+        let body = match &plan.body {
+            BodyPlan::Map(map) => Body::Map(MapColumn::new(*map)),
+            BodyPlan::Fields(fields) => Body::Fields(FieldColumns::new(fields)),
+        };
+        let metadata = Metadata::new(plan.metadata.clone());
+        Self { plan: Arc::clone(plan), metadata, body, id: EntryId { ms: 0, seq: 0 }, bad: None }
+    }
+
+    /// How many rows the record batch has so far.
+    pub(crate) fn rows(&self) -> usize {
+        self.metadata.rows()
+    }
+
+    /// How much memory the record batch takes so far.
+    pub(crate) fn bytes(&self) -> usize {
+        let body = match &self.body {
+            Body::Map(map) => map.bytes(),
+            Body::Fields(fields) => fields.bytes(),
+        };
+        self.metadata.bytes() + body
+    }
+
+    /// How many fields were left out, ever, because a later one of their entry has the same name.
+    pub(crate) fn duplicate_names(&self) -> u64 {
+        match &self.body {
+            Body::Map(map) => map.replaced(),
+            Body::Fields(fields) => fields.duplicate_names(),
+        }
+    }
+
+    /// How many values are null, ever, because they did not fit their column.
+    pub(crate) fn bad_values(&self) -> u64 {
+        match &self.body {
+            Body::Map(_) => 0,
+            Body::Fields(fields) => fields.bad_values(),
+        }
+    }
+
+    /// The entry that is no row because a value of it does not fit its column. The scan stopped behind it, so the rows so far
+    /// are those before it.
+    pub(crate) fn take_bad(&mut self) -> Option<(EntryId, BadValue)> {
+        self.bad.take()
+    }
+
+    /// The record batch. An error, without the rows, if a column would have 2 GiB or more: an entry of up to 1 GiB may have
+    /// names that take four times as much as text.
+    pub(crate) fn finish(&mut self) -> Result<RecordBatch> {
+        let rows = self.rows();
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.plan.schema.fields().len());
+        self.metadata.finish(&mut columns)?;
+        match &mut self.body {
+            Body::Map(map) => columns.push(map.finish()?),
+            Body::Fields(fields) => fields.finish(&mut columns)?,
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.plan.schema(), columns, &options).map_err(|error| defect(&error))
+    }
+}
+
+impl EntrySink for EntryColumns {
+    fn stream(&mut self, key: &[u8]) {
+        self.metadata.stream(key);
+    }
+
+    #[inline]
+    fn entry(&mut self, id: EntryId, fields: Option<usize>) {
+        match &mut self.body {
+            Body::Map(map) => {
+                self.metadata.push(id);
+                map.entry(fields);
+            }
+            Body::Fields(_) => self.id = id,
+        }
+    }
+
+    #[inline]
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        match &mut self.body {
+            Body::Map(map) => map.field(name, value),
+            Body::Fields(fields) => fields.field(name, value),
+        }
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        match &mut self.body {
+            Body::Map(map) => map.end(),
+            Body::Fields(fields) => match fields.end() {
+                Ok(()) => self.metadata.push(self.id),
+                Err(bad) => self.bad = self.bad.take().or(Some((self.id, bad))),
+            },
+        }
+    }
+
+    /// After an entry that does not fit, and at the bound of the memory: the caller compares [`rows`](Self::rows) and [`bytes`](Self::bytes) with its own after
+    /// each scan.
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.bad.is_some() || self.bytes() >= FULL
+    }
+}

@@ -1,0 +1,145 @@
+//! All fields of an entry in one column: a map from names to values, or a list of them.
+
+use std::sync::Arc;
+
+use arrow_array::{Array as _, ArrayRef, ListArray, MapArray, StructArray};
+use arrow_buffer::{NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field, Fields};
+
+use super::names::{Names, NamesAs};
+use super::var_bytes::{VarBytes, defect};
+use crate::error::Result;
+
+/// The name of the column.
+pub(crate) const FIELDS: &str = "fields";
+
+/// What the column is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum FieldsAs {
+    /// `map<name, binary>`. The last of equal names replaces the others.
+    #[default]
+    Map,
+    /// `list<struct<name, value: binary>>`: all fields in their order.
+    List,
+}
+
+/// The type of the column, and how its names are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct MapPlan {
+    pub(crate) fields_as: FieldsAs,
+    pub(crate) names_as: NamesAs,
+}
+
+impl MapPlan {
+    /// The column as pyarrow's `map_` and `list_` describe it. Null: the entry was deleted.
+    pub(crate) fn field(self) -> Field {
+        let data_type = match self.fields_as {
+            FieldsAs::Map => DataType::Map(Arc::new(Field::new("entries", self.pair(), false)), false),
+            FieldsAs::List => DataType::List(Arc::new(Field::new_list_field(self.pair(), true))),
+        };
+        Field::new(FIELDS, data_type, true)
+    }
+
+    fn pair(self) -> DataType {
+        let name = match self.names_as {
+            NamesAs::Utf8 => DataType::Utf8,
+            NamesAs::Binary => DataType::Binary,
+        };
+        let (label, is_nullable) = match self.fields_as {
+            FieldsAs::Map => ("key", false),
+            FieldsAs::List => ("name", true),
+        };
+        let fields = [Field::new(label, name, is_nullable), Field::new("value", DataType::Binary, true)];
+        DataType::Struct(Fields::from_iter(fields))
+    }
+}
+
+/// Builds the column.
+#[derive(Debug)]
+pub(super) struct MapColumn {
+    plan: MapPlan,
+    /// Where the fields of each row end.
+    offsets: Vec<i32>,
+    valid: NullBufferBuilder,
+    names: Names,
+    keys: VarBytes,
+    values: VarBytes,
+    is_deleted: bool,
+    replaced: u64,
+}
+
+impl MapColumn {
+    pub(super) fn new(plan: MapPlan) -> Self {
+        let names = Names::new(plan.names_as, plan.fields_as == FieldsAs::Map);
+        let (keys, values) = (VarBytes::new(), VarBytes::new());
+        let valid = NullBufferBuilder::new(0);
+        Self { plan, offsets: vec![0], valid, names, keys, values, is_deleted: false, replaced: 0 }
+    }
+
+    /// How many fields were left out, ever, because a later one of their entry has the same name.
+    pub(super) fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.offsets.len() * size_of::<i32>() + self.keys.bytes() + self.values.bytes()
+    }
+
+    /// A row begins. `fields`: as in [`EntrySink::entry`](crate::resp::stream_reply::EntrySink::entry).
+    #[inline]
+    pub(super) fn entry(&mut self, fields: Option<usize>) {
+        self.is_deleted = fields.is_none();
+    }
+
+    #[inline]
+    pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.names.push(name);
+        self.values.push(value);
+    }
+
+    /// The row is complete.
+    #[inline]
+    #[allow(clippy::cast_possible_wrap)] // each key takes more than a byte of the memory that `EntryColumns` bounds
+    pub(super) fn end(&mut self) {
+        if self.is_deleted {
+            self.valid.append_null();
+        } else {
+            self.valid.append_non_null();
+            self.names.end();
+            if !self.names.kept.is_empty() {
+                self.values.retain_last(&self.names.kept);
+                self.replaced += (self.names.kept.len() - self.names.ends.len()) as u64;
+            }
+            self.keys.push_all(&self.names.written, &self.names.ends);
+        }
+        self.offsets.push(self.keys.count() as i32);
+    }
+
+    /// The column. Starts anew.
+    pub(super) fn finish(&mut self) -> Result<ArrayRef> {
+        let values = self.values.finish_binary(FIELDS, None)?;
+        let keys = match self.plan.names_as {
+            NamesAs::Utf8 => self.keys.finish_utf8(FIELDS, None)?,
+            NamesAs::Binary => self.keys.finish_binary(FIELDS, None)?,
+        };
+        let mut next = Vec::with_capacity(self.offsets.len());
+        next.push(0);
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(std::mem::replace(&mut self.offsets, next)));
+        let valid = self.valid.finish();
+        let DataType::Struct(fields) = self.plan.pair() else { unreachable!("a pair is a struct") };
+        let pairs = StructArray::try_new(fields, vec![keys, values], None).map_err(|error| defect(&error))?;
+        let array: ArrayRef = match self.plan.field().data_type() {
+            DataType::Map(entries, is_sorted) => Arc::new(
+                MapArray::try_new(Arc::clone(entries), offsets, pairs, valid, *is_sorted)
+                    .map_err(|error| defect(&error))?,
+            ),
+            DataType::List(item) => Arc::new(
+                ListArray::try_new(Arc::clone(item), offsets, Arc::new(pairs), valid)
+                    .map_err(|error| defect(&error))?,
+            ),
+            _ => unreachable!("the column is a map or a list"),
+        };
+        debug_assert_eq!(array.data_type(), self.plan.field().data_type());
+        Ok(array)
+    }
+}

@@ -1,0 +1,222 @@
+//! The columns that say where an entry is from: its stream, its ID as text, as numbers and as a time, its row within the entry.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int32Array, TimestampMillisecondArray, UInt64Array};
+use arrow_buffer::ScalarBuffer;
+use arrow_schema::{DataType, Field, TimeUnit};
+
+use super::escape::escaped;
+use super::var_bytes::VarBytes;
+use crate::error::Result;
+use crate::resp::EntryId;
+
+/// The last millisecond of the year 9999, where the timestamps of Spark, of SQL and of Python's datetime end. An ID may be any
+/// number, such as nanoseconds.
+const LAST_TIMESTAMP: u64 = 253_402_300_799_999;
+/// The most bytes of an entry ID.
+const MOST_ID: usize = 41;
+/// A copy of a constant size is cheaper than one of an ID's length.
+const WIDTH: usize = 48;
+
+/// A column that is not a field of the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum MetadataColumn {
+    /// The stream key, as utf8: see [`escaped`].
+    Stream,
+    /// The entry ID as the server writes it.
+    EntryId,
+    /// The milliseconds of the entry ID.
+    EntryMs,
+    /// The sequence number of the entry ID.
+    EntrySeq,
+    /// The milliseconds of the entry ID as a timestamp in UTC; null after the year 9999.
+    Timestamp,
+    /// The row's place in an entry that has several rows, from 0.
+    RowInEntry,
+}
+
+impl MetadataColumn {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Stream, Self::EntryId, Self::EntryMs, Self::EntrySeq, Self::Timestamp, Self::RowInEntry];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::EntryId => "entry_id",
+            Self::EntryMs => "entry_ms",
+            Self::EntrySeq => "entry_seq",
+            Self::Timestamp => "timestamp",
+            Self::RowInEntry => "row_in_entry",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|column| column.name() == name)
+    }
+
+    pub(crate) fn field(self) -> Field {
+        let data_type = match self {
+            Self::Stream | Self::EntryId => DataType::Utf8,
+            Self::EntryMs | Self::EntrySeq => DataType::UInt64,
+            Self::Timestamp => DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
+            Self::RowInEntry => DataType::Int32,
+        };
+        Field::new(self.name(), data_type, self == Self::Timestamp)
+    }
+}
+
+/// The most bytes that a row of this stream takes.
+fn row_bytes(columns: &[MetadataColumn], key: &str) -> usize {
+    let bytes = |column: &MetadataColumn| match column {
+        MetadataColumn::Stream => size_of::<i32>() + key.len(),
+        MetadataColumn::EntryId => size_of::<i32>() + MOST_ID,
+        MetadataColumn::EntryMs | MetadataColumn::EntrySeq | MetadataColumn::Timestamp => size_of::<u64>(),
+        MetadataColumn::RowInEntry => size_of::<i32>(),
+    };
+    columns.iter().map(bytes).sum()
+}
+
+/// Rows of one stream that follow each other.
+#[derive(Debug, Clone, Default)]
+struct StreamRun {
+    key: String,
+    rows: usize,
+}
+
+/// Builds the columns. A row costs two numbers until then.
+#[derive(Debug)]
+pub(super) struct Metadata {
+    columns: Vec<MetadataColumn>,
+    /// The most bytes of a row of this stream, and of all rows.
+    row_bytes: usize,
+    bytes: usize,
+    ms: Vec<u64>,
+    seq: Vec<u64>,
+    /// Those before the last one.
+    streams: Vec<StreamRun>,
+    /// Its rows are those that `streams` has not.
+    key: String,
+    first_row: usize,
+}
+
+impl Metadata {
+    pub(super) fn new(columns: Vec<MetadataColumn>) -> Self {
+        Self {
+            row_bytes: row_bytes(&columns, ""),
+            bytes: 0,
+            columns,
+            ms: Vec::new(),
+            seq: Vec::new(),
+            streams: Vec::new(),
+            key: String::new(),
+            first_row: 0,
+        }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.ms.len()
+    }
+
+    /// How much memory the columns will take at most.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The rows that follow are of this stream.
+    pub(super) fn stream(&mut self, key: &[u8]) {
+        let key = escaped(key);
+        if key != self.key {
+            self.close_stream();
+            self.key = key.into_owned();
+            self.row_bytes = row_bytes(&self.columns, &self.key);
+        }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, id: EntryId) {
+        self.bytes += self.row_bytes;
+        self.ms.push(id.ms);
+        self.seq.push(id.seq);
+    }
+
+    fn close_stream(&mut self) {
+        let rows = self.rows() - self.first_row;
+        if rows > 0 {
+            self.streams.push(StreamRun { key: self.key.clone(), rows });
+            self.first_row += rows;
+        }
+    }
+
+    /// Appends the columns. Starts anew, with the same stream.
+    pub(super) fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<()> {
+        self.close_stream();
+        let reserved = self.rows();
+        let ms = std::mem::replace(&mut self.ms, Vec::with_capacity(reserved));
+        let seq = std::mem::replace(&mut self.seq, Vec::with_capacity(reserved));
+        let streams = std::mem::take(&mut self.streams);
+        (self.bytes, self.first_row) = (0, 0);
+        for column in &self.columns {
+            columns.push(match column {
+                MetadataColumn::Stream => keys(&streams)?,
+                MetadataColumn::EntryId => ids(&ms, &seq)?,
+                MetadataColumn::EntryMs => Arc::new(UInt64Array::from(ms.clone())),
+                MetadataColumn::EntrySeq => Arc::new(UInt64Array::from(seq.clone())),
+                MetadataColumn::Timestamp => timestamps(&ms),
+                MetadataColumn::RowInEntry => Arc::new(Int32Array::new(ScalarBuffer::from(vec![0; ms.len()]), None)),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn keys(streams: &[StreamRun]) -> Result<ArrayRef> {
+    let mut texts = VarBytes::new();
+    for StreamRun { key, rows } in streams {
+        texts.push_repeated(key.as_bytes(), *rows);
+    }
+    texts.finish_utf8(MetadataColumn::Stream.name(), None)
+}
+
+fn ids(ms: &[u64], seq: &[u64]) -> Result<ArrayRef> {
+    let mut texts = VarBytes::new();
+    texts.reserve(ms.len(), ms.len() * 20 + WIDTH);
+    let mut digits = itoa::Buffer::new();
+    let mut text = [0; WIDTH];
+    // The milliseconds in `text`, and where the sequence number begins. Entries of one millisecond follow each other.
+    let (mut written, mut start) = (None, 2);
+    for (ms, seq) in ms.iter().zip(seq) {
+        let more = written.map_or(u64::MAX, |written| ms.wrapping_sub(written));
+        if more <= 9 && more <= u64::from(b'9' - text[start - 2]) {
+            // Most entries are of the same millisecond as the one before, or of one of the next.
+            text[start - 2] += more as u8;
+            written = Some(*ms);
+        } else {
+            let digits = digits.format(*ms).as_bytes();
+            text[..digits.len()].copy_from_slice(digits);
+            text[digits.len()] = b'-';
+            (written, start) = (Some(*ms), digits.len() + 1);
+        }
+        let end = if *seq < 10 {
+            text[start] = b'0' + *seq as u8;
+            start + 1
+        } else {
+            let digits = digits.format(*seq).as_bytes();
+            text[start..start + digits.len()].copy_from_slice(digits);
+            start + digits.len()
+        };
+        texts.push_start(&text, end);
+    }
+    texts.finish_utf8(MetadataColumn::EntryId.name(), None)
+}
+
+#[allow(clippy::cast_possible_wrap)] // LAST_TIMESTAMP is in the range
+fn timestamps(ms: &[u64]) -> ArrayRef {
+    let array: TimestampMillisecondArray = if ms.iter().all(|ms| *ms <= LAST_TIMESTAMP) {
+        TimestampMillisecondArray::from_iter_values(ms.iter().map(|ms| *ms as i64))
+    } else {
+        ms.iter().map(|ms| (*ms <= LAST_TIMESTAMP).then_some(*ms as i64)).collect()
+    };
+    Arc::new(array.with_timezone("UTC"))
+}

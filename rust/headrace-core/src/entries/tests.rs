@@ -1,0 +1,258 @@
+//! Entries as columns: values, types, names, and what is left when a record batch was taken.
+#![allow(clippy::unwrap_used)]
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int32Type, TimestampMillisecondType, UInt64Type};
+use arrow_array::{Array as _, StructArray};
+use arrow_schema::{DataType, TimeUnit};
+
+use super::*;
+
+type Pairs<'a> = &'a [(&'a [u8], &'a [u8])];
+
+fn plan(metadata: &[MetadataColumn], fields_as: FieldsAs, names_as: NamesAs) -> Arc<ColumnsPlan> {
+    Arc::new(ColumnsPlan::new(metadata, BodyPlan::Map(MapPlan { fields_as, names_as })).unwrap())
+}
+
+fn default_plan() -> Arc<ColumnsPlan> {
+    plan(&ColumnsPlan::METADATA_OF_MAP, FieldsAs::default(), NamesAs::default())
+}
+
+fn push(columns: &mut EntryColumns, ms: u64, seq: u64, fields: Option<Pairs<'_>>) {
+    columns.entry(EntryId { ms, seq }, fields.map(<[_]>::len));
+    for (name, value) in fields.unwrap_or_default() {
+        columns.field(name, value);
+    }
+    columns.end();
+}
+
+/// The pairs of each row, as text.
+fn rows(batch: &RecordBatch) -> Vec<Option<Vec<String>>> {
+    let column = batch.column_by_name(FIELDS).unwrap();
+    let pairs = |pairs: &StructArray| {
+        let name = |row| match pairs.column(0).as_string_opt::<i32>() {
+            Some(names) => names.value(row).to_owned(),
+            None => pairs.column(0).as_binary::<i32>().value(row).escape_ascii().to_string(),
+        };
+        let values = pairs.column(1).as_binary::<i32>();
+        let pair = |row| format!("{}={}", name(row), values.value(row).escape_ascii());
+        (0..pairs.len()).map(pair).collect::<Vec<_>>()
+    };
+    let of_row = |row| match column.as_map_opt() {
+        Some(map) => pairs(&map.value(row)),
+        None => pairs(column.as_list::<i32>().value(row).as_struct()),
+    };
+    (0..column.len()).map(|row| column.is_valid(row).then(|| of_row(row))).collect()
+}
+
+fn texts(batch: &RecordBatch, name: &str) -> Vec<String> {
+    batch.column_by_name(name).unwrap().as_string::<i32>().iter().map(|text| text.unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_usual_columns_say_where_an_entry_is_from_and_map_its_fields() {
+    let plan = default_plan();
+    let mut columns = EntryColumns::new(&plan);
+    columns.stream(b"orders");
+    push(&mut columns, 1_795_249_090_487, 0, Some(&[(b"id", b"1"), (b"total", b"\xff")]));
+    push(&mut columns, 1_795_249_090_487, 1, Some(&[(b"id", b"2"), (b"total", b"")]));
+    columns.stream(b"re\\turns\xff");
+    push(&mut columns, 1_795_249_090_488, 12, Some(&[]));
+    push(&mut columns, 1_795_249_090_489, 0, None);
+    assert_eq!(columns.rows(), 4);
+    let batch = columns.finish().unwrap();
+    assert_eq!(batch.schema(), plan.schema());
+    let names: Vec<_> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names, ["stream", "entry_id", "timestamp", "fields"]);
+    assert_eq!(texts(&batch, "stream"), ["orders", "orders", r"re\\turns\xff", r"re\\turns\xff"]);
+    let ids = ["1795249090487-0", "1795249090487-1", "1795249090488-12", "1795249090489-0"];
+    assert_eq!(texts(&batch, "entry_id"), ids);
+    let fields = |fields: &[&str]| Some(fields.iter().map(|&field| field.to_owned()).collect::<Vec<_>>());
+    let expected = [fields(&["id=1", r"total=\xff"]), fields(&["id=2", "total="]), fields(&[]), None];
+    assert_eq!(rows(&batch), expected);
+
+    // The stream stays the same for the next record batch.
+    push(&mut columns, 0, u64::MAX, Some(&[(b"id", b"3")]));
+    let batch = columns.finish().unwrap();
+    assert_eq!(texts(&batch, "stream"), [r"re\\turns\xff"]);
+    assert_eq!(rows(&batch), [fields(&["id=3"])]);
+    assert_eq!(columns.finish().unwrap().num_rows(), 0);
+}
+
+#[test]
+fn each_metadata_column_has_its_type() {
+    let mut columns = EntryColumns::new(&plan(&MetadataColumn::ALL, FieldsAs::Map, NamesAs::Utf8));
+    columns.stream(b"s");
+    let ids = [(0, 0), (253_402_300_799_999, 9), (253_402_300_800_000, 10), (u64::MAX, u64::MAX), (u64::MAX, 99)];
+    for (ms, seq) in ids {
+        push(&mut columns, ms, seq, Some(&[]));
+    }
+    let batch = columns.finish().unwrap();
+    let names = ["stream", "entry_id", "entry_ms", "entry_seq", "timestamp", "row_in_entry", "fields"];
+    assert_eq!(batch.schema().fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>(), names);
+    assert!(MetadataColumn::ALL.iter().all(|column| MetadataColumn::named(column.name()) == Some(*column)));
+    assert_eq!(MetadataColumn::named("fields"), None);
+    assert_eq!(texts(&batch, "entry_id"), ids.map(|(ms, seq)| format!("{ms}-{seq}")));
+    let numbers = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>().values().to_vec();
+    assert_eq!(numbers("entry_ms"), ids.map(|id| id.0));
+    assert_eq!(numbers("entry_seq"), ids.map(|id| id.1));
+    let times = batch.column_by_name("timestamp").unwrap();
+    assert_eq!(times.data_type(), &DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())));
+    let times: Vec<_> = times.as_primitive::<TimestampMillisecondType>().iter().collect();
+    assert_eq!(times, [Some(0), Some(253_402_300_799_999), None, None, None]);
+    assert_eq!(batch.column_by_name("row_in_entry").unwrap().as_primitive::<Int32Type>().values(), &[0; 5]);
+}
+
+#[test]
+fn the_types_are_those_of_arrow() {
+    let shown = |fields_as, names_as| MapPlan { fields_as, names_as }.field().data_type().to_string();
+    assert_eq!(
+        shown(FieldsAs::Map, NamesAs::Utf8),
+        r#"Map("entries": non-null Struct("key": non-null Utf8, "value": Binary), unsorted)"#
+    );
+    assert_eq!(shown(FieldsAs::List, NamesAs::Binary), r#"List(Struct("name": Binary, "value": Binary))"#);
+}
+
+#[test]
+fn the_last_of_equal_names_stays_in_a_map_and_all_stay_in_a_list() {
+    let many: Vec<_> = (0..40).map(|n| (format!("name{}", n % 30).into_bytes(), n.to_string().into_bytes())).collect();
+    let many: Vec<(&[u8], &[u8])> = many.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    let entries: [Pairs<'_>; 6] = [
+        &[(b"a", b"1"), (b"b", b"22"), (b"a", b"333")],
+        &[(b"a", b"4"), (b"b", b"5"), (b"a", b"")],
+        &[(b"a", b"6"), (b"a", b"7"), (b"a", b"8")],
+        &[(b"b", b"9")],
+        &many,
+        &[(b"b", b"9")],
+    ];
+    for (fields_as, names_as) in [
+        (FieldsAs::Map, NamesAs::Utf8),
+        (FieldsAs::Map, NamesAs::Binary),
+        (FieldsAs::List, NamesAs::Utf8),
+        (FieldsAs::List, NamesAs::Binary),
+    ] {
+        let mut columns = EntryColumns::new(&plan(&[], fields_as, names_as));
+        for fields in entries {
+            push(&mut columns, 1, 1, Some(fields));
+        }
+        let is_kept = |fields: Pairs<'_>, place: usize| {
+            fields_as == FieldsAs::List || fields[place + 1..].iter().all(|(name, _)| *name != fields[place].0)
+        };
+        let mut replaced = 0;
+        let expected = entries.map(|fields| {
+            let kept: Vec<_> = (0..fields.len()).filter(|place| is_kept(fields, *place)).collect();
+            replaced += (fields.len() - kept.len()) as u64;
+            let text = |place: usize| format!("{}={}", fields[place].0.escape_ascii(), fields[place].1.escape_ascii());
+            Some(kept.into_iter().map(text).collect::<Vec<_>>())
+        });
+        assert_eq!(columns.duplicate_names(), replaced);
+        assert_eq!(rows(&columns.finish().unwrap()), expected, "{fields_as:?} {names_as:?}");
+        assert_eq!(replaced, if fields_as == FieldsAs::Map { 1 + 1 + 2 + 10 } else { 0 });
+    }
+}
+
+#[test]
+fn names_that_are_no_utf8_are_escaped_or_binary() {
+    let fields: Pairs<'_> = &[(b"\xff", b"1"), (b"\\xff", b"2"), ("größe".as_bytes(), b"3")];
+    for (names_as, expected) in [
+        (NamesAs::Utf8, [r"\xff=1", r"\\xff=2", "größe=3"]),
+        (NamesAs::Binary, [r"\xff=1", r"\\xff=2", r"gr\xc3\xb6\xc3\x9fe=3"]),
+    ] {
+        let mut columns = EntryColumns::new(&plan(&[], FieldsAs::Map, names_as));
+        push(&mut columns, 1, 1, Some(fields));
+        push(&mut columns, 1, 2, Some(fields));
+        let expected = Some(expected.map(str::to_owned).to_vec());
+        assert_eq!(rows(&columns.finish().unwrap()), [expected.clone(), expected]);
+    }
+}
+
+#[test]
+fn a_column_that_would_be_too_large_is_an_error() {
+    let mut texts = var_bytes::VarBytes::new();
+    texts.push(b"a");
+    // Not a byte of it is stored.
+    texts.push_repeated(&vec![b'x'; 1 << 20], 1 << 11);
+    assert_eq!((texts.count(), texts.bytes()), (2049, 1 + 2050 * 4));
+    let error = texts.finish_utf8("fields", None).unwrap_err();
+    assert_eq!(error, Error::schema("column 'fields' of one record batch would hold 2 GiB or more"));
+    texts.push_repeated(b"abc", 5);
+    texts.push_repeated(b"", 2);
+    texts.push_repeated(b"abc", 0);
+    let array = texts.finish_utf8("fields", None).unwrap();
+    let values: Vec<_> = array.as_string::<i32>().iter().flatten().collect();
+    assert_eq!(values, ["abc", "abc", "abc", "abc", "abc", "", ""]);
+}
+
+#[test]
+fn the_memory_is_known_before_the_record_batch_is_made() {
+    let mut columns = EntryColumns::new(&default_plan());
+    columns.stream(&[b'k'; 100]);
+    for seq in 0..100 {
+        push(&mut columns, 1, seq, Some(&[(b"name", &[b'v'; 500])]));
+    }
+    let before = columns.bytes();
+    let buffers: usize =
+        columns.finish().unwrap().columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap()).sum();
+    assert!((buffers..2 * buffers).contains(&before), "{before}, then {buffers}");
+    assert!(columns.bytes() < 100);
+    // A key is stored once, but counted for each of its rows.
+    columns.stream(&vec![b'k'; 1 << 20]);
+    for seq in 0..1_024 {
+        assert!(!columns.is_full());
+        push(&mut columns, 1, seq, None);
+    }
+    assert!(columns.is_full());
+}
+
+#[test]
+fn a_column_is_named_once() {
+    let body = BodyPlan::Map(MapPlan::default());
+    let error = ColumnsPlan::new(&[MetadataColumn::EntryId, MetadataColumn::EntryId], body).unwrap_err();
+    assert_eq!(error.to_string(), "metadata must name each column once, got 'entry_id' twice");
+}
+
+#[test]
+fn fields_that_were_asked_for_are_columns_behind_the_metadata() {
+    let fields = vec![Field::new("id", DataType::Int32, false), Field::new("city", DataType::Utf8, true)];
+    let body = BodyPlan::Fields(FieldsPlan::new(fields, OnBadField::Fail).unwrap());
+    let plan = Arc::new(ColumnsPlan::new(&[MetadataColumn::EntryId], body).unwrap());
+    let mut columns = EntryColumns::new(&plan);
+    columns.stream(b"s");
+    push(&mut columns, 1, 0, Some(&[(b"id", b"7"), (b"city", b"Oslo"), (b"more", b"\xff")]));
+    push(&mut columns, 2, 0, Some(&[(b"city", b"Rome"), (b"id", b"8"), (b"id", b"9")]));
+    assert!(!columns.is_full() && columns.take_bad().is_none());
+
+    // An entry that does not fit is no row, and ends the scan; so does a deleted one if a column allows no null.
+    push(&mut columns, 3, 1, Some(&[(b"city", b"Bonn"), (b"id", b"x")]));
+    assert!(columns.is_full());
+    push(&mut columns, 4, 0, None);
+    let (id, bad) = columns.take_bad().unwrap();
+    assert_eq!(
+        format!("{id}: {bad}").split(" (").next(),
+        Some(r#"3-1: field "id" does not fit its column of type Int32: "x""#)
+    );
+    assert!(!columns.is_full());
+    push(&mut columns, 5, 0, Some(&[(b"id", b"-1")]));
+    assert_eq!((columns.rows(), columns.duplicate_names(), columns.bad_values()), (3, 1, 0));
+    let batch = columns.finish().unwrap();
+    assert_eq!(batch.schema(), plan.schema());
+    assert_eq!(texts(&batch, "entry_id"), ["1-0", "2-0", "5-0"]);
+    assert_eq!(batch.column(1).as_primitive::<Int32Type>().values(), &[7, 9, -1]);
+    let cities: Vec<_> = batch.column(2).as_string::<i32>().iter().collect();
+    assert_eq!(cities, [Some("Oslo"), Some("Rome"), None]);
+    push(&mut columns, 6, 0, Some(&[(b"id", b"1")]));
+    assert_eq!(columns.finish().unwrap().num_rows(), 1);
+}
+
+#[test]
+fn a_field_with_the_name_of_a_metadata_column_is_refused() {
+    let body = |name| {
+        let fields = vec![Field::new("id", DataType::Int32, true), Field::new(name, DataType::Int32, true)];
+        BodyPlan::Fields(FieldsPlan::new(fields, OnBadField::Null).unwrap())
+    };
+    for name in ["entry_id", "id"] {
+        let error = ColumnsPlan::new(&[MetadataColumn::EntryId], body(name)).unwrap_err();
+        assert_eq!(error.to_string(), format!("fields must name each column once, got '{name}' twice"));
+    }
+    assert!(ColumnsPlan::new(&[], body("entry_id")).is_ok());
+}

@@ -1,0 +1,176 @@
+//! Values of any length in one buffer, for columns of utf8 and binary.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BinaryArray, StringArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+
+use crate::error::{Error, Result};
+
+/// The most bytes of a column: Arrow's offsets of utf8 and binary have 31 bits.
+const MOST_BYTES: usize = i32::MAX as usize;
+/// The most bytes that are reserved for a column because the one before it had as many.
+const MOST_RESERVED: usize = 1 << 24;
+
+/// Arrow's own builders check their capacity several times per value, and panic where the offsets overflow.
+#[derive(Debug)]
+pub(crate) struct VarBytes {
+    offsets: Vec<i32>,
+    bytes: Vec<u8>,
+    /// A value was left out, since the offsets would overflow.
+    is_over: bool,
+}
+
+impl VarBytes {
+    pub(crate) fn new() -> Self {
+        Self { offsets: vec![0], bytes: Vec::new(), is_over: false }
+    }
+
+    /// How many values there are.
+    pub(crate) fn count(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// How much memory the values take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len() + self.offsets.len() * size_of::<i32>()
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_wrap)] // `fits` has checked it
+    pub(crate) fn push(&mut self, value: &[u8]) {
+        if self.fits(value.len()) {
+            self.bytes.extend_from_slice(value);
+        }
+        self.offsets.push(self.bytes.len() as i32);
+    }
+
+    /// Appends several values: their bytes, and where each of them ends within these bytes.
+    #[inline]
+    #[allow(clippy::cast_possible_wrap)] // `fits` has checked it
+    pub(crate) fn push_all(&mut self, bytes: &[u8], ends: &[u32]) {
+        let start = self.bytes.len() as i32;
+        if self.fits(bytes.len()) {
+            self.bytes.extend_from_slice(bytes);
+            self.offsets.extend(ends.iter().map(|end| start + *end as i32));
+        } else {
+            self.offsets.extend(ends.iter().map(|_| start));
+        }
+    }
+
+    /// Appends the first `length` of these bytes as a value. A copy of a constant size is the cheapest.
+    #[inline]
+    #[allow(clippy::cast_possible_wrap)] // `fits` has checked it
+    pub(crate) fn push_start<const N: usize>(&mut self, bytes: &[u8; N], length: usize) {
+        if self.fits(length) {
+            let end = self.bytes.len() + length;
+            self.bytes.extend_from_slice(bytes);
+            self.bytes.truncate(end);
+        }
+        self.offsets.push(self.bytes.len() as i32);
+    }
+
+    /// Appends the same value several times.
+    #[allow(clippy::cast_possible_wrap)] // `fits` has checked it
+    pub(crate) fn push_repeated(&mut self, value: &[u8], count: usize) {
+        let start = self.bytes.len();
+        let mut length = value.len();
+        if count > 0 && self.fits(length.saturating_mul(count)) {
+            let end = start + length * count;
+            self.bytes.reserve(end - start);
+            self.bytes.extend_from_slice(value);
+            // What is there is doubled, so that a short value costs few copies.
+            while self.bytes.len() < end {
+                let there = self.bytes.len();
+                self.bytes.extend_from_within(start..there.min(start + end - there));
+            }
+        } else {
+            length = 0;
+        }
+        self.offsets.extend((1..=count).map(|n| (start + n * length) as i32));
+    }
+
+    /// Reserves memory for so many values of so many bytes together.
+    pub(crate) fn reserve(&mut self, values: usize, bytes: usize) {
+        self.offsets.reserve(values);
+        self.bytes.reserve(bytes.min(MOST_BYTES));
+    }
+
+    /// Of the last `kept.len()` values removes those that are not kept.
+    #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // offsets are not negative
+    pub(crate) fn retain_last(&mut self, kept: &[bool]) {
+        let first = self.count().saturating_sub(kept.len());
+        let mut end = self.offsets[first] as usize;
+        let mut count = first;
+        for (value, kept) in (first..).zip(kept) {
+            let range = self.offsets[value] as usize..self.offsets[value + 1] as usize;
+            if *kept {
+                let length = range.len();
+                self.bytes.copy_within(range, end);
+                // The offset that is overwritten was read before: `count` is at most `value`.
+                end += length;
+                count += 1;
+                self.offsets[count] = end as i32;
+            }
+        }
+        self.offsets.truncate(count + 1);
+        self.bytes.truncate(end);
+    }
+
+    /// Removes the last value.
+    #[allow(clippy::cast_sign_loss)] // offsets are not negative
+    pub(super) fn pop(&mut self) {
+        if self.count() > 0 {
+            self.offsets.pop();
+        }
+        self.bytes.truncate(self.offsets.last().map_or(0, |end| *end as usize));
+    }
+
+    /// Whether so many bytes more can be pushed.
+    #[inline]
+    pub(super) fn has_room(&self, more: usize) -> bool {
+        more <= MOST_BYTES - self.bytes.len()
+    }
+
+    #[inline]
+    fn fits(&mut self, more: usize) -> bool {
+        let fits = self.has_room(more);
+        self.is_over |= !fits;
+        fits
+    }
+
+    /// The values as a column of binary. Starts anew.
+    pub(crate) fn finish_binary(&mut self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let (offsets, bytes) = self.take(column)?;
+        Ok(Arc::new(BinaryArray::try_new(offsets, bytes, nulls).map_err(|error| defect(&error))?))
+    }
+
+    /// The values as a column of utf8, which they must be. Starts anew.
+    pub(crate) fn finish_utf8(&mut self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let (offsets, bytes) = self.take(column)?;
+        Ok(Arc::new(StringArray::try_new(offsets, bytes, nulls).map_err(|error| defect(&error))?))
+    }
+
+    fn take(&mut self, column: &str) -> Result<(OffsetBuffer<i32>, Buffer)> {
+        let is_over = self.is_over;
+        let parts = self.take_parts();
+        if is_over {
+            return Err(Error::schema(format!("column '{column}' of one record batch would hold 2 GiB or more")));
+        }
+        Ok(parts)
+    }
+
+    /// Offsets and bytes of the values. Starts anew.
+    pub(super) fn take_parts(&mut self) -> (OffsetBuffer<i32>, Buffer) {
+        let mut next = Self::new();
+        next.offsets.reserve(self.offsets.len().min(MOST_RESERVED / size_of::<i32>()));
+        next.bytes.reserve(self.bytes.len().min(MOST_RESERVED));
+        let full = std::mem::replace(self, next);
+        (OffsetBuffer::new(ScalarBuffer::from(full.offsets)), Buffer::from_vec(full.bytes))
+    }
+}
+
+/// Arrow refused what was built here.
+pub(crate) fn defect(error: &arrow_schema::ArrowError) -> Error {
+    Error::Internal { message: format!("building a record batch of entries: {error}") }
+}

@@ -1,0 +1,160 @@
+//! Reads streams by position: entries become record batches, and the caller keeps the position.
+
+mod drive;
+mod options;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_schema::SchemaRef;
+
+use crate::consumer::{Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream};
+use crate::contain::contain;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::net::Watch;
+
+pub use options::{READER_OPTIONS, ReaderOptions};
+
+use drive::Drive;
+use options::Beginning;
+
+/// Reads the entries of streams, each stream in the order of its IDs, over one connection.
+///
+/// [`open`](Self::open) connects, and finds where each stream begins and ends. Then [`next_batch`](Self::next_batch) reads on.
+/// Nothing moves on the server: the position of a batch, stored with its rows, is where a later reader starts.
+#[derive(Debug)]
+pub struct Reader {
+    session: Session,
+    drive: Drive,
+    schema: SchemaRef,
+    fork: forkguard::Guard,
+    is_closed: bool,
+}
+
+impl Reader {
+    /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
+    pub fn new(endpoint: Endpoint, streams: &[Vec<u8>], options: &ReaderOptions) -> Result<Self> {
+        let own = [endpoint.stream_key().to_vec()];
+        let keys = if streams.is_empty() { &own[..] } else { streams };
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = keys.iter().find(|key| !seen.insert(key.as_slice())) {
+            let message = format!("streams must name each stream once, got '{}' twice", twice.escape_ascii());
+            return Err(Error::config("streams", message));
+        }
+        check_position(&options.beginning, &seen)?;
+        let streams = keys.iter().map(|key| {
+            let start = match &options.beginning {
+                Beginning::Start(start) => *start,
+                // A stream that was added to those of a position.
+                Beginning::Position(position) => {
+                    position.places.get(key).copied().map_or(Start::Earliest, Start::After)
+                }
+            };
+            let paging = Paging::new(options.page_bytes, options.batch_rows as u64);
+            Stream::new(Arc::from(key.as_slice()), start, options.end, paging)
+        });
+        let session = SessionOptions {
+            batch_rows: options.batch_rows,
+            batch_bytes: options.batch_bytes,
+            block: options.block,
+            linger: options.linger,
+            limit: options.limit,
+            follows: options.end == crate::consumer::End::Never,
+            fails_on_loss: options.fails_on_loss,
+        };
+        let plan = Arc::new(options.columns.clone());
+        Ok(Self {
+            schema: plan.schema(),
+            session: Session::new(streams.collect(), session, plan),
+            drive: Drive::new(endpoint, options.reconnects),
+            fork: forkguard::new(),
+            is_closed: false,
+        })
+    }
+
+    /// The schema of the record batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Connects, and asks where each stream begins and ends.
+    pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.enter()?;
+        self.contained(|reader| reader.drive.until_begun(&mut reader.session, watch))
+    }
+
+    /// The next batch. `None`: everything was read, or `timeout` is over.
+    ///
+    /// An error leaves the reader where it was: the next call goes on.
+    pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
+        self.enter()?;
+        self.contained(|reader| reader.drive.until_batch(&mut reader.session, timeout, watch))
+    }
+
+    /// Whether everything was read, so that there is no further batch.
+    pub fn is_finished(&self) -> bool {
+        self.session.is_finished()
+    }
+
+    /// Where the batches so far end: a reader that starts there reads what follows.
+    pub fn position(&self) -> String {
+        self.session.position().to_text()
+    }
+
+    /// Whether entries may have been lost that the server does not count: before Redis 7.0. Asked once.
+    pub fn take_doubt(&mut self) -> bool {
+        self.session.take_doubt()
+    }
+
+    /// Closes the connection.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        let is_forked = self.fork.clone().detected_fork();
+        self.drive.close(&mut self.session, is_forked);
+    }
+
+    fn enter(&mut self) -> Result<()> {
+        if self.is_closed {
+            return Err(Error::Closed);
+        }
+        if self.fork.detected_fork() {
+            // The connection is the parent's: this process reads on over one of its own, from where the parent was.
+            self.drive.close(&mut self.session, true);
+        }
+        Ok(())
+    }
+
+    fn contained<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        contain(|| call(self)).unwrap_or_else(|_| {
+            self.close();
+            Err(Error::Internal { message: "reading ended; the reader is closed".to_owned() })
+        })
+    }
+}
+
+fn check_position(beginning: &Beginning, keys: &BTreeSet<&[u8]>) -> Result<()> {
+    let Beginning::Position(Position { places, is_reverse }) = beginning else { return Ok(()) };
+    if *is_reverse {
+        return Err(Error::config("start", "start is a position of a reader from new entries to old ones"));
+    }
+    match places.keys().find(|key| !keys.contains(key.as_slice())) {
+        None => Ok(()),
+        Some(missing) => {
+            let key = missing.escape_ascii();
+            Err(Error::config(
+                "start",
+                format!("start is a position in stream '{key}', which is not among the streams"),
+            ))
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            self.close();
+        }
+    }
+}

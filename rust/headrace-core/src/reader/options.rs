@@ -1,0 +1,210 @@
+//! The options of a reader: one table, and every check.
+
+use std::time::Duration;
+
+use arrow_schema::{DataType, Field, Schema};
+
+use crate::consumer::{End, Position, Start};
+use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
+use crate::endpoint::given::Given;
+use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
+use crate::entries::{BodyPlan, ColumnsPlan, FieldsAs, FieldsPlan, MapPlan, MetadataColumn, NamesAs, OnBadField};
+use crate::error::{Error, Result};
+
+/// The most rows of a batch: its columns have offsets of 31 bits, and an entry may have 100 bytes of names and values.
+const MAX_BATCH_ROWS: i64 = 1 << 20;
+
+option_table! {
+    /// Every option of a reader.
+    pub READER_OPTIONS:
+
+    /// Where to begin: `earliest`, `latest` (behind the newest entry at the time when the reader is made), an entry ID (from
+    /// there on), milliseconds (from the first entry of that time on), or the position of a reader (behind it).
+    start => option(Takes::Text).or(Text("earliest"));
+    /// Where to end: `latest` (the newest entry at the time when the reader is made), an entry ID, or milliseconds, each
+    /// included. By default the reader goes on with new entries as they come.
+    end => option(Takes::Text);
+    /// Most entries to read in all.
+    limit => option(Takes::Integer { min: 1, max: i64::MAX });
+    /// Fields of the entries that become a column each, as text; the others are left out. By default all fields are in one
+    /// column, `fields`.
+    fields => option(Takes::Columns);
+    /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column. `fail` raises
+    /// `FieldError`; `null` has a null in its place.
+    on_bad_field => option(Takes::Choice(&["fail", "null"])).or(Text("fail"));
+    /// Metadata columns, before the fields: `stream`, `entry_id` (text), `entry_ms`, `entry_seq` (unsigned 64-bit integers),
+    /// `timestamp`, `row_in_entry`. With `fields` or `schema` there are none by default.
+    metadata => option(Takes::Columns).or_depends(Text("stream,entry_id,timestamp"));
+    /// What the column `fields` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
+    /// values in their order.
+    fields_as => option(Takes::Choice(&["map", "list"])).or(Text("map"));
+    /// What names are: `text`, where a byte that is not UTF-8 is `\xNN` and a backslash is doubled; or `binary`.
+    names => option(Takes::Choice(&["text", "binary"])).or(Text("text"));
+    /// Most rows of a batch.
+    batch_rows => option(Takes::Integer { min: 1, max: MAX_BATCH_ROWS }).or(Int(8_192));
+    /// A batch with so many bytes takes no further page.
+    batch_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(16 * 1024 * 1024));
+    /// Bytes to ask the server for at once, by the sizes of recent entries.
+    page_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(1024 * 1024));
+    /// How long the server waits for new entries before it is asked again.
+    block => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(1.0));
+    /// How long new entries wait for more of them before they are handed out.
+    linger => option(Takes::Seconds { min: 0.0, max: 60.0 }).or(Float(0.005));
+    /// What happens if entries were trimmed before they were read: `fail` raises `DataLossError`, `report` counts them in
+    /// `ReadBatch.lost` and goes on.
+    on_loss => option(Takes::Choice(&["fail", "report"])).or(Text("fail"));
+    /// Whether servers of which a connection was lost are connected to again at once, a single time between two replies. What was
+    /// not read is asked for again, so nothing is lost or doubled.
+    reconnect => option(Takes::Boolean).or(Bool(true));
+}
+
+/// Where a reader begins.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Beginning {
+    /// The same in each stream.
+    Start(Start),
+    /// Where another reader ended.
+    Position(Position),
+}
+
+/// The options of a reader, read and checked.
+#[derive(Debug, Clone)]
+pub struct ReaderOptions {
+    pub(super) beginning: Beginning,
+    pub(super) end: End,
+    pub(super) limit: u64,
+    pub(super) columns: ColumnsPlan,
+    pub(super) batch_rows: usize,
+    pub(super) batch_bytes: usize,
+    pub(super) page_bytes: u64,
+    pub(super) block: Duration,
+    pub(super) linger: Duration,
+    pub(super) fails_on_loss: bool,
+    pub(super) reconnects: bool,
+}
+
+impl ReaderOptions {
+    /// Checks `options`, which are those of [`READER_OPTIONS`]; null is the default. `schema`: the columns of the entries'
+    /// fields, in place of the option `fields`.
+    pub fn new(
+        options: impl IntoIterator<Item = (String, OptionValue)>,
+        form: Form,
+        schema: Option<&Schema>,
+    ) -> Result<Self> {
+        let mut given = Given::collect(READER_OPTIONS, options, form)?;
+        let body = read_body(&mut given, schema)?;
+        let metadata = read_metadata(&mut given, matches!(body, BodyPlan::Map(_)))?;
+        Ok(Self {
+            beginning: read_start(&given.text_or_default("start")?)?,
+            end: given.text("end")?.as_deref().map_or(Ok(End::Never), read_end)?,
+            limit: given.integer("limit")?.unwrap_or(u64::MAX),
+            columns: ColumnsPlan::new(&metadata, body)?,
+            batch_rows: given.integer_or_default("batch_rows")?,
+            batch_bytes: given.integer_or_default("batch_bytes")?,
+            page_bytes: given.integer_or_default("page_bytes")?,
+            block: given.seconds_or_default("block")?,
+            linger: given.seconds_or_default("linger")?,
+            fails_on_loss: given.choice_or_default("on_loss")? == "fail",
+            reconnects: given.boolean_or_default("reconnect")?,
+        })
+    }
+}
+
+impl Default for ReaderOptions {
+    fn default() -> Self {
+        // A test reads the table without options too.
+        Self::new([], Form::Typed, None).unwrap_or_else(|error| unreachable!("the defaults of the table: {error}"))
+    }
+}
+
+fn read_start(text: &str) -> Result<Beginning> {
+    if text.trim_start().starts_with('{') {
+        return Ok(Beginning::Position(Position::parse("start", text)?));
+    }
+    Start::parse(text).map(Beginning::Start).ok_or_else(|| {
+        let allowed =
+            "'earliest', 'latest', an entry ID 'ms-seq', milliseconds since 1970, or the position of a reader";
+        Error::config("start", format!("start must be {allowed}, got '{}'", text.escape_debug()))
+    })
+}
+
+fn read_end(text: &str) -> Result<End> {
+    End::parse(text).ok_or_else(|| {
+        let allowed = "'latest', an entry ID 'ms-seq', or milliseconds since 1970";
+        Error::config("end", format!("end must be {allowed}, got '{}'", text.escape_debug()))
+    })
+}
+
+fn read_body(given: &mut Given, schema: Option<&Schema>) -> Result<BodyPlan> {
+    let fields_as = if given.choice_or_default("fields_as")? == "map" { FieldsAs::Map } else { FieldsAs::List };
+    let names_as = if given.choice_or_default("names")? == "text" { NamesAs::Utf8 } else { NamesAs::Binary };
+    let on_bad = if given.choice_or_default("on_bad_field")? == "fail" { OnBadField::Fail } else { OnBadField::Null };
+    let fields: Vec<Field> = match (given.columns("fields")?, schema) {
+        (None, None) => return Ok(BodyPlan::Map(MapPlan { fields_as, names_as })),
+        (Some(_), Some(_)) => {
+            return Err(Error::config("schema", "fields and schema are mutually exclusive: a schema names its fields"));
+        }
+        (Some(names), None) => names.into_iter().map(|name| Field::new(name, DataType::Utf8, true)).collect(),
+        (None, Some(schema)) => schema.fields().iter().map(|field| field.as_ref().clone()).collect(),
+    };
+    Ok(BodyPlan::Fields(FieldsPlan::new(fields, on_bad)?))
+}
+
+fn read_metadata(given: &mut Given, is_map: bool) -> Result<Vec<MetadataColumn>> {
+    if given.is_no_names("metadata") {
+        return Ok(Vec::new());
+    }
+    let Some(names) = given.columns("metadata")? else {
+        return Ok(if is_map { ColumnsPlan::METADATA_OF_MAP.to_vec() } else { Vec::new() });
+    };
+    let column = |name: &String| {
+        MetadataColumn::named(name).ok_or_else(|| {
+            let allowed = MetadataColumn::ALL.map(MetadataColumn::name).join("', '");
+            Error::config("metadata", format!("metadata must be some of '{allowed}', got '{}'", name.escape_debug()))
+        })
+    };
+    names.iter().map(column).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn refused(name: &str, value: OptionValue) -> String {
+        match ReaderOptions::new([(name.to_owned(), value)], Form::Typed, None).unwrap_err() {
+            Error::Config { option, message } => {
+                assert_eq!(option, name);
+                message
+            }
+            error => unreachable!("{error}"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_table() {
+        let options = ReaderOptions::default();
+        assert_eq!(options.beginning, Beginning::Start(Start::Earliest));
+        assert_eq!((options.end, options.limit, options.batch_rows), (End::Never, u64::MAX, 8_192));
+        assert!(options.fails_on_loss && options.reconnects);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_is_allowed() {
+        for (name, value, part) in [
+            ("start", OptionValue::text("newest"), "start must be 'earliest', 'latest'"),
+            ("start", OptionValue::text("5-"), "got '5-'"),
+            ("start", OptionValue::text("{}"), "start is no position of a reader"),
+            ("end", OptionValue::text("earliest"), "end must be 'latest'"),
+            ("limit", OptionValue::Int(0), "at least 1"),
+            ("batch_rows", OptionValue::Int(0), "from 1 to 1048576"),
+            ("block", OptionValue::Float(0.0), "seconds from 0.001"),
+            ("on_loss", OptionValue::text("ignore"), "one of 'fail', 'report'"),
+            ("metadata", OptionValue::Names(vec!["id".to_owned()]), "got 'id'"),
+        ] {
+            assert!(refused(name, value.clone()).contains(part), "{name}: {}", refused(name, value));
+        }
+        let twice = OptionValue::Names(vec!["stream".to_owned(), "stream".to_owned()]);
+        assert!(refused("metadata", twice).contains("twice"));
+    }
+}

@@ -1,0 +1,92 @@
+//! The ID of an entry in a stream.
+
+use std::fmt;
+
+use crate::decimal;
+
+/// The ID of an entry in a stream: milliseconds and sequence number, ordered as the server orders them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EntryId {
+    /// Milliseconds since the epoch, for IDs that the server chose.
+    pub ms: u64,
+    /// Sequence number within the millisecond.
+    pub seq: u64,
+}
+
+impl EntryId {
+    /// The highest ID that there can be.
+    pub(crate) const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
+
+    /// The next higher ID; `None` behind the highest one.
+    pub(crate) fn next(self) -> Option<Self> {
+        match self.seq.checked_add(1) {
+            Some(seq) => Some(Self { seq, ..self }),
+            None => Some(Self { ms: self.ms.checked_add(1)?, seq: 0 }),
+        }
+    }
+
+    /// The next lower ID; `None` before 0-0.
+    pub(crate) fn previous(self) -> Option<Self> {
+        match self.seq.checked_sub(1) {
+            Some(seq) => Some(Self { seq, ..self }),
+            None => Some(Self { ms: self.ms.checked_sub(1)?, seq: u64::MAX }),
+        }
+    }
+
+    /// The ID with a sequence number that is `more` higher.
+    pub(crate) fn after(self, more: u64) -> Self {
+        Self { seq: self.seq.wrapping_add(more), ..self }
+    }
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.ms, self.seq)
+    }
+}
+
+/// `<ms>-<seq>`, both in 64 bits.
+#[inline]
+pub(crate) fn entry_id(bytes: &[u8]) -> Option<EntryId> {
+    // From 2001 to 2286 the milliseconds have thirteen digits.
+    let (ms, seq) = if let Some((ms, [b'-', seq @ ..])) = bytes.split_first_chunk() {
+        (decimal::parse_thirteen(ms)?, seq)
+    } else {
+        let dash = bytes.iter().position(|&byte| byte == b'-')?;
+        (decimal::parse(&bytes[..dash])?, &bytes[dash + 1..])
+    };
+    let seq = match seq {
+        [digit @ b'0'..=b'9'] => u64::from(digit - b'0'),
+        digits => decimal::parse(digits)?,
+    };
+    Some(EntryId { ms, seq })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_reach_to_the_end_of_their_range() {
+        let max = format!("{}-{}", u64::MAX, u64::MAX);
+        assert_eq!(entry_id(max.as_bytes()), Some(EntryId { ms: u64::MAX, seq: u64::MAX }));
+        assert_eq!(entry_id(b"18446744073709551616-0"), None);
+        assert_eq!(entry_id(b"0-0"), Some(EntryId { ms: 0, seq: 0 }));
+        assert_eq!(entry_id(b"1795249090487-12"), Some(EntryId { ms: 1_795_249_090_487, seq: 12 }));
+        for bad in ["", "-", "1-", "-1", "1", "1795249090487-", "1795249090487", "179524909048x-1", "1-1-1", "1--1"] {
+            assert_eq!(entry_id(bad.as_bytes()), None, "{bad}");
+        }
+        assert!(EntryId { ms: 9, seq: 1 } < EntryId { ms: 10, seq: 0 });
+    }
+
+    #[test]
+    fn neighbours_are_exact_at_the_limits() {
+        let id = |ms, seq| EntryId { ms, seq };
+        for (lower, higher) in
+            [(id(0, 0), id(0, 1)), (id(4, u64::MAX), id(5, 0)), (id(u64::MAX, u64::MAX - 1), EntryId::MAX)]
+        {
+            assert_eq!((lower.next(), higher.previous()), (Some(higher), Some(lower)));
+        }
+        assert_eq!((EntryId::MAX.next(), id(0, 0).previous()), (None, None));
+    }
+}

@@ -1,0 +1,211 @@
+//! The reader of streams for Python, and its batches. The GIL is held only to read arguments.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::{ArrowError, SchemaRef};
+use headrace_core::endpoint::{Form, OptionValue, Takes};
+use headrace_core::{READER_OPTIONS, ReadBatch, Reader, ReaderOptions};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString, PyTuple};
+use pyo3_arrow::ffi::to_schema_pycapsule;
+use pyo3_arrow::{PyRecordBatch, PySchema};
+
+use crate::capsules;
+use crate::endpoint::{PyEndpoint, option_values};
+use crate::errors::{raise, to_py};
+use crate::panics::contained;
+use crate::signals::without_gil;
+
+/// The native half of `headrace.Reader`, which documents it.
+#[pyclass(frozen, subclass, name = "Reader", module = "headrace._headrace")]
+pub(crate) struct PyReader {
+    inner: Mutex<Reader>,
+    schema: SchemaRef,
+}
+
+impl PyReader {
+    /// Locks the reader for this call, also against a signal handler that runs during one.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Reader>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::WouldBlock) => Err(raise(
+                "ConcurrentUseError",
+                "the reader is in use by another call: it takes one caller at a time; create one per thread",
+            )),
+            // The binding panicked. The core contains its own panics, so its state is consistent.
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.inner.clear_poison();
+                Ok(poisoned.into_inner())
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PyReader {
+    /// Checks the options, connects, and finds where each stream begins and ends.
+    #[new]
+    #[pyo3(signature = (endpoint, streams, options, schema = None))]
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn new(
+        py: Python<'_>,
+        endpoint: &Bound<'_, PyEndpoint>,
+        streams: Vec<Vec<u8>>,
+        options: &Bound<'_, PyDict>,
+        schema: Option<PySchema>,
+    ) -> PyResult<Self> {
+        let schema = schema.map(PySchema::into_inner);
+        let options = ReaderOptions::new(reader_values(options)?, Form::Typed, schema.as_deref());
+        let options = options.map_err(|error| to_py(&error))?;
+        let mut inner = Reader::new(endpoint.get().0.clone(), &streams, &options).map_err(|error| to_py(&error))?;
+        without_gil(py, |signals| inner.open(signals))?;
+        Ok(Self { schema: inner.schema().clone(), inner: Mutex::new(inner) })
+    }
+
+    /// The next batch, or None when `timeout` seconds are over or everything was read.
+    #[pyo3(signature = (timeout = None))]
+    fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyReadBatch>> {
+        contained(py, || {
+            let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+            let timeout =
+                timeout.map_err(|_| raise("ConfigError", "timeout must be a number of seconds of at least 0"))?;
+            let mut inner = self.lock()?;
+            let reader = &mut *inner;
+            Ok(without_gil(py, |signals| reader.next_batch(timeout, signals))?.map(PyReadBatch))
+        })
+    }
+
+    /// Whether everything was read.
+    #[getter]
+    fn is_finished(&self) -> PyResult<bool> {
+        Ok(self.lock()?.is_finished())
+    }
+
+    /// Where the batches so far end, as text.
+    #[getter]
+    fn position(&self) -> PyResult<String> {
+        Ok(self.lock()?.position())
+    }
+
+    /// Whether entries may have been lost that the server does not count. Asked once.
+    fn take_doubt(&self) -> PyResult<bool> {
+        Ok(self.lock()?.take_doubt())
+    }
+
+    /// Close the connection.
+    fn close(&self) -> PyResult<()> {
+        self.lock()?.close();
+        Ok(())
+    }
+
+    /// The schema of the batches as a `PyCapsule`.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
+    }
+
+    /// All batches that are to come as a `PyCapsule` of the Arrow C stream interface.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        slf: &Bound<'py, Self>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, reader) = (slf.py(), slf.clone().unbind());
+        let batches = std::iter::from_fn(move || Python::attach(|py| reader.get().next_for_arrow(py)));
+        let batches = RecordBatchIterator::new(batches, slf.get().schema.clone());
+        capsules::export(py, batches, requested_schema)
+    }
+}
+
+/// The options as they were given; sequences of names are column names.
+fn reader_values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
+    let mut values = option_values(options)?;
+    for (name, value) in &mut values {
+        let given = options.get_item(&*name)?.filter(|given| !given.is_instance_of::<PyString>());
+        let takes_columns = READER_OPTIONS.iter().any(|spec| spec.name == name && spec.takes == Takes::Columns);
+        if let Some(names) = given.filter(|_| takes_columns).and_then(|given| given.extract::<Vec<String>>().ok()) {
+            *value = OptionValue::Names(names);
+        }
+    }
+    Ok(values)
+}
+
+impl PyReader {
+    fn next_for_arrow(&self, py: Python<'_>) -> Option<Result<RecordBatch, ArrowError>> {
+        let batch = self.read(py, None).map_err(|error| ArrowError::ExternalError(Box::new(error)));
+        batch.map(|batch| batch.map(|batch| batch.0.record_batch().clone())).transpose()
+    }
+}
+
+/// Entries of one stream, in the order of their IDs: an Arrow record batch with one row per entry.
+///
+/// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
+#[pyclass(frozen, name = "ReadBatch", module = "headrace._headrace")]
+pub(crate) struct PyReadBatch(ReadBatch);
+
+#[pymethods]
+impl PyReadBatch {
+    /// The number of rows.
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.0.record_batch().num_rows()
+    }
+
+    /// The key of the stream.
+    #[getter]
+    fn stream<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.stream())
+    }
+
+    /// The ID of the first entry.
+    #[getter]
+    fn first_id(&self) -> String {
+        self.0.first_id().to_string()
+    }
+
+    /// The ID of the last entry.
+    #[getter]
+    fn last_id(&self) -> String {
+        self.0.last_id().to_string()
+    }
+
+    /// Where the reader stands behind this batch, in all its streams: a short JSON text.
+    ///
+    /// A reader with it as `start` reads what follows.
+    #[getter]
+    fn position(&self) -> String {
+        self.0.position()
+    }
+
+    /// How many entries of the stream were trimmed before they were read, since its batch before.
+    ///
+    /// More than 0 with `on_loss="report"` only.
+    #[getter]
+    fn lost(&self) -> u64 {
+        self.0.lost().0
+    }
+
+    /// Whether `lost` is their number; otherwise it is the most that it can be.
+    #[getter]
+    fn is_lost_exact(&self) -> bool {
+        self.0.lost().1
+    }
+
+    /// The batch as `PyCapsule`s of the Arrow C data interface.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let batch = PyRecordBatch::new(self.0.record_batch().clone());
+        let capsules = Bound::new(py, batch)?.call_method1("__arrow_c_array__", (requested_schema,))?;
+        Ok(capsules.cast_into::<PyTuple>()?)
+    }
+
+    /// The schema of the batch as a `PyCapsule`.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.0.record_batch().schema_ref().as_ref())?)
+    }
+}
