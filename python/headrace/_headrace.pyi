@@ -383,6 +383,12 @@ class Reader:
     @property
     def position(self) -> str:
         """Where the batches so far end, as text."""
+    @property
+    def lost(self) -> int:
+        """How many entries were trimmed before they were read, in all streams, since the reader was made."""
+    @property
+    def is_lost_exact(self) -> bool:
+        """Whether `lost` is their number; otherwise it is the most that it can be."""
     def take_doubt(self) -> bool:
         """Whether entries may have been lost that the server does not count. Asked once."""
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -281,6 +281,25 @@ class TestLoss:
             pytest.raises(DataLossError, match="no entry is left"),
         ):
             read_all(reader)
+
+    @pytest.mark.parametrize("on_loss", ["fail", "report"])
+    def test_nothing_left_is_a_loss_too(
+        self, on_loss: Literal["fail", "report"], client: redis.Redis, endpoint: Endpoint
+    ) -> None:
+        fill(client, 100)
+        with Reader(endpoint, end="200", batch_rows=10, on_loss=on_loss) as reader:
+            found = numbers(next(reader))
+            fill(client, 100, first=101)
+            client.xtrim("s", maxlen=0, approximate=False)
+            if on_loss == "fail":
+                with pytest.raises(DataLossError) as raised:
+                    found.extend(number for batch in reader for number in numbers(batch))
+                assert raised.value.lost == 200 - len(found)
+            found += read_all(reader)
+            assert (reader.lost, reader.is_lost_exact) == (200 - len(found), True)
+        assert found == list(range(1, len(found) + 1))
+        with Reader(endpoint, start=reader.position, end="200") as reader:
+            assert read_all(reader) == []
 
     def test_a_deletion_ahead_makes_the_number_a_bound(self, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 100)

@@ -103,6 +103,12 @@ impl Reader {
         self.session.position().to_text()
     }
 
+    /// How many entries were trimmed before they were read, so far, in all streams; and whether that is exact, or the most that
+    /// it can be.
+    pub fn lost(&self) -> (u64, bool) {
+        self.session.lost()
+    }
+
     /// Whether entries may have been lost that the server does not count: before Redis 7.0. Asked once.
     pub fn take_doubt(&mut self) -> bool {
         self.session.take_doubt()

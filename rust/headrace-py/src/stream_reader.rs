@@ -89,6 +89,18 @@ impl PyReader {
         Ok(self.lock()?.position())
     }
 
+    /// How many entries were trimmed before they were read, in all streams, since the reader was made.
+    #[getter]
+    fn lost(&self) -> PyResult<u64> {
+        Ok(self.lock()?.lost().0)
+    }
+
+    /// Whether `lost` is their number; otherwise it is the most that it can be.
+    #[getter]
+    fn is_lost_exact(&self) -> PyResult<bool> {
+        Ok(self.lock()?.lost().1)
+    }
+
     /// Whether entries may have been lost that the server does not count. Asked once.
     fn take_doubt(&self) -> PyResult<bool> {
         Ok(self.lock()?.take_doubt())

@@ -89,6 +89,8 @@ pub(crate) struct Session {
     turn: usize,
     /// Whether entries may have been lost that the server does not count.
     may_have_lost: bool,
+    /// How many entries were lost so far, in all streams, and whether that is exact.
+    lost: Loss,
     /// How long the caller waited for the pages of this request, and how long it took to read them.
     waited: Duration,
     busy: Duration,
@@ -114,6 +116,7 @@ impl Session {
             linger: Linger::No,
             turn: 0,
             may_have_lost: false,
+            lost: Loss { entries: 0, exact: true },
             waited: Duration::ZERO,
             busy: Duration::ZERO,
         }
@@ -143,6 +146,11 @@ impl Session {
         let is_empty = self.ready.is_empty() && self.in_flight.is_empty();
         let is_handed_out = self.streams.iter().all(|stream| stream.open.is_none() && !stream.is_unproven());
         is_empty && is_handed_out && (self.left == 0 || self.streams.iter().all(is_read))
+    }
+
+    /// How many entries were lost so far, in all streams, and whether that is exact.
+    pub(crate) fn lost(&self) -> (u64, bool) {
+        (self.lost.entries, self.lost.exact)
     }
 
     /// Whether entries may have been lost that the server does not count. Asked once.
@@ -369,6 +377,7 @@ impl Session {
         for (at, page) in self.pages.drain(..) {
             let Some(stream) = self.streams.get_mut(at) else { continue };
             let is_full = page.entries >= count;
+            stream.is_doubtful |= page.entries == 0 && stream.has_anchor && shape == Shape::Entries;
             stream.is_behind = is_full || stream.bad.is_some() || (shape == Shape::Streams && stream.is_behind);
             stream.paging.page(page.largest, is_full, is_slow);
         }
@@ -416,6 +425,9 @@ impl Session {
         let loss = self.streams[at].since.loss(info);
         // Before the first entry that is read nothing can be missing.
         self.may_have_lost |= loss.is_none() && self.streams[at].has_anchor;
+        if let Some(loss) = loss {
+            self.lost = Loss { entries: self.lost.entries + loss.entries, exact: self.lost.exact && loss.exact };
+        }
         match loss {
             Some(loss) if loss.entries > 0 && self.options.fails_on_loss => self.fail(at, loss, info),
             _ => self.streams[at].prove(info, loss),

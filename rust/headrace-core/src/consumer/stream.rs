@@ -22,6 +22,8 @@ pub(crate) struct Stream {
     pub(crate) is_behind: bool,
     /// What was read since it was last known that nothing was lost.
     pub(crate) since: ReadSince,
+    /// Whether a page did not have the entry that was read last, nor any other.
+    pub(crate) is_doubtful: bool,
     /// Whether `since.after` is an entry that was read, so that a page which begins with it has no gap before it.
     pub(crate) has_anchor: bool,
     /// What the batches so far end with.
@@ -60,6 +62,7 @@ impl Stream {
             until: None,
             paging,
             is_behind: true,
+            is_doubtful: false,
             since: ReadSince::default(),
             has_anchor: false,
             handed_out: Place { id: EntryId::default(), added: None },
@@ -87,7 +90,7 @@ impl Stream {
 
     /// Whether what was read last waits for the proof that nothing was lost before it.
     pub(crate) fn is_unproven(&self) -> bool {
-        !self.since.ids.is_empty()
+        !self.since.ids.is_empty() || self.is_doubtful
     }
 
     /// Whether everything that was asked for was read.
@@ -107,7 +110,7 @@ impl Stream {
     /// An entry was read that follows the one before.
     #[inline]
     pub(crate) fn read_on(&mut self, id: EntryId) {
-        if self.is_unproven() {
+        if !self.since.ids.is_empty() {
             self.since.ids.push(id);
             return;
         }
@@ -151,14 +154,16 @@ impl Stream {
             _ => None,
         };
         self.has_anchor |= read > 0;
+        self.is_doubtful = false;
         self.since.ids.clear();
         (self.since.after, self.since.added, self.since.removed) = (after, added, info.removed());
         if let Some(loss) = loss.filter(|loss| loss.entries > 0) {
             let before = self.lost.unwrap_or(Loss { entries: 0, exact: true });
             self.lost = Some(Loss { entries: before.entries + loss.entries, exact: before.exact && loss.exact });
         }
-        if let Some(open) = &mut self.open {
-            open.proven = open.columns.rows();
+        match &mut self.open {
+            Some(open) => open.proven = open.columns.rows(),
+            None => self.handed_out = Place { id: after, added },
         }
     }
 
@@ -166,12 +171,14 @@ impl Stream {
     pub(crate) fn prove_blindly(&mut self) {
         self.since.after = self.after();
         self.since.ids.clear();
+        self.is_doubtful = false;
         (self.since.added, self.has_anchor) = (None, true);
     }
 
     /// Forgets the entries that are not proven; `loss` is missing before them. Returns what was read before them, and its rows.
     pub(crate) fn forget_unproven(&mut self, loss: Option<Loss>) -> Option<(Open, usize)> {
         self.since.ids.clear();
+        self.is_doubtful = false;
         self.is_behind = true;
         self.bad = None;
         let kept = self.open.take().map(|open| (open.proven, open)).filter(|(rows, _)| *rows > 0);
