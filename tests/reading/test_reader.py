@@ -156,6 +156,28 @@ def test_new_entries_follow_and_none_before_latest(client: redis.Redis, endpoint
             assert found == list(range(first, first + count))
 
 
+def test_polling_without_waiting_gets_what_is_there(client: redis.Redis, endpoint: Endpoint) -> None:
+    with Reader(endpoint, linger=0.001) as reader:
+        assert reader.read(timeout=0) is None
+        found: list[int] = []
+        for first in (1, 501):
+            fill(client, 500, first=first)
+            while len(found) < first + 499:
+                if (batch := reader.read(timeout=0)) is not None:
+                    found += numbers(batch)
+    assert found == list(range(1, 1_001))
+
+
+def test_a_timeout_is_kept_while_entries_linger(client: redis.Redis, endpoint: Endpoint) -> None:
+    fill(client, 5)
+    with Reader(endpoint, linger=60.0) as reader:
+        found: list[int] = []
+        while len(found) < 5:
+            if (batch := reader.read(timeout=0.02)) is not None:
+                found += numbers(batch)
+    assert found == [1, 2, 3, 4, 5]
+
+
 def test_several_streams_each_in_order(client: redis.Redis, endpoint: Endpoint) -> None:
     keys = [f"s{number}" for number in range(20)]
     for at, key in enumerate(keys):

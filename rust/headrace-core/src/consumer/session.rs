@@ -133,6 +133,11 @@ impl Session {
         self.ready.pop_front()
     }
 
+    /// Whether [`take`](Self::take) has something.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Whether it is known where each stream begins and ends.
     pub(crate) fn has_begun(&self) -> bool {
         self.streams.iter().all(|stream| stream.asked.is_none())
@@ -221,9 +226,9 @@ impl Session {
         }
     }
 
-    /// Writes the next commands, unless replies are to come, batches are ready or there is nothing to ask for. The server may wait
-    /// for new entries for `may_block`; zero: only for entries that are there is asked.
-    pub(crate) fn request(&mut self, may_block: Duration) {
+    /// Writes the next commands, unless replies are to come, batches are ready or there is nothing to ask for. `waits`: for how long
+    /// the server may wait for new entries; `None`: they are not asked for.
+    pub(crate) fn request(&mut self, waits: Option<Duration>) {
         if self.awaits_reply() || !self.ready.is_empty() || self.linger == Linger::Waits || self.is_finished() {
             return;
         }
@@ -235,14 +240,15 @@ impl Session {
             }
             return;
         }
-        if self.ask_pages() || !self.options.follows || may_block.is_zero() {
+        if self.ask_pages() || !self.options.follows {
             return;
         }
+        let Some(waits) = waits else { return };
         let streams = self.streams.len() as u64;
         let fewest = self.streams.iter().map(|stream| stream.paging.count()).min().unwrap_or(1);
         let room = self.options.batch_rows.saturating_sub(self.streams.iter().map(Stream::rows).max().unwrap_or(0));
         let count = (fewest / streams).min(room as u64).min(self.left).max(1);
-        let block = (self.linger == Linger::No).then(|| may_block.min(self.options.block));
+        let block = Some(waits.min(self.options.block)).filter(|block| self.linger == Linger::No && !block.is_zero());
         let places = self.streams.iter().map(|stream| (&*stream.key, stream.after()));
         request::follow(&mut self.out, places, count, block);
         self.in_flight.push_back(Ask::Follow { count, block });

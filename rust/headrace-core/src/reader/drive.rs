@@ -50,7 +50,7 @@ impl Drive {
         loop {
             if let Some(batch) = session.take() {
                 // The server gets the next page ready while the caller works.
-                session.request(Duration::ZERO);
+                session.request(None);
                 if self.link.is_some() && !session.unsent().is_empty() {
                     // A fault shows again in the next call.
                     let _ = self.send(session);
@@ -60,10 +60,11 @@ impl Drive {
             if session.is_finished() {
                 return Ok(None);
             }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            self.run(session, deadline, watch)?;
+            // Also without time to wait, what has come is taken.
+            if !session.is_ready() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }
-            self.run(session, deadline, watch)?;
         }
     }
 
@@ -79,13 +80,13 @@ impl Drive {
         if self.link.is_none() {
             return self.open(session, watch);
         }
+        let left = || deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
         let pause = session.pause();
         if !pause.is_zero() {
-            wait_for_more(pause, watch)?;
+            wait_for_more(pause.min(left()), watch)?;
             session.paused();
         }
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        session.request(left.unwrap_or(Duration::MAX));
+        session.request(Some(left()));
         match self.step(session) {
             Ok(true) => Ok(()),
             Ok(false) => self.wait(session, deadline, watch),
@@ -192,8 +193,9 @@ impl Drive {
     pub(super) fn close(&mut self, session: &mut Session, is_parents: bool) {
         match self.link.take() {
             Some((transport, _)) if is_parents => transport.forget(),
-            // A reply may be under way: nothing of it is of use.
-            Some((transport, _)) => transport.abort(),
+            // Nothing of the reply that is under way is of use.
+            Some((transport, _)) if session.awaits_reply() => transport.abort(),
+            Some((transport, _)) => transport.close(),
             None => {}
         }
         session.disconnected();
