@@ -240,7 +240,7 @@ VALUES = (
 )
 IDS = "(supported: int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid)"
 COLUMNS = "(columns: payload, id, list, struct, real, fixed, ts)"
-ONE_OF = "payload, fields and json are mutually exclusive"
+ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
 
 
 @pytest.mark.parametrize(
