@@ -323,6 +323,21 @@ class TestLoss:
         with Reader(endpoint, start=reader.position, end="200") as reader:
             assert read_all(reader) == []
 
+    def test_a_loss_behind_a_start_in_mid_stream_is_a_bound_and_raised_once(
+        self, client: redis.Redis, endpoint: Endpoint
+    ) -> None:
+        fill(client, 100)
+        with Reader(endpoint, start="50", end="200", batch_rows=10) as reader:
+            found = numbers(next(reader))
+            fill(client, 100, first=101)
+            client.xtrim("s", maxlen=20, approximate=False)
+            with pytest.raises(DataLossError) as raised:
+                found.extend(number for batch in reader for number in numbers(batch))
+            assert found == list(range(50, 50 + len(found)))
+            assert not raised.value.exact
+            assert raised.value.lost >= 181 - 50 - len(found)
+            assert read_all(reader) == list(range(181, 201))
+
     def test_a_deletion_ahead_makes_the_number_a_bound(self, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 100)
         with Reader(endpoint, limit=60) as reader:
@@ -335,9 +350,7 @@ class TestLoss:
         assert (raised.value.lost, raised.value.exact) == (21, False)
 
     @pytest.mark.parametrize("refill", [0, 5, 200])
-    def test_a_stream_that_was_written_anew_is_no_continuation(
-        self, refill: int, client: redis.Redis, endpoint: Endpoint
-    ) -> None:
+    def test_a_recreated_stream_is_no_continuation(self, refill: int, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 100)
         with Reader(endpoint, block=0.05) as reader:
             while (batch := reader.read(timeout=0.2)) is not None:

@@ -26,7 +26,7 @@ use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
 /// The most commands of one request.
 const MAX_COMMANDS: usize = 64;
 
-/// Up to so many streams the request that waits for entries also asks for what was lost before them. For more, that is asked
+/// With at most this number of streams, the request that waits for entries also asks for what was lost before them. For more, that is asked
 /// about those that got entries, by a request of its own.
 const FEW_STREAMS: usize = 8;
 
@@ -149,7 +149,8 @@ impl Session {
             stream.asked.is_none() && (stream.is_finished() || (!self.options.follows && !stream.is_behind))
         };
         let is_empty = self.ready.is_empty() && self.in_flight.is_empty();
-        let is_handed_out = self.streams.iter().all(|stream| stream.open.is_none() && !stream.is_unproven());
+        let is_handed_out =
+            self.streams.iter().all(|stream| stream.open.is_none() && stream.bad.is_none() && !stream.is_unproven());
         is_empty && is_handed_out && (self.left == 0 || self.streams.iter().all(is_read))
     }
 
@@ -451,6 +452,8 @@ impl Session {
             self.push_batch(at, open, Some(rows));
         }
         let stream = &mut self.streams[at];
+        // Where the entries up to here were not counted, what was removed is compared with this from now on.
+        stream.since.removed = info.removed();
         stream.handed_out = Place { id: stream.since.after, added: stream.since.added };
         let position = self.position().to_text();
         let key = &self.streams[at].key;
@@ -467,7 +470,7 @@ impl Session {
         let mut waits = false;
         for at in 0..self.streams.len() {
             let stream = &self.streams[at];
-            if stream.open.is_none() {
+            if stream.open.is_none() && stream.bad.is_none() {
                 continue;
             }
             let is_full = stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes;
@@ -498,18 +501,18 @@ impl Session {
     }
 
     fn hand_out_stream(&mut self, at: usize) {
-        let Some(open) = self.streams[at].open.take() else { return };
         let stream = &mut self.streams[at];
+        let open = stream.open.take();
         let place = Place { id: stream.since.after, added: stream.since.added };
         let bad = stream.bad.take();
         stream.handed_out = match &bad {
             Some(bad) => Place { id: bad.before, added: place.added.map(|added| added.saturating_sub(1)) },
             None => place,
         };
-        if open.columns.rows() > 0 {
-            self.push_batch(at, open, None);
-        } else {
-            self.spare.push(open.columns);
+        match open {
+            Some(open) if open.columns.rows() > 0 => self.push_batch(at, open, None),
+            Some(open) => self.spare.push(open.columns),
+            None => {}
         }
         if let Some(bad) = bad {
             self.streams[at].handed_out = place;
@@ -528,7 +531,7 @@ impl Session {
         let stream = &mut self.streams[at];
         let lost = stream.lost.take();
         self.ready.push_back(finished.map(|batch| ReadBatch {
-            batch: rows.map_or_else(|| batch.clone(), |rows| batch.slice(0, rows)),
+            batch: rows.map_or_else(|| batch.clone(), |rows| batch.slice(0, rows.min(batch.num_rows()))),
             stream: Arc::clone(&stream.key),
             first_id: open.first_id,
             last_id: stream.handed_out.id,

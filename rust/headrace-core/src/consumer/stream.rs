@@ -133,11 +133,11 @@ impl Stream {
             Some(if info.length == 0 {
                 "it was deleted"
             } else {
-                "its last entry is older than the one that was read last: it was deleted and written anew, or its server lost \
+                "its last entry is older than the one that was read last: it was deleted and recreated, or its server lost \
                  its latest entries"
             })
         } else if is_shorter {
-            Some("fewer entries were ever added to it than were read: it was deleted and written anew")
+            Some("fewer entries were ever added to it than were read: it was deleted and recreated")
         } else {
             None
         }
@@ -177,10 +177,11 @@ impl Stream {
 
     /// Forgets the entries that are not proven; `loss` is missing before them. Returns what was read before them, and its rows.
     pub(crate) fn forget_unproven(&mut self, loss: Option<Loss>) -> Option<(Open, usize)> {
+        // An entry that is proven and does not fit is still to be reported.
+        self.bad.take_if(|_| !self.since.ids.is_empty());
         self.since.ids.clear();
         self.is_doubtful = false;
         self.is_behind = true;
-        self.bad = None;
         let kept = self.open.take().map(|open| (open.proven, open)).filter(|(rows, _)| *rows > 0);
         self.handed_out = Place { id: self.since.after, added: self.since.added };
         if let Some(loss) = loss {
