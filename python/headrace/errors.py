@@ -212,7 +212,7 @@ class FieldError(HeadraceError, ValueError):
 
 
 class StreamReplacedError(HeadraceError):
-    """A stream was deleted or written anew since it was read, or its server lost its latest entries.
+    """A stream was deleted or recreated since it was read, or its server lost its latest entries.
 
     Attributes:
         stream: The key of the stream.

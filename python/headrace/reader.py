@@ -60,7 +60,7 @@ class Reader(_headrace.Reader):
 
     **Loss.** Entries that are trimmed before they are read are counted, by the server's own count of all entries that
     were ever added (Redis 7.0 and later, Valkey). By default `DataLossError` is raised behind the last batch before the
-    gap. A stream that was deleted and written anew, or whose server lost its latest entries, is a
+    gap. A stream that was deleted and recreated, or whose server lost its latest entries, is a
     `StreamReplacedError`.
 
     **Threads and processes.** One caller at a time. The GIL is released while a call waits; Ctrl-C is noticed within

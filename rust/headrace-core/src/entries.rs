@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
-/// With so many bytes a record batch takes no further entry. The values of an entry have at most 1 GiB together, see
+/// Size in bytes from which a record batch takes no further entry. The values of an entry have at most 1 GiB together, see
 /// [`Limits::ENTRY_BYTES`](crate::resp::stream_reply::Limits::ENTRY_BYTES), so those before it and its own have less than
 /// 2 GiB, which is what the offsets of a column can express.
 const FULL: usize = 1 << 30;
@@ -87,7 +87,7 @@ enum Body {
     Fields(FieldColumns),
 }
 
-/// Builds a record batch, one row per entry. For the next one it starts anew.
+/// Builds a record batch, one row per entry. Finishing one resets the builder.
 #[derive(Debug)]
 pub(crate) struct EntryColumns {
     plan: Arc<ColumnsPlan>,

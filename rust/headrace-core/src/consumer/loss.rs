@@ -25,7 +25,7 @@ impl StreamInfo {
 /// Entries that were removed before they were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Loss {
-    /// How many; with `exact` false at most so many.
+    /// Their number; an upper bound unless `exact`.
     pub(crate) entries: u64,
     pub(crate) exact: bool,
 }

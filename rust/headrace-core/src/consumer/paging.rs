@@ -3,7 +3,7 @@
 /// The entries of the first page: how large they are is not known yet.
 const FIRST: u64 = 16;
 
-/// From so many entries on, a larger page is worth its memory only where the network is slow.
+/// Beyond this number of entries, a larger page is worth its memory only where the network is slow.
 const ENOUGH: u64 = 1_000;
 
 /// What an entry takes in a reply beside its names and values, in bytes: its ID, and the lengths.

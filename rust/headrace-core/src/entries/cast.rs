@@ -150,7 +150,7 @@ impl FieldColumn {
         self.rows -= 1;
     }
 
-    /// The column. Starts anew.
+    /// The column. Resets the builder.
     pub(crate) fn finish(&mut self) -> crate::Result<ArrayRef> {
         self.rows = 0;
         self.last_is_bad = false;
@@ -177,7 +177,7 @@ trait Values: Send {
     /// How much memory the values take.
     fn bytes(&self) -> usize;
 
-    /// The values. Starts anew.
+    /// The values. Resets the builder.
     fn finish(&mut self) -> crate::Result<ArrayRef>;
 }
 

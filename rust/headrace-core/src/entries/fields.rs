@@ -8,10 +8,10 @@ use arrow_schema::Field;
 use super::cast::{BadValue, FieldColumn, OnBadField};
 use super::names::are_equal;
 
-/// Up to so many columns each name is compared with each, which is cheaper than hashing.
+/// Up to this number of columns, each name is compared with each, which is cheaper than hashing.
 const FEW: usize = 8;
 
-/// For so many fields of an entry it is kept which column they belonged to. A bound, as an entry may have millions of fields.
+/// The number of fields of an entry whose columns are remembered. A bound, as an entry may have millions of fields.
 const MOST_PLACES: usize = 1024;
 
 /// A longer name is looked up each time.
@@ -193,7 +193,7 @@ impl FieldColumns {
         self.columns.iter().map(FieldColumn::bad_values).sum()
     }
 
-    /// Appends the columns, in the order in which they were asked for. Starts anew.
+    /// Appends the columns, in the order in which they were asked for. Resets the builder.
     pub(crate) fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> crate::Result<()> {
         self.rows = 0;
         for column in &mut self.columns {

@@ -115,7 +115,7 @@ impl MapColumn {
         self.offsets.push(self.keys.count() as i32);
     }
 
-    /// The column. Starts anew.
+    /// The column. Resets the builder.
     pub(super) fn finish(&mut self) -> Result<ArrayRef> {
         let values = self.values.finish_binary(FIELDS, None)?;
         let keys = match self.plan.names_as {

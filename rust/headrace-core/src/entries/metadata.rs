@@ -149,7 +149,7 @@ impl Metadata {
         }
     }
 
-    /// Appends the columns. Starts anew, with the same stream.
+    /// Appends the columns. Resets the builder, but not the stream.
     pub(super) fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<()> {
         self.close_stream();
         let reserved = self.rows();

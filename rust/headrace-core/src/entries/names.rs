@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::escape::escaped;
 
-/// Up to so many names each is compared with each, which is cheaper than hashing.
+/// Up to this number of names, each is compared with each, which is cheaper than hashing.
 const FEW: usize = 16;
 
 /// How much memory is kept for the next names after an entry with more.

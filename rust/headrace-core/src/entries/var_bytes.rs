@@ -90,7 +90,7 @@ impl VarBytes {
         self.offsets.extend((1..=count).map(|n| (start + n * length) as i32));
     }
 
-    /// Reserves memory for so many values of so many bytes together.
+    /// Reserves memory for a number of values, and for their bytes.
     pub(crate) fn reserve(&mut self, values: usize, bytes: usize) {
         self.offsets.reserve(values);
         self.bytes.reserve(bytes.min(MOST_BYTES));
@@ -126,7 +126,7 @@ impl VarBytes {
         self.bytes.truncate(self.offsets.last().map_or(0, |end| *end as usize));
     }
 
-    /// Whether so many bytes more can be pushed.
+    /// Whether there is room for this number of bytes.
     #[inline]
     pub(super) fn has_room(&self, more: usize) -> bool {
         more <= MOST_BYTES - self.bytes.len()
@@ -139,13 +139,13 @@ impl VarBytes {
         fits
     }
 
-    /// The values as a column of binary. Starts anew.
+    /// The values as a column of binary. Resets the builder.
     pub(crate) fn finish_binary(&mut self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         let (offsets, bytes) = self.take(column)?;
         Ok(Arc::new(BinaryArray::try_new(offsets, bytes, nulls).map_err(|error| defect(&error))?))
     }
 
-    /// The values as a column of utf8, which they must be. Starts anew.
+    /// The values as a column of utf8, which they must be. Resets the builder.
     pub(crate) fn finish_utf8(&mut self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         let (offsets, bytes) = self.take(column)?;
         Ok(Arc::new(StringArray::try_new(offsets, bytes, nulls).map_err(|error| defect(&error))?))
@@ -160,7 +160,7 @@ impl VarBytes {
         Ok(parts)
     }
 
-    /// Offsets and bytes of the values. Starts anew.
+    /// Offsets and bytes of the values. Resets the builder.
     pub(super) fn take_parts(&mut self) -> (OffsetBuffer<i32>, Buffer) {
         let mut next = Self::new();
         next.offsets.reserve(self.offsets.len().min(MOST_RESERVED / size_of::<i32>()));

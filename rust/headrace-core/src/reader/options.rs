@@ -42,7 +42,7 @@ option_table! {
     names => option(Takes::Choice(&["text", "binary"])).or(Text("text"));
     /// Most rows of a batch.
     batch_rows => option(Takes::Integer { min: 1, max: MAX_BATCH_ROWS }).or(Int(8_192));
-    /// A batch with so many bytes takes no further page.
+    /// Size in bytes from which a batch takes no further page.
     batch_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(16 * 1024 * 1024));
     /// Bytes to ask the server for at once, by the sizes of recent entries.
     page_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(1024 * 1024));
