@@ -19,8 +19,8 @@ SOURCES = CRATES / "headrace-core" / "src"
 
 # From top to bottom. A module may use those of lower rows, not its neighbours.
 ROWS = [
-    {"dispatcher", "reader"},
-    {"consumer", "group", "inspect", "producer"},
+    {"consumer", "dispatcher", "reader"},
+    {"group", "inspect", "producer", "reading"},
     {"admin", "batch", "connection", "import", "report"},
     {"command", "durability", "entries", "ipc", "net", "rows"},
     {"endpoint"},
@@ -34,6 +34,10 @@ FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
 # arguments, so that tests and fuzzing control them.
 IMPURE = {
     "admin/session.rs",
+    "consumer.rs",
+    "consumer/clock.rs",
+    "consumer/drive.rs",
+    "consumer/keeper.rs",
     "dispatcher.rs",
     "endpoint.rs",
     "endpoint",
@@ -45,6 +49,7 @@ IMPURE = {
     "producer/random.rs",
     "producer/retry_waits.rs",
     "reader/drive.rs",
+    "reading/link.rs",
 }
 IMPURITIES = re.compile(
     r"Instant::now|\.elapsed\(\)|SystemTime|UNIX_EPOCH|clock_gettime|thread::sleep|getrandom|std::(?:net|fs|env|os)\b|socket2::"

@@ -3,6 +3,7 @@
 import warnings
 
 from headrace._headrace import __version__, debug_build
+from headrace.consumer import Consumer, ConsumerBatch, ReadReport
 from headrace.dispatcher import Dispatcher
 from headrace.endpoint import Endpoint, InsecureWarning
 from headrace.errors import (
@@ -17,6 +18,7 @@ from headrace.errors import (
     GroupMissingError,
     HeadraceError,
     InternalError,
+    LeaseLostError,
     MessageError,
     ReaderError,
     SchemaError,
@@ -37,6 +39,8 @@ __all__ = [
     "ConcurrentUseError",
     "ConfigError",
     "ConnectionFailedError",
+    "Consumer",
+    "ConsumerBatch",
     "DataLossError",
     "DeliveryError",
     "DeliveryReport",
@@ -50,8 +54,10 @@ __all__ = [
     "InsecureWarning",
     "Inspection",
     "InternalError",
+    "LeaseLostError",
     "MessageError",
     "ReadBatch",
+    "ReadReport",
     "Reader",
     "ReaderError",
     "RetryPolicy",

@@ -6,6 +6,8 @@ from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, TypedDict
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "Consumer",
+    "ConsumerBatch",
     "Counters",
     "Dispatcher",
     "Endpoint",
@@ -34,7 +36,7 @@ def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, list[_Wr
     """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
 
 def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
-    """Return the rows of a table of options: `endpoint`, `dispatcher`, `layout`, `reader` or `datasource`."""
+    """Return a table of options: `endpoint`, `dispatcher`, `layout`, `reader`, `consumer` or `datasource`."""
 
 def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
     """Read the options of a table from text. A missing option has its default, or None if it has none."""
@@ -364,6 +366,68 @@ class ReadBatch:
         """The batch as `PyCapsule`s of the Arrow C data interface."""
     def __arrow_c_schema__(self) -> object:
         """The schema of the batch as a `PyCapsule`."""
+
+_Counts = tuple[int, int, int, int, int, int, int, int, int, int]
+
+@final
+@disjoint_base
+class ConsumerBatch:
+    """Entries of one stream, delivered to one consumer: an Arrow record batch with one row per entry.
+
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
+    """
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+    @property
+    def stream(self) -> bytes:
+        """The key of the stream."""
+    @property
+    def entry_ids(self) -> list[str]:
+        """The IDs of the entries, in the order of the rows."""
+    def check(self) -> None:
+        """Raise `LeaseLostError` if entries of the batch may be another consumer's by now: before a commit."""
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """The batch as `PyCapsule`s of the Arrow C data interface."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the batch as a `PyCapsule`."""
+
+@final
+@disjoint_base
+class Consumer:
+    """The native half of `headrace.Consumer`, which documents it."""
+    def __new__(
+        cls,
+        endpoint: Endpoint,
+        streams: Sequence[bytes],
+        options: dict[str, object],
+        schema: _ArrowSchema | None = None,
+    ) -> Self: ...
+    def poll(self, timeout: float | None = None) -> ConsumerBatch | None:
+        """The next batch, or None when `timeout` seconds are over or `stop` was called."""
+    def flush(self, timeout: float | None = None) -> _Counts:
+        """Wait until the server knows what was said of entries, for `timeout` seconds at most."""
+    def close(self, releases: bool, timeout: float) -> _Counts:
+        """End the consumer; with `releases`, what was not said anything of goes back to the group."""
+    def stop(self) -> None:
+        """No further batch: `poll` returns None. From any thread and from a signal handler."""
+    def report(self) -> _Counts:
+        """The counts so far."""
+    def ack(self, batch: ConsumerBatch, mask: Sequence[bool] | None = None) -> None:
+        """The entries of a batch, or those that `mask` names, are done."""
+    def ack_ids(self, stream: bytes, entry_ids: Sequence[str]) -> None:
+        """The entries of these IDs are done."""
+    def fail(self, batch: ConsumerBatch, mask: Sequence[bool] | None, reason: str, delay: float | None) -> None:
+        """The entries of a batch, or those that `mask` names, failed."""
+    def fail_ids(self, stream: bytes, entry_ids: Sequence[str], reason: str, delay: float | None) -> list[str]:
+        """The entries of these IDs failed. Returns those that this consumer does not have."""
+    def release(self, batch: ConsumerBatch, mask: Sequence[bool] | None, delay: float) -> None:
+        """The entries of a batch, or those that `mask` names, go back to the group."""
+    def release_ids(self, stream: bytes, entry_ids: Sequence[str], delay: float) -> list[str]:
+        """The entries of these IDs go back to the group. Returns those that this consumer does not have."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the batches as a `PyCapsule`."""
 
 @disjoint_base
 class Reader:

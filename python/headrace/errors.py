@@ -13,6 +13,7 @@
     ├── DataLossError
     ├── FieldError (ValueError)
     ├── StreamReplacedError
+    ├── LeaseLostError
     ├── CommandError (RuntimeError)
     ├── GroupMissingError (LookupError)
     └── DeliveryError
@@ -24,7 +25,7 @@ multiprocessing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from headrace.failure import Failure
@@ -221,3 +222,17 @@ class StreamReplacedError(HeadraceError):
     def __init__(self, message: str = "", *, stream: bytes = b"") -> None:
         super().__init__(message)
         self.stream = stream
+
+
+class LeaseLostError(HeadraceError):
+    """Entries of a batch were not renewed for `min_idle`, or are another consumer's: roll their rows back.
+
+    Attributes:
+        stream: The key of the stream.
+        entry_ids: The IDs of the entries.
+    """
+
+    def __init__(self, message: str = "", *, stream: bytes = b"", entry_ids: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.stream = stream
+        self.entry_ids = list(entry_ids)

@@ -95,7 +95,7 @@ class Reader(_headrace.Reader):
                 given[name] = _milliseconds(name, moment, is_end=is_end)
         if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
-        self = super().__new__(cls, endpoint, _keys(streams), given, schema)
+        self = super().__new__(cls, endpoint, stream_keys(streams), given, schema)
         self._endpoint = endpoint
         return self
 
@@ -146,7 +146,8 @@ class Reader(_headrace.Reader):
         return f"Reader({self._endpoint!r})"
 
 
-def _keys(streams: Iterable[object] | None) -> list[bytes]:
+def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
+    """The keys as bytes; none if none were given."""
     if streams is None:
         return []
     if isinstance(streams, str | bytes):

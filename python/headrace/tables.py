@@ -13,6 +13,7 @@ __all__ = [
     "AWAY_CODES",
     "CODES",
     "CONNECTION_CODES",
+    "CONSUMER",
     "DATASOURCE",
     "DISPATCHER",
     "ENDPOINT",
@@ -108,6 +109,7 @@ ENDPOINT: Final = _options("endpoint")
 DISPATCHER: Final = _options("dispatcher")
 LAYOUT: Final = _options("layout")
 READER: Final = _options("reader")
+CONSUMER: Final = _options("consumer")
 #: Beside the options of the endpoint and of the dispatcher.
 DATASOURCE: Final = _options("datasource")
 

@@ -80,6 +80,15 @@ pub enum Error {
         /// The whole sentence.
         message: String,
     },
+    /// Entries of a batch may be another consumer's by now.
+    LeaseLost {
+        /// The key of the stream.
+        stream: Vec<u8>,
+        /// The IDs of the entries.
+        entry_ids: Vec<String>,
+        /// The whole sentence.
+        message: String,
+    },
     /// A defect of headrace ended the call. The outcomes of the messages are in the next report.
     Internal {
         /// The operation, without data.
@@ -144,6 +153,7 @@ impl fmt::Display for Error {
             | Self::GroupMissing { message }
             | Self::DataLoss { message, .. }
             | Self::Field { message, .. }
+            | Self::LeaseLost { message, .. }
             | Self::StreamReplaced { message, .. } => f.write_str(message),
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
             Self::Internal { message } => write!(f, "a defect of headrace ended this call: {message}"),

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 
-use crate::consumer::{Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream};
 use crate::contain::contain;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
+use crate::reading::{Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream};
 
 pub use options::{READER_OPTIONS, ReaderOptions};
 
@@ -61,7 +61,7 @@ impl Reader {
             block: options.block,
             linger: options.linger,
             limit: options.limit,
-            follows: options.end == crate::consumer::End::Never,
+            follows: options.end == crate::reading::End::Never,
             fails_on_loss: options.fails_on_loss,
         };
         let plan = Arc::new(options.columns.clone());

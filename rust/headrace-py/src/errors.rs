@@ -32,6 +32,10 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
         Error::StreamReplaced { stream, .. } => {
             raise_with("StreamReplacedError", message, |py, given| given.set_item("stream", PyBytes::new(py, stream)))
         }
+        Error::LeaseLost { stream, entry_ids, .. } => raise_with("LeaseLostError", message, |py, given| {
+            given.set_item("stream", PyBytes::new(py, stream))?;
+            given.set_item("entry_ids", entry_ids)
+        }),
         Error::Schema { .. } => raise("SchemaError", message),
         Error::Message { .. } => raise("MessageError", message),
         Error::State { .. } => raise("StateError", message),

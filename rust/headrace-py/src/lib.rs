@@ -3,6 +3,7 @@
 
 mod batch_name;
 mod capsules;
+mod consumer;
 mod counters;
 mod dispatcher;
 mod endpoint;
@@ -38,6 +39,8 @@ use pyo3::prelude::*;
 fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::check(module.py())?;
     panics::set_hook();
+    module.add_class::<consumer::PyConsumer>()?;
+    module.add_class::<consumer::PyConsumerBatch>()?;
     module.add_class::<counters::PyCounters>()?;
     module.add_class::<dispatcher::PyDispatcher>()?;
     module.add_class::<endpoint::PyEndpoint>()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
-use headrace_core::endpoint::{Form, OptionValue, Takes};
+use headrace_core::endpoint::{Form, OptionSpec, OptionValue, Takes};
 use headrace_core::{READER_OPTIONS, ReadBatch, Reader, ReaderOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString, PyTuple};
@@ -57,7 +57,7 @@ impl PyReader {
         schema: Option<PySchema>,
     ) -> PyResult<Self> {
         let schema = schema.map(PySchema::into_inner);
-        let options = ReaderOptions::new(reader_values(options)?, Form::Typed, schema.as_deref());
+        let options = ReaderOptions::new(column_values(options, READER_OPTIONS)?, Form::Typed, schema.as_deref());
         let options = options.map_err(|error| to_py(&error))?;
         let mut inner = Reader::new(endpoint.get().0.clone(), &streams, &options).map_err(|error| to_py(&error))?;
         without_gil(py, |signals| inner.open(signals))?;
@@ -130,12 +130,12 @@ impl PyReader {
     }
 }
 
-/// The options as they were given; sequences of names are column names.
-fn reader_values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
+/// The options of `table` as they were given; sequences of names are column names.
+pub(crate) fn column_values(options: &Bound<'_, PyDict>, table: &[OptionSpec]) -> PyResult<Vec<(String, OptionValue)>> {
     let mut values = option_values(options)?;
     for (name, value) in &mut values {
         let given = options.get_item(&*name)?.filter(|given| !given.is_instance_of::<PyString>());
-        let takes_columns = READER_OPTIONS.iter().any(|spec| spec.name == name && spec.takes == Takes::Columns);
+        let takes_columns = table.iter().any(|spec| spec.name == name && spec.takes == Takes::Columns);
         if let Some(names) = given.filter(|_| takes_columns).and_then(|given| given.extract::<Vec<String>>().ok()) {
             *value = OptionValue::Names(names);
         }

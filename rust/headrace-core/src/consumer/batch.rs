@@ -1,25 +1,71 @@
-//! What a reader hands out.
+//! What a consumer hands out.
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
 
-use super::loss::Loss;
-use super::position::Position;
+use crate::error::{Error, Result};
 use crate::resp::EntryId;
 
-/// Entries of one stream, in the order of their IDs.
-#[derive(Debug, Clone)]
-pub struct ReadBatch {
-    pub(crate) batch: RecordBatch,
-    pub(crate) stream: Arc<[u8]>,
-    pub(crate) first_id: EntryId,
-    pub(crate) last_id: EntryId,
-    pub(crate) lost: Option<Loss>,
-    pub(crate) position: Position,
+/// Columns that only a group can fill, behind the others.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extra {
+    pub(super) deliveries: bool,
+    pub(super) reclaimed: bool,
 }
 
-impl ReadBatch {
+impl Extra {
+    pub(super) fn fields(self) -> impl Iterator<Item = Field> {
+        let deliveries = self.deliveries.then(|| Field::new("deliveries", DataType::UInt64, false));
+        let reclaimed = self.reclaimed.then(|| Field::new("reclaimed", DataType::Boolean, false));
+        [deliveries, reclaimed].into_iter().flatten()
+    }
+
+    pub(super) fn schema(self, schema: &Schema) -> Schema {
+        let fields = schema.fields().iter().map(|field| field.as_ref().clone());
+        Schema::new(fields.chain(self.fields()).collect::<Vec<_>>())
+    }
+}
+
+/// Entries of one stream, delivered to one consumer.
+#[derive(Debug, Clone)]
+pub struct ConsumerBatch {
+    batch: RecordBatch,
+    number: u64,
+    stream: Arc<[u8]>,
+    ids: Arc<[EntryId]>,
+}
+
+impl ConsumerBatch {
+    /// `deliveries`: of each entry; none if all were delivered for the first time.
+    pub(super) fn new(
+        batch: RecordBatch,
+        number: u64,
+        stream: Arc<[u8]>,
+        ids: Vec<EntryId>,
+        deliveries: &[u64],
+        is_reclaimed: bool,
+        extra: Extra,
+    ) -> Result<Self> {
+        let rows = batch.num_rows();
+        let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
+        if extra.deliveries {
+            let first = |at: usize| deliveries.get(at).copied().unwrap_or(1);
+            columns.push(Arc::new(UInt64Array::from_iter_values((0..rows).map(first))));
+        }
+        if extra.reclaimed {
+            columns.push(Arc::new(BooleanArray::from(vec![is_reclaimed; rows])));
+        }
+        let batch = if columns.len() == batch.num_columns() {
+            batch
+        } else {
+            let schema = Arc::new(extra.schema(&batch.schema()));
+            RecordBatch::try_new(schema, columns).map_err(|error| Error::Internal { message: error.to_string() })?
+        };
+        Ok(Self { batch, number, stream, ids: Arc::from(ids) })
+    }
+
     /// One row per entry.
     pub fn record_batch(&self) -> &RecordBatch {
         &self.batch
@@ -30,24 +76,49 @@ impl ReadBatch {
         &self.stream
     }
 
-    /// The ID of the first entry.
-    pub fn first_id(&self) -> EntryId {
-        self.first_id
+    /// The IDs of the entries, in the order of the rows.
+    pub fn ids(&self) -> &[EntryId] {
+        &self.ids
     }
 
-    /// The ID of the last entry.
-    pub fn last_id(&self) -> EntryId {
-        self.last_id
+    /// What the consumer knows it by.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
-    /// How many entries of this stream were trimmed before they were read, since the batch before; and whether that is exact, or
-    /// the most that it can be.
-    pub fn lost(&self) -> (u64, bool) {
-        self.lost.map_or((0, true), |lost| (lost.entries, lost.exact))
+    /// `mask` as it is, if it has one value for each row.
+    pub fn check_mask(&self, mask: &[bool]) -> Result<()> {
+        if mask.len() == self.ids.len() {
+            return Ok(());
+        }
+        let message =
+            format!("mask must have a value for each of the {} rows of the batch, got {}", self.ids.len(), mask.len());
+        Err(Error::config("mask", message))
     }
+}
 
-    /// Where the reader stands behind this batch, in all its streams: a reader that starts there reads what follows.
-    pub fn position(&self) -> String {
-        self.position.to_text()
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_group_s_columns_follow_the_others() {
+        let column: ArrayRef = Arc::new(UInt64Array::from(vec![7, 8]));
+        let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+        let ids = vec![EntryId { ms: 1, seq: 0 }, EntryId { ms: 2, seq: 0 }];
+        let extra = Extra { deliveries: true, reclaimed: true };
+        let new = |deliveries: &[u64]| {
+            ConsumerBatch::new(batch.clone(), 1, Arc::from(&b"s"[..]), ids.clone(), deliveries, true, extra).unwrap()
+        };
+        let read = |batch: &ConsumerBatch| {
+            let batch = batch.record_batch();
+            let column = batch.column_by_name("deliveries").unwrap();
+            column.as_any().downcast_ref::<UInt64Array>().unwrap().values().to_vec()
+        };
+        assert_eq!(read(&new(&[3, 4])), [3, 4]);
+        assert_eq!(read(&new(&[])), [1, 1]);
+        assert_eq!(new(&[]).record_batch().schema().fields().len(), 3);
+        assert!(new(&[]).check_mask(&[true]).is_err());
     }
 }

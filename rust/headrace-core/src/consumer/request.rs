@@ -1,77 +1,120 @@
-//! The commands of a reader, as bytes.
+//! The commands of a consumer, as bytes.
 
 use std::time::Duration;
 
-use crate::resp::EntryId;
-use crate::resp::{write_array_header, write_bulk};
+use super::work::Names;
+use crate::resp::{EntryId, write_array_header, write_bulk};
 
-/// `XRANGE key first last COUNT count`, both ends included: <https://redis.io/docs/latest/commands/xrange/>. IDs are written in
-/// full: servers read `5` as 5-0 at the beginning of a range, and as 5-18446744073709551615 at its end.
-pub(super) fn range(out: &mut Vec<u8>, key: &[u8], first: EntryId, last: EntryId, count: u64) {
-    write_array_header(out, 6);
-    write_bulk(out, b"XRANGE");
-    write_bulk(out, key);
-    for part in [&first.to_string(), &last.to_string(), "COUNT", &count.to_string()] {
-        write_bulk(out, part.as_bytes());
-    }
-}
-
-/// `XREAD COUNT count [BLOCK ms] STREAMS keys… ids…`: entries behind the IDs, <https://redis.io/docs/latest/commands/xread/>.
-/// BLOCK 0 would wait for ever, so a pause has at least a millisecond.
-pub(super) fn follow<'a>(
-    out: &mut Vec<u8>,
-    streams: impl ExactSizeIterator<Item = (&'a [u8], EntryId)> + Clone,
-    count: u64,
-    block: Option<Duration>,
-) {
-    let block = block.map(|block| block.as_millis().max(1).to_string());
-    write_array_header(out, 4 + if block.is_some() { 2 } else { 0 } + 2 * streams.len());
-    for part in ["XREAD", "COUNT", &count.to_string()] {
-        write_bulk(out, part.as_bytes());
-    }
-    if let Some(block) = block {
-        write_bulk(out, b"BLOCK");
-        write_bulk(out, block.as_bytes());
-    }
-    write_bulk(out, b"STREAMS");
-    for (key, _) in streams.clone() {
-        write_bulk(out, key);
-    }
-    for (_, after) in streams {
-        write_bulk(out, after.to_string().as_bytes());
-    }
-}
-
-/// `XINFO STREAM key`.
-pub(super) fn info(out: &mut Vec<u8>, key: &[u8]) {
-    write_array_header(out, 3);
-    for part in [b"XINFO", &b"STREAM"[..], key] {
+fn write(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    write_array_header(out, parts.len());
+    for part in parts {
         write_bulk(out, part);
     }
+}
+
+/// `XREADGROUP … STREAMS keys… >…`: entries that no consumer of the group had,
+/// <https://redis.io/docs/latest/commands/xreadgroup/>. BLOCK 0 would wait for ever, so a pause has at least a millisecond.
+pub(super) fn read_new(
+    out: &mut Vec<u8>,
+    names: &Names,
+    keys: &[&[u8]],
+    count: u64,
+    block: Option<Duration>,
+    acks: bool,
+) {
+    let count = count.to_string();
+    let block = block.map(|block| block.as_millis().max(1).to_string());
+    let mut parts: Vec<&[u8]> =
+        vec![b"XREADGROUP", b"GROUP", &names.group, &names.consumer, b"COUNT", count.as_bytes()];
+    if let Some(block) = &block {
+        parts.extend([&b"BLOCK"[..], block.as_bytes()]);
+    }
+    if !acks {
+        parts.push(b"NOACK");
+    }
+    parts.push(b"STREAMS");
+    parts.extend(keys);
+    parts.extend(keys.iter().map(|_| &b">"[..]));
+    write(out, &parts);
+}
+
+/// The same for own pending entries behind `after`: each counts as delivered once more.
+pub(super) fn read_pending(out: &mut Vec<u8>, names: &Names, key: &[u8], after: EntryId, count: u64) {
+    let (after, count) = (after.to_string(), count.to_string());
+    write(
+        out,
+        &[
+            b"XREADGROUP",
+            b"GROUP",
+            &names.group,
+            &names.consumer,
+            b"COUNT",
+            count.as_bytes(),
+            b"STREAMS",
+            key,
+            after.as_bytes(),
+        ],
+    );
+}
+
+/// `XPENDING key group first last count consumer`: the own pending entries of a range, without delivering them.
+pub(super) fn pending(out: &mut Vec<u8>, names: &Names, key: &[u8], first: EntryId, last: EntryId, count: u64) {
+    let (first, last, count) = (first.to_string(), last.to_string(), count.to_string());
+    write(out, &[b"XPENDING", key, &names.group, first.as_bytes(), last.as_bytes(), count.as_bytes(), &names.consumer]);
+}
+
+/// `XAUTOCLAIM … JUSTID`: entries that were idle for so long become this consumer's, without counting as delivered.
+pub(super) fn claim(out: &mut Vec<u8>, names: &Names, key: &[u8], min_idle: Duration, from: EntryId, count: u64) {
+    let (idle, from, count) = (min_idle.as_millis().to_string(), from.to_string(), count.to_string());
+    write(
+        out,
+        &[
+            b"XAUTOCLAIM",
+            key,
+            &names.group,
+            &names.consumer,
+            idle.as_bytes(),
+            from.as_bytes(),
+            b"COUNT",
+            count.as_bytes(),
+            b"JUSTID",
+        ],
+    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ID: EntryId = EntryId { ms: 5, seq: 0 };
-
-    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    fn text(write: impl FnOnce(&mut Vec<u8>, &Names)) -> String {
+        let names = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: None };
         let mut out = Vec::new();
-        write(&mut out);
+        write(&mut out, &names);
         String::from_utf8_lossy(&out).lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn commands_name_full_ids_and_never_count_or_block_0() {
+    fn commands_never_count_or_block_0() {
+        let keys = [&b"a"[..], b"b"];
         assert_eq!(
-            text(|out| range(out, b"k", ID, EntryId::MAX, 17)),
-            "XRANGE k 5-0 18446744073709551615-18446744073709551615 COUNT 17"
+            text(|out, names| read_new(out, names, &keys, 5, None, true)),
+            "XREADGROUP GROUP g c COUNT 5 STREAMS a b > >"
         );
-        let streams = [(&b"a"[..], ID), (&b"b"[..], EntryId { ms: 6, seq: 7 })];
-        assert_eq!(text(|out| follow(out, streams.into_iter(), 3, None)), "XREAD COUNT 3 STREAMS a b 5-0 6-7");
         let block = Some(Duration::from_micros(3));
-        assert_eq!(text(|out| follow(out, streams.into_iter(), 3, block)), "XREAD COUNT 3 BLOCK 1 STREAMS a b 5-0 6-7");
-        assert_eq!(text(|out| info(out, b"k")), "XINFO STREAM k");
+        assert_eq!(
+            text(|out, names| read_new(out, names, &keys[..1], 5, block, false)),
+            "XREADGROUP GROUP g c COUNT 5 BLOCK 1 NOACK STREAMS a >"
+        );
+        let (id, last) = (EntryId { ms: 1, seq: 2 }, EntryId { ms: 3, seq: 0 });
+        assert_eq!(
+            text(|out, names| read_pending(out, names, b"a", id, 7)),
+            "XREADGROUP GROUP g c COUNT 7 STREAMS a 1-2"
+        );
+        assert_eq!(text(|out, names| pending(out, names, b"a", id, last, 7)), "XPENDING a g 1-2 3-0 7 c");
+        let idle = Duration::from_secs(60);
+        assert_eq!(
+            text(|out, names| claim(out, names, b"a", idle, id, 7)),
+            "XAUTOCLAIM a g c 60000 1-2 COUNT 7 JUSTID"
+        );
     }
 }

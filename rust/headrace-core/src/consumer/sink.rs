@@ -2,124 +2,113 @@
 
 use std::sync::Arc;
 
-use super::stream::{Bad, Open, Stream};
+use super::stream::{Open, Pending, Stream};
 use crate::entries::{ColumnsPlan, EntryColumns};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
-/// What a page turned out to be.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Page {
-    /// Its entries, with the one that it overlaps with the page before.
-    pub(crate) entries: u64,
+/// What a reply had of one stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Page {
+    pub(super) stream: usize,
+    pub(super) entries: u64,
     /// The bytes of the names and values of its largest entry.
-    pub(crate) largest: u64,
-    /// Whether something may be missing before its first entry.
-    pub(crate) has_gap: bool,
+    pub(super) largest: u64,
 }
 
-/// Where the entries of one page go.
-pub(crate) struct Sink<'a> {
-    pub(crate) streams: &'a mut [Stream],
-    pub(crate) plan: &'a Arc<ColumnsPlan>,
-    pub(crate) spare: &'a mut Vec<EntryColumns>,
-    /// The entries that may still be read of all streams.
-    pub(crate) left: &'a mut u64,
-    /// The pages of the reply, each with its stream. The entries are of the last one.
-    pub(crate) pages: &'a mut Vec<(usize, Page)>,
-    /// The entry that the page has to begin with, if nothing is missing before it.
-    pub(crate) anchor: Option<EntryId>,
-    /// A stream, or an order of entries, that was not asked for.
-    pub(crate) violation: &'a mut Option<&'static str>,
-    /// Whether the entry that is being passed on is left out.
-    pub(crate) is_left_out: bool,
-    /// What was read before it.
-    pub(crate) before: EntryId,
-    pub(crate) size: u64,
+/// Where the entries of a reply go.
+pub(super) struct Sink<'a> {
+    pub(super) streams: &'a mut [Stream],
+    pub(super) plan: &'a Arc<ColumnsPlan>,
+    pub(super) spare: &'a mut Vec<EntryColumns>,
+    /// Own pending entries that were asked for; `None`: new ones were.
+    pub(super) wanted: Option<&'a [Pending]>,
+    pub(super) pages: &'a mut Vec<Page>,
+    /// Entries that were deleted while they were pending, each with its stream.
+    pub(super) deleted: &'a mut Vec<(usize, EntryId)>,
+    /// Whether there were own pending entries that were not asked for.
+    pub(super) has_strays: &'a mut bool,
+    pub(super) violation: &'a mut Option<&'static str>,
+    pub(super) is_left_out: bool,
+    pub(super) size: u64,
 }
 
 impl Sink<'_> {
     /// The open batch of the entry that is being passed on, unless it is left out.
     #[inline]
-    fn columns(&mut self) -> Option<&mut EntryColumns> {
-        let (at, _) = self.pages.last()?;
-        if self.is_left_out { None } else { Some(&mut self.streams.get_mut(*at)?.open.as_mut()?.columns) }
+    fn open(&mut self) -> Option<&mut Open> {
+        let page = self.pages.last()?;
+        if self.is_left_out { None } else { self.streams.get_mut(page.stream)?.open.as_mut() }
     }
 }
 
 impl EntrySink for Sink<'_> {
     fn stream(&mut self, key: &[u8]) {
         match self.streams.iter().position(|stream| *stream.key == *key) {
-            Some(at) => self.pages.push((at, Page::default())),
+            Some(stream) => self.pages.push(Page { stream, entries: 0, largest: 0 }),
             None => *self.violation = Some("entries of a stream that was not asked for"),
         }
     }
 
     #[inline]
     fn entry(&mut self, id: EntryId, fields: Option<usize>) {
-        self.is_left_out = true;
-        self.size = 0;
-        let Some((at, page)) = self.pages.last_mut() else { return };
-        let Some(stream) = self.streams.get_mut(*at) else { return };
-        let is_first = page.entries == 0;
+        (self.is_left_out, self.size) = (true, 0);
+        let Some(page) = self.pages.last_mut() else { return };
+        let Some(stream) = self.streams.get_mut(page.stream) else { return };
         page.entries += 1;
-        if is_first && self.anchor == Some(id) {
+        let deliveries = match self
+            .wanted
+            .map(|wanted| wanted.binary_search_by_key(&id, |pending| pending.id).map(|at| &wanted[at]))
+        {
+            None => None,
+            Some(Ok(pending)) => Some(pending.deliveries + 1),
+            Some(Err(_)) => {
+                *self.has_strays = true;
+                return;
+            }
+        };
+        if fields.is_none() {
+            self.deleted.push((page.stream, id));
             return;
         }
-        if id <= stream.after() {
-            *self.violation = Some("entries that are not in the order of their IDs");
-            return;
-        }
-        // The next page begins behind an entry that does not fit.
-        if *self.left == 0 || stream.bad.is_some() {
-            return;
-        }
-        self.before = stream.after();
-        *self.left -= 1;
         self.is_left_out = false;
-        page.has_gap |= is_first;
+        let is_reclaimed = stream.is_reclaimed && deliveries.is_some();
         let open = stream.open.get_or_insert_with(|| {
             let mut columns = self.spare.pop().unwrap_or_else(|| EntryColumns::new(self.plan));
             columns.stream(&stream.key);
-            Open { columns, first_id: id, proven: 0 }
+            Open { columns, ids: Vec::new(), deliveries: Vec::new(), is_reclaimed }
         });
         open.columns.entry(id, fields);
-        if page.has_gap {
-            stream.since.ids.push(id);
-        } else {
-            stream.read_on(id);
-        }
+        open.ids.push(id);
+        open.deliveries.extend(deliveries);
     }
 
     #[inline]
     fn field(&mut self, name: &[u8], value: &[u8]) {
         self.size += (name.len() + value.len()) as u64;
-        if let Some(columns) = self.columns() {
-            columns.field(name, value);
+        if let Some(open) = self.open() {
+            open.columns.field(name, value);
         }
     }
 
     #[inline]
     fn end(&mut self) {
-        if let Some((_, page)) = self.pages.last_mut() {
+        if let Some(page) = self.pages.last_mut() {
             page.largest = page.largest.max(self.size);
         }
-        let Some(columns) = self.columns() else { return };
-        columns.end();
-        let bad = columns.take_bad();
-        if let (Some((id, value)), Some((at, _))) = (bad, self.pages.last())
-            && let Some(stream) = self.streams.get_mut(*at)
-        {
-            stream.bad = Some(Bad { id, before: self.before, value });
+        let Some(open) = self.open() else { return };
+        open.columns.end();
+        let Some(bad) = open.columns.take_bad() else { return };
+        open.ids.pop();
+        let deliveries = open.deliveries.pop().unwrap_or(1);
+        if let Some(stream) = self.pages.last().and_then(|page| self.streams.get_mut(page.stream)) {
+            stream.bad.push((Pending { id: bad.0, deliveries }, bad.1));
         }
     }
 
     #[inline]
     fn is_full(&self) -> bool {
-        let is_full = |(at, _): &(usize, Page)| {
-            let open = self.streams.get(*at).and_then(|stream| stream.open.as_ref());
-            open.is_some_and(|open| open.columns.is_full())
-        };
-        self.violation.is_some() || self.pages.last().is_some_and(is_full)
+        let open = self.pages.last().and_then(|page| self.streams.get(page.stream)?.open.as_ref());
+        self.violation.is_some() || open.is_some_and(|open| open.columns.is_full())
     }
 }

@@ -1,192 +1,141 @@
-//! One stream of a reader: where it stands, and the entries that no batch has had yet.
+//! One stream of a consumer: what is read of it, and which pending entries are to be looked at.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::loss::{Loss, ReadSince, StreamInfo};
-use super::paging::Paging;
-use super::position::Place;
-use super::range::{End, Start};
+use super::rules;
 use crate::entries::{BadValue, EntryColumns};
+use crate::reading::Paging;
 use crate::resp::EntryId;
 
-/// A stream that is read from old entries to new ones.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    pub(crate) key: Arc<[u8]>,
-    /// Where to begin and end, until the server has said where that is.
-    pub(crate) asked: Option<(Start, End)>,
-    /// The last entry to read; `None`: as they come.
-    pub(crate) until: Option<EntryId>,
-    pub(crate) paging: Paging,
-    /// Whether there may be entries that a request without BLOCK gets.
-    pub(crate) is_behind: bool,
-    /// What was read since it was last known that nothing was lost.
-    pub(crate) since: ReadSince,
-    /// Whether a page did not have the entry that was read last, nor any other.
-    pub(crate) is_doubtful: bool,
-    /// Whether `since.after` is an entry that was read, so that a page which begins with it has no gap before it.
-    pub(crate) has_anchor: bool,
-    /// What the batches so far end with.
-    pub(crate) handed_out: Place,
-    /// The entries that no batch has had yet.
-    pub(crate) open: Option<Open>,
-    /// What was lost since the last batch.
-    pub(crate) lost: Option<Loss>,
-    /// The entry that was read last does not fit its columns: the next batch ends before it.
-    pub(crate) bad: Option<Bad>,
-}
-
-/// An entry that does not fit the columns that were asked for.
-#[derive(Debug)]
-pub(crate) struct Bad {
-    pub(crate) id: EntryId,
-    /// The entry before it.
-    pub(crate) before: EntryId,
-    pub(crate) value: BadValue,
+/// A pending entry of this consumer that it does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub(super) id: EntryId,
+    pub(super) deliveries: u64,
 }
 
 /// Entries on their way into a batch.
 #[derive(Debug)]
-pub(crate) struct Open {
-    pub(crate) columns: EntryColumns,
-    pub(crate) first_id: EntryId,
-    /// How many rows are proven.
-    pub(crate) proven: usize,
+pub(super) struct Open {
+    pub(super) columns: EntryColumns,
+    pub(super) ids: Vec<EntryId>,
+    /// The server's counters; empty: each was delivered for the first time.
+    pub(super) deliveries: Vec<u64>,
+    /// Whether they were another consumer's.
+    pub(super) is_reclaimed: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) key: Arc<[u8]>,
+    pub(super) paging: Paging,
+    /// Whether there may be entries that a read without BLOCK gets.
+    pub(super) is_behind: bool,
+    pub(super) open: Option<Open>,
+    /// The range of the own pending entries that is to be looked at: from here on, and the last one.
+    pub(super) recovery: Option<(EntryId, EntryId)>,
+    /// The entries of it that are to be read: each part becomes a batch.
+    pub(super) planned: VecDeque<Vec<Pending>>,
+    /// Entries of other consumers up to here were claimed, of those that were idle.
+    pub(super) claim_cursor: EntryId,
+    /// When to look for further ones.
+    pub(super) claims_at: Duration,
+    /// Where the entries that are being recovered were claimed, not read by this consumer before.
+    pub(super) is_reclaimed: bool,
+    /// Entries that do not fit their columns, in the order in which they were read.
+    pub(super) bad: Vec<(Pending, BadValue)>,
+    /// The entry that was being read alone when a connection was lost, as it was before.
+    pub(super) interrupted: Option<Pending>,
+    /// When to look at the own pending entries again: a request of a lost connection may have been executed late.
+    pub(super) rechecks_at: Option<Duration>,
 }
 
 impl Stream {
-    pub(crate) fn new(key: Arc<[u8]>, start: Start, end: End, paging: Paging) -> Self {
+    pub(super) fn new(key: Arc<[u8]>, paging: Paging) -> Self {
         Self {
             key,
-            asked: Some((start, end)),
-            until: None,
             paging,
             is_behind: true,
-            is_doubtful: false,
-            since: ReadSince::default(),
-            has_anchor: false,
-            handed_out: Place { id: EntryId::default(), added: None },
             open: None,
-            lost: None,
-            bad: None,
+            recovery: Some((EntryId::default(), EntryId::MAX)),
+            planned: VecDeque::new(),
+            claim_cursor: EntryId::default(),
+            claims_at: Duration::ZERO,
+            is_reclaimed: false,
+            bad: Vec::new(),
+            interrupted: None,
+            rechecks_at: None,
         }
     }
 
-    /// The server said this of the stream before anything was read: where to begin and end.
-    pub(crate) fn begin(&mut self, start: Start, end: End, info: &StreamInfo) {
-        let place = start.place(info);
-        let removed = info.removed();
-        self.since = ReadSince { after: place.id, added: place.added, removed, ids: Vec::new() };
-        // These are entries that were there; 0-0 is none.
-        self.has_anchor = matches!(start, Start::After(_) | Start::Latest) && place.id > EntryId::default();
-        self.handed_out = place;
-        self.until = end.last(info);
+    pub(super) fn rows(&self) -> usize {
+        self.open.as_ref().map_or(0, |open| open.ids.len())
     }
 
-    /// The entry that was read last.
-    pub(crate) fn after(&self) -> EntryId {
-        self.since.ids.last().copied().unwrap_or(self.since.after)
-    }
-
-    /// Whether what was read last waits for the proof that nothing was lost before it.
-    pub(crate) fn is_unproven(&self) -> bool {
-        !self.since.ids.is_empty() || self.is_doubtful
-    }
-
-    /// Whether everything that was asked for was read.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.after() == EntryId::MAX || self.until.is_some_and(|until| self.after() >= until)
-    }
-
-    /// The bytes that the open batch holds.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.columns.bytes())
     }
 
-    pub(crate) fn rows(&self) -> usize {
-        self.open.as_ref().map_or(0, |open| open.columns.rows())
+    /// Whether own pending entries come before new ones.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.recovery.is_some() || !self.planned.is_empty()
     }
 
-    /// An entry was read that follows the one before.
-    #[inline]
-    pub(crate) fn read_on(&mut self, id: EntryId) {
-        if !self.since.ids.is_empty() {
-            self.since.ids.push(id);
-            return;
-        }
-        self.since.after = id;
-        self.since.added = self.since.added.map(|added| added.saturating_add(1));
-        self.has_anchor = true;
-        if let Some(open) = &mut self.open {
-            open.proven += 1;
-        }
+    /// The own pending entries are to be looked at from the first one.
+    pub(super) fn recover_all(&mut self) {
+        self.planned.clear();
+        self.is_reclaimed = false;
+        self.recovery = Some((EntryId::default(), EntryId::MAX));
     }
 
-    /// Why `info` cannot be of the stream that was read so far.
-    pub(crate) fn replaced(&self, info: &StreamInfo) -> Option<&'static str> {
-        let after = self.after();
-        let is_shorter = match (info.added, self.since.added) {
-            (Some(added), Some(before)) => added < before,
-            _ => false,
-        };
-        if info.last_id < after && (self.has_anchor || self.is_unproven()) {
-            Some(if info.length == 0 {
-                "it was deleted"
-            } else {
-                "its last entry is older than the one that was read last: it was deleted and recreated, or its server lost \
-                 its latest entries"
-            })
-        } else if is_shorter {
-            Some("fewer entries were ever added to it than were read: it was deleted and recreated")
-        } else {
-            None
+    /// Plans how `entries`, ascending, are read: each in the company that its deliveries allow. A read takes all own pending
+    /// entries behind an ID, so between those of a part there must be no other one: `breaks` is before an entry that follows one
+    /// which is not to be read.
+    pub(super) fn plan(&mut self, entries: impl IntoIterator<Item = (Pending, bool)>, batch_rows: usize) {
+        let mut part: Vec<Pending> = Vec::new();
+        let mut most = 0;
+        for (entry, breaks) in entries {
+            let company = rules::company(batch_rows, entry.deliveries);
+            if !part.is_empty() && (breaks || part.len() >= most.min(company)) {
+                self.planned.push_back(std::mem::take(&mut part));
+            }
+            most = if part.is_empty() { company } else { most.min(company) };
+            part.push(entry);
+        }
+        if !part.is_empty() {
+            self.planned.push_back(part);
         }
     }
+}
 
-    /// The entries so far are proven: `loss` is missing before those that were not.
-    pub(crate) fn prove(&mut self, info: &StreamInfo, loss: Option<Loss>) {
-        let read = self.since.ids.len() as u64;
-        let after = self.after();
-        let added = match (info.added, self.since.added, loss) {
-            // Standing at the tail, its number is that of the tail.
-            (Some(added), _, _) if info.last_id == after => Some(added),
-            (_, Some(before), Some(loss)) => Some(before.saturating_add(read).saturating_add(loss.entries)),
-            _ => None,
-        };
-        self.has_anchor |= read > 0;
-        self.is_doubtful = false;
-        self.since.ids.clear();
-        (self.since.after, self.since.added, self.since.removed) = (after, added, info.removed());
-        if let Some(loss) = loss.filter(|loss| loss.entries > 0) {
-            let before = self.lost.unwrap_or(Loss { entries: 0, exact: true });
-            self.lost = Some(Loss { entries: before.entries + loss.entries, exact: before.exact && loss.exact });
-        }
-        match &mut self.open {
-            Some(open) => open.proven = open.columns.rows(),
-            None => self.handed_out = Place { id: after, added },
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(entries: &[(u64, u64, bool)], batch_rows: usize) -> Vec<Vec<u64>> {
+        let mut stream = Stream::new(Arc::from(&b"s"[..]), Paging::new(1 << 20, 100));
+        let entries = entries.iter().map(|(ms, deliveries, breaks)| {
+            (Pending { id: EntryId { ms: *ms, seq: 0 }, deliveries: *deliveries }, *breaks)
+        });
+        stream.plan(entries, batch_rows);
+        stream.planned.iter().map(|part| part.iter().map(|entry| entry.id.ms).collect()).collect()
     }
 
-    /// Takes the entries so far as if nothing were missing before them.
-    pub(crate) fn prove_blindly(&mut self) {
-        self.since.after = self.after();
-        self.since.ids.clear();
-        self.is_doubtful = false;
-        (self.since.added, self.has_anchor) = (None, true);
+    #[test]
+    fn entries_that_came_back_are_read_in_halves() {
+        let once: Vec<_> = (1..=8).map(|ms| (ms, 1, false)).collect();
+        assert_eq!(planned(&once, 8), [vec![1, 2, 3, 4], vec![5, 6, 7, 8]]);
+        assert_eq!(planned(&once, 100), [(1..=8).collect::<Vec<_>>()]);
+        let twice: Vec<_> = (1..=5).map(|ms| (ms, 2, false)).collect();
+        assert_eq!(planned(&twice, 8), [vec![1, 2], vec![3, 4], vec![5]]);
+        assert_eq!(planned(&[(1, 0, false), (2, 0, false)], 2), [vec![1, 2]], "released entries were not at fault");
     }
 
-    /// Forgets the entries that are not proven; `loss` is missing before them. Returns what was read before them, and its rows.
-    pub(crate) fn forget_unproven(&mut self, loss: Option<Loss>) -> Option<(Open, usize)> {
-        // An entry that is proven and does not fit is still to be reported.
-        self.bad.take_if(|_| !self.since.ids.is_empty());
-        self.since.ids.clear();
-        self.is_doubtful = false;
-        self.is_behind = true;
-        let kept = self.open.take().map(|open| (open.proven, open)).filter(|(rows, _)| *rows > 0);
-        self.handed_out = Place { id: self.since.after, added: self.since.added };
-        if let Some(loss) = loss {
-            self.since.added = self.since.added.map(|added| added.saturating_add(loss.entries));
-        }
-        kept.map(|(rows, open)| (open, rows))
+    #[test]
+    fn an_entry_that_must_be_alone_is_alone_and_others_are_read_around_what_is_held() {
+        let entries = [(1, 1, false), (2, 9, false), (3, 1, false), (4, 1, true), (5, 1, false)];
+        assert_eq!(planned(&entries, 8), [vec![1], vec![2], vec![3], vec![4, 5]]);
     }
 }

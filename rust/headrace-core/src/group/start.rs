@@ -19,7 +19,7 @@ pub enum Start {
 
 impl Start {
     /// `earliest`, `latest`, an entry ID, or `(` and an entry ID.
-    pub(super) fn parse(value: &OptionValue) -> Option<Self> {
+    pub(crate) fn parse(value: &OptionValue) -> Option<Self> {
         let OptionValue::Text(text) = value else { return None };
         match text.as_str() {
             "earliest" => Some(Self::Earliest),
@@ -32,7 +32,7 @@ impl Start {
     }
 
     /// The ID of the last entry that a group has passed if this is the first that it gets.
-    pub(super) fn last_delivered(self) -> String {
+    pub(crate) fn last_delivered(self) -> String {
         match self {
             Self::Earliest => "0-0".to_owned(),
             Self::Latest => "$".to_owned(),

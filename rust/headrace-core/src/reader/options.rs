@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::Schema;
 
-use crate::consumer::{End, Position, Start};
 use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
-use crate::entries::{BodyPlan, ColumnsPlan, FieldsAs, FieldsPlan, MapPlan, MetadataColumn, NamesAs, OnBadField};
+use crate::entries::ColumnsPlan;
 use crate::error::{Error, Result};
-
-/// The most rows of a batch: its columns have offsets of 31 bits, and an entry may have 100 bytes of names and values.
-const MAX_BATCH_ROWS: i64 = 1 << 20;
+use crate::reading::{End, MAX_BATCH_ROWS, Position, Start, columns, read_body};
 
 option_table! {
     /// Every option of a reader.
@@ -92,13 +89,14 @@ impl ReaderOptions {
         schema: Option<&Schema>,
     ) -> Result<Self> {
         let mut given = Given::collect(READER_OPTIONS, options, form)?;
-        let body = read_body(&mut given, schema)?;
-        let metadata = read_metadata(&mut given, matches!(body, BodyPlan::Map(_)))?;
+        let nulls_bad = given.choice_or_default("on_bad_field")? == "null";
+        let body = read_body(&mut given, nulls_bad, schema)?;
+        let metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
         Ok(Self {
             beginning: read_start(&given.text_or_default("start")?)?,
             end: given.text("end")?.as_deref().map_or(Ok(End::Never), read_end)?,
             limit: given.integer("limit")?.unwrap_or(u64::MAX),
-            columns: ColumnsPlan::new(&metadata, body)?,
+            columns: columns(metadata, body)?,
             batch_rows: given.integer_or_default("batch_rows")?,
             batch_bytes: given.integer_or_default("batch_bytes")?,
             page_bytes: given.integer_or_default("page_bytes")?,
@@ -133,37 +131,6 @@ fn read_end(text: &str) -> Result<End> {
         let allowed = "'latest', an entry ID 'ms-seq', or milliseconds since 1970";
         Error::config("end", format!("end must be {allowed}, got '{}'", text.escape_debug()))
     })
-}
-
-fn read_body(given: &mut Given, schema: Option<&Schema>) -> Result<BodyPlan> {
-    let fields_as = if given.choice_or_default("fields_as")? == "map" { FieldsAs::Map } else { FieldsAs::List };
-    let names_as = if given.choice_or_default("names")? == "text" { NamesAs::Utf8 } else { NamesAs::Binary };
-    let on_bad = if given.choice_or_default("on_bad_field")? == "fail" { OnBadField::Fail } else { OnBadField::Null };
-    let fields: Vec<Field> = match (given.columns("fields")?, schema) {
-        (None, None) => return Ok(BodyPlan::Map(MapPlan { fields_as, names_as })),
-        (Some(_), Some(_)) => {
-            return Err(Error::config("schema", "fields and schema are mutually exclusive: a schema names its fields"));
-        }
-        (Some(names), None) => names.into_iter().map(|name| Field::new(name, DataType::Utf8, true)).collect(),
-        (None, Some(schema)) => schema.fields().iter().map(|field| field.as_ref().clone()).collect(),
-    };
-    Ok(BodyPlan::Fields(FieldsPlan::new(fields, on_bad)?))
-}
-
-fn read_metadata(given: &mut Given, is_map: bool) -> Result<Vec<MetadataColumn>> {
-    if given.is_no_names("metadata") {
-        return Ok(Vec::new());
-    }
-    let Some(names) = given.columns("metadata")? else {
-        return Ok(if is_map { ColumnsPlan::METADATA_OF_MAP.to_vec() } else { Vec::new() });
-    };
-    let column = |name: &String| {
-        MetadataColumn::named(name).ok_or_else(|| {
-            let allowed = MetadataColumn::ALL.map(MetadataColumn::name).join("', '");
-            Error::config("metadata", format!("metadata must be some of '{allowed}', got '{}'", name.escape_debug()))
-        })
-    };
-    names.iter().map(column).collect()
 }
 
 #[cfg(test)]

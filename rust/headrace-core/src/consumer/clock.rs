@@ -1,0 +1,17 @@
+//! The time since the boot of the machine. It goes on while the process is stopped or the machine sleeps: leases do too.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: ClockId = ClockId::Boottime;
+/// On macOS it goes on while the machine sleeps.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: ClockId = ClockId::Monotonic;
+
+pub(super) fn now() -> Duration {
+    let time = clock_gettime(CLOCK);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+}

@@ -1,0 +1,220 @@
+//! The loop of a consumer: sends, receives and waits, until there is a batch, or until the server knows what the caller said.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::batch::ConsumerBatch;
+use super::clock;
+use super::session::Session;
+use super::setup::{Create, Identity, Setup, group_missing};
+use super::shared::Shared;
+use super::work::Names;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Fault, Result};
+use crate::net::Watch;
+use crate::reading::{Exchange, Link, WATCH_EVERY};
+
+/// The socket of a session.
+#[derive(Debug)]
+pub(super) struct Drive {
+    link: Link,
+    shared: Arc<Shared>,
+    keys: Vec<Arc<[u8]>>,
+    names: Names,
+    acks: bool,
+    /// Where groups begin that are to be made: by the first connection only.
+    create: Option<Create>,
+    has_begun: bool,
+    /// The connection before this one.
+    identity: Option<Identity>,
+}
+
+impl Drive {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        reconnects: bool,
+        shared: Arc<Shared>,
+        names: Names,
+        acks: bool,
+        create: Option<Create>,
+    ) -> Self {
+        let keys = shared.ledger().keys().to_vec();
+        let link = Link::new(endpoint, reconnects);
+        Self { link, shared, keys, names, acks, create, has_begun: false, identity: None }
+    }
+
+    /// Connects, and makes the groups.
+    pub(super) fn open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
+        session.now = clock::now();
+        let Self { link, keys, names, acks, create, has_begun, identity, .. } = self;
+        link.connect(session, watch, |transport, silence, watch| {
+            let mut setup = Setup { transport, silence, watch };
+            let new = setup.identity()?;
+            if let (Some(old), Some(new)) = (&*identity, &new) {
+                setup.end(old, new)?;
+            }
+            *identity = new;
+            if !*has_begun {
+                begin(&mut setup, keys, names, *acks, create.as_ref())?;
+                *has_begun = true;
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs until there is a batch, the caller stops, or `timeout` is over.
+    pub(super) fn until_batch(
+        &mut self,
+        session: &mut Session,
+        timeout: Option<Duration>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<ConsumerBatch>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let error = self.shared.ledger().take_error();
+            if let Some(error) = error {
+                return Err(error);
+            }
+            if self.shared.stops() {
+                return Ok(None);
+            }
+            session.now = clock::now();
+            if let Some(batch) = session.take() {
+                // The server gets the next page ready while the caller works. A fault shows again in the next call.
+                session.request(None);
+                let _ = self.link.send(session);
+                return batch.map(Some);
+            }
+            self.run(session, deadline, watch)?;
+            // Also without time to wait, what has come is taken.
+            if !session.is_ready() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Runs until the server knows what the caller said so far, or `deadline` is over; returns whether it knows.
+    pub(super) fn until_settled(
+        &mut self,
+        session: &mut Session,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<bool> {
+        loop {
+            let error = self.shared.ledger().take_error();
+            if let Some(error) = error {
+                return Err(error);
+            }
+            if self.shared.ledger().is_settled() {
+                return Ok(true);
+            }
+            let left = left(deadline);
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.link.ask(watch)?;
+            if !self.link.is_open() {
+                self.open(session, watch)?;
+            }
+            session.now = clock::now();
+            session.request_work();
+            if !session.awaits_reply() {
+                // The keeper has the rest.
+                thread::sleep(Duration::from_millis(1).min(left));
+                continue;
+            }
+            self.pass(session, left, watch)?;
+        }
+    }
+
+    /// Reads the replies that are on their way, so that no entry is delivered to a connection that is gone. `deadline`: for how long.
+    pub(super) fn drain(&mut self, session: &mut Session, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
+        while self.link.is_open() && session.awaits_reply() && !left(Some(deadline)).is_zero() {
+            session.now = clock::now();
+            self.pass(session, left(Some(deadline)), watch)?;
+        }
+        Ok(())
+    }
+
+    /// One pass: connects, asks, sends, receives or waits.
+    fn run(&mut self, session: &mut Session, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        self.link.ask(watch)?;
+        if !self.link.is_open() {
+            return self.open(session, watch);
+        }
+        let pause = session.pause();
+        if !pause.is_zero() {
+            self.wait_for_more(pause.min(left(deadline)), watch)?;
+            session.paused();
+        }
+        session.now = clock::now();
+        session.request(Some(left(deadline)));
+        self.pass(session, left(deadline), watch)
+    }
+
+    fn pass(&mut self, session: &mut Session, left: Duration, watch: &mut dyn Watch) -> Result<()> {
+        match self.link.step(session) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.link.wait(session, left, watch),
+            Err(fault) => match self.missing(&fault) {
+                Some(error) => {
+                    self.link.close(session, false);
+                    Err(error)
+                }
+                None => self.link.lose(session, &fault),
+            },
+        }
+    }
+
+    fn missing(&self, fault: &Fault) -> Option<Error> {
+        // UNBLOCKED: Redis before 7.2, where the stream was deleted while the server waited.
+        let is_missing = fault.code == "NOGROUP" || fault.code == "UNBLOCKED";
+        is_missing.then(|| group_missing(self.keys.first().map(AsRef::as_ref).unwrap_or_default(), &self.names))
+    }
+
+    /// Waits for more entries, which are not asked for meanwhile.
+    fn wait_for_more(&self, pause: Duration, watch: &mut dyn Watch) -> Result<()> {
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.shared.stops() {
+                return Ok(());
+            }
+            thread::sleep(left.min(WATCH_EVERY));
+            if watch.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    /// Ends the connection.
+    pub(super) fn close(&mut self, session: &mut Session) {
+        session.now = clock::now();
+        self.link.close(session, false);
+    }
+
+    /// The connection belongs to the process that this one was forked from.
+    pub(super) fn forget(&mut self) {
+        self.link.forget();
+    }
+}
+
+/// What the first connection does.
+fn begin(setup: &mut Setup<'_>, keys: &[Arc<[u8]>], names: &Names, acks: bool, create: Option<&Create>) -> Result<()> {
+    if acks && let Some(key) = keys.first() {
+        setup.check_scripts(key)?;
+    }
+    for key in keys {
+        match create {
+            Some(create) => setup.create(key, names, create)?,
+            None if !setup.exists(key, names)? => return Err(group_missing(key, names)),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn left(deadline: Option<Instant>) -> Duration {
+    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
+}

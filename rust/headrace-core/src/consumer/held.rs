@@ -1,0 +1,104 @@
+//! The entries of one batch that wait for what the caller says of them.
+
+use std::time::Duration;
+
+use crate::resp::EntryId;
+
+/// What is known of an entry that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// The caller has not said anything of it.
+    Held,
+    /// What the caller said is on its way to the server.
+    Settling,
+    /// The server knows.
+    Settled,
+    /// It is not this consumer's any more, and the caller has not said anything of it.
+    Stale,
+}
+
+/// The entries of a batch.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) stream: usize,
+    /// Ascending.
+    pub(super) ids: Vec<EntryId>,
+    states: Vec<State>,
+    /// The server's counter of deliveries of each: one number if it is the same for all.
+    deliveries: Vec<u64>,
+    /// When they were read.
+    pub(super) since: Duration,
+    /// When the server last confirmed that they are this consumer's.
+    pub(super) confirmed: Duration,
+    /// The entries that are not settled.
+    open: usize,
+    /// A renewal that is under way: when it was asked for, and how many entries it has not confirmed yet.
+    renewal: Option<(Duration, usize)>,
+}
+
+impl Held {
+    pub(super) fn new(stream: usize, ids: Vec<EntryId>, deliveries: Vec<u64>, now: Duration) -> Self {
+        let open = ids.len();
+        Self {
+            stream,
+            states: vec![State::Held; open],
+            ids,
+            deliveries,
+            since: now,
+            confirmed: now,
+            open,
+            renewal: None,
+        }
+    }
+
+    pub(super) fn find(&self, id: EntryId) -> Option<usize> {
+        let is_inside =
+            self.ids.first().is_some_and(|first| *first <= id) && self.ids.last().is_some_and(|last| id <= *last);
+        if is_inside { self.ids.binary_search(&id).ok() } else { None }
+    }
+
+    pub(super) fn deliveries(&self, at: usize) -> u64 {
+        self.deliveries.get(at).or(self.deliveries.first()).copied().unwrap_or(1)
+    }
+
+    pub(super) fn state(&self, at: usize) -> Option<State> {
+        self.states.get(at).copied()
+    }
+
+    pub(super) fn set(&mut self, at: usize, state: State) {
+        let Some(now) = self.states.get_mut(at) else { return };
+        if *now != State::Settled && state == State::Settled {
+            self.open -= 1;
+        }
+        *now = state;
+    }
+
+    /// All entries that are held are to be confirmed.
+    pub(super) fn renews(&mut self, now: Duration) -> Vec<EntryId> {
+        let ids: Vec<EntryId> = self.in_state(State::Held).collect();
+        self.renewal = Some((now, ids.len()));
+        ids
+    }
+
+    /// One of them was looked at, in the renewal of that time.
+    pub(super) fn renewed(&mut self, since: Duration) {
+        if let Some((of, left)) = &mut self.renewal
+            && *of == since
+        {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.confirmed = since;
+            }
+        }
+    }
+
+    /// The entries that the server is still to know about.
+    pub(super) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// The entries in this state.
+    pub(super) fn in_state(&self, state: State) -> impl Iterator<Item = EntryId> {
+        self.ids.iter().zip(&self.states).filter(move |(_, is)| **is == state).map(|(id, _)| *id)
+    }
+}

@@ -1,0 +1,469 @@
+//! What a consumer holds, what the caller said of it, and what the server made of that. No I/O and no clock: `now` is the
+//! caller's, since the boot of the machine.
+//!
+//! Two connections take work from it: the one that reads, in front of each read, and the one of the keeper while the other is
+//! waiting. Each piece of work is with one of them at a time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::held::{Held, State};
+use super::report::ReadReport;
+use super::rules;
+use super::work::{Action, MAX_IDS, Missed, Work};
+use crate::entries::escaped;
+use crate::error::{Error, Result};
+use crate::resp::EntryId;
+
+/// The most entries that are remembered as released by this consumer.
+const MAX_RELEASED: usize = 65_536;
+
+/// The rules of a ledger.
+#[derive(Debug, Clone)]
+pub(super) struct LedgerOptions {
+    pub(super) min_idle: Duration,
+    pub(super) max_processing: Duration,
+    pub(super) max_failures: Option<u64>,
+    pub(super) deletes: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    options: LedgerOptions,
+    keys: Vec<Arc<[u8]>>,
+    held: BTreeMap<u64, Held>,
+    next_batch: u64,
+    queue: VecDeque<Work>,
+    /// The pieces of work that a connection has taken.
+    taken: usize,
+    /// Entries that this consumer has released, each until others had the time to claim it.
+    released: BTreeMap<(usize, EntryId), Duration>,
+    report: ReadReport,
+    /// What the next call of the caller raises.
+    errors: VecDeque<Error>,
+    /// Whether the connection that reads waits for new entries, so that nothing can be sent over it.
+    pub(super) reader_waits: bool,
+}
+
+impl Ledger {
+    pub(super) fn new(keys: Vec<Arc<[u8]>>, options: LedgerOptions) -> Self {
+        Self {
+            options,
+            keys,
+            held: BTreeMap::new(),
+            next_batch: 1,
+            queue: VecDeque::new(),
+            taken: 0,
+            released: BTreeMap::new(),
+            report: ReadReport::default(),
+            errors: VecDeque::new(),
+            reader_waits: false,
+        }
+    }
+
+    /// Entries were read; returns the number of their batch. `deliveries`: of each, or one number for all.
+    pub(super) fn hold(&mut self, stream: usize, ids: Vec<EntryId>, deliveries: Vec<u64>, now: Duration) -> u64 {
+        let batch = self.next_batch;
+        self.next_batch += 1;
+        self.report.redelivered += deliveries.iter().filter(|deliveries| **deliveries > 1).count() as u64;
+        self.held.insert(batch, Held::new(stream, ids, deliveries, now));
+        batch
+    }
+
+    /// A batch was handed to the caller.
+    pub(super) fn handed_over(&mut self, entries: usize) {
+        self.report.handed_over += entries as u64;
+    }
+
+    /// Whether this consumer holds the entry, or is about to say something of it.
+    pub(super) fn has(&self, stream: usize, id: EntryId) -> bool {
+        self.held
+            .values()
+            .filter(|held| held.stream == stream)
+            .any(|held| held.find(id).is_some_and(|at| matches!(held.state(at), Some(State::Held | State::Settling))))
+    }
+
+    /// Whether this consumer has released the entry so lately that others should get it.
+    pub(super) fn has_released(&mut self, stream: usize, id: EntryId, now: Duration) -> bool {
+        match self.released.get(&(stream, id)) {
+            Some(until) if *until > now => true,
+            Some(_) => {
+                self.released.remove(&(stream, id));
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// The caller is done with the entries of a batch: all, or those whose rows `mask` names.
+    pub(super) fn ack(&mut self, batch: u64, mask: Option<&[bool]>, now: Duration) {
+        let action = if self.options.deletes { Action::AckDelete } else { Action::Ack };
+        self.say(batch, mask, &action, now);
+    }
+
+    /// The same by IDs. Those that this consumer does not hold are acknowledged only if they are its own on the server.
+    pub(super) fn ack_ids(&mut self, stream: usize, ids: &[EntryId], now: Duration) {
+        let action = if self.options.deletes { Action::AckDelete } else { Action::Ack };
+        let mut unknown = Vec::new();
+        for id in ids {
+            match self.place(stream, *id, State::Held) {
+                Some((batch, at)) => self.settle_one(batch, at, &action, now),
+                None => unknown.push(*id),
+            }
+        }
+        for id in unknown {
+            self.push(stream, &action, id, now);
+        }
+    }
+
+    /// The caller could not work on the entries. Each is tried again after `delay`, by default ever later, or becomes a dead letter.
+    pub(super) fn fail(
+        &mut self,
+        batch: u64,
+        mask: Option<&[bool]>,
+        reason: &str,
+        delay: Option<Duration>,
+        now: Duration,
+    ) {
+        for at in self.said(batch, mask) {
+            self.fail_one(batch, at, reason, delay, now);
+        }
+    }
+
+    /// The same by IDs; returns those that this consumer does not hold.
+    pub(super) fn fail_ids(
+        &mut self,
+        stream: usize,
+        ids: &[EntryId],
+        reason: &str,
+        delay: Option<Duration>,
+        now: Duration,
+    ) -> Vec<EntryId> {
+        let mut unknown = Vec::new();
+        for id in ids {
+            match self.place(stream, *id, State::Held) {
+                Some((batch, at)) => self.fail_one(batch, at, reason, delay, now),
+                None => unknown.push(*id),
+            }
+        }
+        unknown
+    }
+
+    /// The entries go back to the group as if they had not been delivered: others may claim them after `delay`.
+    pub(super) fn release(&mut self, batch: u64, mask: Option<&[bool]>, delay: Duration, now: Duration) {
+        for at in self.said(batch, mask) {
+            self.release_one(batch, at, delay, now);
+        }
+    }
+
+    /// The same by IDs; returns those that this consumer does not hold.
+    pub(super) fn release_ids(
+        &mut self,
+        stream: usize,
+        ids: &[EntryId],
+        delay: Duration,
+        now: Duration,
+    ) -> Vec<EntryId> {
+        let mut unknown = Vec::new();
+        for id in ids {
+            match self.place(stream, *id, State::Held) {
+                Some((batch, at)) => self.release_one(batch, at, delay, now),
+                None => unknown.push(*id),
+            }
+        }
+        unknown
+    }
+
+    /// An entry that this consumer has released came back to it, before another one could claim it.
+    pub(super) fn release_again(&mut self, stream: usize, id: EntryId, now: Duration) {
+        let action = Action::Release { idle: self.options.min_idle, deliveries: 0 };
+        self.push(stream, &action, id, now);
+    }
+
+    /// Gives back everything that the caller said nothing of.
+    pub(super) fn release_all(&mut self, now: Duration) {
+        let batches: Vec<u64> = self.held.keys().copied().collect();
+        for batch in batches {
+            self.release(batch, None, Duration::ZERO, now);
+        }
+    }
+
+    /// An entry cannot be delivered any more: it failed too often.
+    pub(super) fn bury(&mut self, stream: usize, id: EntryId, reason: String, failures: u64, now: Duration) {
+        self.hold_alone(stream, id, failures, now);
+        self.queue_dead(stream, id, reason, failures, now);
+    }
+
+    /// An entry was deleted while it was pending: there is nothing to hand over.
+    pub(super) fn lost(&mut self, stream: usize, id: EntryId, now: Duration) {
+        self.report.lost += 1;
+        self.push(stream, &Action::AckLost, id, now);
+    }
+
+    /// Entries were trimmed before the group got them.
+    pub(super) fn trimmed(&mut self, entries: u64) {
+        self.report.lost += entries;
+    }
+
+    /// Another consumer's entries are this one's now.
+    pub(super) fn claimed(&mut self, entries: u64) {
+        self.report.reclaimed += entries;
+    }
+
+    /// Renews the leases of all entries that the caller works on.
+    pub(super) fn renew(&mut self, now: Duration) {
+        // A renewal that nobody sent is done by this one.
+        self.queue.retain(|work| work.action != Action::Renew);
+        let mut due = Vec::new();
+        for held in self.held.values_mut() {
+            if now.saturating_sub(held.since) < self.options.max_processing {
+                let stream = held.stream;
+                due.extend(held.renews(now).into_iter().map(|id| (stream, id)));
+            }
+        }
+        due.sort_unstable();
+        for (stream, id) in due {
+            self.push(stream, &Action::Renew, id, now);
+        }
+    }
+
+    /// The entries of a batch that may be another consumer's by now.
+    pub(super) fn check(&self, batch: u64, now: Duration) -> Result<()> {
+        let Some(held) = self.held.get(&batch) else { return Ok(()) };
+        let mut ids: Vec<EntryId> = held.in_state(State::Stale).collect();
+        if now.saturating_sub(held.confirmed) > self.options.min_idle {
+            ids.extend(held.in_state(State::Held));
+            ids.sort_unstable();
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let stream = self.keys.get(held.stream).cloned().unwrap_or_default();
+        let (count, first) = (ids.len(), ids.first().copied().unwrap_or_default());
+        let message = format!(
+            "stream {}: {count} {} of this batch may be another consumer's, {first} the first: roll their rows back",
+            escaped(&stream),
+            if count == 1 { "entry" } else { "entries" },
+        );
+        Err(Error::LeaseLost {
+            stream: stream.to_vec(),
+            entry_ids: ids.iter().map(EntryId::to_string).collect(),
+            message,
+        })
+    }
+
+    /// The next piece of work; whoever takes it says what became of it.
+    pub(super) fn take(&mut self) -> Option<Work> {
+        let work = self.queue.pop_front()?;
+        self.taken += 1;
+        Some(work)
+    }
+
+    /// How long the oldest piece of work has waited, by `now`.
+    pub(super) fn waiting(&self, now: Duration) -> Option<Duration> {
+        self.queue.front().map(|work| now.saturating_sub(work.since))
+    }
+
+    /// Whether the server knows everything that the caller said.
+    pub(super) fn is_settled(&self) -> bool {
+        self.queue.is_empty() && self.taken == 0
+    }
+
+    /// The server did the work, but for the entries `missed`.
+    pub(super) fn done(&mut self, work: &Work, missed: &[(EntryId, Missed)]) {
+        self.taken = self.taken.saturating_sub(1);
+        for id in &work.ids {
+            let missed = missed.iter().find(|(of, _)| of == id).map(|(_, missed)| *missed);
+            self.done_one(work, *id, missed);
+        }
+        self.held.retain(|_, held| held.open() > 0);
+    }
+
+    /// The connection was lost before the reply: the work is done again, and says then what became of it.
+    pub(super) fn returned(&mut self, work: Work) {
+        self.taken = self.taken.saturating_sub(1);
+        // Leases are renewed anew; isolation is planned anew.
+        if !matches!(work.action, Action::Renew | Action::Isolate { .. }) {
+            self.queue.push_front(Work { is_repeated: true, ..work });
+        }
+    }
+
+    /// The work was not sent, or the server did not know its script.
+    pub(super) fn unsent(&mut self, work: Work) {
+        self.taken = self.taken.saturating_sub(1);
+        self.queue.push_front(work);
+    }
+
+    /// The server refused the work. The entries stay pending, and the caller gets `error`.
+    pub(super) fn refused(&mut self, work: &Work, error: Error, now: Duration) {
+        self.taken = self.taken.saturating_sub(1);
+        self.errors.push_back(error);
+        if let Action::Dead { failures, .. } = work.action {
+            // It is tried again when the entry was idle for long enough.
+            let action = Action::Release { idle: Duration::ZERO, deliveries: rules::ALONE + failures };
+            work.ids.iter().for_each(|id| self.push(work.stream, &action, *id, now));
+            return;
+        }
+        for id in &work.ids {
+            if let Some((batch, at)) = self.place(work.stream, *id, State::Settling)
+                && let Some(held) = self.held.get_mut(&batch)
+            {
+                held.set(at, State::Held);
+            }
+        }
+    }
+
+    /// What the next call raises.
+    pub(super) fn take_error(&mut self) -> Option<Error> {
+        self.errors.pop_front()
+    }
+
+    /// The keys of the streams, by their numbers.
+    pub(super) fn keys(&self) -> &[Arc<[u8]>] {
+        &self.keys
+    }
+
+    /// What was read, and what became of it, so far.
+    pub(super) fn report(&self) -> ReadReport {
+        let pending = self.held.values().map(|held| held.open() as u64).sum();
+        ReadReport { pending, ..self.report }
+    }
+
+    /// What cannot be settled any more.
+    pub(super) fn give_up(&mut self) {
+        let queued = self.queue.drain(..).filter(|work| work.is_repeated).map(|work| work.ids.len() as u64);
+        self.report.unknown += queued.sum::<u64>();
+    }
+
+    fn done_one(&mut self, work: &Work, id: EntryId, missed: Option<Missed>) {
+        // A repeated acknowledgement finds nothing to do where the first one took effect.
+        let is_stale = match missed {
+            None => false,
+            Some(Missed::Gone) => !work.is_repeated,
+            Some(Missed::Other) => true,
+            Some(Missed::Deleted) => matches!(work.action, Action::Renew),
+        };
+        let is_renewal = work.action == Action::Renew;
+        let place = self.place(work.stream, id, if is_renewal { State::Held } else { State::Settling });
+        let count = |report: &mut ReadReport| match (&work.action, is_stale, missed) {
+            (Action::Renew | Action::Isolate { .. } | Action::AckLost, ..) => {}
+            (_, true, _) => report.stale += 1,
+            (Action::Ack | Action::AckDelete, ..) => report.acked += 1,
+            (_, _, Some(Missed::Deleted)) => report.lost += 1,
+            (Action::Release { .. }, ..) => report.released += 1,
+            (Action::Dead { .. }, ..) => report.dead += 1,
+        };
+        count(&mut self.report);
+        let Some((batch, at)) = place else { return };
+        let Some(held) = self.held.get_mut(&batch) else { return };
+        if is_renewal {
+            held.renewed(work.since);
+            if is_stale {
+                held.set(at, State::Stale);
+            }
+        } else {
+            held.set(at, State::Settled);
+        }
+    }
+
+    /// The entry among those that are held, if it is in this state.
+    fn place(&self, stream: usize, id: EntryId, state: State) -> Option<(u64, usize)> {
+        let of_stream = self.held.iter().filter(|(_, held)| held.stream == stream);
+        let mut found = of_stream.filter_map(|(batch, held)| held.find(id).map(|at| (*batch, at, held.state(at))));
+        found.find(|(.., is)| *is == Some(state)).map(|(batch, at, _)| (batch, at))
+    }
+
+    fn hold_alone(&mut self, stream: usize, id: EntryId, failures: u64, now: Duration) {
+        let batch = self.next_batch;
+        self.next_batch += 1;
+        let mut held = Held::new(stream, vec![id], vec![rules::ALONE + failures], now);
+        held.set(0, State::Settling);
+        self.held.insert(batch, held);
+    }
+
+    /// The places of a batch that the caller says something of, and has not yet said anything of.
+    fn said(&self, batch: u64, mask: Option<&[bool]>) -> Vec<usize> {
+        let Some(held) = self.held.get(&batch) else { return Vec::new() };
+        let is_named = |at: usize| mask.is_none_or(|mask| mask.get(at).copied().unwrap_or(false));
+        (0..held.ids.len()).filter(|at| is_named(*at)).collect()
+    }
+
+    fn say(&mut self, batch: u64, mask: Option<&[bool]>, action: &Action, now: Duration) {
+        for at in self.said(batch, mask) {
+            self.settle_one(batch, at, action, now);
+        }
+        self.held.retain(|_, held| held.open() > 0);
+    }
+
+    /// Queues the action for an entry that is held. One that went to another consumer counts as stale at once.
+    fn settle_one(&mut self, batch: u64, at: usize, action: &Action, now: Duration) {
+        let Some(held) = self.held.get_mut(&batch) else { return };
+        let (stream, Some(id)) = (held.stream, held.ids.get(at).copied()) else { return };
+        match held.state(at) {
+            Some(State::Held) => {
+                held.set(at, State::Settling);
+                self.push(stream, action, id, now);
+            }
+            Some(State::Stale) => {
+                held.set(at, State::Settled);
+                self.report.stale += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn fail_one(&mut self, batch: u64, at: usize, reason: &str, delay: Option<Duration>, now: Duration) {
+        let Some(held) = self.held.get_mut(&batch) else { return };
+        if held.state(at) != Some(State::Held) {
+            return;
+        }
+        let (stream, Some(id)) = (held.stream, held.ids.get(at).copied()) else { return };
+        let deliveries = rules::failed(held.deliveries(at));
+        let failures = rules::failures(deliveries);
+        if self.options.max_failures.is_some_and(|most| failures >= most) {
+            held.set(at, State::Settling);
+            self.queue_dead(stream, id, reason.to_owned(), failures, now);
+            return;
+        }
+        let doublings = (failures - 1).min(20) as u32;
+        let delay = delay.unwrap_or(Duration::from_secs(1).saturating_mul(1 << doublings)).min(self.options.min_idle);
+        let idle = self.options.min_idle.saturating_sub(delay);
+        self.settle_one(batch, at, &Action::Release { idle, deliveries }, now);
+    }
+
+    fn release_one(&mut self, batch: u64, at: usize, delay: Duration, now: Duration) {
+        let Some(held) = self.held.get(&batch) else { return };
+        if held.state(at) != Some(State::Held) {
+            return;
+        }
+        let (stream, Some(id)) = (held.stream, held.ids.get(at).copied()) else { return };
+        let deliveries = held.deliveries(at).saturating_sub(1);
+        let idle = self.options.min_idle.saturating_sub(delay);
+        if self.released.len() < MAX_RELEASED {
+            self.released.insert((stream, id), now + delay + self.options.min_idle);
+        }
+        self.settle_one(batch, at, &Action::Release { idle, deliveries }, now);
+    }
+
+    fn queue_dead(&mut self, stream: usize, id: EntryId, reason: String, failures: u64, now: Duration) {
+        let action = Action::Dead { reason, failures };
+        self.queue.push_back(Work { stream, action, ids: vec![id], is_repeated: false, since: now });
+    }
+
+    /// Adds an entry to the last piece of work, if that is of the same kind.
+    fn push(&mut self, stream: usize, action: &Action, id: EntryId, now: Duration) {
+        if let Some(last) = self.queue.back_mut()
+            && last.stream == stream
+            && last.action == *action
+            && !last.is_repeated
+            && last.ids.len() < MAX_IDS
+            && last.ids.last().is_some_and(|last| *last < id)
+        {
+            last.ids.push(id);
+            return;
+        }
+        let work = Work { stream, action: action.clone(), ids: vec![id], is_repeated: false, since: now };
+        self.queue.push_back(work);
+    }
+}

@@ -1,0 +1,212 @@
+//! The options of a consumer: one table, and every check.
+
+use std::time::Duration;
+
+use arrow_schema::Schema;
+
+use super::batch::Extra;
+use super::work::Names;
+use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
+use crate::endpoint::given::Given;
+use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
+use crate::entries::ColumnsPlan;
+use crate::error::{Error, Result};
+use crate::group::Start;
+use crate::reading::{MAX_BATCH_ROWS, columns, read_body};
+
+const IDLE: Takes = Takes::Seconds { min: 0.001, max: 31_536_000.0 };
+
+option_table! {
+    /// Every option of a consumer.
+    pub CONSUMER_OPTIONS:
+
+    /// Name of the consumer group.
+    group => option(Takes::TextOrBytes);
+    /// Name of this consumer within the group. A stable name per place (a pod's index, a partition's number) finds its own pending
+    /// entries after a crash at once; with a new name each time they are taken over after `min_idle`.
+    consumer => option(Takes::TextOrBytes);
+    /// Where the group begins if it does not exist yet: `earliest`, `latest`, an entry ID (from there on), or `(` and an entry ID
+    /// (behind it).
+    start => option(Takes::Text).or(Text("earliest"));
+    /// Whether a group that does not exist is created when the consumer is made, and the stream with it.
+    create => option(Takes::Boolean).or(Bool(true));
+    /// Fields of the entries that become a column each, as text; the others are left out. By default all fields are in one
+    /// column, `fields`.
+    fields => option(Takes::Columns);
+    /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column. `fail` raises
+    /// `FieldError`; `null` has a null in its place; `dead_letter` moves the entry to `dead_letter_key`.
+    on_bad_field => option(Takes::Choice(&["fail", "null", "dead_letter"])).or(Text("fail"));
+    /// Metadata columns, before the fields: those of a reader, and `deliveries` and `reclaimed` behind all others: how often the entry was
+    /// delivered, and whether it was another consumer's. With `fields` or `schema` there are none by default.
+    metadata => option(Takes::Columns).or_depends(Text("stream,entry_id,timestamp"));
+    /// What the column `fields` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
+    /// values in their order.
+    fields_as => option(Takes::Choice(&["map", "list"])).or(Text("map"));
+    /// What names are: `text`, where a byte that is not UTF-8 is `\xNN` and a backslash is doubled; or `binary`.
+    names => option(Takes::Choice(&["text", "binary"])).or(Text("text"));
+    /// Most rows of a batch.
+    batch_rows => option(Takes::Integer { min: 1, max: MAX_BATCH_ROWS }).or(Int(1_000));
+    /// Size in bytes from which a batch takes no further page.
+    batch_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(16 * 1024 * 1024));
+    /// Bytes to ask the server for at once, by the sizes of recent entries.
+    page_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(1024 * 1024));
+    /// How long the server waits for new entries before it is asked again.
+    block => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(1.0));
+    /// How long new entries wait for more of them before they are handed out.
+    linger => option(Takes::Seconds { min: 0.0, max: 60.0 }).or(Float(0.005));
+    /// How long an entry may be with a consumer that does not renew it before another one takes it over. The same for all
+    /// consumers of a group.
+    min_idle => option(IDLE).or(Float(60.0));
+    /// Whether entries are renewed while the caller works on them, so that nobody takes them over.
+    renew => option(Takes::Boolean).or(Bool(true));
+    /// How long entries are renewed for at most.
+    max_processing => option(IDLE).or(Float(1800.0));
+    /// Whether entries that were with other consumers for longer than `min_idle` are taken over.
+    claim => option(Takes::Boolean).or(Bool(true));
+    /// How often to look for them: a quarter of `min_idle` by default.
+    claim_interval => option(IDLE);
+    /// `explicit`: entries stay pending until they are acknowledged. `none`: the server forgets an entry as it delivers it, so
+    /// that a crash loses what was on the way (NOACK, at most once).
+    ack => option(Takes::Choice(&["explicit", "none"])).or(Text("explicit"));
+    /// Whether entries are removed from the stream as they are acknowledged. The stream must have no other group.
+    ack_delete => option(Takes::Boolean).or(Bool(false));
+    /// How often an entry may fail before it becomes a dead letter: `fail` named it, or it was alone in its batch and was not
+    /// acknowledged. By default it is tried again for ever.
+    max_failures => option(Takes::Integer { min: 1, max: 1_000_000 });
+    /// Key of the stream that dead letters are moved to. On a cluster it must be in the same slot as the stream.
+    dead_letter_key => option(Takes::TextOrBytes);
+    /// Whether servers of which a connection was lost are connected to again at once, a single time between two replies. What was
+    /// delivered to the lost connection is found among the pending entries.
+    reconnect => option(Takes::Boolean).or(Bool(true));
+}
+
+/// The options of a consumer, read and checked.
+#[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools)] // each is an option of the table
+pub struct ConsumerOptions {
+    pub(super) names: Names,
+    pub(super) start: Start,
+    pub(super) creates: bool,
+    pub(super) columns: ColumnsPlan,
+    pub(super) extra: Extra,
+    pub(super) batch_rows: usize,
+    pub(super) batch_bytes: usize,
+    pub(super) page_bytes: u64,
+    pub(super) block: Duration,
+    pub(super) linger: Duration,
+    pub(super) min_idle: Duration,
+    pub(super) renews: bool,
+    pub(super) max_processing: Duration,
+    pub(super) claim_interval: Option<Duration>,
+    pub(super) acks: bool,
+    pub(super) deletes: bool,
+    pub(super) max_failures: Option<u64>,
+    pub(super) buries_bad: bool,
+    pub(super) reconnects: bool,
+}
+
+impl ConsumerOptions {
+    /// Checks `options`, which are those of [`CONSUMER_OPTIONS`]; null is the default. `schema`: the columns of the entries'
+    /// fields, in place of the option `fields`.
+    pub fn new(
+        options: impl IntoIterator<Item = (String, OptionValue)>,
+        form: Form,
+        schema: Option<&Schema>,
+    ) -> Result<Self> {
+        let mut given = Given::collect(CONSUMER_OPTIONS, options, form)?;
+        let on_bad = given.choice_or_default("on_bad_field")?;
+        let body = read_body(&mut given, on_bad == "null", schema)?;
+        let mut metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
+        let extra = metadata.as_mut().map(take_extra).unwrap_or_default();
+        let columns = columns(metadata, body)?;
+        let schema = columns.schema();
+        if let Some(clash) = extra.fields().find(|field| schema.field_with_name(field.name()).is_ok()) {
+            let message = format!("metadata must name no field, got '{}' twice", clash.name());
+            return Err(Error::config("metadata", message));
+        }
+        let dead_letter_key = given.bytes("dead_letter_key")?;
+        let min_idle = given.seconds_or_default("min_idle")?;
+        let claims = given.boolean_or_default("claim")?;
+        let claim_interval = given.seconds("claim_interval")?;
+        if !claims && claim_interval.is_some() {
+            return Err(Error::config("claim_interval", "claim_interval needs claim=True, got claim=False"));
+        }
+        let start = given.text_or_default("start")?;
+        let checked = Self {
+            names: Names {
+                group: name("group", given.bytes("group")?)?,
+                consumer: name("consumer", given.bytes("consumer")?)?,
+                dead_letter_key,
+            },
+            start: Start::parse(&OptionValue::text(&start)).ok_or_else(|| {
+                let allowed = "'earliest', 'latest', an entry ID 'ms-seq', or '(' and an entry ID";
+                Error::config("start", format!("start must be {allowed}, got '{}'", start.escape_debug()))
+            })?,
+            creates: given.boolean_or_default("create")?,
+            columns,
+            extra,
+            batch_rows: given.integer_or_default("batch_rows")?,
+            batch_bytes: given.integer_or_default("batch_bytes")?,
+            page_bytes: given.integer_or_default("page_bytes")?,
+            block: given.seconds_or_default("block")?,
+            linger: given.seconds_or_default("linger")?,
+            min_idle,
+            renews: given.boolean_or_default("renew")?,
+            max_processing: given.seconds_or_default("max_processing")?,
+            claim_interval: claims.then(|| claim_interval.unwrap_or(min_idle / 4)),
+            acks: given.choice_or_default("ack")? == "explicit",
+            deletes: given.boolean_or_default("ack_delete")?,
+            max_failures: given.integer("max_failures")?,
+            buries_bad: on_bad == "dead_letter",
+            reconnects: given.boolean_or_default("reconnect")?,
+        };
+        checked.check()?;
+        Ok(checked)
+    }
+
+    fn check(&self) -> Result<()> {
+        let has_dead_letters = self.names.dead_letter_key.is_some();
+        if self.max_failures.is_some() && !has_dead_letters {
+            let message =
+                "max_failures needs dead_letter_key, the stream that entries which failed too often are moved to";
+            return Err(Error::config("max_failures", message));
+        }
+        if self.buries_bad && !has_dead_letters {
+            let message = "on_bad_field 'dead_letter' needs dead_letter_key, the stream that such entries are moved to";
+            return Err(Error::config("on_bad_field", message));
+        }
+        if has_dead_letters && self.max_failures.is_none() && !self.buries_bad {
+            let message =
+                "dead_letter_key needs max_failures, or on_bad_field 'dead_letter': no entry would be moved to it";
+            return Err(Error::config("dead_letter_key", message));
+        }
+        if !self.acks {
+            let needs = [
+                ("ack_delete", self.deletes),
+                ("max_failures", self.max_failures.is_some()),
+                ("on_bad_field", self.buries_bad),
+            ];
+            if let Some((option, _)) = needs.iter().find(|(_, is_given)| *is_given) {
+                let message = format!("{option} needs ack='explicit', got ack='none', which leaves nothing pending");
+                return Err(Error::config(*option, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name(option: &'static str, given: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    match given {
+        Some(name) if !name.is_empty() => Ok(name),
+        _ => Err(Error::config(option, format!("{option} must be a name that is not empty, got none"))),
+    }
+}
+
+/// Takes the columns that only a group can fill out of the names of metadata columns.
+fn take_extra(names: &mut Vec<String>) -> Extra {
+    let mut take = |wanted: &str| {
+        let place = names.iter().position(|name| name == wanted);
+        place.map(|place| names.remove(place)).is_some()
+    };
+    Extra { deliveries: take("deliveries"), reclaimed: take("reclaimed") }
+}

@@ -1,0 +1,26 @@
+//! What a consumer read, and what became of it.
+
+/// Counts of entries since the consumer was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadReport {
+    /// Handed to the caller in batches, each delivery counted.
+    pub handed_over: u64,
+    /// Of those, entries that had been delivered before.
+    pub redelivered: u64,
+    /// Taken over from other consumers, which had them for longer than `min_idle`.
+    pub reclaimed: u64,
+    /// Acknowledged: the group will not deliver them again.
+    pub acked: u64,
+    /// Acknowledged, failed or released by the caller when they were another consumer's already: that one may work on them too.
+    pub stale: u64,
+    /// The reply was lost, and it was not found out whether the server did what the caller said.
+    pub unknown: u64,
+    /// Given back to the group, or failed and to be tried again.
+    pub released: u64,
+    /// Moved to the stream of dead letters.
+    pub dead: u64,
+    /// Trimmed or deleted before this consumer could hand them over.
+    pub lost: u64,
+    /// With the caller, or on their way to be settled.
+    pub pending: u64,
+}

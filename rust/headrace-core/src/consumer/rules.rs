@@ -1,0 +1,52 @@
+//! When an entry that came back is delivered alone, and when it is a dead letter. The server's counter of deliveries is all
+//! that the consumers of a group share, so it holds both: up to [`ALONE`] deliveries together with others, above it failures.
+
+/// A counter below this is of deliveries in company: twenty halvings make any batch a single entry.
+pub(super) const ALONE: u64 = 20;
+
+/// The most entries that a batch may have with an entry which was delivered so often before: half of the last time.
+pub(super) fn company(batch_rows: usize, deliveries: u64) -> usize {
+    let halvings = deliveries.min(u64::from(usize::BITS) - 1) as u32;
+    if deliveries >= ALONE { 1 } else { (batch_rows >> halvings).max(1) }
+}
+
+/// How often an entry with this counter failed by itself: it was alone in its batch, or the caller named it.
+pub(super) fn failures(deliveries: u64) -> u64 {
+    deliveries.saturating_sub(ALONE)
+}
+
+/// The counter of an entry that failed, as the caller says. It was delivered with the counter `deliveries`.
+pub(super) fn failed(deliveries: u64) -> u64 {
+    deliveries.max(ALONE + 1)
+}
+
+/// The counter before an entry is delivered alone.
+pub(super) fn isolated(deliveries: u64) -> u64 {
+    deliveries.max(ALONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_come_back_are_halved_down_to_one() {
+        let sizes: Vec<usize> = (0..=8).map(|deliveries| company(100, deliveries)).collect();
+        assert_eq!(sizes, [100, 50, 25, 12, 6, 3, 1, 1, 1]);
+        assert_eq!(company(1 << 20, ALONE), 1);
+        assert_eq!(company(1, 0), 1);
+        assert_eq!(company(8_192, u64::MAX), 1);
+    }
+
+    #[test]
+    fn only_deliveries_alone_and_failures_that_were_named_count() {
+        assert_eq!((0..ALONE).map(failures).max(), Some(0), "deliveries in company");
+        // Alone for the first time: delivered once more, then it crashes.
+        assert_eq!(failures(isolated(3)), 0);
+        assert_eq!(failures(isolated(3) + 1), 1);
+        assert_eq!(failures(isolated(isolated(3) + 1) + 1), 2);
+        // Named by the caller after a delivery in company, and again after a delivery alone.
+        assert_eq!(failures(failed(1)), 1);
+        assert_eq!(failures(failed(failed(1) + 1)), 2);
+    }
+}

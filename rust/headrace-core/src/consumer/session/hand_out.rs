@@ -1,0 +1,77 @@
+//! What a session hands out.
+
+use std::sync::Arc;
+
+use super::super::batch::ConsumerBatch;
+use super::super::stream::{Open, Pending, Stream};
+use super::{Linger, Session};
+use crate::entries::escaped;
+use crate::error::Error;
+
+/// The most columns kept for the next batches.
+const MAX_SPARE: usize = 4;
+
+impl Session {
+    /// Makes batches of what was read, where they are full or nothing more is there.
+    pub(super) fn hand_out(&mut self) {
+        let lingers = !self.options.linger.is_zero() && self.linger != Linger::Over;
+        let is_recovering = self.streams.iter().any(Stream::is_recovering);
+        let mut waits = false;
+        for at in 0..self.streams.len() {
+            let stream = &self.streams[at];
+            if stream.open.is_none() && stream.bad.is_empty() {
+                continue;
+            }
+            let is_full = stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes;
+            if is_full || is_recovering || !stream.bad.is_empty() || (!stream.is_behind && !lingers) {
+                self.push_batch(at);
+            } else if !stream.is_behind {
+                waits = true;
+            }
+        }
+        while self.streams.iter().map(Stream::bytes).sum::<usize>() >= self.options.batch_bytes {
+            let Some(largest) = (0..self.streams.len()).max_by_key(|at| self.streams[*at].bytes()) else { break };
+            self.push_batch(largest);
+        }
+        let is_behind = self.streams.iter().any(|stream| stream.is_behind);
+        self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
+    }
+
+    /// Hands out what is open of a stream, and then the entries that do not fit.
+    pub(super) fn push_batch(&mut self, at: usize) {
+        let stream = &mut self.streams[at];
+        let key = Arc::clone(&stream.key);
+        let bad = std::mem::take(&mut stream.bad);
+        if let Some(mut open) = stream.open.take() {
+            if open.ids.is_empty() {
+                self.spare.push(open.columns);
+            } else {
+                let finished = open.columns.finish();
+                let Open { columns, ids, deliveries, is_reclaimed } = open;
+                if self.spare.len() < MAX_SPARE {
+                    self.spare.push(columns);
+                }
+                let number = match (&finished, self.options.acks) {
+                    (Ok(_), true) => self.ledger().hold(at, ids.clone(), deliveries.clone(), self.now),
+                    _ => 0,
+                };
+                let extra = self.options.extra;
+                self.ready.push_back(finished.and_then(|batch| {
+                    ConsumerBatch::new(batch, number, Arc::clone(&key), ids, &deliveries, is_reclaimed, extra)
+                }));
+            }
+        }
+        for (Pending { id, deliveries }, value) in bad {
+            let message = format!("stream {}, entry {id}: {value}", escaped(&key));
+            if self.options.buries_bad {
+                self.ledger().bury(at, id, message, 1, self.now);
+                continue;
+            }
+            if self.options.acks {
+                self.ledger().hold(at, vec![id], vec![deliveries], self.now);
+            }
+            let (stream, entry_id, position) = (key.to_vec(), id.to_string(), String::new());
+            self.ready.push_back(Err(Error::Field { stream, entry_id, position, message }));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What the replies to a session mean.
+
+use std::sync::{Arc, PoisonError};
+
+use redis::{Value, parse_redis_value};
+
+use super::super::rules;
+use super::super::sink::Sink;
+use super::super::stream::Pending;
+use super::super::work::refusal;
+use super::{Ask, PAGE, Session, protocol};
+use crate::error::Fault;
+use crate::resp::framing::{Framing, MAX_REPLY};
+use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
+use crate::resp::value::{bytes, integer, list};
+use crate::resp::{EntryId, entry_id};
+
+impl Session {
+    /// Reads what is there of a reply with entries; returns whether that was all of it.
+    pub(super) fn read_entries(&mut self, count: u64, wanted: Option<&[Pending]>) -> Result<bool, Fault> {
+        loop {
+            let streams = if wanted.is_some() { 1 } else { self.streams.len() as u64 };
+            if self.reply.is_none() {
+                self.pages.clear();
+            }
+            let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
+            let reply = self.reply.get_or_insert_with(|| StreamReply::new(Shape::Streams, limits));
+            let (mut violation, mut has_strays, mut deleted) = (None, false, Vec::new());
+            let mut sink = Sink {
+                streams: &mut self.streams,
+                plan: &self.plan,
+                spare: &mut self.spare,
+                wanted,
+                pages: &mut self.pages,
+                deleted: &mut deleted,
+                has_strays: &mut has_strays,
+                violation: &mut violation,
+                is_left_out: false,
+                size: 0,
+            };
+            let scanned = reply.scan(self.input.unread(), &mut sink);
+            for (stream, id) in deleted {
+                self.ledger().lost(stream, id, self.now);
+            }
+            if has_strays && let Some(page) = self.pages.last() {
+                self.streams[page.stream].recover_all();
+            }
+            if let Some(violation) = violation {
+                return Err(protocol(violation));
+            }
+            let Scanned { consumed, done, needed } = match scanned {
+                Ok(scanned) => scanned,
+                Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
+                Err(Wrong::Error(text)) => {
+                    return Err(Fault::from_reply(self.input.unread().get(text).unwrap_or_default()));
+                }
+            };
+            self.input.consume(consumed);
+            self.needed = needed;
+            if done {
+                self.reply = None;
+                return Ok(true);
+            }
+            if needed > 0 {
+                return Ok(false);
+            }
+            // The columns are as large as they can be, in mid-reply.
+            let full = self.pages.last().map(|page| page.stream);
+            if let Some(at) = full {
+                self.push_batch(at);
+            }
+        }
+    }
+
+    pub(super) fn end_new(&mut self, count: u64) {
+        let is_slow = self.waited > self.busy;
+        for stream in &mut self.streams {
+            stream.is_behind = false;
+        }
+        for page in self.pages.drain(..) {
+            let Some(stream) = self.streams.get_mut(page.stream) else { continue };
+            stream.is_behind = page.entries >= count;
+            stream.paging.page(page.largest, stream.is_behind, is_slow);
+        }
+    }
+
+    /// A whole reply that has no entries; `None`: it has not arrived yet.
+    pub(super) fn read_value(&mut self) -> Result<Option<Value>, Fault> {
+        let unread = self.input.unread();
+        let Some(length) = self.framing.find(unread).map_err(protocol)? else {
+            self.needed = unread.len() + 1;
+            return if unread.len() > MAX_REPLY { Err(protocol("a reply that is too large")) } else { Ok(None) };
+        };
+        self.framing = Framing::default();
+        let reply = unread.get(..length).unwrap_or_default();
+        let value = match reply.strip_prefix(b"-") {
+            Some(line) => Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))),
+            None => Ok(parse_redis_value(reply).map_err(|_| protocol("something that is no reply"))?),
+        };
+        self.input.consume(length);
+        self.needed = 1;
+        match value {
+            Ok(value) => Ok(Some(value)),
+            Err(fault) => {
+                let Some(Ask::Work(_)) = self.in_flight.front() else { return Err(fault) };
+                self.refused(fault).map(|()| Some(Value::Okay))
+            }
+        }
+    }
+
+    /// The server refused a piece of work.
+    pub(super) fn refused(&mut self, fault: Fault) -> Result<(), Fault> {
+        let Some(Ask::Work(work)) = self.in_flight.front() else { return Err(fault) };
+        let work = work.clone();
+        match refusal(&work, &fault)? {
+            None => {
+                self.known.forget();
+                self.ledger().unsent(work);
+            }
+            Some(error) => {
+                let now = self.now;
+                self.ledger().refused(&work, error, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// The reply to XPENDING: entries that this consumer does not hold are planned to be read.
+    pub(super) fn plan_pending(&mut self, at: usize, last: EntryId, reply: &Value) -> Option<()> {
+        let read = |entry: &Value| {
+            let [id, _, _, deliveries] = list(entry)? else { return None };
+            let deliveries = u64::try_from(integer(deliveries)?).ok()?;
+            Some(Pending { id: entry_id(bytes(id)?)?, deliveries })
+        };
+        let pending: Vec<Pending> = list(reply)?.iter().map(read).collect::<Option<_>>()?;
+        let ledger = Arc::clone(&self.ledger);
+        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = self.streams.get_mut(at)?;
+        let is_last = (pending.len() as u64) < PAGE;
+        stream.recovery =
+            pending.last().filter(|_| !is_last).and_then(|entry| entry.id.next()).map(|first| (first, last));
+        let mut wanted = Vec::with_capacity(pending.len());
+        let mut breaks = false;
+        for mut entry in pending {
+            if ledger.has(at, entry.id) || ledger.has_released(at, entry.id, self.now) {
+                breaks = true;
+                continue;
+            }
+            if let Some(before) = stream.interrupted.take_if(|before| before.id == entry.id) {
+                entry.deliveries = before.deliveries;
+            }
+            let failures = rules::failures(entry.deliveries);
+            if self.options.max_failures.is_some_and(|most| failures >= most) {
+                let reason = format!("delivered alone {failures} times and not acknowledged");
+                ledger.bury(at, entry.id, reason, failures, self.now);
+                breaks = true;
+                continue;
+            }
+            wanted.push((entry, std::mem::take(&mut breaks)));
+        }
+        stream.plan(wanted, self.options.batch_rows);
+        if !stream.is_recovering() {
+            (stream.is_reclaimed, stream.is_behind) = (false, true);
+        }
+        Some(())
+    }
+
+    /// The reply to XAUTOCLAIM: what was claimed is read as own pending entries.
+    pub(super) fn take_claims(&mut self, at: usize, reply: &Value) -> Option<()> {
+        let (cursor, claimed, deleted) = match list(reply)? {
+            [cursor, claimed, deleted] => (cursor, claimed, list(deleted)?.len()),
+            // Redis 6.2 names no deleted entries.
+            [cursor, claimed] => (cursor, claimed, 0),
+            _ => return None,
+        };
+        let cursor = entry_id(bytes(cursor)?)?;
+        let claimed: Vec<EntryId> =
+            list(claimed)?.iter().map(|id| bytes(id).and_then(entry_id)).collect::<Option<_>>()?;
+        let ledger = Arc::clone(&self.ledger);
+        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_through = cursor == EntryId::default();
+        let interval = self.options.claim_interval.filter(|_| is_through).unwrap_or_default();
+        let stream = self.streams.get_mut(at)?;
+        (stream.claim_cursor, stream.claims_at) = (cursor, self.now + interval);
+        ledger.trimmed(deleted as u64);
+        let mut foreign = Vec::new();
+        for id in claimed {
+            if ledger.has_released(at, id, self.now) {
+                ledger.release_again(at, id, self.now);
+            } else if !ledger.has(at, id) {
+                foreign.push(id);
+            }
+        }
+        if let (Some(first), Some(last)) = (foreign.iter().min(), foreign.iter().max()) {
+            ledger.claimed(foreign.len() as u64);
+            stream.recovery = Some((*first, *last));
+            stream.is_reclaimed = true;
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,131 @@
+//! What a session asks for next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::request;
+use super::super::rules;
+use super::super::stream::{Pending, Stream};
+use super::super::work::{Action, Work};
+use super::{Ask, Linger, PAGE, Session};
+use crate::reading::Exchange;
+
+/// The most pieces of work in front of a read.
+const MAX_WORK: usize = 16;
+
+impl Session {
+    /// Sends what the caller said of entries, and nothing else.
+    pub(in crate::consumer) fn request_work(&mut self) {
+        if self.in_flight.is_empty() {
+            self.send_work();
+        }
+    }
+
+    /// Writes the next commands, unless replies are to come or batches are ready. `waits`: for how long the server may wait for
+    /// new entries; `None`: the caller has not asked for the next batch yet, so only new entries that are there are read ahead.
+    pub(in crate::consumer) fn request(&mut self, waits: Option<Duration>) {
+        if self.awaits_reply() || self.is_ready() || self.linger == Linger::Waits {
+            return;
+        }
+        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
+        let now = self.now;
+        for stream in &mut self.streams {
+            if stream.rechecks_at.take_if(|at| *at <= now).is_some() && !stream.is_recovering() {
+                stream.recover_all();
+            }
+        }
+        self.send_work();
+        let is_recovering = self.streams.iter().any(Stream::is_recovering);
+        let Some(waits) = waits else {
+            if !is_recovering && self.streams.iter().any(|stream| stream.is_behind) {
+                self.ask_new(None);
+            }
+            return;
+        };
+        if is_recovering {
+            self.ask_pending();
+            return;
+        }
+        if self.linger == Linger::No {
+            self.ask_claims();
+        }
+        let has_rows = self.streams.iter().any(|stream| stream.open.is_some());
+        let is_claiming = self.in_flight.iter().any(|ask| matches!(ask, Ask::Claim { .. }));
+        let next = self.streams.iter().filter_map(|stream| {
+            let claims_at = self.options.claim_interval.map(|_| stream.claims_at);
+            [claims_at, stream.rechecks_at].into_iter().flatten().min()
+        });
+        let until_next = next.min().map_or(Duration::MAX, |at| at.saturating_sub(now));
+        let block = waits.min(self.options.block).min(until_next.max(Duration::from_millis(1)));
+        let is_over = has_rows || is_claiming || self.linger != Linger::No || waits.is_zero();
+        self.ask_new(if is_over { None } else { Some(block) });
+    }
+
+    pub(super) fn send_work(&mut self) {
+        for _ in 0..MAX_WORK {
+            let Some(work) = self.ledger().take() else { return };
+            self.send(work);
+        }
+    }
+
+    pub(super) fn send(&mut self, work: Work) {
+        let key = self.streams.get(work.stream).map(|stream| Arc::clone(&stream.key)).unwrap_or_default();
+        work.write(&mut self.out, &key, &self.options.names, &mut self.known);
+        self.in_flight.push_back(Ask::Work(work));
+    }
+
+    /// Reads the next part of the own pending entries, or looks for further ones.
+    pub(super) fn ask_pending(&mut self) {
+        let total = self.streams.len();
+        for at in (self.turn..self.turn + total).map(|at| at % total) {
+            let Some(part) = self.streams[at].planned.pop_front() else { continue };
+            self.turn = (at + 1) % total;
+            let Some(after) = part.first().map(|first| first.id.previous().unwrap_or_default()) else { return };
+            if let [alone] = &part[..]
+                && alone.deliveries > 0
+                && rules::company(self.options.batch_rows, alone.deliveries) == 1
+            {
+                let action = Action::Isolate { deliveries: rules::isolated(alone.deliveries) };
+                let ids = vec![alone.id];
+                self.send(Work { stream: at, action, ids, is_repeated: false, since: self.now });
+            }
+            let part: Vec<Pending> = part;
+            request::read_pending(&mut self.out, &self.options.names, &self.streams[at].key, after, part.len() as u64);
+            self.in_flight.push_back(Ask::Read { stream: at, part });
+            return;
+        }
+        for at in 0..total {
+            if let Some((first, last)) = self.streams[at].recovery {
+                request::pending(&mut self.out, &self.options.names, &self.streams[at].key, first, last, PAGE);
+                self.in_flight.push_back(Ask::Pending { stream: at, last });
+            }
+        }
+    }
+
+    /// Takes over entries that other consumers had for too long, a page per stream.
+    pub(super) fn ask_claims(&mut self) {
+        if self.options.claim_interval.is_none() || !self.options.acks {
+            return;
+        }
+        for at in 0..self.streams.len() {
+            let stream = &self.streams[at];
+            if stream.claims_at <= self.now {
+                let (names, idle) = (&self.options.names, self.options.min_idle);
+                request::claim(&mut self.out, names, &stream.key, idle, stream.claim_cursor, PAGE);
+                self.in_flight.push_back(Ask::Claim { stream: at });
+            }
+        }
+    }
+
+    pub(super) fn ask_new(&mut self, block: Option<Duration>) {
+        let streams = self.streams.len() as u64;
+        let fewest = self.streams.iter().map(|stream| stream.paging.count()).min().unwrap_or(1);
+        let most = self.streams.iter().map(Stream::rows).max().unwrap_or(0);
+        let room = self.options.batch_rows.saturating_sub(most) as u64;
+        let count = (fewest / streams).min(room).max(1);
+        let keys: Vec<&[u8]> = self.streams.iter().map(|stream| &*stream.key).collect();
+        request::read_new(&mut self.out, &self.options.names, &keys, count, block, self.options.acks);
+        self.in_flight.push_back(Ask::New { count, block });
+        self.ledger().reader_waits = block.is_some();
+    }
+}

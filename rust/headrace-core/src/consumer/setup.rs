@@ -1,0 +1,113 @@
+//! What a new connection does before it reads: it ends the one before, and makes the groups.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::work::Names;
+use crate::entries::escaped;
+use crate::error::{Classifier, Error, Fault, ReplyText, Result};
+use crate::net::{ConnectError, Deadline, Transport, Watch};
+use crate::reading::failed;
+
+/// A connection as its server knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    client_id: i64,
+    run_id: String,
+}
+
+/// Where a group begins that does not exist yet.
+#[derive(Debug, Clone)]
+pub(super) struct Create {
+    /// The ID of the last entry that the group does not get.
+    pub(super) after: String,
+}
+
+/// The commands of one connection that has no session yet.
+pub(super) struct Setup<'a> {
+    pub(super) transport: &'a mut Transport,
+    pub(super) silence: Duration,
+    pub(super) watch: &'a mut dyn Watch,
+}
+
+impl Setup<'_> {
+    /// Who this connection is. A user without the rights to ask is nobody in particular.
+    pub(super) fn identity(&mut self) -> Result<Option<Identity>> {
+        let Ok(Value::Int(client_id)) = self.ask(redis::cmd("CLIENT").arg("ID"))? else { return Ok(None) };
+        let Ok(Value::BulkString(info)) = self.ask(redis::cmd("INFO").arg("server"))? else { return Ok(None) };
+        let info = String::from_utf8_lossy(&info);
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+        Ok(run_id.map(|run_id| Identity { client_id, run_id: run_id.trim().to_owned() }))
+    }
+
+    /// Ends the connection `old` of the same server, so that what it was sent is not executed later. Without the right to do so
+    /// the pending entries are looked at once more, when that has happened.
+    pub(super) fn end(&mut self, old: &Identity, new: &Identity) -> Result<()> {
+        if old.run_id == new.run_id && old.client_id != new.client_id {
+            // An error reply: there is no such connection any more, or no right to end it.
+            self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old.client_id))?.ok();
+        }
+        Ok(())
+    }
+
+    /// Makes the group of a stream, and the stream, unless they exist.
+    pub(super) fn create(&mut self, key: &[u8], names: &Names, create: &Create) -> Result<()> {
+        let mut command = redis::cmd("XGROUP");
+        command.arg("CREATE").arg(key).arg(&names.group).arg(&create.after).arg("MKSTREAM");
+        match self.ask(&command)? {
+            Err(refusal) if refusal.code == "BUSYGROUP" => Ok(()),
+            Err(refusal) => Err(refused("XGROUP CREATE", "xgroup|create", key, &refusal)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Whether the stream has the group.
+    pub(super) fn exists(&mut self, key: &[u8], names: &Names) -> Result<bool> {
+        match self.ask(redis::cmd("XPENDING").arg(key).arg(&names.group))? {
+            Ok(_) => Ok(true),
+            Err(refusal) if refusal.code == "NOGROUP" => Ok(false),
+            Err(refusal) => Err(refused("XPENDING", "xpending", key, &refusal)),
+        }
+    }
+
+    /// Checks that EVAL may run what acknowledges: a missing right is known before the first entry is read.
+    pub(super) fn check_scripts(&mut self, key: &[u8]) -> Result<()> {
+        match self.ask(redis::cmd("EVAL").arg("return 1").arg(1).arg(key))? {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(refused("EVAL", "eval +evalsha +xpending +xack +xclaim", key, &refusal)),
+        }
+    }
+
+    fn ask(&mut self, command: &redis::Cmd) -> Result<std::result::Result<Value, Fault>> {
+        let mut patience = Deadline::of_silence(self.silence, self.watch);
+        self.transport.query(command, &mut patience).map_err(|error| match error {
+            ConnectError::Interrupted => Error::Interrupted,
+            ConnectError::Fault(fault) => failed(&fault),
+        })
+    }
+}
+
+fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Error {
+    let key = escaped(key);
+    let said = &refusal.message;
+    let message = if refusal.code == "NOPERM" {
+        format!("{name} was refused: the ACL user needs +{right} ~{key}: {said}")
+    } else if refusal.code == "WRONGTYPE" {
+        format!("the key '{key}' holds no stream: {name}: {said}")
+    } else if refusal.text == ReplyText::BadCommand {
+        format!("{name} of the key '{key}' was refused: {said}")
+    } else {
+        format!("{name} was refused: {said}")
+    };
+    Error::Command { code: refusal.code.to_string(), kind: Classifier::default().kind(refusal), message }
+}
+
+/// The error for a group that is not there.
+pub(super) fn group_missing(key: &[u8], names: &Names) -> Error {
+    let (key, group) = (escaped(key), escaped(&names.group));
+    let message = format!(
+        "the consumer group '{group}' of the stream '{key}' does not exist: create=True, or Group.create(), makes it"
+    );
+    Error::GroupMissing { message }
+}

@@ -1,0 +1,225 @@
+//! What a server is asked to do with entries that a consumer holds, as bytes, and what it replied.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::error::{Classifier, Error, Fault, Kind};
+use crate::resp::value::{bytes, list};
+use crate::resp::{EntryId, entry_id, write_array_header, write_bulk};
+
+/// Acknowledges entries or claims them anew, in one step with the check of their owner.
+const OWN: &str = include_str!("own.lua");
+/// Moves an entry to the stream of dead letters.
+const DEAD: &str = include_str!("dead.lua");
+
+static OWN_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(OWN).get_hash().to_owned());
+static DEAD_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(DEAD).get_hash().to_owned());
+
+/// The most entries of one command: a script holds up the server for about 2 µs per entry.
+pub(super) const MAX_IDS: usize = 1_000;
+
+/// What is to happen to entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    Ack,
+    /// Acknowledged and removed from the stream.
+    AckDelete,
+    /// An entry that was deleted while it was pending: it has nothing to hand over.
+    AckLost,
+    /// They stay with this consumer: another one must not claim them yet.
+    Renew,
+    /// They are given back: as if they had been idle for so long, and delivered so often.
+    Release {
+        idle: Duration,
+        deliveries: u64,
+    },
+    /// Before an entry is delivered alone: its deliveries count as failures from here on.
+    Isolate {
+        deliveries: u64,
+    },
+    /// One entry moves to the stream of dead letters.
+    Dead {
+        reason: String,
+        failures: u64,
+    },
+}
+
+/// A command about entries of one stream.
+#[derive(Debug, Clone)]
+pub(super) struct Work {
+    pub(super) stream: usize,
+    pub(super) action: Action,
+    /// Ascending.
+    pub(super) ids: Vec<EntryId>,
+    /// Whether it was sent before, and the reply was lost.
+    pub(super) is_repeated: bool,
+    /// When it was asked for.
+    pub(super) since: Duration,
+}
+
+/// Why a consumer could do nothing about an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missed {
+    /// It is not pending: it was acknowledged.
+    Gone,
+    /// Another consumer has claimed it.
+    Other,
+    /// The stream no longer has it.
+    Deleted,
+}
+
+/// Whose entries they are.
+#[derive(Debug, Clone)]
+pub(super) struct Names {
+    pub(super) group: Vec<u8>,
+    pub(super) consumer: Vec<u8>,
+    pub(super) dead_letter_key: Option<Vec<u8>>,
+}
+
+/// Which scripts a connection has sent in full: later calls name their hash.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    own: bool,
+    dead: bool,
+}
+
+impl Work {
+    /// The ACL right that the script needs beside `+eval` and `+evalsha`, for errors.
+    pub(super) fn name(&self) -> &'static str {
+        match self.action {
+            Action::Ack | Action::AckLost => "the acknowledgement (EVAL with XPENDING and XACK)",
+            Action::AckDelete => "the acknowledgement (EVAL with XPENDING, XINFO GROUPS, XACK and XDEL)",
+            Action::Renew => "the renewal of leases (EVAL with XPENDING and XCLAIM)",
+            Action::Release { .. } | Action::Isolate { .. } => "the release (EVAL with XPENDING and XCLAIM)",
+            Action::Dead { .. } => "the dead letter (EVAL with XPENDING, XRANGE, XADD and XACK)",
+        }
+    }
+
+    /// Appends the command.
+    pub(super) fn write(&self, out: &mut Vec<u8>, key: &[u8], names: &Names, known: &mut Known) {
+        let is_dead = matches!(self.action, Action::Dead { .. });
+        let (source, hash, is_known) =
+            if is_dead { (DEAD, &*DEAD_HASH, &mut known.dead) } else { (OWN, &*OWN_HASH, &mut known.own) };
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(10);
+        if *is_known {
+            parts.extend([&b"EVALSHA"[..], hash.as_bytes()]);
+        } else {
+            parts.extend([&b"EVAL"[..], source.as_bytes()]);
+        }
+        *is_known = true;
+        let millis = |idle: Duration| idle.as_millis().to_string();
+        let (texts, keys): ([String; 3], &[u8]) = match &self.action {
+            Action::Ack | Action::AckLost => (["ack".into(), String::new(), String::new()], b"1"),
+            Action::AckDelete => (["delete".into(), String::new(), String::new()], b"1"),
+            Action::Renew => (["claim".into(), "0".into(), String::new()], b"1"),
+            Action::Release { idle, deliveries } => (["claim".into(), millis(*idle), deliveries.to_string()], b"1"),
+            Action::Isolate { deliveries } => (["claim".into(), "0".into(), deliveries.to_string()], b"1"),
+            Action::Dead { reason, failures } => ([String::new(), reason.clone(), failures.to_string()], b"2"),
+        };
+        parts.extend([keys, key]);
+        if is_dead {
+            parts.push(names.dead_letter_key.as_deref().unwrap_or_default());
+        }
+        parts.extend([&*names.group, &*names.consumer]);
+        let ids: Vec<String> = self.ids.iter().map(EntryId::to_string).collect();
+        if is_dead {
+            parts.extend(ids.iter().map(String::as_bytes));
+            parts.extend(texts[1..].iter().map(String::as_bytes));
+        } else {
+            parts.extend(texts.iter().map(String::as_bytes));
+            parts.extend(ids.iter().map(String::as_bytes));
+        }
+        write_array_header(out, parts.len());
+        for part in parts {
+            write_bulk(out, part);
+        }
+    }
+}
+
+impl Known {
+    /// The server has forgotten the scripts.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// The entries that the work did not reach. `None`: the reply is none to it.
+pub(super) fn missed(reply: &Value) -> Option<Vec<(EntryId, Missed)>> {
+    let read = |pair: &[Value]| {
+        let [id, reason] = pair else { return None };
+        let reason = match bytes(reason)? {
+            b"gone" => Missed::Gone,
+            b"other" => Missed::Other,
+            b"deleted" => Missed::Deleted,
+            _ => return None,
+        };
+        Some((entry_id(bytes(id)?)?, reason))
+    };
+    list(reply)?.chunks(2).map(read).collect()
+}
+
+/// What a refusal of a piece of work is: a fault of the connection, or an error for the caller. `None`: it is to be sent again.
+pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault> {
+    if fault.code == "NOSCRIPT" {
+        return Ok(None);
+    }
+    let kind = Classifier::default().kind(fault);
+    // Without memory nothing can be added to the stream of dead letters; another connection would not help.
+    if (kind == Kind::Retryable && fault.code != "OOM") || fault.ends_connection() {
+        return Err(fault.clone());
+    }
+    let message = match (fault.code.as_ref(), fault.message.split_once("GROUPS ")) {
+        ("GROUPS", Some((_, groups))) => format!(
+            "ack_delete needs a stream with one consumer group before Redis 8.2, got one with {groups}: the entries stay pending"
+        ),
+        _ => format!("{} was refused, so the entries stay pending: {}", work.name(), fault.message),
+    };
+    Ok(Some(Error::Command { code: fault.code.to_string(), kind, message }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn id(ms: u64) -> EntryId {
+        EntryId { ms, seq: 0 }
+    }
+
+    fn text(action: Action, known: &mut Known) -> String {
+        let names = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: Some(b"d".to_vec()) };
+        let work = Work { stream: 0, action, ids: vec![id(1)], is_repeated: false, since: Duration::ZERO };
+        let mut out = Vec::new();
+        work.write(&mut out, b"s", &names, known);
+        let text = String::from_utf8_lossy(&out).replace(OWN, "<own>").replace(DEAD, "<dead>");
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+        lines.join(" ").replace(&*OWN_HASH, "<own>").replace(&*DEAD_HASH, "<dead>")
+    }
+
+    #[test]
+    fn scripts_are_sent_in_full_once_per_connection() {
+        let mut known = Known::default();
+        assert_eq!(text(Action::Ack, &mut known), "EVAL <own> 1 s g c ack   1-0");
+        assert_eq!(text(Action::AckDelete, &mut known), "EVALSHA <own> 1 s g c delete   1-0");
+        let idle = Duration::from_millis(1_500);
+        assert_eq!(text(Action::Release { idle, deliveries: 3 }, &mut known), "EVALSHA <own> 1 s g c claim 1500 3 1-0");
+        assert_eq!(text(Action::Renew, &mut known), "EVALSHA <own> 1 s g c claim 0  1-0");
+        let dead = Action::Dead { reason: "why".to_owned(), failures: 2 };
+        assert_eq!(text(dead.clone(), &mut known), "EVAL <dead> 2 s d g c 1-0 why 2");
+        assert_eq!(text(dead, &mut known), "EVALSHA <dead> 2 s d g c 1-0 why 2");
+        known.forget();
+        assert_eq!(text(Action::Isolate { deliveries: 20 }, &mut known), "EVAL <own> 1 s g c claim 0 20 1-0");
+    }
+
+    #[test]
+    fn replies_name_what_was_missed() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let reply = Value::Array(vec![text("1-0"), text("gone"), text("2-0"), text("other")]);
+        assert_eq!(missed(&reply), Some(vec![(id(1), Missed::Gone), (id(2), Missed::Other)]));
+        assert_eq!(missed(&Value::Array(Vec::new())), Some(Vec::new()));
+        for wrong in [Value::Nil, Value::Array(vec![text("1-0")]), Value::Array(vec![text("1-0"), text("lost")])] {
+            assert_eq!(missed(&wrong), None);
+        }
+    }
+}

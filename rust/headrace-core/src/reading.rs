@@ -1,0 +1,29 @@
+//! Reads entries of streams: what to ask for, what the replies mean, and what was lost.
+//!
+//! [`session`] decides, without I/O and clock; [`crate::reader`] drives its socket.
+
+mod batch;
+mod columns;
+mod exchange;
+mod info;
+mod input;
+mod link;
+mod loss;
+mod paging;
+mod position;
+mod range;
+mod request;
+mod session;
+mod sink;
+mod stream;
+
+pub use batch::ReadBatch;
+pub(crate) use columns::{MAX_BATCH_ROWS, columns, read_body};
+pub(crate) use exchange::Exchange;
+pub(crate) use input::Input;
+pub(crate) use link::{Link, WATCH_EVERY, failed};
+pub(crate) use paging::Paging;
+pub(crate) use position::Position;
+pub(crate) use range::{End, Start};
+pub(crate) use session::{Session, SessionOptions};
+pub(crate) use stream::Stream;

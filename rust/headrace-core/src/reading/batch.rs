@@ -1,0 +1,53 @@
+//! What a reader hands out.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use super::loss::Loss;
+use super::position::Position;
+use crate::resp::EntryId;
+
+/// Entries of one stream, in the order of their IDs.
+#[derive(Debug, Clone)]
+pub struct ReadBatch {
+    pub(crate) batch: RecordBatch,
+    pub(crate) stream: Arc<[u8]>,
+    pub(crate) first_id: EntryId,
+    pub(crate) last_id: EntryId,
+    pub(crate) lost: Option<Loss>,
+    pub(crate) position: Position,
+}
+
+impl ReadBatch {
+    /// One row per entry.
+    pub fn record_batch(&self) -> &RecordBatch {
+        &self.batch
+    }
+
+    /// The key of the stream.
+    pub fn stream(&self) -> &[u8] {
+        &self.stream
+    }
+
+    /// The ID of the first entry.
+    pub fn first_id(&self) -> EntryId {
+        self.first_id
+    }
+
+    /// The ID of the last entry.
+    pub fn last_id(&self) -> EntryId {
+        self.last_id
+    }
+
+    /// How many entries of this stream were trimmed before they were read, since the batch before; and whether that is exact, or
+    /// the most that it can be.
+    pub fn lost(&self) -> (u64, bool) {
+        self.lost.map_or((0, true), |lost| (lost.entries, lost.exact))
+    }
+
+    /// Where the reader stands behind this batch, in all its streams: a reader that starts there reads what follows.
+    pub fn position(&self) -> String {
+        self.position.to_text()
+    }
+}

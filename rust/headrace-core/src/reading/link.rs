@@ -1,0 +1,178 @@
+//! The socket of a session that reads: opens it, moves its bytes, waits for it, and replaces it.
+
+use std::time::{Duration, Instant};
+
+use super::exchange::Exchange;
+use crate::endpoint::Endpoint;
+use crate::error::{Classifier, Error, Fault, Result, code};
+use crate::net::{ConnectError, Transport, Watch, connect};
+
+/// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
+pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(50);
+
+/// The socket, and whether another one may take its place.
+#[derive(Debug)]
+pub(crate) struct Link {
+    endpoint: Endpoint,
+    open: Option<(Transport, Duration)>,
+    /// Whether a lost connection is replaced, if it has brought a reply.
+    reconnects: bool,
+    is_proven: bool,
+    /// When bytes last moved.
+    used: Instant,
+    /// When the watch was asked last.
+    watched: Instant,
+}
+
+impl Link {
+    pub(crate) fn new(endpoint: Endpoint, reconnects: bool) -> Self {
+        let now = Instant::now();
+        Self { endpoint, open: None, reconnects, is_proven: false, used: now, watched: now }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Asks the watch, if it was not asked for a while.
+    pub(crate) fn ask(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.watched) >= WATCH_EVERY {
+            self.watched = now;
+            if watch.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects. `prepare` has the socket to itself before the session does.
+    pub(crate) fn connect(
+        &mut self,
+        session: &mut impl Exchange,
+        watch: &mut dyn Watch,
+        prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> Result<()>,
+    ) -> Result<()> {
+        let settings = self.endpoint.settings()?;
+        let mut transport = match connect(&self.endpoint, &settings, watch) {
+            Ok(transport) => transport,
+            Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
+            Err(ConnectError::Fault(fault)) => return Err(failed(&fault)),
+        };
+        if let Err(error) = prepare(&mut transport, settings.command_timeout, watch) {
+            transport.abort();
+            return Err(error);
+        }
+        self.open = Some((transport, settings.command_timeout));
+        self.is_proven = false;
+        self.used = Instant::now();
+        session.disconnected();
+        Ok(())
+    }
+
+    /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
+    pub(crate) fn step(&mut self, session: &mut impl Exchange) -> std::result::Result<bool, Fault> {
+        let received = self.receive(session)?;
+        match self.send(session) {
+            Ok(sent) => Ok(received || sent),
+            Err(fault) => {
+                // The server's last words may be here already, and explain more than a broken pipe.
+                while self.receive(session)? {}
+                Err(fault)
+            }
+        }
+    }
+
+    fn receive(&mut self, session: &mut impl Exchange) -> std::result::Result<bool, Fault> {
+        let Some((transport, _)) = &mut self.open else { return Ok(false) };
+        let count = transport.receive(session.space())?;
+        if count > 0 {
+            let started = Instant::now();
+            session.received(count)?;
+            self.used = Instant::now();
+            session.took(Duration::ZERO, self.used - started);
+            self.is_proven = true;
+        }
+        Ok(count > 0)
+    }
+
+    /// Sends what the socket takes. Returns whether anything moved.
+    pub(crate) fn send(&mut self, session: &mut impl Exchange) -> std::result::Result<bool, Fault> {
+        let Some((transport, _)) = &mut self.open else { return Ok(false) };
+        let mut moved = transport.push()? > 0;
+        while !session.unsent().is_empty() {
+            let count = transport.send(session.unsent())?;
+            if count == 0 {
+                break;
+            }
+            session.sent(count);
+            moved = true;
+        }
+        if moved {
+            self.used = Instant::now();
+        }
+        Ok(moved)
+    }
+
+    /// Waits until the socket is ready, for at most `most`; gives up on a server that is silent for too long.
+    pub(crate) fn wait(&mut self, session: &mut impl Exchange, most: Duration, watch: &mut dyn Watch) -> Result<()> {
+        if !session.awaits_reply() {
+            return Ok(());
+        }
+        let Some((transport, command_timeout)) = &mut self.open else { return Ok(()) };
+        let now = Instant::now();
+        let patience = *command_timeout + session.blocks_for();
+        let silent = now.saturating_duration_since(self.used);
+        if silent >= patience {
+            let seconds = silent.as_secs_f64();
+            let message = format!("{} was silent for {seconds:.3} s while a reply was expected", self.endpoint);
+            return self.lose(session, &Fault::new(code::TIMEOUT, message));
+        }
+        let timeout = WATCH_EVERY.min(patience.saturating_sub(silent)).min(most);
+        let writable = !session.unsent().is_empty() || transport.wants_write();
+        let ready = transport.wait(writable, timeout);
+        session.took(now.elapsed(), Duration::ZERO);
+        if ready.interrupted && watch.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// The connection is of no further use. What was asked for is asked for again, on another one.
+    pub(crate) fn lose(&mut self, session: &mut impl Exchange, fault: &Fault) -> Result<()> {
+        self.close(session, false);
+        if self.reconnects && self.is_proven && code::is_away(&fault.code) {
+            self.is_proven = false;
+            return Ok(());
+        }
+        Err(failed(fault))
+    }
+
+    /// The connection belongs to the process that this one was forked from, and the session is of no further use.
+    pub(crate) fn forget(&mut self) {
+        if let Some((transport, _)) = self.open.take() {
+            transport.forget();
+        }
+    }
+
+    /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
+    pub(crate) fn close(&mut self, session: &mut impl Exchange, is_parents: bool) {
+        match self.open.take() {
+            Some((transport, _)) if is_parents => transport.forget(),
+            // Nothing of the reply that is under way is of use.
+            Some((transport, _)) if session.awaits_reply() => transport.abort(),
+            Some((transport, _)) => transport.close(),
+            None => {}
+        }
+        session.disconnected();
+    }
+}
+
+/// The error of a call that met this fault.
+pub(crate) fn failed(fault: &Fault) -> Error {
+    let message = fault.message.clone();
+    if code::is_away(&fault.code) {
+        return Error::Connection { message };
+    }
+    Error::Command { code: fault.code.to_string(), kind: Classifier::default().kind(fault), message }
+}

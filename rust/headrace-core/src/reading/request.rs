@@ -1,0 +1,77 @@
+//! The commands of a reader, as bytes.
+
+use std::time::Duration;
+
+use crate::resp::EntryId;
+use crate::resp::{write_array_header, write_bulk};
+
+/// `XRANGE key first last COUNT count`, both ends included: <https://redis.io/docs/latest/commands/xrange/>. IDs are written in
+/// full: servers read `5` as 5-0 at the beginning of a range, and as 5-18446744073709551615 at its end.
+pub(super) fn range(out: &mut Vec<u8>, key: &[u8], first: EntryId, last: EntryId, count: u64) {
+    write_array_header(out, 6);
+    write_bulk(out, b"XRANGE");
+    write_bulk(out, key);
+    for part in [&first.to_string(), &last.to_string(), "COUNT", &count.to_string()] {
+        write_bulk(out, part.as_bytes());
+    }
+}
+
+/// `XREAD COUNT count [BLOCK ms] STREAMS keys… ids…`: entries behind the IDs, <https://redis.io/docs/latest/commands/xread/>.
+/// BLOCK 0 would wait for ever, so a pause has at least a millisecond.
+pub(super) fn follow<'a>(
+    out: &mut Vec<u8>,
+    streams: impl ExactSizeIterator<Item = (&'a [u8], EntryId)> + Clone,
+    count: u64,
+    block: Option<Duration>,
+) {
+    let block = block.map(|block| block.as_millis().max(1).to_string());
+    write_array_header(out, 4 + if block.is_some() { 2 } else { 0 } + 2 * streams.len());
+    for part in ["XREAD", "COUNT", &count.to_string()] {
+        write_bulk(out, part.as_bytes());
+    }
+    if let Some(block) = block {
+        write_bulk(out, b"BLOCK");
+        write_bulk(out, block.as_bytes());
+    }
+    write_bulk(out, b"STREAMS");
+    for (key, _) in streams.clone() {
+        write_bulk(out, key);
+    }
+    for (_, after) in streams {
+        write_bulk(out, after.to_string().as_bytes());
+    }
+}
+
+/// `XINFO STREAM key`.
+pub(super) fn info(out: &mut Vec<u8>, key: &[u8]) {
+    write_array_header(out, 3);
+    for part in [b"XINFO", &b"STREAM"[..], key] {
+        write_bulk(out, part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: EntryId = EntryId { ms: 5, seq: 0 };
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8_lossy(&out).lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn commands_name_full_ids_and_never_count_or_block_0() {
+        assert_eq!(
+            text(|out| range(out, b"k", ID, EntryId::MAX, 17)),
+            "XRANGE k 5-0 18446744073709551615-18446744073709551615 COUNT 17"
+        );
+        let streams = [(&b"a"[..], ID), (&b"b"[..], EntryId { ms: 6, seq: 7 })];
+        assert_eq!(text(|out| follow(out, streams.into_iter(), 3, None)), "XREAD COUNT 3 STREAMS a b 5-0 6-7");
+        let block = Some(Duration::from_micros(3));
+        assert_eq!(text(|out| follow(out, streams.into_iter(), 3, block)), "XREAD COUNT 3 BLOCK 1 STREAMS a b 5-0 6-7");
+        assert_eq!(text(|out| info(out, b"k")), "XINFO STREAM k");
+    }
+}

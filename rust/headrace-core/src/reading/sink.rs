@@ -1,0 +1,125 @@
+//! Takes the entries of a reply into the open batch of their stream.
+
+use std::sync::Arc;
+
+use super::stream::{Bad, Open, Stream};
+use crate::entries::{ColumnsPlan, EntryColumns};
+use crate::resp::EntryId;
+use crate::resp::stream_reply::EntrySink;
+
+/// What a page turned out to be.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Page {
+    /// Its entries, with the one that it overlaps with the page before.
+    pub(crate) entries: u64,
+    /// The bytes of the names and values of its largest entry.
+    pub(crate) largest: u64,
+    /// Whether something may be missing before its first entry.
+    pub(crate) has_gap: bool,
+}
+
+/// Where the entries of one page go.
+pub(crate) struct Sink<'a> {
+    pub(crate) streams: &'a mut [Stream],
+    pub(crate) plan: &'a Arc<ColumnsPlan>,
+    pub(crate) spare: &'a mut Vec<EntryColumns>,
+    /// The entries that may still be read of all streams.
+    pub(crate) left: &'a mut u64,
+    /// The pages of the reply, each with its stream. The entries are of the last one.
+    pub(crate) pages: &'a mut Vec<(usize, Page)>,
+    /// The entry that the page has to begin with, if nothing is missing before it.
+    pub(crate) anchor: Option<EntryId>,
+    /// A stream, or an order of entries, that was not asked for.
+    pub(crate) violation: &'a mut Option<&'static str>,
+    /// Whether the entry that is being passed on is left out.
+    pub(crate) is_left_out: bool,
+    /// What was read before it.
+    pub(crate) before: EntryId,
+    pub(crate) size: u64,
+}
+
+impl Sink<'_> {
+    /// The open batch of the entry that is being passed on, unless it is left out.
+    #[inline]
+    fn columns(&mut self) -> Option<&mut EntryColumns> {
+        let (at, _) = self.pages.last()?;
+        if self.is_left_out { None } else { Some(&mut self.streams.get_mut(*at)?.open.as_mut()?.columns) }
+    }
+}
+
+impl EntrySink for Sink<'_> {
+    fn stream(&mut self, key: &[u8]) {
+        match self.streams.iter().position(|stream| *stream.key == *key) {
+            Some(at) => self.pages.push((at, Page::default())),
+            None => *self.violation = Some("entries of a stream that was not asked for"),
+        }
+    }
+
+    #[inline]
+    fn entry(&mut self, id: EntryId, fields: Option<usize>) {
+        self.is_left_out = true;
+        self.size = 0;
+        let Some((at, page)) = self.pages.last_mut() else { return };
+        let Some(stream) = self.streams.get_mut(*at) else { return };
+        let is_first = page.entries == 0;
+        page.entries += 1;
+        if is_first && self.anchor == Some(id) {
+            return;
+        }
+        if id <= stream.after() {
+            *self.violation = Some("entries that are not in the order of their IDs");
+            return;
+        }
+        // The next page begins behind an entry that does not fit.
+        if *self.left == 0 || stream.bad.is_some() {
+            return;
+        }
+        self.before = stream.after();
+        *self.left -= 1;
+        self.is_left_out = false;
+        page.has_gap |= is_first;
+        let open = stream.open.get_or_insert_with(|| {
+            let mut columns = self.spare.pop().unwrap_or_else(|| EntryColumns::new(self.plan));
+            columns.stream(&stream.key);
+            Open { columns, first_id: id, proven: 0 }
+        });
+        open.columns.entry(id, fields);
+        if page.has_gap {
+            stream.since.ids.push(id);
+        } else {
+            stream.read_on(id);
+        }
+    }
+
+    #[inline]
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.size += (name.len() + value.len()) as u64;
+        if let Some(columns) = self.columns() {
+            columns.field(name, value);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        if let Some((_, page)) = self.pages.last_mut() {
+            page.largest = page.largest.max(self.size);
+        }
+        let Some(columns) = self.columns() else { return };
+        columns.end();
+        let bad = columns.take_bad();
+        if let (Some((id, value)), Some((at, _))) = (bad, self.pages.last())
+            && let Some(stream) = self.streams.get_mut(*at)
+        {
+            stream.bad = Some(Bad { id, before: self.before, value });
+        }
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        let is_full = |(at, _): &(usize, Page)| {
+            let open = self.streams.get(*at).and_then(|stream| stream.open.as_ref());
+            open.is_some_and(|open| open.columns.is_full())
+        };
+        self.violation.is_some() || self.pages.last().is_some_and(is_full)
+    }
+}

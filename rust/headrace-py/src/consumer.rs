@@ -1,0 +1,247 @@
+//! The consumer for Python, and its batches. The GIL is held only to read arguments.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use arrow_schema::SchemaRef;
+use headrace_core::endpoint::Form;
+use headrace_core::group::entry_ids;
+use headrace_core::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId, ReadReport};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
+use pyo3_arrow::ffi::to_schema_pycapsule;
+use pyo3_arrow::{PyRecordBatch, PySchema};
+
+use crate::endpoint::{PyEndpoint, from_python};
+use crate::errors::{raise, to_py};
+use crate::panics::contained;
+use crate::signals::without_gil;
+use crate::stream_reader::column_values;
+
+/// The native half of `headrace.Consumer`, which documents it.
+#[pyclass(frozen, name = "Consumer", module = "headrace._headrace")]
+pub(crate) struct PyConsumer {
+    inner: Mutex<Consumer>,
+    handle: ConsumerHandle,
+    schema: SchemaRef,
+}
+
+impl PyConsumer {
+    /// Locks the consumer for a call that reads, also against a signal handler that runs during one.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Consumer>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::WouldBlock) => Err(raise(
+                "ConcurrentUseError",
+                "the consumer is in use by another call: poll, flush and close take one caller at a time",
+            )),
+            // The binding panicked. The core contains its own panics, so its state is consistent.
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.inner.clear_poison();
+                Ok(poisoned.into_inner())
+            }
+        }
+    }
+}
+
+/// The counts of a report, in the order of the fields of `headrace.ReadReport`.
+type Counts = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
+
+fn counts(report: ReadReport) -> Counts {
+    let ReadReport { handed_over, redelivered, reclaimed, acked, stale, unknown, released, dead, lost, pending } =
+        report;
+    (handed_over, redelivered, reclaimed, acked, stale, unknown, released, dead, lost, pending)
+}
+
+#[pymethods]
+impl PyConsumer {
+    /// Checks the options, connects, makes the groups, and starts the thread that renews leases.
+    #[new]
+    #[pyo3(signature = (endpoint, streams, options, schema = None))]
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn new(
+        py: Python<'_>,
+        endpoint: &Bound<'_, PyEndpoint>,
+        streams: Vec<Vec<u8>>,
+        options: &Bound<'_, PyDict>,
+        schema: Option<PySchema>,
+    ) -> PyResult<Self> {
+        let schema = schema.map(PySchema::into_inner);
+        let options = ConsumerOptions::new(column_values(options, CONSUMER_OPTIONS)?, Form::Typed, schema.as_deref());
+        let options = options.map_err(|error| to_py(&error))?;
+        let mut inner = Consumer::new(endpoint.get().0.clone(), &streams, options).map_err(|error| to_py(&error))?;
+        without_gil(py, |signals| inner.open(signals))?;
+        Ok(Self { handle: inner.handle(), schema: inner.schema().clone(), inner: Mutex::new(inner) })
+    }
+
+    /// The next batch, or None when `timeout` seconds are over or `stop` was called.
+    #[pyo3(signature = (timeout = None))]
+    fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyConsumerBatch>> {
+        contained(py, || {
+            let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
+            let mut inner = self.lock()?;
+            let consumer = &mut *inner;
+            let batch = without_gil(py, |signals| consumer.next_batch(timeout, signals))?;
+            Ok(batch.map(|batch| PyConsumerBatch { batch, handle: self.handle.clone() }))
+        })
+    }
+
+    /// Wait until the server knows what was said of entries, for `timeout` seconds at most.
+    #[pyo3(signature = (timeout = None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Counts> {
+        contained(py, || {
+            let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
+            let mut inner = self.lock()?;
+            let consumer = &mut *inner;
+            without_gil(py, |signals| consumer.flush(timeout, signals)).map(counts)
+        })
+    }
+
+    /// End the consumer; with `releases`, what was not said anything of goes back to the group.
+    fn close(&self, py: Python<'_>, releases: bool, timeout: f64) -> PyResult<Counts> {
+        contained(py, || {
+            let timeout = seconds("timeout", timeout)?;
+            let mut inner = self.lock()?;
+            let consumer = &mut *inner;
+            without_gil(py, |signals| consumer.close(releases, timeout, signals)).map(counts)
+        })
+    }
+
+    /// No further batch: `poll` returns None. From any thread and from a signal handler.
+    fn stop(&self) {
+        self.handle.stop();
+    }
+
+    /// The counts so far.
+    fn report(&self) -> PyResult<Counts> {
+        self.handle.report().map(counts).map_err(|error| to_py(&error))
+    }
+
+    /// The entries of a batch, or those that `mask` names, are done.
+    #[pyo3(signature = (batch, mask = None))]
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn ack(&self, batch: &Bound<'_, PyConsumerBatch>, mask: Option<Vec<bool>>) -> PyResult<()> {
+        self.handle.ack(&batch.get().batch, mask.as_deref()).map_err(|error| to_py(&error))
+    }
+
+    /// The entries of these IDs are done.
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn ack_ids(&self, stream: &[u8], entry_ids: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        self.handle.ack_ids(stream, &ids(&entry_ids)?).map_err(|error| to_py(&error))
+    }
+
+    /// The entries of a batch, or those that `mask` names, failed.
+    #[pyo3(signature = (batch, mask, reason, delay))]
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn fail(
+        &self,
+        batch: &Bound<'_, PyConsumerBatch>,
+        mask: Option<Vec<bool>>,
+        reason: &str,
+        delay: Option<f64>,
+    ) -> PyResult<()> {
+        let delay = delay.map(|given| seconds("delay", given)).transpose()?;
+        self.handle.fail(&batch.get().batch, mask.as_deref(), reason, delay).map_err(|error| to_py(&error))
+    }
+
+    /// The entries of these IDs failed. Returns those that this consumer does not have.
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn fail_ids(
+        &self,
+        stream: &[u8],
+        entry_ids: Vec<Bound<'_, PyAny>>,
+        reason: &str,
+        delay: Option<f64>,
+    ) -> PyResult<Vec<String>> {
+        let delay = delay.map(|given| seconds("delay", given)).transpose()?;
+        texts(self.handle.fail_ids(stream, &ids(&entry_ids)?, reason, delay))
+    }
+
+    /// The entries of a batch, or those that `mask` names, go back to the group.
+    #[pyo3(signature = (batch, mask, delay))]
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn release(&self, batch: &Bound<'_, PyConsumerBatch>, mask: Option<Vec<bool>>, delay: f64) -> PyResult<()> {
+        let delay = seconds("delay", delay)?;
+        self.handle.release(&batch.get().batch, mask.as_deref(), delay).map_err(|error| to_py(&error))
+    }
+
+    /// The entries of these IDs go back to the group. Returns those that this consumer does not have.
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn release_ids(&self, stream: &[u8], entry_ids: Vec<Bound<'_, PyAny>>, delay: f64) -> PyResult<Vec<String>> {
+        let delay = seconds("delay", delay)?;
+        texts(self.handle.release_ids(stream, &ids(&entry_ids)?, delay))
+    }
+
+    /// The schema of the batches as a `PyCapsule`.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
+    }
+}
+
+/// Entries of one stream, delivered to one consumer: an Arrow record batch with one row per entry.
+///
+/// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
+#[pyclass(frozen, name = "ConsumerBatch", module = "headrace._headrace")]
+pub(crate) struct PyConsumerBatch {
+    batch: ConsumerBatch,
+    handle: ConsumerHandle,
+}
+
+#[pymethods]
+impl PyConsumerBatch {
+    /// The number of rows.
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.batch.record_batch().num_rows()
+    }
+
+    /// The key of the stream.
+    #[getter]
+    fn stream<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.batch.stream())
+    }
+
+    /// The IDs of the entries, in the order of the rows.
+    #[getter]
+    fn entry_ids(&self) -> Vec<String> {
+        self.batch.ids().iter().map(EntryId::to_string).collect()
+    }
+
+    /// Raise `LeaseLostError` if entries of the batch may be another consumer's by now: before a commit.
+    fn check(&self) -> PyResult<()> {
+        self.handle.check(&self.batch).map_err(|error| to_py(&error))
+    }
+
+    /// The batch as `PyCapsule`s of the Arrow C data interface.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let batch = PyRecordBatch::new(self.batch.record_batch().clone());
+        let capsules = Bound::new(py, batch)?.call_method1("__arrow_c_array__", (requested_schema,))?;
+        Ok(capsules.cast_into::<PyTuple>()?)
+    }
+
+    /// The schema of the batch as a `PyCapsule`.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.batch.record_batch().schema_ref().as_ref())?)
+    }
+}
+
+fn seconds(option: &str, given: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(given)
+        .map_err(|_| raise("ConfigError", format!("{option} must be a number of seconds of at least 0, got {given}")))
+}
+
+fn ids(given: &[Bound<'_, PyAny>]) -> PyResult<Vec<EntryId>> {
+    let given = given.iter().map(from_python).collect::<PyResult<Vec<_>>>()?;
+    let mut ids = entry_ids(given).map_err(|error| to_py(&error))?;
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+fn texts(ids: headrace_core::Result<Vec<EntryId>>) -> PyResult<Vec<String>> {
+    Ok(ids.map_err(|error| to_py(&error))?.iter().map(EntryId::to_string).collect())
+}
