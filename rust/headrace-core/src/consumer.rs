@@ -46,6 +46,9 @@ use setup::Create;
 use shared::Shared;
 use stream::Stream;
 
+/// How long the end of a consumer waits for entries that are on their way to it.
+const DRAIN: Duration = Duration::from_millis(1_500);
+
 /// One consumer of a group, over a connection that reads and one that keeps its leases.
 ///
 /// [`open`](Self::open) connects. [`next_batch`](Self::next_batch) hands out entries, which stay pending until the caller says
@@ -189,12 +192,12 @@ impl Consumer {
         }
         let deadline = Instant::now() + timeout;
         let settled = contain(|| self.settle(releases, deadline, watch));
+        self.abandon();
         let report = {
             let mut ledger = self.shared.ledger();
             ledger.give_up();
             ledger.report()
         };
-        self.abandon();
         match settled {
             Ok(Ok(())) => Ok(report),
             Ok(Err(error)) => Err(error),
@@ -203,7 +206,14 @@ impl Consumer {
     }
 
     fn settle(&mut self, releases: bool, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
-        self.drive.drain(&mut self.session, deadline, watch)?;
+        // A server that waits for entries with a long BLOCK is not waited for: the connection is closed instead.
+        let drained = self.drive.drain(&mut self.session, deadline.min(Instant::now() + DRAIN), watch);
+        if drained == Err(Error::Interrupted) {
+            return drained;
+        }
+        if self.session.blocks() {
+            self.drive.close(&mut self.session);
+        }
         if releases {
             self.session.drop_ready();
             self.shared.ledger().release_all(clock::now());

@@ -170,7 +170,9 @@ impl Drive {
     fn missing(&self, fault: &Fault) -> Option<Error> {
         // UNBLOCKED: Redis before 7.2, where the stream was deleted while the server waited.
         let is_missing = fault.code == "NOGROUP" || fault.code == "UNBLOCKED";
-        is_missing.then(|| group_missing(self.keys.first().map(AsRef::as_ref).unwrap_or_default(), &self.names))
+        let is_of = |key: &&Arc<[u8]>| fault.message.contains(&format!("'{}'", String::from_utf8_lossy(key)));
+        let key = self.keys.iter().find(is_of).or(self.keys.first());
+        is_missing.then(|| group_missing(key.map(AsRef::as_ref).unwrap_or_default(), &self.names))
     }
 
     /// Waits for more entries, which are not asked for meanwhile.

@@ -4,6 +4,9 @@
 //! Two connections take work from it: the one that reads, in front of each read, and the one of the keeper while the other is
 //! waiting. Each piece of work is with one of them at a time.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +21,9 @@ use crate::resp::EntryId;
 
 /// The most entries that are remembered as released by this consumer.
 const MAX_RELEASED: usize = 65_536;
+
+/// The most errors that wait for the caller's next call.
+const MAX_ERRORS: usize = 8;
 
 /// The rules of a ledger.
 #[derive(Debug, Clone)]
@@ -298,7 +304,9 @@ impl Ledger {
     /// The server refused the work. The entries stay pending, and the caller gets `error`.
     pub(super) fn refused(&mut self, work: &Work, error: Error, now: Duration) {
         self.taken = self.taken.saturating_sub(1);
-        self.errors.push_back(error);
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push_back(error);
+        }
         if let Action::Dead { failures, .. } = work.action {
             // It is tried again when the entry was idle for long enough.
             let action = Action::Release { idle: Duration::ZERO, deliveries: rules::ALONE + failures };
@@ -337,24 +345,32 @@ impl Ledger {
     }
 
     fn done_one(&mut self, work: &Work, id: EntryId, missed: Option<Missed>) {
-        // A repeated acknowledgement finds nothing to do where the first one took effect.
+        let is_ack = matches!(work.action, Action::Ack | Action::AckDelete);
+        // What was repeated may have taken effect the first time: an acknowledged entry is gone, a released one may be another's.
+        let is_unknown = work.is_repeated
+            && match missed {
+                Some(Missed::Gone) => !is_ack,
+                Some(Missed::Other) => matches!(work.action, Action::Release { .. }),
+                _ => false,
+            };
         let is_stale = match missed {
             None => false,
             Some(Missed::Gone) => !work.is_repeated,
-            Some(Missed::Other) => true,
+            Some(Missed::Other) => !is_unknown,
             Some(Missed::Deleted) => matches!(work.action, Action::Renew),
         };
         let is_renewal = work.action == Action::Renew;
         let place = self.place(work.stream, id, if is_renewal { State::Held } else { State::Settling });
-        let count = |report: &mut ReadReport| match (&work.action, is_stale, missed) {
-            (Action::Renew | Action::Isolate { .. } | Action::AckLost, ..) => {}
-            (_, true, _) => report.stale += 1,
-            (Action::Ack | Action::AckDelete, ..) => report.acked += 1,
-            (_, _, Some(Missed::Deleted)) => report.lost += 1,
-            (Action::Release { .. }, ..) => report.released += 1,
-            (Action::Dead { .. }, ..) => report.dead += 1,
-        };
-        count(&mut self.report);
+        let report = &mut self.report;
+        match &work.action {
+            Action::Renew | Action::Isolate { .. } | Action::AckLost => {}
+            _ if is_unknown => report.unknown += 1,
+            _ if is_stale => report.stale += 1,
+            Action::Ack | Action::AckDelete => report.acked += 1,
+            _ if missed == Some(Missed::Deleted) => report.lost += 1,
+            Action::Release { .. } => report.released += 1,
+            Action::Dead { .. } => report.dead += 1,
+        }
         let Some((batch, at)) = place else { return };
         let Some(held) = self.held.get_mut(&batch) else { return };
         if is_renewal {

@@ -154,6 +154,11 @@ impl Session {
         self.ready.clear();
     }
 
+    /// Whether the server waits for new entries before it replies.
+    pub(super) fn blocks(&self) -> bool {
+        !self.blocks_for().is_zero()
+    }
+
     /// How long to wait before [`request`](Self::request), for more entries; zero: not at all.
     pub(super) fn pause(&self) -> Duration {
         if self.linger == Linger::Waits { self.options.linger } else { Duration::ZERO }

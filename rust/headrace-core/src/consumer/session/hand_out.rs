@@ -23,7 +23,9 @@ impl Session {
                 continue;
             }
             let is_full = stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes;
-            if is_full || is_recovering || !stream.bad.is_empty() || (!stream.is_behind && !lingers) {
+            // Entries that came back are in the company that they may have.
+            let came_back = stream.open.as_ref().is_some_and(|open| !open.deliveries.is_empty());
+            if is_full || came_back || is_recovering || !stream.bad.is_empty() || (!stream.is_behind && !lingers) {
                 self.push_batch(at);
             } else if !stream.is_behind {
                 waits = true;

@@ -36,8 +36,18 @@ impl Session {
         }
         self.send_work();
         let is_recovering = self.streams.iter().any(Stream::is_recovering);
+        if is_recovering {
+            // New entries that were read before are a batch of their own.
+            for at in 0..self.streams.len() {
+                self.push_batch(at);
+            }
+            if self.is_ready() {
+                return;
+            }
+        }
         let Some(waits) = waits else {
-            if !is_recovering && self.streams.iter().any(|stream| stream.is_behind) {
+            let is_due = self.next_look().is_some_and(|at| at <= now);
+            if !is_recovering && !is_due && self.streams.iter().any(|stream| stream.is_behind) {
                 self.ask_new(None);
             }
             return;
@@ -51,14 +61,19 @@ impl Session {
         }
         let has_rows = self.streams.iter().any(|stream| stream.open.is_some());
         let is_claiming = self.in_flight.iter().any(|ask| matches!(ask, Ask::Claim { .. }));
-        let next = self.streams.iter().filter_map(|stream| {
-            let claims_at = self.options.claim_interval.map(|_| stream.claims_at);
-            [claims_at, stream.rechecks_at].into_iter().flatten().min()
-        });
-        let until_next = next.min().map_or(Duration::MAX, |at| at.saturating_sub(now));
+        let until_next = self.next_look().map_or(Duration::MAX, |at| at.saturating_sub(now));
         let block = waits.min(self.options.block).min(until_next.max(Duration::from_millis(1)));
         let is_over = has_rows || is_claiming || self.linger != Linger::No || waits.is_zero();
         self.ask_new(if is_over { None } else { Some(block) });
+    }
+
+    /// When to look for pending entries next: those of others, and own ones that a lost connection may have got late.
+    fn next_look(&self) -> Option<Duration> {
+        let of_stream = |stream: &Stream| {
+            let claims_at = self.options.claim_interval.map(|_| stream.claims_at);
+            [claims_at, stream.rechecks_at].into_iter().flatten().min()
+        };
+        self.streams.iter().filter_map(of_stream).min().filter(|_| self.options.acks)
     }
 
     pub(super) fn send_work(&mut self) {

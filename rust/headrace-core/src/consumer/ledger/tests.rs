@@ -1,0 +1,151 @@
+//! What a ledger counts and queues.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+const fn id(ms: u64) -> EntryId {
+    EntryId { ms, seq: 0 }
+}
+
+fn ledger(max_failures: Option<u64>) -> Ledger {
+    let options = LedgerOptions { min_idle: MINUTE, max_processing: 30 * MINUTE, max_failures, deletes: false };
+    Ledger::new(vec![Arc::from(&b"s"[..]), Arc::from(&b"t"[..])], options)
+}
+
+fn ids(from: u64, to: u64) -> Vec<EntryId> {
+    (from..=to).map(id).collect()
+}
+
+fn work(ledger: &mut Ledger) -> Vec<(Action, Vec<u64>)> {
+    let works = std::iter::from_fn(|| ledger.take()).collect::<Vec<_>>();
+    for work in &works {
+        ledger.done(work, &[]);
+    }
+    works.into_iter().map(|work| (work.action, work.ids.iter().map(|id| id.ms).collect())).collect()
+}
+
+#[test]
+fn what_is_acknowledged_in_parts_is_sent_together_and_once() {
+    let mut ledger = ledger(None);
+    let batch = ledger.hold(0, ids(1, 4), Vec::new(), SECOND);
+    ledger.ack(batch, Some(&[true, false, true, false]), SECOND);
+    ledger.ack(batch, Some(&[true, true, false, false]), SECOND);
+    assert_eq!(work(&mut ledger), [(Action::Ack, vec![1, 3]), (Action::Ack, vec![2])]);
+    ledger.ack_ids(0, &[id(4), id(9)], SECOND);
+    assert_eq!(work(&mut ledger), [(Action::Ack, vec![4, 9])]);
+    ledger.ack(batch, None, SECOND);
+    assert_eq!(work(&mut ledger), []);
+    assert_eq!(ledger.report(), ReadReport { acked: 5, ..ReadReport::default() });
+    assert!(ledger.held.is_empty() && ledger.is_settled());
+}
+
+#[test]
+fn an_entry_that_another_consumer_has_is_stale_and_said_to_be_lost_before_a_commit() {
+    let mut ledger = ledger(None);
+    let batch = ledger.hold(0, ids(1, 2), Vec::new(), SECOND);
+    ledger.renew(20 * SECOND);
+    let renewal = ledger.take().unwrap();
+    ledger.done(&renewal, &[(id(2), Missed::Other)]);
+    let Err(Error::LeaseLost { entry_ids, .. }) = ledger.check(batch, 21 * SECOND) else { unreachable!() };
+    assert_eq!(entry_ids, ["2-0"]);
+    ledger.ack(batch, None, 21 * SECOND);
+    assert_eq!(work(&mut ledger), [(Action::Ack, vec![1])]);
+    let report = ledger.report();
+    assert_eq!((report.acked, report.stale, report.pending), (1, 1, 0));
+}
+
+#[test]
+fn a_lease_ends_when_no_renewal_was_confirmed_in_time() {
+    let mut ledger = ledger(None);
+    let batch = ledger.hold(0, ids(1, 2), Vec::new(), SECOND);
+    assert!(ledger.check(batch, 61 * SECOND).is_ok());
+    assert!(ledger.check(batch, 62 * SECOND).is_err());
+    ledger.renew(30 * SECOND);
+    let renewal = ledger.take().unwrap();
+    ledger.returned(renewal);
+    assert!(ledger.take().is_none(), "a renewal whose reply was lost is not repeated: the next one is due soon");
+    assert!(ledger.check(batch, 62 * SECOND).is_err());
+    ledger.renew(40 * SECOND);
+    assert_eq!(work(&mut ledger), [(Action::Renew, vec![1, 2])]);
+    assert!(ledger.check(batch, 100 * SECOND).is_ok());
+    assert!(ledger.check(batch, 101 * SECOND).is_err());
+    ledger.renew(SECOND + 30 * MINUTE);
+    assert_eq!(work(&mut ledger), [], "longer than max_processing");
+}
+
+#[test]
+fn an_acknowledgement_whose_reply_was_lost_is_repeated_and_then_known() {
+    let mut ledger = ledger(None);
+    let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
+    ledger.ack(batch, None, SECOND);
+    let ack = ledger.take().unwrap();
+    ledger.returned(ack);
+    assert!(ledger.has(0, id(1)), "it is not delivered again meanwhile");
+    let again = ledger.take().unwrap();
+    assert!(again.is_repeated);
+    ledger.done(&again, &[(id(1), Missed::Gone), (id(3), Missed::Other)]);
+    let report = ledger.report();
+    assert_eq!((report.acked, report.stale, report.unknown, report.pending), (2, 1, 0, 0));
+}
+
+#[test]
+fn failures_come_back_ever_later_and_end_as_dead_letters() {
+    let mut ledger = ledger(Some(3));
+    let mut deliveries = 1;
+    for delay in [1, 2] {
+        let batch = ledger.hold(0, ids(1, 1), vec![deliveries], SECOND);
+        ledger.fail(batch, None, "no", None, SECOND);
+        let [(Action::Release { idle, deliveries: after }, _)] = &work(&mut ledger)[..] else { unreachable!() };
+        assert_eq!(*idle, MINUTE.saturating_sub(delay * SECOND));
+        deliveries = after + 1;
+    }
+    let batch = ledger.hold(0, ids(1, 1), vec![deliveries], SECOND);
+    ledger.fail(batch, None, "no", None, SECOND);
+    let dead = Action::Dead { reason: "no".to_owned(), failures: 3 };
+    assert_eq!(work(&mut ledger), [(dead, vec![1])]);
+    let report = ledger.report();
+    assert_eq!((report.released, report.dead, report.pending), (2, 1, 0));
+}
+
+#[test]
+fn a_dead_letter_that_is_refused_leaves_the_entry_for_a_later_try() {
+    let mut ledger = ledger(Some(1));
+    ledger.bury(0, id(1), "no".to_owned(), 1, SECOND);
+    assert!(ledger.has(0, id(1)));
+    let dead = ledger.take().unwrap();
+    ledger.refused(&dead, Error::Closed, SECOND);
+    assert_eq!(ledger.take_error(), Some(Error::Closed));
+    let release = Action::Release { idle: Duration::ZERO, deliveries: rules::ALONE + 1 };
+    assert_eq!(work(&mut ledger), [(release, vec![1])]);
+    assert!(!ledger.has(0, id(1)));
+}
+
+#[test]
+fn released_entries_are_left_to_others_for_a_while() {
+    let mut ledger = ledger(None);
+    let batch = ledger.hold(1, ids(1, 2), vec![1, 2], SECOND);
+    ledger.release(batch, None, Duration::ZERO, SECOND);
+    let release = |deliveries| Action::Release { idle: MINUTE, deliveries };
+    assert_eq!(work(&mut ledger), [(release(0), vec![1]), (release(1), vec![2])]);
+    assert!(ledger.has_released(1, id(1), 60 * SECOND) && !ledger.has_released(0, id(1), 60 * SECOND));
+    assert!(!ledger.has_released(1, id(1), 61 * SECOND));
+}
+
+#[test]
+fn a_piece_of_work_has_one_stream_one_action_and_ids_that_rise() {
+    let mut ledger = ledger(None);
+    let (first, second) =
+        (ledger.hold(0, ids(5, 6), Vec::new(), SECOND), ledger.hold(1, ids(7, 7), Vec::new(), SECOND));
+    let older = ledger.hold(0, ids(1, 1), Vec::new(), SECOND);
+    for batch in [first, second, older] {
+        ledger.ack(batch, None, SECOND);
+    }
+    assert_eq!(work(&mut ledger), [(Action::Ack, vec![5, 6]), (Action::Ack, vec![7]), (Action::Ack, vec![1])]);
+    let many = ledger.hold(0, ids(1, 2_500), Vec::new(), SECOND);
+    ledger.ack(many, None, SECOND);
+    let sizes: Vec<usize> = work(&mut ledger).iter().map(|(_, ids)| ids.len()).collect();
+    assert_eq!(sizes, [1_000, 1_000, 500]);
+}
