@@ -410,6 +410,9 @@ class Consumer:
         """Wait until the server knows what was said of entries, for `timeout` seconds at most."""
     def close(self, releases: bool, timeout: float) -> _Counts:
         """End the consumer; with `releases`, what was not said anything of goes back to the group."""
+    @property
+    def has_namesake(self) -> bool:
+        """Whether another connection had the name of this consumer when it connected."""
     def stop(self) -> None:
         """No further batch: `poll` returns None. From any thread and from a signal handler."""
     def report(self) -> _Counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
@@ -137,6 +138,14 @@ class Consumer:
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
         self._native = _headrace.Consumer(endpoint, stream_keys(streams), {**options}, schema)
         self._endpoint = endpoint
+        if self._native.has_namesake:
+            group, consumer = options["group"], options["consumer"]
+            warnings.warn(
+                f"another connection reads as consumer {consumer!r} of group {group!r}: each of the two gets the "
+                "other's pending entries as its own; give each process a name",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     @property
     def endpoint(self) -> Endpoint:

@@ -145,6 +145,12 @@ impl Consumer {
         &self.schema
     }
 
+    /// Whether another connection had the name of this consumer when it connected: each sees the other's pending entries as its
+    /// own. A connection of a machine that is gone may be among them.
+    pub fn has_namesake(&self) -> bool {
+        self.drive.has_namesake
+    }
+
     /// What any thread may say of the entries.
     pub fn handle(&self) -> ConsumerHandle {
         let keys = Arc::from(self.shared.ledger().keys());

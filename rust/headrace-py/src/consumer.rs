@@ -107,6 +107,12 @@ impl PyConsumer {
         })
     }
 
+    /// Whether another connection had the name of this consumer when it connected.
+    #[getter]
+    fn has_namesake(&self) -> PyResult<bool> {
+        Ok(self.lock()?.has_namesake())
+    }
+
     /// No further batch: `poll` returns None. From any thread and from a signal handler.
     fn stop(&self) {
         self.handle.stop();

@@ -26,6 +26,8 @@ pub(super) struct Drive {
     /// Where groups begin that are to be made: by the first connection only.
     create: Option<Create>,
     has_begun: bool,
+    /// Whether another connection had this consumer's name when the first one was made.
+    pub(super) has_namesake: bool,
     /// The connection before this one.
     identity: Option<Identity>,
 }
@@ -41,13 +43,13 @@ impl Drive {
     ) -> Self {
         let keys = shared.ledger().keys().to_vec();
         let link = Link::new(endpoint, reconnects);
-        Self { link, shared, keys, names, acks, create, has_begun: false, identity: None }
+        Self { link, shared, keys, names, acks, create, has_begun: false, has_namesake: false, identity: None }
     }
 
     /// Connects, and makes the groups.
     pub(super) fn open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
         session.now = clock::now();
-        let Self { link, keys, names, acks, create, has_begun, identity, .. } = self;
+        let Self { link, keys, names, acks, create, has_begun, has_namesake, identity, .. } = self;
         link.connect(session, watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, watch };
             let new = setup.identity()?;
@@ -55,10 +57,12 @@ impl Drive {
                 setup.end(old, new)?;
             }
             *identity = new;
-            if !*has_begun {
-                begin(&mut setup, keys, names, *acks, create.as_ref())?;
-                *has_begun = true;
+            if *has_begun {
+                return setup.name(names);
             }
+            begin(&mut setup, keys, names, *acks, create.as_ref())?;
+            *has_namesake = setup.has_namesake(names)?;
+            *has_begun = true;
             Ok(())
         })
     }

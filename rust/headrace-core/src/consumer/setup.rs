@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use redis::Value;
 
 use super::work::Names;
@@ -51,6 +52,26 @@ impl Setup<'_> {
         Ok(())
     }
 
+    /// Gives the connection the name of its consumer, and looks whether another connection has it: two consumers of one name see
+    /// each other's pending entries as their own. Without the rights to look there is none.
+    pub(super) fn has_namesake(&mut self, names: &Names) -> Result<bool> {
+        let name = client_name(names);
+        let Ok(Value::BulkString(clients)) = self.ask(redis::cmd("CLIENT").arg("LIST"))? else {
+            return Ok(false);
+        };
+        let namesake = format!(" name={name} ");
+        let has_namesake = String::from_utf8_lossy(&clients).lines().any(|client| client.contains(&namesake));
+        self.name(names)?;
+        Ok(has_namesake)
+    }
+
+    /// Gives the connection the name of its consumer.
+    pub(super) fn name(&mut self, names: &Names) -> Result<()> {
+        // Only `CLIENT LIST` shows it, so a refusal does not matter.
+        self.ask(redis::cmd("CLIENT").arg("SETNAME").arg(client_name(names)))?.ok();
+        Ok(())
+    }
+
     /// Makes the group of a stream, and the stream, unless they exist.
     pub(super) fn create(&mut self, key: &[u8], names: &Names, create: &Create) -> Result<()> {
         let mut command = redis::cmd("XGROUP");
@@ -86,6 +107,12 @@ impl Setup<'_> {
             ConnectError::Fault(fault) => failed(&fault),
         })
     }
+}
+
+/// `headrace-consumer:group/consumer`, without the characters that a server refuses in names.
+fn client_name(names: &Names) -> String {
+    let part = |name: &[u8]| percent_encode(name, NON_ALPHANUMERIC).to_string();
+    format!("headrace-consumer:{}/{}", part(&names.group), part(&names.consumer))
 }
 
 fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Error {
