@@ -214,7 +214,8 @@ class Consumer:
     def release(self, batch: ConsumerBatch, *, mask: Mask | None = None, delay: float = 0.0) -> None:
         """Give the entries of a batch back to the group, as if they had not been delivered.
 
-        Other consumers get them after `delay` seconds. This one takes them only if nobody did for `min_idle`.
+        Other consumers get them after `delay` seconds, when they next look for idle entries (`claim_interval`). This one
+        takes them only if nobody did for `min_idle`.
 
         Args:
             batch: A batch of this consumer.
@@ -276,10 +277,12 @@ def _mask(mask: Mask | None) -> list[bool] | None:
         return None
     names = ("to_pylist", "to_list", "tolist")
     convert = next((method for name in names if (method := getattr(mask, name, None))), None)
-    values: Sequence[bool] = convert() if convert else mask
-    if isinstance(values, str | bytes) or not all(isinstance(value, bool) for value in values):
-        raise ConfigError(f"mask must have True or False for each row, got {mask!r}", option="mask")
-    return list(values)
+    values = list(convert() if convert else mask)
+    for row, value in enumerate(values):
+        # A list may have numpy's booleans.
+        if not isinstance(value, bool) and type(value).__name__ not in {"bool", "bool_"}:
+            raise ConfigError(f"mask must have True or False for each row, got {value!r} for row {row}", option="mask")
+    return [bool(value) for value in values]
 
 
 Consumer.__doc__ = documented(Consumer.__doc__, CONSUMER)

@@ -46,6 +46,7 @@ use setup::Create;
 use shared::Shared;
 use stream::Stream;
 
+const CLOSED: Error = Error::Closed { what: "consumer" };
 /// How long the end of a consumer waits for entries that are on their way to it.
 const DRAIN: Duration = Duration::from_millis(1_500);
 
@@ -111,6 +112,7 @@ impl Consumer {
             linger: options.linger,
             min_idle: options.min_idle,
             claim_interval: options.claim_interval,
+            long_claim_interval: options.long_claim_interval,
             acks: options.acks,
             max_failures: options.max_failures,
             buries_bad: options.buries_bad,
@@ -124,7 +126,7 @@ impl Consumer {
             options.reconnects,
             Arc::clone(&shared),
             options.names.clone(),
-            options.acks,
+            (options.acks, options.claim_interval.is_some()),
             create,
         );
         Ok(Self {
@@ -192,12 +194,17 @@ impl Consumer {
     /// Ends the consumer. What the caller said of entries is sent; with `releases`, what it did not speak of is given back to the
     /// group, so that others get it at once. Gives up after `timeout`: then the entries stay pending, until others take them over.
     pub fn close(&mut self, releases: bool, timeout: Duration, watch: &mut dyn Watch) -> Result<ReadReport> {
-        if self.is_closed || self.fork.clone().detected_fork() {
+        if self.fork.clone().detected_fork() {
             self.abandon();
             return Ok(ReadReport::default());
         }
-        let deadline = Instant::now() + timeout;
-        let settled = contain(|| self.settle(releases, deadline, watch));
+        if self.is_closed {
+            return Ok(self.shared.ledger().report());
+        }
+        let now = Instant::now();
+        let deadline = now + timeout;
+        let drains_until = now + DRAIN.min(timeout / 2);
+        let settled = contain(|| self.settle(releases, drains_until, deadline, watch));
         self.abandon();
         let report = {
             let mut ledger = self.shared.ledger();
@@ -211,9 +218,15 @@ impl Consumer {
         }
     }
 
-    fn settle(&mut self, releases: bool, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
+    fn settle(
+        &mut self,
+        releases: bool,
+        drains_until: Instant,
+        deadline: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
         // A server that waits for entries with a long BLOCK is not waited for: the connection is closed instead.
-        let drained = self.drive.drain(&mut self.session, deadline.min(Instant::now() + DRAIN), watch);
+        let drained = self.drive.drain(&mut self.session, drains_until, watch);
         if drained == Err(Error::Interrupted) {
             return drained;
         }
@@ -250,7 +263,7 @@ impl Consumer {
         if self.fork.detected_fork() {
             return Err(Error::state("the consumer belongs to the process that made it: make one in each process"));
         }
-        if self.is_closed { Err(Error::Closed) } else { Ok(()) }
+        if self.is_closed { Err(CLOSED) } else { Ok(()) }
     }
 
     fn contained<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -272,7 +285,7 @@ impl Drop for Consumer {
 impl ConsumerHandle {
     /// The entries of a batch are done; with `mask` those that it names by rows. They will not be delivered again.
     pub fn ack(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<()> {
-        mask.map_or(Ok(()), |mask| batch.check_mask(mask))?;
+        self.check_arguments(batch, mask)?;
         self.say(|ledger, now| ledger.ack(batch.number(), mask, now))
     }
 
@@ -291,7 +304,7 @@ impl ConsumerHandle {
         reason: &str,
         delay: Option<Duration>,
     ) -> Result<()> {
-        mask.map_or(Ok(()), |mask| batch.check_mask(mask))?;
+        self.check_arguments(batch, mask)?;
         self.say(|ledger, now| ledger.fail(batch.number(), mask, reason, delay, now))
     }
 
@@ -310,7 +323,7 @@ impl ConsumerHandle {
     /// The entries of a batch, or those that `mask` names, go back to the group as if they had not been delivered. Others get
     /// them after `delay`.
     pub fn release(&self, batch: &ConsumerBatch, mask: Option<&[bool]>, delay: Duration) -> Result<()> {
-        mask.map_or(Ok(()), |mask| batch.check_mask(mask))?;
+        self.check_arguments(batch, mask)?;
         self.say(|ledger, now| ledger.release(batch.number(), mask, delay, now))
     }
 
@@ -322,7 +335,7 @@ impl ConsumerHandle {
 
     /// [`Error::LeaseLost`] if entries of the batch may be another consumer's: they were not renewed for `min_idle`.
     pub fn check(&self, batch: &ConsumerBatch) -> Result<()> {
-        self.enter()?;
+        self.check_arguments(batch, None)?;
         self.shared.ledger().check(batch.number(), clock::now())
     }
 
@@ -333,8 +346,18 @@ impl ConsumerHandle {
 
     /// What was read so far, and what became of it.
     pub fn report(&self) -> Result<ReadReport> {
+        match self.enter() {
+            Ok(()) | Err(Error::Closed { .. }) => Ok(self.shared.ledger().report()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_arguments(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<()> {
         self.enter()?;
-        Ok(self.shared.ledger().report())
+        if batch.owner() != self.shared.ledger().number {
+            return Err(Error::config("batch", "batch must be one of this consumer, got one of another"));
+        }
+        mask.map_or(Ok(()), |mask| batch.check_mask(mask))
     }
 
     fn stream(&self, key: &[u8]) -> Result<usize> {
@@ -359,6 +382,6 @@ impl ConsumerHandle {
         if self.fork.clone().detected_fork() {
             return Err(Error::state("the consumer belongs to the process that made it: make one in each process"));
         }
-        Ok(())
+        if self.shared.ends() { Err(CLOSED) } else { Ok(()) }
     }
 }

@@ -453,7 +453,7 @@ impl Dispatcher {
     #[inline]
     fn enter(&mut self) -> Result<()> {
         if self.closed {
-            return Err(Error::Closed);
+            return Err(Error::Closed { what: "dispatcher" });
         }
         if self.fork.detected_fork() {
             self.producer.forget();

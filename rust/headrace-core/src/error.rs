@@ -113,8 +113,11 @@ pub enum Error {
         /// The whole sentence; it names the stream and the group.
         message: String,
     },
-    /// The dispatcher was closed before.
-    Closed,
+    /// It was closed before.
+    Closed {
+        /// `dispatcher`, `reader` or `consumer`.
+        what: &'static str,
+    },
     /// The caller asked to stop while the call waited (Ctrl-C).
     Interrupted,
 }
@@ -158,7 +161,7 @@ impl fmt::Display for Error {
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
             Self::Internal { message } => write!(f, "a defect of headrace ended this call: {message}"),
             Self::Full => f.write_str("there is no room in the window; make room before the next message"),
-            Self::Closed => f.write_str("the dispatcher is closed; make a new one"),
+            Self::Closed { what } => write!(f, "the {what} is closed; make a new one"),
             Self::Interrupted => f.write_str("interrupted"),
         }
     }

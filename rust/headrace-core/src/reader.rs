@@ -123,7 +123,7 @@ impl Reader {
 
     fn enter(&mut self) -> Result<()> {
         if self.is_closed {
-            return Err(Error::Closed);
+            return Err(Error::Closed { what: "reader" });
         }
         if self.fork.detected_fork() {
             // The connection is the parent's: this process reads on over one of its own, from where the parent was.

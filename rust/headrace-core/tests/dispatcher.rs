@@ -166,7 +166,7 @@ fn a_dispatched_message_follows_the_others_and_is_in_no_report() {
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
     assert_eq!(payloads(&server, "s"), ["a", "b"]);
     dispatcher.close();
-    assert_eq!(dispatcher.dispatch(b"c", &mut NeverInterrupted).unwrap_err(), Error::Closed);
+    assert_eq!(dispatcher.dispatch(b"c", &mut NeverInterrupted).unwrap_err(), Error::Closed { what: "dispatcher" });
 }
 
 #[test]

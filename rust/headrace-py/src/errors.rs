@@ -41,7 +41,7 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
         Error::State { .. } => raise("StateError", message),
         Error::Reader { message } => crate::reader::to_py(message),
         Error::Internal { .. } => raise("InternalError", message),
-        Error::Closed => raise("ClosedError", message),
+        Error::Closed { .. } => raise("ClosedError", message),
         // The binding raises the exception of the signal handler; this is for calls without one.
         Error::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),
         // A new kind of error needs a class here; until it has one, it is still raised.

@@ -32,6 +32,8 @@ impl Extra {
 #[derive(Debug, Clone)]
 pub struct ConsumerBatch {
     batch: RecordBatch,
+    /// The ledger of its consumer.
+    owner: u64,
     number: u64,
     stream: Arc<[u8]>,
     ids: Arc<[EntryId]>,
@@ -41,7 +43,7 @@ impl ConsumerBatch {
     /// `deliveries`: of each entry; none if all were delivered for the first time.
     pub(super) fn new(
         batch: RecordBatch,
-        number: u64,
+        (owner, number): (u64, u64),
         stream: Arc<[u8]>,
         ids: Vec<EntryId>,
         deliveries: &[u64],
@@ -63,7 +65,7 @@ impl ConsumerBatch {
             let schema = Arc::new(extra.schema(&batch.schema()));
             RecordBatch::try_new(schema, columns).map_err(|error| Error::Internal { message: error.to_string() })?
         };
-        Ok(Self { batch, number, stream, ids: Arc::from(ids) })
+        Ok(Self { batch, owner, number, stream, ids: Arc::from(ids) })
     }
 
     /// One row per entry.
@@ -84,6 +86,11 @@ impl ConsumerBatch {
     /// What the consumer knows it by.
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The number of the ledger that knows it.
+    pub(super) fn owner(&self) -> u64 {
+        self.owner
     }
 
     /// `mask` as it is, if it has one value for each row.
@@ -109,7 +116,8 @@ mod tests {
         let ids = vec![EntryId { ms: 1, seq: 0 }, EntryId { ms: 2, seq: 0 }];
         let extra = Extra { deliveries: true, reclaimed: true };
         let new = |deliveries: &[u64]| {
-            ConsumerBatch::new(batch.clone(), 1, Arc::from(&b"s"[..]), ids.clone(), deliveries, true, extra).unwrap()
+            ConsumerBatch::new(batch.clone(), (0, 1), Arc::from(&b"s"[..]), ids.clone(), deliveries, true, extra)
+                .unwrap()
         };
         let read = |batch: &ConsumerBatch| {
             let batch = batch.record_batch();

@@ -22,7 +22,8 @@ pub(super) struct Drive {
     shared: Arc<Shared>,
     keys: Vec<Arc<[u8]>>,
     names: Names,
-    acks: bool,
+    /// Whether entries are acknowledged, and whether those of others are claimed.
+    needs: (bool, bool),
     /// Where groups begin that are to be made: by the first connection only.
     create: Option<Create>,
     has_begun: bool,
@@ -38,18 +39,18 @@ impl Drive {
         reconnects: bool,
         shared: Arc<Shared>,
         names: Names,
-        acks: bool,
+        needs: (bool, bool),
         create: Option<Create>,
     ) -> Self {
         let keys = shared.ledger().keys().to_vec();
         let link = Link::new(endpoint, reconnects);
-        Self { link, shared, keys, names, acks, create, has_begun: false, has_namesake: false, identity: None }
+        Self { link, shared, keys, names, needs, create, has_begun: false, has_namesake: false, identity: None }
     }
 
     /// Connects, and makes the groups.
     pub(super) fn open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
         session.now = clock::now();
-        let Self { link, keys, names, acks, create, has_begun, has_namesake, identity, .. } = self;
+        let Self { link, keys, names, needs, create, has_begun, has_namesake, identity, .. } = self;
         link.connect(session, watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, watch };
             let new = setup.identity()?;
@@ -60,7 +61,7 @@ impl Drive {
             if *has_begun {
                 return setup.name(names);
             }
-            begin(&mut setup, keys, names, *acks, create.as_ref())?;
+            begin(&mut setup, keys, names, *needs, create.as_ref())?;
             *has_namesake = setup.has_namesake(names)?;
             *has_begun = true;
             Ok(())
@@ -158,7 +159,9 @@ impl Drive {
     }
 
     fn pass(&mut self, session: &mut Session, left: Duration, watch: &mut dyn Watch) -> Result<()> {
-        match self.link.step(session) {
+        let stepped = self.link.step(session);
+        session.looked();
+        match stepped {
             Ok(true) => Ok(()),
             Ok(false) => self.link.wait(session, left, watch),
             Err(fault) => match self.missing(&fault) {
@@ -207,11 +210,15 @@ impl Drive {
 }
 
 /// What the first connection does.
-fn begin(setup: &mut Setup<'_>, keys: &[Arc<[u8]>], names: &Names, acks: bool, create: Option<&Create>) -> Result<()> {
-    if acks && let Some(key) = keys.first() {
-        setup.check_scripts(key)?;
-    }
+fn begin(
+    setup: &mut Setup<'_>,
+    keys: &[Arc<[u8]>],
+    names: &Names,
+    (acks, claims): (bool, bool),
+    create: Option<&Create>,
+) -> Result<()> {
     for key in keys {
+        setup.check_rights(key, names, acks, claims)?;
         match create {
             Some(create) => setup.create(key, names, create)?,
             None if !setup.exists(key, names)? => return Err(group_missing(key, names)),

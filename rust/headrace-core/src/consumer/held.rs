@@ -13,6 +13,8 @@ pub(super) enum State {
     Settling,
     /// The server knows.
     Settled,
+    /// The stream no longer has it, so no other consumer can get it.
+    Deleted,
     /// It is not this consumer's any more, and the caller has not said anything of it.
     Stale,
 }

@@ -9,6 +9,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::held::{Held, State};
@@ -34,8 +35,13 @@ pub(super) struct LedgerOptions {
     pub(super) deletes: bool,
 }
 
+/// The ledgers of this process so far.
+static LEDGERS: AtomicU64 = AtomicU64::new(0);
+
 #[derive(Debug)]
 pub(super) struct Ledger {
+    /// Of this consumer alone, in this process.
+    pub(super) number: u64,
     options: LedgerOptions,
     keys: Vec<Arc<[u8]>>,
     held: BTreeMap<u64, Held>,
@@ -55,6 +61,7 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn new(keys: Vec<Arc<[u8]>>, options: LedgerOptions) -> Self {
         Self {
+            number: LEDGERS.fetch_add(1, Ordering::Relaxed),
             options,
             keys,
             held: BTreeMap::new(),
@@ -75,6 +82,17 @@ impl Ledger {
         self.report.redelivered += deliveries.iter().filter(|deliveries| **deliveries > 1).count() as u64;
         self.held.insert(batch, Held::new(stream, ids, deliveries, now));
         batch
+    }
+
+    /// Whether a batch waits for the caller for so long, without a renewal, that it may be another consumer's soon.
+    pub(super) fn is_old(&self, batch: u64, now: Duration) -> bool {
+        let confirmed = self.held.get(&batch).map(|held| held.confirmed);
+        confirmed.is_some_and(|confirmed| now.saturating_sub(confirmed) > self.options.min_idle / 2)
+    }
+
+    /// The caller will not get the batch.
+    pub(super) fn forget(&mut self, batch: u64) {
+        self.held.remove(&batch);
     }
 
     /// A batch was handed to the caller.
@@ -183,8 +201,7 @@ impl Ledger {
 
     /// An entry that this consumer has released came back to it, before another one could claim it.
     pub(super) fn release_again(&mut self, stream: usize, id: EntryId, now: Duration) {
-        let action = Action::Release { idle: self.options.min_idle, deliveries: 0 };
-        self.push(stream, &action, id, now);
+        self.push(stream, &Action::Return { idle: self.options.min_idle }, id, now);
     }
 
     /// Gives back everything that the caller said nothing of.
@@ -290,7 +307,7 @@ impl Ledger {
     pub(super) fn returned(&mut self, work: Work) {
         self.taken = self.taken.saturating_sub(1);
         // Leases are renewed anew; isolation is planned anew.
-        if !matches!(work.action, Action::Renew | Action::Isolate { .. }) {
+        if !matches!(work.action, Action::Renew | Action::Isolate { .. } | Action::Return { .. }) {
             self.queue.push_front(Work { is_repeated: true, ..work });
         }
     }
@@ -354,16 +371,15 @@ impl Ledger {
                 _ => false,
             };
         let is_stale = match missed {
-            None => false,
+            None | Some(Missed::Deleted) => false,
             Some(Missed::Gone) => !work.is_repeated,
             Some(Missed::Other) => !is_unknown,
-            Some(Missed::Deleted) => matches!(work.action, Action::Renew),
         };
         let is_renewal = work.action == Action::Renew;
         let place = self.place(work.stream, id, if is_renewal { State::Held } else { State::Settling });
         let report = &mut self.report;
         match &work.action {
-            Action::Renew | Action::Isolate { .. } | Action::AckLost => {}
+            Action::Renew | Action::Isolate { .. } | Action::AckLost | Action::Return { .. } => {}
             _ if is_unknown => report.unknown += 1,
             _ if is_stale => report.stale += 1,
             Action::Ack | Action::AckDelete => report.acked += 1,
@@ -375,8 +391,10 @@ impl Ledger {
         let Some(held) = self.held.get_mut(&batch) else { return };
         if is_renewal {
             held.renewed(work.since);
-            if is_stale {
-                held.set(at, State::Stale);
+            match missed {
+                _ if is_stale => held.set(at, State::Stale),
+                Some(Missed::Deleted) => held.set(at, State::Deleted),
+                _ => {}
             }
         } else {
             held.set(at, State::Settled);
@@ -425,6 +443,11 @@ impl Ledger {
                 held.set(at, State::Settled);
                 self.report.stale += 1;
             }
+            Some(State::Deleted) => {
+                held.set(at, State::Settled);
+                let is_ack = matches!(action, Action::Ack | Action::AckDelete);
+                *(if is_ack { &mut self.report.acked } else { &mut self.report.lost }) += 1;
+            }
             _ => {}
         }
     }
@@ -432,6 +455,8 @@ impl Ledger {
     fn fail_one(&mut self, batch: u64, at: usize, reason: &str, delay: Option<Duration>, now: Duration) {
         let Some(held) = self.held.get_mut(&batch) else { return };
         if held.state(at) != Some(State::Held) {
+            let nothing = Action::Return { idle: Duration::ZERO };
+            self.settle_one(batch, at, &nothing, now);
             return;
         }
         let (stream, Some(id)) = (held.stream, held.ids.get(at).copied()) else { return };
@@ -451,6 +476,8 @@ impl Ledger {
     fn release_one(&mut self, batch: u64, at: usize, delay: Duration, now: Duration) {
         let Some(held) = self.held.get(&batch) else { return };
         if held.state(at) != Some(State::Held) {
+            let nothing = Action::Return { idle: Duration::ZERO };
+            self.settle_one(batch, at, &nothing, now);
             return;
         }
         let (stream, Some(id)) = (held.stream, held.ids.get(at).copied()) else { return };

@@ -14,6 +14,8 @@ use crate::error::{Error, Result};
 use crate::group::Start;
 use crate::reading::{MAX_BATCH_ROWS, columns, read_body};
 
+/// How often to look for idle entries of others, where few are pending: one look takes less than a millisecond.
+const CLAIM_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE: Takes = Takes::Seconds { min: 0.001, max: 31_536_000.0 };
 
 option_table! {
@@ -36,8 +38,9 @@ option_table! {
     /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column. `fail` raises
     /// `FieldError`; `null` has a null in its place; `dead_letter` moves the entry to `dead_letter_key`.
     on_bad_field => option(Takes::Choice(&["fail", "null", "dead_letter"])).or(Text("fail"));
-    /// Metadata columns, before the fields: those of a reader, and `deliveries` and `reclaimed` behind all others: how often the entry was
-    /// delivered, and whether it was another consumer's. With `fields` or `schema` there are none by default.
+    /// Metadata columns, before the fields: those of a reader, and `deliveries` and `reclaimed` behind all others: the group's
+    /// counter of deliveries (above 20: 20 and how often the entry failed alone or by name), and whether the entry was another
+    /// consumer's. With `fields` or `schema` there are none by default.
     metadata => option(Takes::Columns).or_depends(Text("stream,entry_id,timestamp"));
     /// What the column `fields` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
     /// values in their order.
@@ -63,7 +66,8 @@ option_table! {
     max_processing => option(IDLE).or(Float(1800.0));
     /// Whether entries that were with other consumers for longer than `min_idle` are taken over.
     claim => option(Takes::Boolean).or(Bool(true));
-    /// How often to look for them: a quarter of `min_idle` by default.
+    /// How often to look for them: by default every second, or a quarter of `min_idle` if that is less, or if more than some
+    /// thousand entries are pending.
     claim_interval => option(IDLE);
     /// `explicit`: entries stay pending until they are acknowledged. `none`: the server forgets an entry as it delivers it, so
     /// that a crash loses what was on the way (NOACK, at most once).
@@ -98,6 +102,8 @@ pub struct ConsumerOptions {
     pub(super) renews: bool,
     pub(super) max_processing: Duration,
     pub(super) claim_interval: Option<Duration>,
+    /// The same where a look at all pending entries takes several claims.
+    pub(super) long_claim_interval: Duration,
     pub(super) acks: bool,
     pub(super) deletes: bool,
     pub(super) max_failures: Option<u64>,
@@ -153,7 +159,8 @@ impl ConsumerOptions {
             min_idle,
             renews: given.boolean_or_default("renew")?,
             max_processing: given.seconds_or_default("max_processing")?,
-            claim_interval: claims.then(|| claim_interval.unwrap_or(min_idle / 4)),
+            claim_interval: claims.then(|| claim_interval.unwrap_or((min_idle / 4).min(CLAIM_INTERVAL))),
+            long_claim_interval: claim_interval.unwrap_or(min_idle / 4),
             acks: given.choice_or_default("ack")? == "explicit",
             deletes: given.boolean_or_default("ack_delete")?,
             max_failures: given.integer("max_failures")?,

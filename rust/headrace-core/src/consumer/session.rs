@@ -39,6 +39,8 @@ pub(super) struct SessionOptions {
     pub(super) min_idle: Duration,
     /// How often to look for entries of other consumers; `None`: never.
     pub(super) claim_interval: Option<Duration>,
+    /// The same where a look at all pending entries takes several claims.
+    pub(super) long_claim_interval: Duration,
     /// Whether entries stay pending until they are acknowledged.
     pub(super) acks: bool,
     pub(super) max_failures: Option<u64>,
@@ -90,6 +92,14 @@ pub(super) struct Session {
     waited: Duration,
     busy: Duration,
     pub(super) now: Duration,
+    /// When entries were asked for last.
+    asked_at: Duration,
+    /// When the socket was looked at last: what it had then was read.
+    looked_at: Duration,
+    /// When the caller took a batch last.
+    taken_at: Duration,
+    /// Whether the caller works on a batch for so long that entries which are read ahead would wait for too long.
+    is_slow: bool,
 }
 
 impl Session {
@@ -125,6 +135,10 @@ impl Session {
             waited: Duration::ZERO,
             busy: Duration::ZERO,
             now: Duration::ZERO,
+            asked_at: Duration::ZERO,
+            looked_at: Duration::ZERO,
+            taken_at: Duration::ZERO,
+            is_slow: false,
         }
     }
 
@@ -134,11 +148,27 @@ impl Session {
 
     /// The next batch, or what kept it from being read.
     pub(super) fn take(&mut self) -> Option<Result<ConsumerBatch>> {
-        let next = self.ready.pop_front();
-        if let Some(Ok(batch)) = &next {
-            self.ledger().handed_over(batch.ids().len());
+        while let Some(next) = self.ready.pop_front() {
+            if let Ok(batch) = &next {
+                let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+                if ledger.is_old(batch.number(), self.now) {
+                    ledger.forget(batch.number());
+                    let of_batch = self.streams.iter_mut().find(|stream| *stream.key == *batch.stream());
+                    of_batch.into_iter().for_each(Stream::recover_all);
+                    continue;
+                }
+                ledger.handed_over(batch.ids().len());
+            }
+            self.is_slow = self.now.saturating_sub(self.taken_at) > self.options.min_idle / 4;
+            self.taken_at = self.now;
+            return Some(next);
         }
-        next
+        None
+    }
+
+    /// The socket was looked at.
+    pub(super) fn looked(&mut self) {
+        self.looked_at = self.now;
     }
 
     /// Whether [`take`](Self::take) has something.
@@ -161,7 +191,8 @@ impl Session {
 
     /// How long to wait before [`request`](Self::request), for more entries; zero: not at all.
     pub(super) fn pause(&self) -> Duration {
-        if self.linger == Linger::Waits { self.options.linger } else { Duration::ZERO }
+        let most = if self.options.acks { self.options.min_idle / 4 } else { Duration::MAX };
+        if self.linger == Linger::Waits { self.options.linger.min(most) } else { Duration::ZERO }
     }
 
     /// The caller has waited for that long.

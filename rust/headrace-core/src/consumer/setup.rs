@@ -92,12 +92,41 @@ impl Setup<'_> {
         }
     }
 
-    /// Checks that EVAL may run what acknowledges: a missing right is known before the first entry is read.
-    pub(super) fn check_scripts(&mut self, key: &[u8]) -> Result<()> {
-        match self.ask(redis::cmd("EVAL").arg("return 1").arg(1).arg(key))? {
-            Ok(_) => Ok(()),
-            Err(refusal) => Err(refused("EVAL", "eval +evalsha +xpending +xack +xclaim", key, &refusal)),
+    /// Checks the rights that reading needs, before the first entry is read: servers look at them before they look at arguments,
+    /// and these have one that they refuse.
+    pub(super) fn check_rights(&mut self, key: &[u8], names: &Names, acks: bool, claims: bool) -> Result<()> {
+        let mut read = redis::cmd("XREADGROUP");
+        read.arg("GROUP").arg(&names.group).arg(&names.consumer).arg("COUNT").arg("x").arg("STREAMS").arg(key).arg(">");
+        let mut checks = vec![("XREADGROUP", "xreadgroup", read)];
+        let mut add = |name: &'static str, right: &'static str, arguments: &[&[u8]]| {
+            let mut command = redis::cmd(name);
+            command.arg(key).arg(&names.group);
+            for argument in arguments {
+                command.arg(*argument);
+            }
+            checks.push((name, right, command));
+        };
+        if acks {
+            add("XPENDING", "xpending", &[b"x", b"x", b"x"]);
+            add("XACK", "xack", &[b"x"]);
+            add("XCLAIM", "xclaim", &[&names.consumer, b"x", b"0-1"]);
         }
+        if acks && claims {
+            add("XAUTOCLAIM", "xautoclaim", &[&names.consumer, b"x", b"0-0"]);
+        }
+        if acks {
+            let mut script = redis::cmd("EVAL");
+            script.arg("return 1").arg(1).arg(key);
+            checks.push(("EVAL", "eval +evalsha", script));
+        }
+        for (name, right, command) in checks {
+            if let Err(refusal) = self.ask(&command)?
+                && (refusal.code == "NOPERM" || refusal.code == "WRONGTYPE")
+            {
+                return Err(refused(name, right, key, &refusal));
+            }
+        }
+        Ok(())
     }
 
     fn ask(&mut self, command: &redis::Cmd) -> Result<std::result::Result<Value, Fault>> {

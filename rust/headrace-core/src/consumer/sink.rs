@@ -1,6 +1,7 @@
 //! Takes the entries of a reply into the open batch of their stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::stream::{Open, Pending, Stream};
 use crate::entries::{ColumnsPlan, EntryColumns};
@@ -29,6 +30,8 @@ pub(super) struct Sink<'a> {
     /// Whether there were own pending entries that were not asked for.
     pub(super) has_strays: &'a mut bool,
     pub(super) violation: &'a mut Option<&'static str>,
+    /// The server delivered the entries at this time or later.
+    pub(super) since: Duration,
     pub(super) is_left_out: bool,
     pub(super) size: u64,
 }
@@ -76,7 +79,7 @@ impl EntrySink for Sink<'_> {
         let open = stream.open.get_or_insert_with(|| {
             let mut columns = self.spare.pop().unwrap_or_else(|| EntryColumns::new(self.plan));
             columns.stream(&stream.key);
-            Open { columns, ids: Vec::new(), deliveries: Vec::new(), is_reclaimed }
+            Open { columns, ids: Vec::new(), deliveries: Vec::new(), is_reclaimed, since: self.since }
         });
         open.columns.entry(id, fields);
         open.ids.push(id);

@@ -25,6 +25,8 @@ pub(super) struct Open {
     pub(super) deliveries: Vec<u64>,
     /// Whether they were another consumer's.
     pub(super) is_reclaimed: bool,
+    /// The server delivered them at this time or later.
+    pub(super) since: Duration,
 }
 
 #[derive(Debug)]

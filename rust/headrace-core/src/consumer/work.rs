@@ -35,6 +35,10 @@ pub(super) enum Action {
         idle: Duration,
         deliveries: u64,
     },
+    /// They are given back once more: this consumer claimed them itself.
+    Return {
+        idle: Duration,
+    },
     /// Before an entry is delivered alone: its deliveries count as failures from here on.
     Isolate {
         deliveries: u64,
@@ -92,7 +96,9 @@ impl Work {
             Action::Ack | Action::AckLost => "the acknowledgement (EVAL with XPENDING and XACK)",
             Action::AckDelete => "the acknowledgement (EVAL with XPENDING, XINFO GROUPS, XACK and XDEL)",
             Action::Renew => "the renewal of leases (EVAL with XPENDING and XCLAIM)",
-            Action::Release { .. } | Action::Isolate { .. } => "the release (EVAL with XPENDING and XCLAIM)",
+            Action::Release { .. } | Action::Return { .. } | Action::Isolate { .. } => {
+                "the release (EVAL with XPENDING and XCLAIM)"
+            }
             Action::Dead { .. } => "the dead letter (EVAL with XPENDING, XRANGE, XADD and XACK)",
         }
     }
@@ -115,6 +121,7 @@ impl Work {
             Action::AckDelete => (["delete".into(), String::new(), String::new()], b"1"),
             Action::Renew => (["claim".into(), "0".into(), String::new()], b"1"),
             Action::Release { idle, deliveries } => (["claim".into(), millis(*idle), deliveries.to_string()], b"1"),
+            Action::Return { idle } => (["claim".into(), millis(*idle), String::new()], b"1"),
             Action::Isolate { deliveries } => (["claim".into(), "0".into(), deliveries.to_string()], b"1"),
             Action::Dead { reason, failures } => ([String::new(), reason.clone(), failures.to_string()], b"2"),
         };

@@ -3,6 +3,7 @@
 
 use super::*;
 
+const CLOSED: Error = Error::Closed { what: "consumer" };
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -116,8 +117,8 @@ fn a_dead_letter_that_is_refused_leaves_the_entry_for_a_later_try() {
     ledger.bury(0, id(1), "no".to_owned(), 1, SECOND);
     assert!(ledger.has(0, id(1)));
     let dead = ledger.take().unwrap();
-    ledger.refused(&dead, Error::Closed, SECOND);
-    assert_eq!(ledger.take_error(), Some(Error::Closed));
+    ledger.refused(&dead, CLOSED, SECOND);
+    assert_eq!(ledger.take_error(), Some(CLOSED));
     let release = Action::Release { idle: Duration::ZERO, deliveries: rules::ALONE + 1 };
     assert_eq!(work(&mut ledger), [(release, vec![1])]);
     assert!(!ledger.has(0, id(1)));

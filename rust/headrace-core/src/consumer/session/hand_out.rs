@@ -1,6 +1,7 @@
 //! What a session hands out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::batch::ConsumerBatch;
 use super::super::stream::{Open, Pending, Stream};
@@ -39,25 +40,39 @@ impl Session {
         self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
     }
 
-    /// Hands out what is open of a stream, and then the entries that do not fit.
+    /// Whether what is open of a stream was delivered longer ago.
+    pub(super) fn is_older_than(&self, at: usize, age: Duration) -> bool {
+        let since = self.streams[at].open.as_ref().map(|open| open.since);
+        self.options.acks && since.is_some_and(|since| self.now.saturating_sub(since) > age)
+    }
+
+    /// Hands out what is open of a stream, and then the entries that do not fit. What was delivered too long ago may be another
+    /// consumer's by now: it is looked for among the pending entries.
     pub(super) fn push_batch(&mut self, at: usize) {
+        let is_old = self.is_older_than(at, self.options.min_idle / 2);
         let stream = &mut self.streams[at];
         let key = Arc::clone(&stream.key);
         let bad = std::mem::take(&mut stream.bad);
+        if is_old {
+            stream.open = None;
+            stream.recover_all();
+            return;
+        }
         if let Some(mut open) = stream.open.take() {
             if open.ids.is_empty() {
                 self.spare.push(open.columns);
             } else {
                 let finished = open.columns.finish();
-                let Open { columns, ids, deliveries, is_reclaimed } = open;
+                let Open { columns, ids, deliveries, is_reclaimed, since } = open;
                 if self.spare.len() < MAX_SPARE {
                     self.spare.push(columns);
                 }
                 let number = match (&finished, self.options.acks) {
-                    (Ok(_), true) => self.ledger().hold(at, ids.clone(), deliveries.clone(), self.now),
+                    (Ok(_), true) => self.ledger().hold(at, ids.clone(), deliveries.clone(), since),
                     _ => 0,
                 };
                 let extra = self.options.extra;
+                let number = (self.ledger().number, number);
                 self.ready.push_back(finished.and_then(|batch| {
                     ConsumerBatch::new(batch, number, Arc::clone(&key), ids, &deliveries, is_reclaimed, extra)
                 }));

@@ -1,6 +1,7 @@
 //! What the replies to a session mean.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use redis::{Value, parse_redis_value};
 
@@ -25,6 +26,7 @@ impl Session {
             }
             let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
             let reply = self.reply.get_or_insert_with(|| StreamReply::new(Shape::Streams, limits));
+            let since = self.asked_at.max(self.looked_at);
             let (mut violation, mut has_strays, mut deleted) = (None, false, Vec::new());
             let mut sink = Sink {
                 streams: &mut self.streams,
@@ -35,6 +37,7 @@ impl Session {
                 deleted: &mut deleted,
                 has_strays: &mut has_strays,
                 violation: &mut violation,
+                since,
                 is_left_out: false,
                 size: 0,
             };
@@ -179,8 +182,13 @@ impl Session {
         let ledger = Arc::clone(&self.ledger);
         let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
         let is_through = cursor == EntryId::default();
-        let interval = self.options.claim_interval.filter(|_| is_through).unwrap_or_default();
         let stream = self.streams.get_mut(at)?;
+        let was_first = stream.claim_cursor == EntryId::default();
+        let interval = match self.options.claim_interval {
+            Some(short) if was_first && is_through => short,
+            Some(_) if is_through => self.options.long_claim_interval,
+            _ => Duration::ZERO,
+        };
         (stream.claim_cursor, stream.claims_at) = (cursor, self.now + interval);
         ledger.trimmed(deleted as u64);
         let mut foreign = Vec::new();

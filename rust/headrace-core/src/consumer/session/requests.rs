@@ -34,6 +34,15 @@ impl Session {
                 stream.recover_all();
             }
         }
+        // What was read is renewed only as part of a batch.
+        for at in 0..self.streams.len() {
+            if self.is_older_than(at, self.options.min_idle / 4) {
+                self.push_batch(at);
+            }
+        }
+        if self.is_ready() {
+            return;
+        }
         self.send_work();
         let is_recovering = self.streams.iter().any(Stream::is_recovering);
         if is_recovering {
@@ -47,7 +56,7 @@ impl Session {
         }
         let Some(waits) = waits else {
             let is_due = self.next_look().is_some_and(|at| at <= now);
-            if !is_recovering && !is_due && self.streams.iter().any(|stream| stream.is_behind) {
+            if !is_recovering && !is_due && !self.is_slow && self.streams.iter().any(|stream| stream.is_behind) {
                 self.ask_new(None);
             }
             return;
@@ -107,6 +116,7 @@ impl Session {
             let part: Vec<Pending> = part;
             request::read_pending(&mut self.out, &self.options.names, &self.streams[at].key, after, part.len() as u64);
             self.in_flight.push_back(Ask::Read { stream: at, part });
+            self.asked_at = self.now;
             return;
         }
         for at in 0..total {
@@ -141,6 +151,7 @@ impl Session {
         let keys: Vec<&[u8]> = self.streams.iter().map(|stream| &*stream.key).collect();
         request::read_new(&mut self.out, &self.options.names, &keys, count, block, self.options.acks);
         self.in_flight.push_back(Ask::New { count, block });
+        self.asked_at = self.now;
         self.ledger().reader_waits = block.is_some();
     }
 }
