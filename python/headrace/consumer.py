@@ -214,8 +214,8 @@ class Consumer:
     def release(self, batch: ConsumerBatch, *, mask: Mask | None = None, delay: float = 0.0) -> None:
         """Give the entries of a batch back to the group, as if they had not been delivered.
 
-        Other consumers get them after `delay` seconds, when they next look for idle entries (`claim_interval`). This one
-        takes them only if nobody did for `min_idle`.
+        Other consumers get them after `delay` seconds, when they next look for idle entries (`claim_interval`). This
+        one takes them only if nobody did for `min_idle`.
 
         Args:
             batch: A batch of this consumer.

@@ -1,0 +1,100 @@
+//! What a session hands out.
+
+use std::sync::Arc;
+
+use super::super::batch::ReadBatch;
+use super::super::position::Place;
+use super::super::stream::{Bad, Open, Stream};
+use super::{Linger, Session};
+use crate::entries::escaped;
+use crate::error::Error;
+
+/// The most columns kept for the next batches.
+const MAX_SPARE: usize = 4;
+
+impl Session {
+    /// Makes batches of what was read, where they are full or nothing more is there.
+    pub(super) fn hand_out(&mut self) {
+        if self.streams.iter().any(Stream::is_unproven) {
+            return;
+        }
+        let is_last = self.left == 0;
+        let lingers = self.options.follows && !is_last && !self.options.linger.is_zero() && self.linger != Linger::Over;
+        let mut waits = false;
+        for at in 0..self.streams.len() {
+            let stream = &self.streams[at];
+            if stream.open.is_none() && stream.bad.is_none() {
+                continue;
+            }
+            let is_full = stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes;
+            let is_at_end = is_last || stream.bad.is_some() || stream.is_finished() || (!stream.is_behind && !lingers);
+            if is_full || is_at_end {
+                self.hand_out_stream(at);
+            } else if !stream.is_behind {
+                waits = true;
+            }
+        }
+        while self.streams.iter().map(Stream::bytes).sum::<usize>() >= self.options.batch_bytes {
+            let Some(largest) = (0..self.streams.len()).max_by_key(|at| self.streams[*at].bytes()) else { break };
+            self.hand_out_stream(largest);
+        }
+        let is_behind = self.streams.iter().any(|stream| stream.is_behind && !stream.is_finished());
+        self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
+    }
+
+    /// A batch is as large as it can be, in mid-page.
+    pub(super) fn hand_out_full(&mut self) {
+        let Some((at, _)) = self.pages.last().copied() else { return };
+        if self.streams[at].is_unproven() {
+            // A gap before it is found too late for this batch: the next one reports it.
+            self.may_have_lost = true;
+            self.streams[at].prove_blindly();
+        }
+        self.hand_out_stream(at);
+    }
+
+    pub(super) fn hand_out_stream(&mut self, at: usize) {
+        let stream = &mut self.streams[at];
+        let open = stream.open.take();
+        let place = Place { id: stream.since.after, added: stream.since.added };
+        let bad = stream.bad.take();
+        stream.handed_out = match &bad {
+            Some(bad) => Place { id: bad.before, added: place.added.map(|added| added.saturating_sub(1)) },
+            None => place,
+        };
+        match open {
+            Some(open) if open.columns.rows() > 0 => self.push_batch(at, open, None),
+            Some(open) => self.spare.push(open.columns),
+            None => {}
+        }
+        if let Some(bad) = bad {
+            self.streams[at].handed_out = place;
+            let position = self.position().to_text();
+            self.ready.push_back(Err(bad_field(&self.streams[at].key, &bad, position)));
+        }
+    }
+
+    /// Adds a batch of what is open, or of its first `rows` rows.
+    pub(super) fn push_batch(&mut self, at: usize, mut open: Open, rows: Option<usize>) {
+        let finished = open.columns.finish();
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(open.columns);
+        }
+        let position = self.position();
+        let stream = &mut self.streams[at];
+        let lost = stream.lost.take();
+        self.ready.push_back(finished.map(|batch| ReadBatch {
+            batch: rows.map_or_else(|| batch.clone(), |rows| batch.slice(0, rows.min(batch.num_rows()))),
+            stream: Arc::clone(&stream.key),
+            first_id: open.first_id,
+            last_id: stream.handed_out.id,
+            lost,
+            position,
+        }));
+    }
+}
+
+fn bad_field(stream: &[u8], bad: &Bad, position: String) -> Error {
+    let message = format!("stream {}, entry {}: {}", escaped(stream), bad.id, bad.value);
+    Error::Field { stream: stream.to_vec(), entry_id: bad.id.to_string(), position, message }
+}

@@ -1,0 +1,173 @@
+//! What the replies to a session mean, and what was lost before their entries.
+
+use std::sync::Arc;
+
+use redis::{Value, parse_redis_value};
+
+use super::super::info;
+use super::super::loss::{Loss, StreamInfo};
+use super::super::position::Place;
+use super::super::sink::{Page, Sink};
+use super::super::stream::Open;
+use super::{Session, protocol};
+use crate::entries::escaped;
+use crate::error::{Error, Fault};
+use crate::resp::EntryId;
+use crate::resp::framing::{Framing, MAX_REPLY};
+use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
+
+impl Session {
+    /// Reads what is there of a reply with entries; returns whether that was all of it.
+    pub(super) fn read_entries(&mut self, shape: Shape, stream: usize, count: u64) -> Result<bool, Fault> {
+        let is_new = self.reply.is_none();
+        if is_new {
+            self.pages.clear();
+            if shape == Shape::Entries {
+                self.pages.push((stream, Page::default()));
+            }
+        }
+        let streams = if shape == Shape::Entries { 1 } else { self.streams.len() as u64 };
+        let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
+        let reply = self.reply.get_or_insert_with(|| StreamReply::new(shape, limits));
+        let anchor = match (shape, self.streams.get(stream)) {
+            (Shape::Entries, Some(stream)) if stream.has_anchor => Some(stream.after()),
+            _ => None,
+        };
+        let mut violation = None;
+        let mut sink = Sink {
+            streams: &mut self.streams,
+            plan: &self.plan,
+            spare: &mut self.spare,
+            left: &mut self.left,
+            anchor,
+            pages: &mut self.pages,
+            violation: &mut violation,
+            is_left_out: false,
+            before: EntryId::default(),
+            size: 0,
+        };
+        let scanned = reply.scan(self.input.unread(), &mut sink);
+        if let Some(violation) = violation {
+            return Err(protocol(violation));
+        }
+        let Scanned { consumed, done, needed } = match scanned {
+            Ok(scanned) => scanned,
+            Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
+            Err(Wrong::Error(text)) => {
+                let unread = self.input.unread();
+                return Err(Fault::from_reply(unread.get(text).unwrap_or_default()));
+            }
+        };
+        self.input.consume(consumed);
+        self.needed = needed;
+        if !done && needed == 0 {
+            self.hand_out_full();
+        }
+        if !done {
+            return Ok(needed == 0 && self.read_entries(shape, stream, count)?);
+        }
+        self.reply = None;
+        self.end_pages(shape, count);
+        Ok(true)
+    }
+
+    pub(super) fn end_pages(&mut self, shape: Shape, count: u64) {
+        let is_slow = self.waited > self.busy;
+        for (at, page) in self.pages.drain(..) {
+            let Some(stream) = self.streams.get_mut(at) else { continue };
+            let is_full = page.entries >= count;
+            stream.is_doubtful |= page.entries == 0 && stream.has_anchor && shape == Shape::Entries;
+            stream.is_behind = is_full || stream.bad.is_some() || (shape == Shape::Streams && stream.is_behind);
+            stream.paging.page(page.largest, is_full, is_slow);
+        }
+    }
+
+    /// Reads the reply to XINFO STREAM; returns whether it was there.
+    pub(super) fn read_info(&mut self, at: usize) -> Result<bool, Fault> {
+        let unread = self.input.unread();
+        let Some(length) = self.framing.find(unread).map_err(protocol)? else {
+            self.needed = unread.len() + 1;
+            return if unread.len() > MAX_REPLY { Err(protocol("a reply that is too large")) } else { Ok(false) };
+        };
+        self.framing = Framing::default();
+        let value = parse_redis_value(unread.get(..length).unwrap_or_default());
+        self.input.consume(length);
+        let info = match value {
+            Ok(Value::ServerError(error)) => {
+                let line = format!("{} {}", error.code(), error.details().unwrap_or_default());
+                let fault = Fault::from_reply(line.as_bytes());
+                if fault.message != "ERR no such key" {
+                    return Err(fault.of_command("XINFO STREAM"));
+                }
+                StreamInfo { added: Some(0), ..StreamInfo::default() }
+            }
+            Ok(value) => info::read(&value).ok_or_else(|| protocol("a reply that is none to XINFO STREAM"))?,
+            Err(_) => return Err(protocol("a reply that is none to XINFO STREAM")),
+        };
+        self.check(at, &info);
+        Ok(true)
+    }
+
+    /// The server said this of a stream, after the entries so far were read.
+    pub(super) fn check(&mut self, at: usize, info: &StreamInfo) {
+        if let Some((start, end)) = self.streams[at].asked.take() {
+            self.streams[at].begin(start, end, info);
+        }
+        if let Some(reason) = self.streams[at].replaced(info) {
+            let key = Arc::clone(&self.streams[at].key);
+            if let Some((open, rows)) = self.forget_unproven(at, None) {
+                self.push_batch(at, open, Some(rows));
+            }
+            self.ready.push_back(Err(stream_replaced(&key, reason)));
+            return;
+        }
+        let loss = self.streams[at].since.loss(info);
+        // Before the first entry that is read nothing can be missing.
+        self.may_have_lost |= loss.is_none() && self.streams[at].has_anchor;
+        if let Some(loss) = loss {
+            self.lost = Loss { entries: self.lost.entries + loss.entries, exact: self.lost.exact && loss.exact };
+        }
+        match loss {
+            Some(loss) if loss.entries > 0 && self.options.fails_on_loss => self.fail(at, loss, info),
+            _ => self.streams[at].prove(info, loss),
+        }
+    }
+
+    pub(super) fn forget_unproven(&mut self, at: usize, loss: Option<Loss>) -> Option<(Open, usize)> {
+        self.left += self.streams[at].since.ids.len() as u64;
+        self.streams[at].forget_unproven(loss)
+    }
+
+    /// Hands out what was read before the gap, then says what is missing.
+    pub(super) fn fail(&mut self, at: usize, loss: Loss, info: &StreamInfo) {
+        if let Some((open, rows)) = self.forget_unproven(at, Some(loss)) {
+            self.push_batch(at, open, Some(rows));
+        }
+        let stream = &mut self.streams[at];
+        // Where the entries up to here were not counted, what was removed is compared with this from now on.
+        stream.since.removed = info.removed();
+        stream.handed_out = Place { id: stream.since.after, added: stream.since.added };
+        let position = self.position().to_text();
+        let key = &self.streams[at].key;
+        self.ready.push_back(Err(data_loss(key, loss, info.first_id, position)));
+    }
+}
+
+/// `first`: the oldest entry that is left.
+fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>, position: String) -> Error {
+    let Loss { entries, exact } = loss;
+    let (bound, subject) =
+        (if exact { "" } else { "at most " }, if entries == 1 { "entry was" } else { "entries were" });
+    let remaining = first.map_or("no entry is left".to_owned(), |oldest| format!("the oldest entry is {oldest}"));
+    let message = format!(
+        "stream {}: {bound}{entries} {subject} trimmed before they were read, and {remaining}; go on from the position of this error, or \
+         read with on_loss 'report'",
+        escaped(stream)
+    );
+    Error::DataLoss { stream: stream.to_vec(), lost: entries, exact, position, message }
+}
+
+fn stream_replaced(stream: &[u8], reason: &str) -> Error {
+    let message = format!("stream {} is not the one that was read before: {reason}", escaped(stream));
+    Error::StreamReplaced { stream: stream.to_vec(), message }
+}

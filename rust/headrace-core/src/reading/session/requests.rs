@@ -1,0 +1,92 @@
+//! What a session asks for next.
+
+use std::time::Duration;
+
+use super::super::exchange::Exchange;
+use super::super::request;
+use super::super::stream::Stream;
+use super::{Ask, Linger, Session};
+use crate::resp::EntryId;
+
+/// The most commands of one request.
+const MAX_COMMANDS: usize = 64;
+
+/// With at most this number of streams, the request that waits for entries also asks for what was lost before them. For more,
+/// that is asked about those that got entries, by a request of its own.
+const FEW_STREAMS: usize = 8;
+
+impl Session {
+    /// Writes the next commands, unless replies are to come, batches are ready or there is nothing to ask for. `waits`: for how long
+    /// the server may wait for new entries; `None`: they are not asked for.
+    pub(crate) fn request(&mut self, waits: Option<Duration>) {
+        if self.awaits_reply() || !self.ready.is_empty() || self.linger == Linger::Waits || self.is_finished() {
+            return;
+        }
+        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
+        let unknown: Vec<usize> = self.which(|stream| stream.is_unproven() || stream.asked.is_some());
+        if !unknown.is_empty() {
+            for stream in unknown.into_iter().take(MAX_COMMANDS) {
+                self.ask_info(stream);
+            }
+            return;
+        }
+        if self.ask_pages() || !self.options.follows {
+            return;
+        }
+        let Some(waits) = waits else { return };
+        let streams = self.streams.len() as u64;
+        let fewest = self.streams.iter().map(|stream| stream.paging.count()).min().unwrap_or(1);
+        let room = self.options.batch_rows.saturating_sub(self.streams.iter().map(Stream::rows).max().unwrap_or(0));
+        let count = (fewest / streams).min(room as u64).min(self.left).max(1);
+        let block = Some(waits.min(self.options.block)).filter(|block| self.linger == Linger::No && !block.is_zero());
+        let places = self.streams.iter().map(|stream| (&*stream.key, stream.after()));
+        request::follow(&mut self.out, places, count, block);
+        self.in_flight.push_back(Ask::Follow { count, block });
+        if self.streams.len() <= FEW_STREAMS {
+            for stream in 0..self.streams.len() {
+                self.ask_info(stream);
+            }
+        }
+    }
+
+    pub(super) fn which(&self, is_one: impl Fn(&Stream) -> bool) -> Vec<usize> {
+        self.streams.iter().enumerate().filter(|(_, stream)| is_one(stream)).map(|(at, _)| at).collect()
+    }
+
+    pub(super) fn ask_info(&mut self, stream: usize) {
+        request::info(&mut self.out, &self.streams[stream].key);
+        self.in_flight.push_back(Ask::Info { stream });
+    }
+
+    /// Asks for pages of the streams that are behind, as many as fit into one page together; returns whether there are any.
+    pub(super) fn ask_pages(&mut self) -> bool {
+        let mut bytes = 0;
+        let total = self.streams.len();
+        let first = self.turn;
+        for at in (first..first + total).map(|at| at % total) {
+            let stream = &self.streams[at];
+            if !stream.is_behind || stream.is_finished() {
+                continue;
+            }
+            if bytes > 0
+                && (bytes + stream.paging.bytes() > stream.paging.page_bytes() || self.in_flight.len() >= MAX_COMMANDS)
+            {
+                self.turn = at;
+                break;
+            }
+            bytes += stream.paging.bytes();
+            let room = (self.options.batch_rows - stream.rows().min(self.options.batch_rows)).max(1) as u64;
+            let count = stream.paging.count().min(room).min(self.left).max(1) + u64::from(stream.has_anchor);
+            let first = if stream.has_anchor { Some(stream.after()) } else { stream.after().next() };
+            let last = stream.until.unwrap_or(EntryId::MAX);
+            let has_anchor = stream.has_anchor;
+            let Some(first) = first else { continue };
+            request::range(&mut self.out, &stream.key, first, last, count);
+            self.in_flight.push_back(Ask::Page { stream: at, count });
+            if !has_anchor {
+                self.ask_info(at);
+            }
+        }
+        !self.in_flight.is_empty()
+    }
+}
