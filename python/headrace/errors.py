@@ -225,7 +225,9 @@ class StreamReplacedError(HeadraceError):
 
 
 class LeaseLostError(HeadraceError):
-    """Entries of a batch were not renewed for `min_idle`, or are another consumer's: roll their rows back.
+    """Entries of a batch were not renewed for `min_idle`, or are another consumer's.
+
+    Roll their rows back, and `Consumer.release` the batch: until then it counts as worked on.
 
     Attributes:
         stream: The key of the stream.

@@ -26,6 +26,7 @@ class ReaderOptions(TypedDict, total=False):
 
     start: str | datetime
     end: str | datetime | None
+    reverse: bool
     limit: int | None
     fields: Sequence[str] | None
     on_bad_field: Literal["fail", "null"]
@@ -56,7 +57,7 @@ class Reader(_headrace.Reader):
     reader stands behind the batch, in all its streams. Store it with the rows, in the same transaction: a reader that
     starts there reads what follows, and nothing is lost or doubled by a crash.
 
-    With `end`, the reader is an Arrow stream itself: `pa.table(reader)`, `polars.DataFrame(reader)`.
+    With `end` or `reverse`, the reader is an Arrow stream itself: `pa.table(reader)`, `polars.DataFrame(reader)`.
 
     **Loss.** Entries that are trimmed before they are read are counted, by the server's own count of all entries that
     were ever added (Redis 7.0 and later, Valkey). By default `DataLossError` is raised behind the last batch before the
@@ -90,9 +91,9 @@ class Reader(_headrace.Reader):
         **options: Unpack[ReaderOptions],
     ) -> Self:
         given: dict[str, object] = {**options}
-        for name, is_end in (("start", False), ("end", True)):
+        for name, is_last in (("start", False), ("end", True)):
             if isinstance(moment := given.get(name), datetime):
-                given[name] = _milliseconds(name, moment, is_end=is_end)
+                given[name] = _milliseconds(name, moment, is_last=is_last != (given.get("reverse") is True))
         if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
         self = super().__new__(cls, endpoint, stream_keys(streams), given, schema)
@@ -162,14 +163,14 @@ def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
     return keys
 
 
-def _milliseconds(option: str, moment: datetime, *, is_end: bool) -> str:
+def _milliseconds(option: str, moment: datetime, *, is_last: bool) -> str:
     """The milliseconds of a moment: the first ones that are not before it, or the last ones that are not behind it."""
     if moment.tzinfo is None:
         raise ConfigError(f"{option} must have a time zone, got {moment!r}", option=option)
     whole, rest = divmod(moment - _EPOCH, _MILLISECOND)
     if whole < 0:
         raise ConfigError(f"{option} must not be before 1970, got {moment!r}", option=option)
-    return str(whole if is_end or not rest else whole + 1)
+    return str(whole if is_last or not rest else whole + 1)
 
 
 Reader.__doc__ = documented(Reader.__doc__, READER)

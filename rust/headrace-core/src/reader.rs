@@ -13,12 +13,14 @@ use crate::contain::contain;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
-use crate::reading::{Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream};
+use crate::reading::{
+    Backward, BackwardSession, End, Pages, Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream,
+};
 
 pub use options::{READER_OPTIONS, ReaderOptions};
 
 use drive::Drive;
-use options::Beginning;
+use options::{Beginning, Way};
 
 /// Reads the entries of streams, each stream in the order of its IDs, over one connection.
 ///
@@ -26,7 +28,7 @@ use options::Beginning;
 /// Nothing moves on the server: the position of a batch, stored with its rows, is where a later reader starts.
 #[derive(Debug)]
 pub struct Reader {
-    session: Session,
+    session: Box<dyn Pages>,
     drive: Drive,
     schema: SchemaRef,
     fork: forkguard::Guard,
@@ -43,31 +45,48 @@ impl Reader {
             let message = format!("streams must name each stream once, got '{}' twice", twice.escape_ascii());
             return Err(Error::config("streams", message));
         }
-        check_position(&options.beginning, &seen)?;
-        let streams = keys.iter().map(|key| {
-            let start = match &options.beginning {
-                Beginning::Start(start) => *start,
-                // A stream that was added to those of a position.
-                Beginning::Position(position) => {
-                    position.places.get(key).copied().map_or(Start::Earliest, Start::After)
-                }
-            };
-            let paging = Paging::new(options.page_bytes, options.batch_rows as u64);
-            Stream::new(Arc::from(key.as_slice()), start, options.end, paging)
-        });
-        let session = SessionOptions {
+        check_position(&options.beginning, &options.way, &seen)?;
+        let session_options = SessionOptions {
             batch_rows: options.batch_rows,
             batch_bytes: options.batch_bytes,
             block: options.block,
             linger: options.linger,
             limit: options.limit,
-            follows: options.end == crate::reading::End::Never,
+            follows: options.way == Way::Forward(End::Never),
             fails_on_loss: options.fails_on_loss,
         };
         let plan = Arc::new(options.columns.clone());
+        let paging = || Paging::new(options.page_bytes, options.batch_rows as u64);
+        let session: Box<dyn Pages> = match options.way {
+            Way::Forward(end) => {
+                let streams = keys.iter().map(|key| {
+                    let start = match &options.beginning {
+                        Beginning::Start(start) => *start,
+                        // A stream that was added to those of a position.
+                        Beginning::Position(position) => {
+                            position.places.get(key).copied().map_or(Start::Earliest, Start::After)
+                        }
+                    };
+                    Stream::new(Arc::from(key.as_slice()), start, end, paging())
+                });
+                Box::new(Session::new(streams.collect(), session_options, Arc::clone(&plan)))
+            }
+            Way::Backward(first, last) => {
+                let streams = keys.iter().map(|key| {
+                    let first = match &options.beginning {
+                        Beginning::Start(_) => Some(first),
+                        Beginning::Position(position) => {
+                            position.places.get(key).map_or(Some(first), |place| place.id.previous())
+                        }
+                    };
+                    Backward::new(Arc::from(key.as_slice()), first, last, paging())
+                });
+                Box::new(BackwardSession::new(streams.collect(), session_options, &plan))
+            }
+        };
         Ok(Self {
             schema: plan.schema(),
-            session: Session::new(streams.collect(), session, plan),
+            session,
             drive: Drive::new(endpoint, options.reconnects),
             fork: forkguard::new(),
             is_closed: false,
@@ -82,7 +101,7 @@ impl Reader {
     /// Connects, and asks where each stream begins and ends.
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        self.contained(|reader| reader.drive.until_begun(&mut reader.session, watch))
+        self.contained(|reader| reader.drive.until_begun(reader.session.as_mut(), watch))
     }
 
     /// The next batch. `None`: everything was read, or `timeout` is over.
@@ -90,7 +109,7 @@ impl Reader {
     /// An error leaves the reader where it was: the next call goes on.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
         self.enter()?;
-        self.contained(|reader| reader.drive.until_batch(&mut reader.session, timeout, watch))
+        self.contained(|reader| reader.drive.until_batch(reader.session.as_mut(), timeout, watch))
     }
 
     /// Whether everything was read, so that there is no further batch.
@@ -118,7 +137,7 @@ impl Reader {
     pub fn close(&mut self) {
         self.is_closed = true;
         let is_forked = self.fork.clone().detected_fork();
-        self.drive.close(&mut self.session, is_forked);
+        self.drive.close(self.session.as_mut(), is_forked);
     }
 
     fn enter(&mut self) -> Result<()> {
@@ -127,7 +146,7 @@ impl Reader {
         }
         if self.fork.detected_fork() {
             // The connection is the parent's: this process reads on over one of its own, from where the parent was.
-            self.drive.close(&mut self.session, true);
+            self.drive.close(self.session.as_mut(), true);
         }
         Ok(())
     }
@@ -140,10 +159,16 @@ impl Reader {
     }
 }
 
-fn check_position(beginning: &Beginning, keys: &BTreeSet<&[u8]>) -> Result<()> {
+fn check_position(beginning: &Beginning, way: &Way, keys: &BTreeSet<&[u8]>) -> Result<()> {
     let Beginning::Position(Position { places, is_reverse }) = beginning else { return Ok(()) };
-    if *is_reverse {
-        return Err(Error::config("start", "start is a position of a reader from new entries to old ones"));
+    let reads_backward = matches!(way, Way::Backward(..));
+    if *is_reverse != reads_backward {
+        let (of, takes) = if *is_reverse {
+            ("from new entries to old ones", "True")
+        } else {
+            ("from old entries to new ones", "False")
+        };
+        return Err(Error::config("start", format!("start is a position of a reader {of}: it needs reverse={takes}")));
     }
     match places.keys().find(|key| !keys.contains(key.as_slice())) {
         None => Ok(()),

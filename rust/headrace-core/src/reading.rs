@@ -2,13 +2,17 @@
 //!
 //! [`session`] decides, without I/O and clock; [`crate::reader`] drives its socket.
 
+mod backward;
 mod batch;
 mod columns;
+mod errors;
 mod exchange;
 mod info;
 mod input;
 mod link;
 mod loss;
+mod outbox;
+mod pages;
 mod paging;
 mod position;
 mod range;
@@ -17,13 +21,16 @@ mod session;
 mod sink;
 mod stream;
 
+pub(crate) use backward::{Backward, BackwardSession};
 pub use batch::ReadBatch;
 pub(crate) use columns::{MAX_BATCH_ROWS, columns, read_body};
 pub(crate) use exchange::Exchange;
 pub(crate) use input::Input;
 pub(crate) use link::{Link, WATCH_EVERY, failed};
+pub(crate) use outbox::Outbox;
+pub(crate) use pages::Pages;
 pub(crate) use paging::Paging;
 pub(crate) use position::Position;
-pub(crate) use range::{End, Start};
+pub(crate) use range::{End, Start, first_backward, last_backward};
 pub(crate) use session::{Session, SessionOptions};
 pub(crate) use stream::Stream;

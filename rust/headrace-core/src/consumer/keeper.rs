@@ -15,7 +15,7 @@ use super::work::{Known, Names, Work, missed, refusal};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result, code};
 use crate::net::Watch;
-use crate::reading::{Exchange, Input, Link};
+use crate::reading::{Exchange, Input, Link, Outbox};
 use crate::resp::framing::Framing;
 
 /// How long the connection that reads has the first chance to send what the caller said.
@@ -147,8 +147,7 @@ struct KeeperSession {
     keys: Vec<Arc<[u8]>>,
     names: Names,
     in_flight: VecDeque<Work>,
-    out: Vec<u8>,
-    sent: usize,
+    outbox: Outbox,
     input: Input,
     framing: Framing,
     known: Known,
@@ -163,8 +162,7 @@ impl KeeperSession {
             keys,
             names,
             in_flight: VecDeque::new(),
-            out: Vec::new(),
-            sent: 0,
+            outbox: Outbox::default(),
             input: Input::default(),
             framing: Framing::default(),
             known: Known::default(),
@@ -177,7 +175,7 @@ impl KeeperSession {
         for _ in 0..MAX_WORK {
             let Some(work) = self.shared.ledger().take() else { return };
             let key = self.keys.get(work.stream).map(AsRef::as_ref).unwrap_or_default();
-            work.write(&mut self.out, key, &self.names, &mut self.known);
+            work.write(&mut self.outbox.bytes, key, &self.names, &mut self.known);
             self.in_flight.push_back(work);
         }
     }
@@ -202,15 +200,11 @@ impl KeeperSession {
 
 impl Exchange for KeeperSession {
     fn unsent(&self) -> &[u8] {
-        self.out.get(self.sent..).unwrap_or_default()
+        self.outbox.unsent()
     }
 
     fn sent(&mut self, count: usize) {
-        self.sent += count;
-        if self.sent >= self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-        }
+        self.outbox.sent(count);
     }
 
     fn space(&mut self) -> &mut [u8] {
@@ -241,8 +235,7 @@ impl Exchange for KeeperSession {
             ledger.returned(work);
         }
         drop(ledger);
-        self.out.clear();
-        self.sent = 0;
+        self.outbox.clear();
         self.input.clear();
         self.framing = Framing::default();
         self.known.forget();

@@ -20,7 +20,7 @@ use super::stream::{Pending, Stream};
 use super::work::{Known, Names, Work, missed};
 use crate::entries::{ColumnsPlan, EntryColumns};
 use crate::error::{Fault, Result, code};
-use crate::reading::{Exchange, Input};
+use crate::reading::{Exchange, Input, Outbox};
 use crate::resp::EntryId;
 use crate::resp::framing::Framing;
 use crate::resp::stream_reply::StreamReply;
@@ -77,8 +77,7 @@ pub(super) struct Session {
     ledger: Arc<Mutex<Ledger>>,
     spare: Vec<EntryColumns>,
     in_flight: VecDeque<Ask>,
-    out: Vec<u8>,
-    sent: usize,
+    outbox: Outbox,
     input: Input,
     reply: Option<StreamReply>,
     framing: Framing,
@@ -121,8 +120,7 @@ impl Session {
             ledger,
             spare: Vec::new(),
             in_flight: VecDeque::new(),
-            out: Vec::new(),
-            sent: 0,
+            outbox: Outbox::default(),
             input: Input::default(),
             reply: None,
             framing: Framing::default(),
@@ -203,15 +201,11 @@ impl Session {
 
 impl Exchange for Session {
     fn unsent(&self) -> &[u8] {
-        self.out.get(self.sent..).unwrap_or_default()
+        self.outbox.unsent()
     }
 
     fn sent(&mut self, count: usize) {
-        self.sent += count;
-        if self.sent >= self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-        }
+        self.outbox.sent(count);
     }
 
     fn space(&mut self) -> &mut [u8] {
@@ -296,8 +290,7 @@ impl Exchange for Session {
                 _ => {}
             }
         }
-        self.out.clear();
-        self.sent = 0;
+        self.outbox.clear();
         self.input.clear();
         self.reply = None;
         self.framing = Framing::default();

@@ -117,7 +117,11 @@ impl Setup<'_> {
         if acks {
             let mut script = redis::cmd("EVAL");
             script.arg("return 1").arg(1).arg(key);
-            checks.push(("EVAL", "eval +evalsha", script));
+            checks.push(("EVAL", "eval", script));
+            // A script that no server knows.
+            let mut script = redis::cmd("EVALSHA");
+            script.arg("0".repeat(40)).arg(1).arg(key);
+            checks.push(("EVALSHA", "evalsha", script));
         }
         for (name, right, command) in checks {
             if let Err(refusal) = self.ask(&command)?

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
-use crate::reading::{Link, ReadBatch, Session, WATCH_EVERY};
+use crate::reading::{Link, Pages, ReadBatch, WATCH_EVERY};
 
 /// The socket of a session.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Drive {
     }
 
     /// Runs until each stream has begun.
-    pub(super) fn until_begun(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
+    pub(super) fn until_begun(&mut self, session: &mut dyn Pages, watch: &mut dyn Watch) -> Result<()> {
         while !session.has_begun() {
             self.run(session, None, watch)?;
         }
@@ -30,7 +30,7 @@ impl Drive {
     /// Runs until there is a batch, everything was read, or `timeout` is over.
     pub(super) fn until_batch(
         &mut self,
-        session: &mut Session,
+        session: &mut dyn Pages,
         timeout: Option<Duration>,
         watch: &mut dyn Watch,
     ) -> Result<Option<ReadBatch>> {
@@ -54,7 +54,7 @@ impl Drive {
     }
 
     /// One pass: connects, asks, sends, receives or waits.
-    fn run(&mut self, session: &mut Session, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+    fn run(&mut self, session: &mut dyn Pages, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         self.link.ask(watch)?;
         if !self.link.is_open() {
             return self.link.connect(session, watch, |_, _, _| Ok(()));
@@ -74,7 +74,7 @@ impl Drive {
     }
 
     /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
-    pub(super) fn close(&mut self, session: &mut Session, is_parents: bool) {
+    pub(super) fn close(&mut self, session: &mut dyn Pages, is_parents: bool) {
         self.link.close(session, is_parents);
     }
 }

@@ -9,18 +9,23 @@ use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
 use crate::entries::ColumnsPlan;
 use crate::error::{Error, Result};
-use crate::reading::{End, MAX_BATCH_ROWS, Position, Start, columns, read_body};
+use crate::reading::{End, MAX_BATCH_ROWS, Position, Start, columns, first_backward, last_backward, read_body};
+use crate::resp::EntryId;
 
 option_table! {
     /// Every option of a reader.
     pub READER_OPTIONS:
 
     /// Where to begin: `earliest`, `latest` (behind the newest entry at the time when the reader is made), an entry ID (from
-    /// there on), milliseconds (from the first entry of that time on), or the position of a reader (behind it).
-    start => option(Takes::Text).or(Text("earliest"));
+    /// there on), milliseconds (from the first entry of that time on), or the position of a reader (behind it). With `reverse`:
+    /// `latest` (the newest entry, the default), an entry ID, milliseconds (from the last entry of that time on), or a position.
+    start => option(Takes::Text).or_depends(Text("earliest"));
     /// Where to end: `latest` (the newest entry at the time when the reader is made), an entry ID, or milliseconds, each
-    /// included. By default the reader goes on with new entries as they come.
+    /// included. By default the reader goes on with new entries as they come. With `reverse`: `earliest` (the default), an
+    /// entry ID, or milliseconds.
     end => option(Takes::Text);
+    /// Whether to read from new entries to old ones, one stream after the other.
+    reverse => option(Takes::Boolean).or(Bool(false));
     /// Most entries to read in all.
     limit => option(Takes::Integer { min: 1, max: i64::MAX });
     /// Fields of the entries that become a column each, as text; the others are left out. By default all fields are in one
@@ -64,11 +69,19 @@ pub(super) enum Beginning {
     Position(Position),
 }
 
+/// Which way a reader goes, and where it ends.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Way {
+    Forward(End),
+    /// From the highest ID, unless there is a position, to the lowest one.
+    Backward(EntryId, EntryId),
+}
+
 /// The options of a reader, read and checked.
 #[derive(Debug, Clone)]
 pub struct ReaderOptions {
     pub(super) beginning: Beginning,
-    pub(super) end: End,
+    pub(super) way: Way,
     pub(super) limit: u64,
     pub(super) columns: ColumnsPlan,
     pub(super) batch_rows: usize,
@@ -92,9 +105,16 @@ impl ReaderOptions {
         let nulls_bad = given.choice_or_default("on_bad_field")? == "null";
         let body = read_body(&mut given, nulls_bad, schema)?;
         let metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
+        let (start, end) = (given.text("start")?, given.text("end")?);
+        let (beginning, way) = if given.boolean_or_default("reverse")? {
+            read_backward(start.as_deref().unwrap_or("latest"), end.as_deref().unwrap_or("earliest"))?
+        } else {
+            let end = end.as_deref().map_or(Ok(End::Never), read_end)?;
+            (read_start(start.as_deref().unwrap_or("earliest"))?, Way::Forward(end))
+        };
         Ok(Self {
-            beginning: read_start(&given.text_or_default("start")?)?,
-            end: given.text("end")?.as_deref().map_or(Ok(End::Never), read_end)?,
+            beginning,
+            way,
             limit: given.integer("limit")?.unwrap_or(u64::MAX),
             columns: columns(metadata, body)?,
             batch_rows: given.integer_or_default("batch_rows")?,
@@ -126,6 +146,20 @@ fn read_start(text: &str) -> Result<Beginning> {
     })
 }
 
+fn read_backward(start: &str, end: &str) -> Result<(Beginning, Way)> {
+    let refused = |option: &'static str, word: &str, text: &str| {
+        let allowed = format!("'{word}', an entry ID 'ms-seq', or milliseconds since 1970");
+        Error::config(option, format!("{option} with reverse must be {allowed}, got '{}'", text.escape_debug()))
+    };
+    let last = last_backward(end).ok_or_else(|| refused("end", "earliest", end))?;
+    if start.trim_start().starts_with('{') {
+        let position = Position::parse("start", start)?;
+        return Ok((Beginning::Position(position), Way::Backward(EntryId::MAX, last)));
+    }
+    let first = first_backward(start).ok_or_else(|| refused("start", "latest", start))?;
+    Ok((Beginning::Start(Start::Latest), Way::Backward(first, last)))
+}
+
 fn read_end(text: &str) -> Result<End> {
     End::parse(text).ok_or_else(|| {
         let allowed = "'latest', an entry ID 'ms-seq', or milliseconds since 1970";
@@ -152,7 +186,7 @@ mod tests {
     fn defaults_are_those_of_the_table() {
         let options = ReaderOptions::default();
         assert_eq!(options.beginning, Beginning::Start(Start::Earliest));
-        assert_eq!((options.end, options.limit, options.batch_rows), (End::Never, u64::MAX, 8_192));
+        assert_eq!((options.way, options.limit, options.batch_rows), (Way::Forward(End::Never), u64::MAX, 8_192));
         assert!(options.fails_on_loss && options.reconnects);
     }
 

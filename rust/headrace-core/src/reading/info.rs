@@ -1,13 +1,42 @@
 //! The reply to XINFO STREAM.
 
-use redis::Value;
+use redis::{Value, parse_redis_value};
 
+use super::errors::protocol;
+use super::input::Input;
 use super::loss::StreamInfo;
+use crate::error::{Fault, ReplyText};
 use crate::resp::entry_id;
+use crate::resp::framing::{Framing, MAX_REPLY};
 use crate::resp::value::{bytes, field, integer, list};
 
+/// Takes the reply out of what has arrived; `None`: it is not there as a whole. A stream that does not exist is empty.
+pub(super) fn take(input: &mut Input, framing: &mut Framing) -> Result<Option<StreamInfo>, Fault> {
+    let unread = input.unread();
+    let Some(length) = framing.find(unread).map_err(protocol)? else {
+        return if unread.len() > MAX_REPLY { Err(protocol("a reply that is too large")) } else { Ok(None) };
+    };
+    *framing = Framing::default();
+    let reply = unread.get(..length).unwrap_or_default();
+    let info = match reply.strip_prefix(b"-") {
+        Some(line) => {
+            let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
+            if fault.text != ReplyText::NoSuchKey {
+                return Err(fault.of_command("XINFO STREAM"));
+            }
+            StreamInfo { added: Some(0), ..StreamInfo::default() }
+        }
+        None => parse_redis_value(reply)
+            .ok()
+            .and_then(|value| read(&value))
+            .ok_or_else(|| protocol("a reply that is none to XINFO STREAM"))?,
+    };
+    input.consume(length);
+    Ok(Some(info))
+}
+
 /// Reads the reply; `None`: it is none, or lacks what every server sends.
-pub(crate) fn read(reply: &Value) -> Option<StreamInfo> {
+fn read(reply: &Value) -> Option<StreamInfo> {
     let number = |name| field(reply, name).and_then(integer).and_then(|number| u64::try_from(number).ok());
     let id = |name| field(reply, name).and_then(bytes).and_then(entry_id);
     let first_id = match list(field(reply, "first-entry")?) {

@@ -49,7 +49,7 @@ impl Link {
     /// Connects. `prepare` has the socket to itself before the session does.
     pub(crate) fn connect(
         &mut self,
-        session: &mut impl Exchange,
+        session: &mut (impl Exchange + ?Sized),
         watch: &mut dyn Watch,
         prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> Result<()>,
     ) -> Result<()> {
@@ -71,7 +71,7 @@ impl Link {
     }
 
     /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
-    pub(crate) fn step(&mut self, session: &mut impl Exchange) -> std::result::Result<bool, Fault> {
+    pub(crate) fn step(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
         let received = self.receive(session)?;
         match self.send(session) {
             Ok(sent) => Ok(received || sent),
@@ -83,7 +83,7 @@ impl Link {
         }
     }
 
-    fn receive(&mut self, session: &mut impl Exchange) -> std::result::Result<bool, Fault> {
+    fn receive(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
         let Some((transport, _)) = &mut self.open else { return Ok(false) };
         let count = transport.receive(session.space())?;
         if count > 0 {
@@ -97,7 +97,7 @@ impl Link {
     }
 
     /// Sends what the socket takes. Returns whether anything moved.
-    pub(crate) fn send(&mut self, session: &mut impl Exchange) -> std::result::Result<bool, Fault> {
+    pub(crate) fn send(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
         let Some((transport, _)) = &mut self.open else { return Ok(false) };
         let mut moved = transport.push()? > 0;
         while !session.unsent().is_empty() {
@@ -115,7 +115,12 @@ impl Link {
     }
 
     /// Waits until the socket is ready, for at most `most`; gives up on a server that is silent for too long.
-    pub(crate) fn wait(&mut self, session: &mut impl Exchange, most: Duration, watch: &mut dyn Watch) -> Result<()> {
+    pub(crate) fn wait(
+        &mut self,
+        session: &mut (impl Exchange + ?Sized),
+        most: Duration,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
         if !session.awaits_reply() {
             return Ok(());
         }
@@ -139,7 +144,7 @@ impl Link {
     }
 
     /// The connection is of no further use. What was asked for is asked for again, on another one.
-    pub(crate) fn lose(&mut self, session: &mut impl Exchange, fault: &Fault) -> Result<()> {
+    pub(crate) fn lose(&mut self, session: &mut (impl Exchange + ?Sized), fault: &Fault) -> Result<()> {
         self.close(session, false);
         if self.reconnects && self.is_proven && code::is_away(&fault.code) {
             self.is_proven = false;
@@ -156,7 +161,7 @@ impl Link {
     }
 
     /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
-    pub(crate) fn close(&mut self, session: &mut impl Exchange, is_parents: bool) {
+    pub(crate) fn close(&mut self, session: &mut (impl Exchange + ?Sized), is_parents: bool) {
         match self.open.take() {
             Some((transport, _)) if is_parents => transport.forget(),
             // Nothing of the reply that is under way is of use.

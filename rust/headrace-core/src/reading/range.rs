@@ -81,6 +81,16 @@ impl End {
     }
 }
 
+/// Where to begin, from new entries to old ones: `latest`, `ms` (from its last entry on) or `ms-seq`. The highest ID to read.
+pub(crate) fn first_backward(text: &str) -> Option<EntryId> {
+    if text == "latest" { Some(EntryId::MAX) } else { id_or_ms(text, u64::MAX) }
+}
+
+/// Where to end, from new entries to old ones: `earliest`, `ms` (with its first entry) or `ms-seq`. The lowest ID to read.
+pub(crate) fn last_backward(text: &str) -> Option<EntryId> {
+    if text == "earliest" { Some(EntryId::default()) } else { id_or_ms(text, 0) }
+}
+
 fn id_or_ms(text: &str, seq: u64) -> Option<EntryId> {
     entry_id(text.as_bytes()).or_else(|| decimal::parse(text.as_bytes()).map(|ms| EntryId { ms, seq }))
 }
@@ -101,6 +111,9 @@ mod tests {
         for wrong in ["", "-", "+", "$", "5-", "-5", "5-*", "(5-0", "newest", "18446744073709551616"] {
             assert_eq!((Start::parse(wrong), End::parse(wrong)), (None, None), "{wrong:?}");
         }
+        assert_eq!((first_backward("5"), last_backward("5")), (Some(id(5, u64::MAX)), Some(id(5, 0))));
+        assert_eq!((first_backward("latest"), last_backward("earliest")), (Some(EntryId::MAX), Some(id(0, 0))));
+        assert_eq!((first_backward("earliest"), last_backward("latest")), (None, None));
         assert_eq!((Start::parse("earliest"), End::parse("earliest")), (Some(Start::Earliest), None));
     }
 

@@ -8,8 +8,18 @@ use crate::resp::{write_array_header, write_bulk};
 /// `XRANGE key first last COUNT count`, both ends included: <https://redis.io/docs/latest/commands/xrange/>. IDs are written in
 /// full: servers read `5` as 5-0 at the beginning of a range, and as 5-18446744073709551615 at its end.
 pub(super) fn range(out: &mut Vec<u8>, key: &[u8], first: EntryId, last: EntryId, count: u64) {
+    write_range(out, b"XRANGE", key, first, last, count);
+}
+
+/// `XREVRANGE key first last COUNT count`, from the higher ID to the lower one:
+/// <https://redis.io/docs/latest/commands/xrevrange/>.
+pub(super) fn range_backward(out: &mut Vec<u8>, key: &[u8], first: EntryId, last: EntryId, count: u64) {
+    write_range(out, b"XREVRANGE", key, first, last, count);
+}
+
+fn write_range(out: &mut Vec<u8>, name: &[u8], key: &[u8], first: EntryId, last: EntryId, count: u64) {
     write_array_header(out, 6);
-    write_bulk(out, b"XRANGE");
+    write_bulk(out, name);
     write_bulk(out, key);
     for part in [&first.to_string(), &last.to_string(), "COUNT", &count.to_string()] {
         write_bulk(out, part.as_bytes());

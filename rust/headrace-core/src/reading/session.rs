@@ -13,14 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::ReadBatch;
+use super::errors::protocol;
 use super::exchange::Exchange;
 use super::input::Input;
 use super::loss::Loss;
+use super::outbox::Outbox;
+use super::pages::Pages;
 use super::position::Position;
 use super::sink::Page;
 use super::stream::Stream;
 use crate::entries::{ColumnsPlan, EntryColumns};
-use crate::error::{Fault, Result, code};
+use crate::error::{Fault, Result};
 use crate::resp::framing::Framing;
 use crate::resp::stream_reply::{Shape, StreamReply};
 
@@ -66,8 +69,7 @@ pub(crate) struct Session {
     /// The entries that may still be read.
     left: u64,
     in_flight: VecDeque<Ask>,
-    out: Vec<u8>,
-    sent: usize,
+    outbox: Outbox,
     input: Input,
     reply: Option<StreamReply>,
     framing: Framing,
@@ -96,8 +98,7 @@ impl Session {
             streams,
             spare: Vec::new(),
             in_flight: VecDeque::new(),
-            out: Vec::new(),
-            sent: 0,
+            outbox: Outbox::default(),
             input: Input::default(),
             reply: None,
             framing: Framing::default(),
@@ -112,30 +113,27 @@ impl Session {
             busy: Duration::ZERO,
         }
     }
+}
 
-    /// Where the batches so far end.
-    pub(crate) fn position(&self) -> Position {
+impl Pages for Session {
+    fn position(&self) -> Position {
         let places = self.streams.iter().map(|stream| (stream.key.to_vec(), stream.handed_out)).collect();
         Position { places, is_reverse: false }
     }
 
-    /// The next batch, or what kept it from being read.
-    pub(crate) fn take(&mut self) -> Option<Result<ReadBatch>> {
+    fn take(&mut self) -> Option<Result<ReadBatch>> {
         self.ready.pop_front()
     }
 
-    /// Whether [`take`](Self::take) has something.
-    pub(crate) fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Whether it is known where each stream begins and ends.
-    pub(crate) fn has_begun(&self) -> bool {
+    fn has_begun(&self) -> bool {
         self.streams.iter().all(|stream| stream.asked.is_none())
     }
 
-    /// Whether there will be no further batch.
-    pub(crate) fn is_finished(&self) -> bool {
+    fn is_finished(&self) -> bool {
         let is_read = |stream: &Stream| {
             stream.asked.is_none() && (stream.is_finished() || (!self.options.follows && !stream.is_behind))
         };
@@ -145,24 +143,24 @@ impl Session {
         is_empty && is_handed_out && (self.left == 0 || self.streams.iter().all(is_read))
     }
 
-    /// How many entries were lost so far, in all streams, and whether that is exact.
-    pub(crate) fn lost(&self) -> (u64, bool) {
+    fn lost(&self) -> (u64, bool) {
         (self.lost.entries, self.lost.exact)
     }
 
-    /// Whether entries may have been lost that the server does not count. Asked once.
-    pub(crate) fn take_doubt(&mut self) -> bool {
+    fn take_doubt(&mut self) -> bool {
         std::mem::take(&mut self.may_have_lost)
     }
 
-    /// How long to wait before [`request`](Self::request), for more entries; zero: not at all.
-    pub(crate) fn pause(&self) -> Duration {
+    fn pause(&self) -> Duration {
         if self.linger == Linger::Waits { self.options.linger } else { Duration::ZERO }
     }
 
-    /// The caller has waited for that long.
-    pub(crate) fn paused(&mut self) {
+    fn paused(&mut self) {
         self.linger = Linger::Over;
+    }
+
+    fn request(&mut self, waits: Option<Duration>) {
+        self.ask(waits);
     }
 }
 
@@ -180,15 +178,11 @@ impl Exchange for Session {
     }
 
     fn unsent(&self) -> &[u8] {
-        self.out.get(self.sent..).unwrap_or_default()
+        self.outbox.unsent()
     }
 
     fn sent(&mut self, count: usize) {
-        self.sent += count;
-        if self.sent >= self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-        }
+        self.outbox.sent(count);
     }
 
     fn space(&mut self) -> &mut [u8] {
@@ -202,8 +196,7 @@ impl Exchange for Session {
 
     fn disconnected(&mut self) {
         self.in_flight.clear();
-        self.out.clear();
-        self.sent = 0;
+        self.outbox.clear();
         self.input.clear();
         self.reply = None;
         self.framing = Framing::default();
@@ -236,8 +229,4 @@ impl Exchange for Session {
         }
         if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply to nothing that was sent")) }
     }
-}
-
-fn protocol(reason: &'static str) -> Fault {
-    Fault::new(code::PROTOCOL, format!("the server's reply cannot be read: it sent {reason}"))
 }

@@ -94,7 +94,7 @@ impl Session {
 
     pub(super) fn send(&mut self, work: Work) {
         let key = self.streams.get(work.stream).map(|stream| Arc::clone(&stream.key)).unwrap_or_default();
-        work.write(&mut self.out, &key, &self.options.names, &mut self.known);
+        work.write(&mut self.outbox.bytes, &key, &self.options.names, &mut self.known);
         self.in_flight.push_back(Ask::Work(work));
     }
 
@@ -114,14 +114,20 @@ impl Session {
                 self.send(Work { stream: at, action, ids, is_repeated: false, since: self.now });
             }
             let part: Vec<Pending> = part;
-            request::read_pending(&mut self.out, &self.options.names, &self.streams[at].key, after, part.len() as u64);
+            request::read_pending(
+                &mut self.outbox.bytes,
+                &self.options.names,
+                &self.streams[at].key,
+                after,
+                part.len() as u64,
+            );
             self.in_flight.push_back(Ask::Read { stream: at, part });
             self.asked_at = self.now;
             return;
         }
         for at in 0..total {
             if let Some((first, last)) = self.streams[at].recovery {
-                request::pending(&mut self.out, &self.options.names, &self.streams[at].key, first, last, PAGE);
+                request::pending(&mut self.outbox.bytes, &self.options.names, &self.streams[at].key, first, last, PAGE);
                 self.in_flight.push_back(Ask::Pending { stream: at, last });
             }
         }
@@ -136,7 +142,7 @@ impl Session {
             let stream = &self.streams[at];
             if stream.claims_at <= self.now {
                 let (names, idle) = (&self.options.names, self.options.min_idle);
-                request::claim(&mut self.out, names, &stream.key, idle, stream.claim_cursor, PAGE);
+                request::claim(&mut self.outbox.bytes, names, &stream.key, idle, stream.claim_cursor, PAGE);
                 self.in_flight.push_back(Ask::Claim { stream: at });
             }
         }
@@ -149,7 +155,7 @@ impl Session {
         let room = self.options.batch_rows.saturating_sub(most) as u64;
         let count = (fewest / streams).min(room).max(1);
         let keys: Vec<&[u8]> = self.streams.iter().map(|stream| &*stream.key).collect();
-        request::read_new(&mut self.out, &self.options.names, &keys, count, block, self.options.acks);
+        request::read_new(&mut self.outbox.bytes, &self.options.names, &keys, count, block, self.options.acks);
         self.in_flight.push_back(Ask::New { count, block });
         self.asked_at = self.now;
         self.ledger().reader_waits = block.is_some();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::super::batch::ReadBatch;
+use super::super::errors::bad_field;
+use super::super::pages::Pages;
 use super::super::position::Place;
-use super::super::stream::{Bad, Open, Stream};
+use super::super::stream::{Open, Stream};
 use super::{Linger, Session};
-use crate::entries::escaped;
-use crate::error::Error;
 
 /// The most columns kept for the next batches.
 const MAX_SPARE: usize = 4;
@@ -70,7 +70,7 @@ impl Session {
         if let Some(bad) = bad {
             self.streams[at].handed_out = place;
             let position = self.position().to_text();
-            self.ready.push_back(Err(bad_field(&self.streams[at].key, &bad, position)));
+            self.ready.push_back(Err(bad_field(&self.streams[at].key, bad.id, &bad.value, position)));
         }
     }
 
@@ -92,9 +92,4 @@ impl Session {
             position,
         }));
     }
-}
-
-fn bad_field(stream: &[u8], bad: &Bad, position: String) -> Error {
-    let message = format!("stream {}, entry {}: {}", escaped(stream), bad.id, bad.value);
-    Error::Field { stream: stream.to_vec(), entry_id: bad.id.to_string(), position, message }
 }

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use redis::{Value, parse_redis_value};
-
+use super::super::errors::{data_loss, protocol, stream_replaced};
 use super::super::info;
 use super::super::loss::{Loss, StreamInfo};
+use super::super::pages::Pages;
 use super::super::position::Place;
 use super::super::sink::{Page, Sink};
 use super::super::stream::Open;
-use super::{Session, protocol};
-use crate::entries::escaped;
-use crate::error::{Error, Fault};
+use super::Session;
+use crate::error::Fault;
 use crate::resp::EntryId;
-use crate::resp::framing::{Framing, MAX_REPLY};
 use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
 
 impl Session {
@@ -84,25 +82,9 @@ impl Session {
 
     /// Reads the reply to XINFO STREAM; returns whether it was there.
     pub(super) fn read_info(&mut self, at: usize) -> Result<bool, Fault> {
-        let unread = self.input.unread();
-        let Some(length) = self.framing.find(unread).map_err(protocol)? else {
-            self.needed = unread.len() + 1;
-            return if unread.len() > MAX_REPLY { Err(protocol("a reply that is too large")) } else { Ok(false) };
-        };
-        self.framing = Framing::default();
-        let value = parse_redis_value(unread.get(..length).unwrap_or_default());
-        self.input.consume(length);
-        let info = match value {
-            Ok(Value::ServerError(error)) => {
-                let line = format!("{} {}", error.code(), error.details().unwrap_or_default());
-                let fault = Fault::from_reply(line.as_bytes());
-                if fault.message != "ERR no such key" {
-                    return Err(fault.of_command("XINFO STREAM"));
-                }
-                StreamInfo { added: Some(0), ..StreamInfo::default() }
-            }
-            Ok(value) => info::read(&value).ok_or_else(|| protocol("a reply that is none to XINFO STREAM"))?,
-            Err(_) => return Err(protocol("a reply that is none to XINFO STREAM")),
+        let Some(info) = info::take(&mut self.input, &mut self.framing)? else {
+            self.needed = self.input.unread().len() + 1;
+            return Ok(false);
         };
         self.check(at, &info);
         Ok(true)
@@ -151,23 +133,4 @@ impl Session {
         let key = &self.streams[at].key;
         self.ready.push_back(Err(data_loss(key, loss, info.first_id, position)));
     }
-}
-
-/// `first`: the oldest entry that is left.
-fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>, position: String) -> Error {
-    let Loss { entries, exact } = loss;
-    let (bound, subject) =
-        (if exact { "" } else { "at most " }, if entries == 1 { "entry was" } else { "entries were" });
-    let remaining = first.map_or("no entry is left".to_owned(), |oldest| format!("the oldest entry is {oldest}"));
-    let message = format!(
-        "stream {}: {bound}{entries} {subject} trimmed before they were read, and {remaining}; go on from the position of this error, or \
-         read with on_loss 'report'",
-        escaped(stream)
-    );
-    Error::DataLoss { stream: stream.to_vec(), lost: entries, exact, position, message }
-}
-
-fn stream_replaced(stream: &[u8], reason: &str) -> Error {
-    let message = format!("stream {} is not the one that was read before: {reason}", escaped(stream));
-    Error::StreamReplaced { stream: stream.to_vec(), message }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::exchange::Exchange;
+use super::super::pages::Pages;
 use super::super::request;
 use super::super::stream::Stream;
 use super::{Ask, Linger, Session};
@@ -18,7 +19,7 @@ const FEW_STREAMS: usize = 8;
 impl Session {
     /// Writes the next commands, unless replies are to come, batches are ready or there is nothing to ask for. `waits`: for how long
     /// the server may wait for new entries; `None`: they are not asked for.
-    pub(crate) fn request(&mut self, waits: Option<Duration>) {
+    pub(super) fn ask(&mut self, waits: Option<Duration>) {
         if self.awaits_reply() || !self.ready.is_empty() || self.linger == Linger::Waits || self.is_finished() {
             return;
         }
@@ -40,7 +41,7 @@ impl Session {
         let count = (fewest / streams).min(room as u64).min(self.left).max(1);
         let block = Some(waits.min(self.options.block)).filter(|block| self.linger == Linger::No && !block.is_zero());
         let places = self.streams.iter().map(|stream| (&*stream.key, stream.after()));
-        request::follow(&mut self.out, places, count, block);
+        request::follow(&mut self.outbox.bytes, places, count, block);
         self.in_flight.push_back(Ask::Follow { count, block });
         if self.streams.len() <= FEW_STREAMS {
             for stream in 0..self.streams.len() {
@@ -54,7 +55,7 @@ impl Session {
     }
 
     pub(super) fn ask_info(&mut self, stream: usize) {
-        request::info(&mut self.out, &self.streams[stream].key);
+        request::info(&mut self.outbox.bytes, &self.streams[stream].key);
         self.in_flight.push_back(Ask::Info { stream });
     }
 
@@ -81,7 +82,7 @@ impl Session {
             let last = stream.until.unwrap_or(EntryId::MAX);
             let has_anchor = stream.has_anchor;
             let Some(first) = first else { continue };
-            request::range(&mut self.out, &stream.key, first, last, count);
+            request::range(&mut self.outbox.bytes, &stream.key, first, last, count);
             self.in_flight.push_back(Ask::Page { stream: at, count });
             if !has_anchor {
                 self.ask_info(at);

@@ -1,0 +1,513 @@
+//! Reads streams from new entries to old ones, one stream after the other. No I/O and no clock.
+//!
+//! Trimming takes the oldest entries, so it can only shorten what is still to be read. Whether it did is found out at the end of
+//! a stream, from the numbers of XINFO STREAM at its beginning and at its end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batch::ReadBatch;
+use super::errors::{bad_field, data_loss, protocol, stream_replaced};
+use super::exchange::Exchange;
+use super::info;
+use super::input::Input;
+use super::loss::{Loss, StreamInfo};
+use super::outbox::Outbox;
+use super::pages::Pages;
+use super::paging::Paging;
+use super::position::{Place, Position};
+use super::request;
+use super::session::SessionOptions;
+use crate::entries::{BadValue, ColumnsPlan, EntryColumns};
+use crate::error::{Fault, Result};
+use crate::resp::EntryId;
+use crate::resp::framing::Framing;
+use crate::resp::stream_reply::{EntrySink, Limits, Scanned, Shape, StreamReply, Wrong};
+
+/// One stream, from its newest entry on.
+#[derive(Debug)]
+pub(crate) struct Backward {
+    key: Arc<[u8]>,
+    /// The highest ID to read next; `None`: everything was read.
+    next: Option<EntryId>,
+    /// The last ID to read.
+    until: EntryId,
+    paging: Paging,
+    /// What the server said before the first page.
+    begun: Option<StreamInfo>,
+    /// Whether the first page begins with the newest entry.
+    is_from_newest: bool,
+    /// How many entries were read.
+    read: u64,
+    /// The lowest ID that is in a batch.
+    handed_out: EntryId,
+    is_finished: bool,
+}
+
+impl Backward {
+    /// `from` and `until` are included. `from`: `None`: nothing is below the position.
+    pub(crate) fn new(key: Arc<[u8]>, from: Option<EntryId>, until: EntryId, paging: Paging) -> Self {
+        let handed_out = from.map_or(EntryId::default(), |from| from.next().unwrap_or(EntryId::MAX));
+        let next = from.filter(|from| *from >= until);
+        Self {
+            key,
+            next,
+            until,
+            paging,
+            begun: None,
+            is_from_newest: false,
+            read: 0,
+            handed_out,
+            is_finished: next.is_none(),
+        }
+    }
+
+    fn begin(&mut self, info: StreamInfo) {
+        self.is_from_newest = self.next.is_some_and(|next| next >= info.last_id);
+        // Entries that are added from now on are none of this reader's.
+        self.next = self.next.map(|next| next.min(info.last_id)).filter(|next| *next >= self.until && info.length > 0);
+        self.begun = Some(info);
+    }
+
+    /// An entry was read.
+    fn read_on(&mut self, id: EntryId) {
+        self.read += 1;
+        self.next = id.previous().filter(|next| *next >= self.until);
+    }
+
+    /// What trimming took of what was to be read. `None`: the server cannot tell, and something may be lost.
+    fn loss(&self, info: &StreamInfo) -> Option<Loss> {
+        let nothing = Some(Loss { entries: 0, exact: true });
+        let Some(begun) = &self.begun else { return nothing };
+        let Some(oldest) = begun.first_id else { return nothing };
+        if info.first_id.is_some_and(|first| first <= self.until.max(oldest)) {
+            return nothing;
+        }
+        let was_deleted = info.max_deleted_id != begun.max_deleted_id;
+        if self.is_from_newest && oldest >= self.until {
+            let entries = begun.length.saturating_sub(self.read);
+            return Some(Loss { entries, exact: entries == 0 || !was_deleted });
+        }
+        let removed = info.removed()?.saturating_sub(begun.removed()?);
+        Some(Loss { entries: removed, exact: removed == 0 })
+    }
+}
+
+/// A command whose reply is to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Begin,
+    Page { count: u64 },
+    End,
+}
+
+/// Entries on their way into a batch.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    first_id: EntryId,
+    last_id: EntryId,
+}
+
+/// What a page turned out to be.
+#[derive(Debug, Clone, Copy, Default)]
+struct Page {
+    entries: u64,
+    /// The bytes of the names and values of its largest entry.
+    largest: u64,
+    is_out_of_order: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct BackwardSession {
+    options: SessionOptions,
+    streams: Vec<Backward>,
+    /// The stream that is being read.
+    at: usize,
+    /// The entries that may still be read.
+    left: u64,
+    columns: EntryColumns,
+    open: Option<Open>,
+    /// The entry that was read last does not fit its columns.
+    bad: Option<(EntryId, BadValue)>,
+    in_flight: Option<Ask>,
+    outbox: Outbox,
+    input: Input,
+    reply: Option<StreamReply>,
+    framing: Framing,
+    page: Page,
+    /// Bytes that must be there before another look at them helps.
+    needed: usize,
+    ready: VecDeque<Result<ReadBatch>>,
+    lost: Loss,
+    may_have_lost: bool,
+    waited: Duration,
+    busy: Duration,
+}
+
+impl BackwardSession {
+    pub(crate) fn new(streams: Vec<Backward>, options: SessionOptions, plan: &Arc<ColumnsPlan>) -> Self {
+        Self {
+            left: options.limit,
+            options,
+            columns: EntryColumns::new(plan),
+            at: streams.iter().position(|stream| !stream.is_finished).unwrap_or(streams.len()),
+            streams,
+            open: None,
+            bad: None,
+            in_flight: None,
+            outbox: Outbox::default(),
+            input: Input::default(),
+            reply: None,
+            framing: Framing::default(),
+            page: Page::default(),
+            needed: 1,
+            ready: VecDeque::new(),
+            lost: Loss { entries: 0, exact: true },
+            may_have_lost: false,
+            waited: Duration::ZERO,
+            busy: Duration::ZERO,
+        }
+    }
+
+    /// Reads what is there of a page; returns whether that was all of it.
+    fn read_page(&mut self, count: u64) -> std::result::Result<bool, Fault> {
+        loop {
+            let Some(stream) = self.streams.get_mut(self.at) else { return Ok(true) };
+            if self.reply.is_none() {
+                self.page = Page::default();
+                if self.open.is_none() {
+                    self.columns.stream(&stream.key);
+                }
+            }
+            let limits = Limits { reply_entries: count, ..Limits::default() };
+            let reply = self.reply.get_or_insert_with(|| StreamReply::new(Shape::Entries, limits));
+            let mut sink = Sink {
+                stream,
+                columns: &mut self.columns,
+                open: &mut self.open,
+                bad: &mut self.bad,
+                left: &mut self.left,
+                page: &mut self.page,
+                is_left_out: false,
+                size: 0,
+            };
+            let scanned = reply.scan(self.input.unread(), &mut sink);
+            if self.page.is_out_of_order {
+                return Err(protocol("entries that are not in the order of their IDs"));
+            }
+            let Scanned { consumed, done, needed } = match scanned {
+                Ok(scanned) => scanned,
+                Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
+                Err(Wrong::Error(text)) => {
+                    return Err(Fault::from_reply(self.input.unread().get(text).unwrap_or_default()));
+                }
+            };
+            self.input.consume(consumed);
+            self.needed = needed.max(1);
+            if done {
+                self.reply = None;
+                self.end_page(count);
+                return Ok(true);
+            }
+            if needed > 0 {
+                return Ok(false);
+            }
+            // The columns are as large as they can be.
+            self.push_batch(None);
+            let key = Arc::clone(&self.streams[self.at].key);
+            self.columns.stream(&key);
+        }
+    }
+
+    fn end_page(&mut self, count: u64) {
+        let is_slow = self.waited > self.busy;
+        let (page, has_bad) = (self.page, self.bad.is_some());
+        let Some(stream) = self.streams.get_mut(self.at) else { return };
+        let is_full = page.entries >= count;
+        stream.paging.page(page.largest, is_full, is_slow);
+        if !is_full && !has_bad && self.left > 0 {
+            stream.next = None;
+        }
+        let is_large =
+            self.columns.rows() >= self.options.batch_rows || self.columns.bytes() >= self.options.batch_bytes;
+        // The last batch of a stream waits for what may be missing behind it.
+        if has_bad || self.left == 0 || (is_large && stream.next.is_some()) {
+            self.push_batch(None);
+        }
+    }
+
+    /// Adds a batch of what was read, and the entry behind it that does not fit.
+    fn push_batch(&mut self, lost: Option<Loss>) {
+        let Some(stream) = self.streams.get_mut(self.at) else { return };
+        let key = Arc::clone(&stream.key);
+        let bad = self.bad.take();
+        if let Some(Open { first_id, last_id }) = self.open.take() {
+            stream.handed_out = last_id;
+            let finished = self.columns.finish();
+            let (stream, position) = (Arc::clone(&key), self.position());
+            self.ready.push_back(finished.map(|batch| ReadBatch { batch, stream, first_id, last_id, lost, position }));
+        }
+        if let Some((id, value)) = bad {
+            self.streams[self.at].handed_out = id;
+            let position = self.position().to_text();
+            self.ready.push_back(Err(bad_field(&key, id, &value, position)));
+        }
+    }
+
+    /// The server said this of the stream after all of it was read.
+    fn end(&mut self, info: &StreamInfo) {
+        let Some(stream) = self.streams.get_mut(self.at) else { return };
+        let key = Arc::clone(&stream.key);
+        let is_replaced = stream.begun.as_ref().is_some_and(|begun| info.last_id < begun.last_id);
+        let loss = stream.loss(info);
+        stream.is_finished = true;
+        self.may_have_lost |= loss.is_none();
+        let loss = loss.filter(|loss| loss.entries > 0);
+        if let Some(loss) = loss {
+            self.lost = Loss { entries: self.lost.entries + loss.entries, exact: self.lost.exact && loss.exact };
+        }
+        let fails = self.options.fails_on_loss;
+        self.push_batch(loss.filter(|_| !fails && !is_replaced));
+        self.streams[self.at].handed_out = EntryId::default();
+        if is_replaced {
+            let reason = "its last entry is older than the one that was there at the beginning";
+            self.ready.push_back(Err(stream_replaced(&key, reason)));
+        } else if let Some(loss) = loss.filter(|_| fails) {
+            let position = self.position().to_text();
+            self.ready.push_back(Err(data_loss(&key, loss, info.first_id, position)));
+        }
+        self.at = self.streams.iter().position(|stream| !stream.is_finished).unwrap_or(self.streams.len());
+    }
+}
+
+impl Pages for BackwardSession {
+    fn take(&mut self) -> Option<Result<ReadBatch>> {
+        self.ready.pop_front()
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn has_begun(&self) -> bool {
+        self.streams.get(self.at).is_none_or(|stream| stream.begun.is_some())
+    }
+
+    fn is_finished(&self) -> bool {
+        let is_handed_out = self.ready.is_empty() && self.open.is_none() && self.bad.is_none();
+        is_handed_out && (self.left == 0 || self.at >= self.streams.len())
+    }
+
+    fn request(&mut self, _waits: Option<Duration>) {
+        if self.in_flight.is_some() || self.is_ready() || self.left == 0 {
+            return;
+        }
+        let Some(stream) = self.streams.get(self.at) else { return };
+        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
+        let out = &mut self.outbox.bytes;
+        self.in_flight = Some(match stream.next {
+            _ if stream.begun.is_none() => {
+                request::info(out, &stream.key);
+                Ask::Begin
+            }
+            None => {
+                request::info(out, &stream.key);
+                Ask::End
+            }
+            Some(next) => {
+                let room = self.options.batch_rows.saturating_sub(self.columns.rows()).max(1) as u64;
+                let count = stream.paging.count().min(room).min(self.left).max(1);
+                request::range_backward(out, &stream.key, next, stream.until, count);
+                Ask::Page { count }
+            }
+        });
+    }
+
+    fn position(&self) -> Position {
+        let place = |stream: &Backward| (stream.key.to_vec(), Place { id: stream.handed_out, added: None });
+        Position { places: self.streams.iter().map(place).collect(), is_reverse: true }
+    }
+
+    fn lost(&self) -> (u64, bool) {
+        (self.lost.entries, self.lost.exact)
+    }
+
+    fn take_doubt(&mut self) -> bool {
+        std::mem::take(&mut self.may_have_lost)
+    }
+}
+
+impl Exchange for BackwardSession {
+    fn unsent(&self) -> &[u8] {
+        self.outbox.unsent()
+    }
+
+    fn sent(&mut self, count: usize) {
+        self.outbox.sent(count);
+    }
+
+    fn space(&mut self) -> &mut [u8] {
+        self.input.space()
+    }
+
+    fn received(&mut self, count: usize) -> std::result::Result<(), Fault> {
+        self.input.filled(count);
+        if self.input.unread().len() < self.needed {
+            return Ok(());
+        }
+        let ask = self.in_flight;
+        if let Some(Ask::Page { count }) = ask
+            && !self.read_page(count)?
+        {
+            return Ok(());
+        }
+        if let Some(Ask::Begin | Ask::End) = ask {
+            let Some(info) = info::take(&mut self.input, &mut self.framing)? else {
+                self.needed = self.input.unread().len() + 1;
+                return Ok(());
+            };
+            match self.streams.get_mut(self.at) {
+                Some(stream) if ask == Some(Ask::Begin) => stream.begin(info),
+                _ => self.end(&info),
+            }
+        }
+        (self.in_flight, self.needed) = (None, 1);
+        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply to nothing that was sent")) }
+    }
+
+    fn took(&mut self, waited: Duration, busy: Duration) {
+        self.waited += waited;
+        self.busy += busy;
+    }
+
+    fn awaits_reply(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// What was read stays; the next page begins below it.
+    fn disconnected(&mut self) {
+        self.in_flight = None;
+        self.outbox.clear();
+        self.input.clear();
+        self.reply = None;
+        self.framing = Framing::default();
+        self.needed = 1;
+    }
+}
+
+/// Where the entries of a page go.
+struct Sink<'a> {
+    stream: &'a mut Backward,
+    columns: &'a mut EntryColumns,
+    open: &'a mut Option<Open>,
+    bad: &'a mut Option<(EntryId, BadValue)>,
+    left: &'a mut u64,
+    page: &'a mut Page,
+    /// Whether the entry that is being passed on is left out.
+    is_left_out: bool,
+    size: u64,
+}
+
+impl EntrySink for Sink<'_> {
+    /// A page has no names of streams.
+    fn stream(&mut self, _key: &[u8]) {}
+
+    #[inline]
+    fn entry(&mut self, id: EntryId, fields: Option<usize>) {
+        (self.is_left_out, self.size) = (true, 0);
+        self.page.entries += 1;
+        // The next page begins below an entry that does not fit.
+        if *self.left == 0 || self.bad.is_some() {
+            return;
+        }
+        if self.stream.next.is_none_or(|next| id > next) || id < self.stream.until {
+            self.page.is_out_of_order = true;
+            return;
+        }
+        self.is_left_out = false;
+        *self.left -= 1;
+        self.stream.read_on(id);
+        let open = self.open.get_or_insert(Open { first_id: id, last_id: id });
+        open.last_id = id;
+        self.columns.entry(id, fields);
+    }
+
+    #[inline]
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.size += (name.len() + value.len()) as u64;
+        if !self.is_left_out {
+            self.columns.field(name, value);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        self.page.largest = self.page.largest.max(self.size);
+        if self.is_left_out {
+            return;
+        }
+        self.columns.end();
+        *self.bad = self.columns.take_bad();
+        if self.bad.is_some() && self.columns.rows() == 0 {
+            *self.open = None;
+        }
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.page.is_out_of_order || self.columns.is_full()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn id(ms: u64) -> EntryId {
+        EntryId { ms, seq: 0 }
+    }
+
+    /// A stream that got the entries 1-0 to `added`-0 and lost all below `first`.
+    fn info(added: u64, first: u64) -> StreamInfo {
+        StreamInfo {
+            length: added + 1 - first,
+            last_id: id(added),
+            first_id: (first <= added).then_some(id(first)),
+            added: Some(added),
+            max_deleted_id: id(0),
+        }
+    }
+
+    fn stream(from: EntryId, until: u64, read: u64) -> Backward {
+        let mut stream = Backward::new(Arc::from(&b"s"[..]), Some(from), id(until), Paging::new(1 << 20, 100));
+        stream.begin(info(100, 11));
+        stream.read = read;
+        stream
+    }
+
+    #[test]
+    fn what_was_trimmed_before_it_was_read_is_counted_at_the_end() {
+        let exactly = |entries| Some(Loss { entries, exact: true });
+        assert_eq!(stream(EntryId::MAX, 0, 90).loss(&info(100, 11)), exactly(0));
+        assert_eq!(stream(EntryId::MAX, 0, 90).loss(&info(130, 51)), exactly(0), "trimmed behind the reader");
+        assert_eq!(stream(EntryId::MAX, 0, 60).loss(&info(130, 51)), exactly(30));
+        assert_eq!(stream(EntryId::MAX, 0, 60).loss(&info(130, 131)), exactly(30), "nothing is left");
+        assert_eq!(stream(EntryId::MAX, 51, 50).loss(&info(130, 51)), exactly(0), "the rest was not asked for");
+        let bound = Some(Loss { entries: 40, exact: false });
+        assert_eq!(stream(id(80), 0, 30).loss(&info(130, 51)), bound, "it began within the stream");
+        let deleted = StreamInfo { max_deleted_id: id(40), ..info(130, 51) };
+        assert_eq!(stream(EntryId::MAX, 0, 60).loss(&deleted), Some(Loss { entries: 30, exact: false }));
+        let old = |info: StreamInfo| StreamInfo { added: None, ..info };
+        assert_eq!(stream(EntryId::MAX, 0, 60).loss(&old(info(130, 51))), exactly(30));
+    }
+
+    #[test]
+    fn it_begins_with_the_newest_entry_that_there_is() {
+        assert_eq!(stream(EntryId::MAX, 0, 0).next, Some(id(100)));
+        assert_eq!(stream(id(50), 0, 0).next, Some(id(50)));
+        assert_eq!(stream(id(50), 51, 0).next, None);
+        let nothing = Backward::new(Arc::from(&b"s"[..]), None, id(0), Paging::new(1 << 20, 100));
+        assert!(nothing.is_finished);
+    }
+}

@@ -1,0 +1,34 @@
+//! The errors of a reader.
+
+use super::loss::Loss;
+use crate::entries::{BadValue, escaped};
+use crate::error::{Error, Fault, code};
+use crate::resp::EntryId;
+
+/// `first`: the oldest entry that is left.
+pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>, position: String) -> Error {
+    let Loss { entries, exact } = loss;
+    let (bound, subject) =
+        (if exact { "" } else { "at most " }, if entries == 1 { "entry was" } else { "entries were" });
+    let remaining = first.map_or("no entry is left".to_owned(), |oldest| format!("the oldest entry is {oldest}"));
+    let message = format!(
+        "stream {}: {bound}{entries} {subject} trimmed before they were read, and {remaining}; go on from the position of this error, or \
+         read with on_loss 'report'",
+        escaped(stream)
+    );
+    Error::DataLoss { stream: stream.to_vec(), lost: entries, exact, position, message }
+}
+
+pub(super) fn stream_replaced(stream: &[u8], reason: &str) -> Error {
+    let message = format!("stream {} is not the one that was read before: {reason}", escaped(stream));
+    Error::StreamReplaced { stream: stream.to_vec(), message }
+}
+
+pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue, position: String) -> Error {
+    let message = format!("stream {}, entry {id}: {value}", escaped(stream));
+    Error::Field { stream: stream.to_vec(), entry_id: id.to_string(), position, message }
+}
+
+pub(super) fn protocol(reason: &'static str) -> Fault {
+    Fault::new(code::PROTOCOL, format!("the server's reply cannot be read: it sent {reason}"))
+}
