@@ -15,7 +15,7 @@ from typing import Any
 
 import pyspark
 
-from support.servers import Program, find_programs
+from support.servers import Program, program_named
 
 from .plan import KINDS, Plan, make_plan
 from .pool import Pool
@@ -25,7 +25,7 @@ from .run import RECORD_BATCH, HungError, Setting, run
 
 def main() -> int:
     arguments = _parser().parse_args()
-    programs = [_program(name) for name in arguments.servers]
+    programs = [program_named(name) for name in arguments.servers]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: drivers and servers are ended
     folder = Path(tempfile.mkdtemp(prefix="hr-kills-"))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)  # Spark's files and the servers' go with it
@@ -70,18 +70,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(text: str) -> list[str]:
     return text.split(",")
-
-
-def _program(name: str) -> Program:
-    """The newest server with this name, such as `7.0`, `valkey`, `redis-8.6`."""
-    found = [
-        program
-        for program in find_programs()
-        if name in (program.name, program.label, program.label.removeprefix(f"{program.name}-"))
-    ]
-    if not found:
-        sys.exit(f"no server {name} here, only {', '.join(program.label for program in find_programs())}")
-    return max(found)
 
 
 def _one(

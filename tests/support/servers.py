@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,18 @@ def programs_with(capabilities: Iterable[str]) -> list[Program]:
     """Those of `find_programs` that have all of these."""
     wanted = list(capabilities)
     return [program for program in find_programs() if all(program.can(capability) for capability in wanted)]
+
+
+def program_named(name: str) -> Program:
+    """The newest server with this name, such as `7.0`, `valkey`, `redis-8.6`."""
+    found = [
+        program
+        for program in find_programs()
+        if name in (program.name, program.label, program.label.removeprefix(f"{program.name}-"))
+    ]
+    if not found:
+        sys.exit(f"no server {name} here, only {', '.join(program.label for program in find_programs())}")
+    return max(found)
 
 
 def missing_in_ci() -> list[str]:
