@@ -4,6 +4,7 @@
 #   make test    everything: Rust and Python, against real servers that it fetches and starts
 #   make test-spark SPARK=4.0   the Spark tests on another version: 4.0, 4.1, 4.2, 4.3; 1 GB, a minute the first time
 #   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
+#   make read-kills   the examples that hand entries on, killed at random moments: KILLS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
@@ -38,7 +39,7 @@ LOCKED := $(if $(CI),--locked)
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test rust-tests python-tests test-spark spark-kills campaign sweep bounds fuzz fuzz-arrow fuzz-coverage \
+.PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills campaign sweep bounds fuzz fuzz-arrow fuzz-coverage \
         memcheck bench bench-instructions bench-programs lint docs clean prepare clippy rust-tests-build failpoints spark-env \
         servers machine
 help:
@@ -73,6 +74,10 @@ SEED := 1
 SERVERS := 7.0,8.6,valkey
 spark-kills: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m spark_kills --runs $(RUNS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
+
+KILLS := 20
+read-kills: machine $(VENV)/.test servers
+	@PYTHONPATH=tests $(PY) -m read_kills --kills $(KILLS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
 
 # 10,000 faults, and as many a server against redis-py, take half an hour. A failure prints the command that repeats it.
 # RECORD=1 keeps the tables in docs/. PAIRS="redis-8.6/idmp valkey-9.1/redis-py" chooses.

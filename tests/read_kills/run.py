@@ -1,0 +1,102 @@
+"""One run: an example is started and killed again and again, then left to finish, and what it stored is compared."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import redis
+
+from headrace.testing import LocalServer
+
+from .handoffs import SOURCE, Handoff, payloads
+
+#: Entries that a process finds when it starts: more than it copies before it is killed.
+BACKLOG = 5_000
+#: Seconds from the first line that a process prints, when it begins to read, to the kill: at most.
+DELAY = 0.1
+#: Seconds of a process that is not killed.
+TIMEOUT = 100
+
+
+class UnexpectedEndError(Exception):
+    """A process ended by itself; the message is what it printed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out: `lost` and `doubled` entries, and the `moments` of the kills, each with its number."""
+
+    entries: int
+    lost: int
+    doubled: int
+    is_ordered: bool
+    moments: Counter[str]
+
+    @property
+    def kills(self) -> int:
+        return self.moments.total()
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.lost and not self.doubled and self.is_ordered
+
+    def __str__(self) -> str:
+        moments = ", ".join(f"{number} {moment}" for moment, number in self.moments.most_common())
+        order = "in order" if self.is_ordered else "NOT in order"
+        return (
+            f"{self.kills} kills, {self.entries:,} entries: {self.lost:,} lost, {self.doubled:,} doubled, {order}; "
+            f"{moments}"
+        )
+
+
+def run(kind: type[Handoff], server: LocalServer, client: redis.Redis, kills: int, seed: int, folder: Path) -> Outcome:
+    """Kill it `kills` times while it copies. A kill counts if the process was alive and had entries left to copy."""
+    random = Random(seed)
+    handoff = kind(server, client, folder)
+    moments: Counter[str] = Counter()
+    added = 0
+    while moments.total() < kills:
+        # The example's own transactions are not disturbed: it does not run here.
+        added = add(client, added, handoff.count() + BACKLOG)
+        killed(handoff.command, random.uniform(0, DELAY))
+        moment = handoff.moment()
+        if handoff.count() < added:
+            moments[moment] += 1
+    finish(handoff.command)
+    truth, stored = payloads(client, SOURCE), handoff.stored()
+    assert truth == [str(number) for number in range(added)]
+    missing, surplus = Counter(truth) - Counter(stored), Counter(stored) - Counter(truth)
+    return Outcome(added, missing.total(), surplus.total(), stored == sorted(stored, key=int), moments)
+
+
+def add(client: redis.Redis, first: int, end: int) -> int:
+    """Add entries up to a number, and return how many there are then."""
+    pipeline = client.pipeline(transaction=False)
+    for number in range(first, end):
+        pipeline.xadd(SOURCE, {"payload": str(number)})
+    pipeline.execute()
+    return max(first, end)
+
+
+def killed(command: list[str], delay: float) -> None:
+    """Start it, and kill it some seconds after it began to read."""
+    with subprocess.Popen([*command, "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        began = process.stdout.readline()
+        time.sleep(delay)
+        process.kill()
+        printed, errors = process.communicate()
+        if process.returncode != -9:
+            raise UnexpectedEndError(f"{began}{printed}{errors}")
+
+
+def finish(command: list[str]) -> None:
+    """Let it copy what is left."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    if done.returncode:
+        raise UnexpectedEndError(done.stdout + done.stderr)
