@@ -16,8 +16,6 @@ from support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
 SOURCE, TARGET = "order-events", "copied-orders"
-#: Small, so that a kill in most cases falls among many steps.
-ROWS = 20
 
 
 class Handoff(Protocol):
@@ -43,8 +41,7 @@ class ToSqlite:
 
     def __init__(self, server: LocalServer, client: redis.Redis, folder: Path) -> None:  # noqa: ARG002
         self._path = folder / "shop.db"
-        options = ["--url", server.url, "--rows", str(ROWS)]
-        self.command = [sys.executable, str(EXAMPLES / "to_sqlite.py"), str(self._path), *options]
+        self.command = [sys.executable, str(EXAMPLES / "to_sqlite.py"), str(self._path), "--url", server.url]
 
     def count(self) -> int:
         return int(self._rows("SELECT count(*) FROM orders")[0][0]) if self._path.exists() else 0
@@ -68,8 +65,7 @@ class Pipe:
     def __init__(self, server: LocalServer, client: redis.Redis, folder: Path) -> None:
         self._client = client
         self._path = folder / "pipe.json"
-        options = ["--source", server.url, "--rows", str(ROWS)]
-        self.command = [sys.executable, str(EXAMPLES / "pipe.py"), str(self._path), *options]
+        self.command = [sys.executable, str(EXAMPLES / "pipe.py"), str(self._path), "--source", server.url]
 
     def count(self) -> int:
         return int(self._client.xlen(TARGET))

@@ -16,7 +16,9 @@ from headrace.testing import LocalServer
 from .handoffs import SOURCE, Handoff, payloads
 
 #: Entries that a process finds when it starts: more than it copies before it is killed.
-BACKLOG = 5_000
+BACKLOG = 20_000
+#: Rows of a batch, chosen for each process: few make many steps, and many of them need several script calls.
+ROWS = (20, 1_000)
 #: Seconds from the first line that a process prints, when it begins to read, to the kill: at most.
 DELAY = 0.1
 #: Seconds of a process that is not killed.
@@ -63,7 +65,8 @@ def run(kind: type[Handoff], server: LocalServer, client: redis.Redis, kills: in
     while moments.total() < kills:
         # The example's own transactions are not disturbed: it does not run here.
         added = add(client, added, handoff.count() + BACKLOG)
-        killed(handoff.command, random.uniform(0, DELAY))
+        options = ["--follow", "--rows", str(random.choice(ROWS))]
+        killed([*handoff.command, *options], random.uniform(0, DELAY))
         moment = handoff.moment()
         if handoff.count() < added:
             moments[moment] += 1
@@ -85,7 +88,7 @@ def add(client: redis.Redis, first: int, end: int) -> int:
 
 def killed(command: list[str], delay: float) -> None:
     """Start it, and kill it some seconds after it began to read."""
-    with subprocess.Popen([*command, "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         began = process.stdout.readline()
         time.sleep(delay)
