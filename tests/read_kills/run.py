@@ -19,6 +19,8 @@ from .handoffs import SOURCE, Handoff, payloads
 BACKLOG = 20_000
 #: Rows of a batch, chosen for each process: few make many steps, and many of them need several script calls.
 ROWS = (20, 1_000)
+#: A field that lets the large ones need several sends.
+FILLER = "x" * 300
 #: Seconds from the first line that a process prints, when it begins to read, to the kill: at most.
 DELAY = 0.1
 #: Seconds of a process that is not killed.
@@ -81,7 +83,7 @@ def add(client: redis.Redis, first: int, end: int) -> int:
     """Add entries up to a number, and return how many there are then."""
     pipeline = client.pipeline(transaction=False)
     for number in range(first, end):
-        pipeline.xadd(SOURCE, {"payload": str(number)})
+        pipeline.xadd(SOURCE, {"payload": str(number), "filler": FILLER})
     pipeline.execute()
     return max(first, end)
 
