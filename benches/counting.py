@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from benches.servers import bench_program
+from benches.programs import bench_program
 from benches.turns import Figures, Target
 
 

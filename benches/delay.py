@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from benches.servers import bench_program
+from benches.programs import bench_program
 
 from headrace.testing import LocalServer
 

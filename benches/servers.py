@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -13,8 +11,6 @@ from benches.turns import Figures
 
 from headrace.testing import LocalServer
 from support import Program, find_programs
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 class Watch(Protocol):
@@ -85,12 +81,3 @@ def newest_program() -> Program:
 def title(program: Program) -> str:
     """What tables call it: `Redis 8.6.3`."""
     return f"{program.name.capitalize()} {program.version}"
-
-
-def bench_program(name: str) -> Path:
-    """A program of rust/headrace-bench, which `make bench` has built."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
-    path = target / "release" / name
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: `make bench-programs` builds it")
-    return path
