@@ -130,7 +130,7 @@ bench: machine $(VENV)/.bench bench-programs servers
 bench-instructions: machine $(VENV)/.bench bench-programs
 	@tools/bench.sh $(if $(PROFILE),profile $(PROFILE),instructions) $(CASES)
 
-# A server that counts and a proxy that delays.
+# A server that counts, a proxy that delays, readers to compare with.
 bench-programs: machine
 	$(STEP) "Building the programs of the benchmarks" cargo build $(LOCKED) --release --package headrace-bench
 

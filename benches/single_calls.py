@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from benches.contenders.common import now, payloads
-from benches.turns import Done, Run, Target
+from benches.turns import Done, Figures, Run, Target
 
 #: Calls before the measured ones, to warm up the connection, the caches and the branch prediction.
 WARM_UP_CALLS = 1_000
@@ -53,7 +53,7 @@ def xadd(target: Target) -> Run:
 
 
 def timed(call: Callable[[bytes], object], target: Target) -> Done:
-    """Call it for each row; returns percentiles of the duration in seconds, such as `p50`."""
+    """Call it for each row; returns percentiles of the duration."""
     rows = payloads(target)
     took = []
     for row in range(target.rows):
@@ -61,6 +61,10 @@ def timed(call: Callable[[bytes], object], target: Target) -> Done:
         start = perf_counter_ns()
         call(payload)
         took.append(perf_counter_ns() - start)
+    return Done(target.rows, percentiles(took))
+
+
+def percentiles(took: list[int]) -> Figures:
+    """Of durations in nanoseconds, without those of the warm-up: seconds, such as `p50`."""
     counted = sorted(took[WARM_UP_CALLS:] or took)
-    figures = {f"p{percent}": counted[len(counted) * percent // 100] / 1e9 for percent in (50, 99)}
-    return Done(target.rows, figures)
+    return {f"p{percent}": counted[len(counted) * percent // 100] / 1e9 for percent in (50, 99)}

@@ -1,0 +1,38 @@
+"""Streams that are there before they are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benches.contenders.headrace_ import produce_batch, produce_typed
+from benches.prepared_bytes import TYPED
+from benches.servers import ServerWatch
+from benches.turns import Target
+from benches.worker import WARM_UP
+
+#: The fields of an entry, by their number.
+FIELDS = {2: ("payload", "ts"), 6: TYPED}
+
+
+class FilledWatch(ServerWatch):
+    """`Watch` that keeps the streams: the one that is read, and that of the warm-up."""
+
+    def fill(self, target: Target, fields: int) -> None:
+        """Make both: `target.rows` entries with this number of fields, unless they are there."""
+        if self._client.xlen(target.stream_key) != target.rows:
+            self._client.delete(target.stream_key)
+            append(target, fields)
+        self._client.delete(WARM_UP)  # it may have other fields
+        append(replace(target, stream_key=WARM_UP, rows=target.batch), fields)
+
+    def fresh(self) -> None:
+        self._client.config_resetstat()
+
+
+def append(target: Target, fields: int) -> None:
+    """Append the entries that most benchmarks write, with two fields, or those with six typed values."""
+    options = {"maxlen": None}
+    if FIELDS[fields] is TYPED:
+        produce_typed(target, endpoint_options=options, dispatcher_options={"ts_field": None})()
+    else:
+        produce_batch(target, endpoint_options=options)()

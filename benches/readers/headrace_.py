@@ -1,0 +1,24 @@
+"""headrace: batches of the reader, handed over to pyarrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from benches.contenders.headrace_ import endpoint
+from benches.turns import Run, Target
+
+from headrace import Reader
+
+
+def prepare(target: Target, fields: list[str] | None = None) -> Run:
+    options: dict[str, Any] = {} if fields is None else {"fields": fields, "metadata": ["entry_id"]}
+
+    def run() -> int:
+        rows = 0
+        with Reader(endpoint(target), end="latest", limit=target.rows, **options) as reader:
+            for batch in reader:
+                rows += pa.record_batch(batch).num_rows
+        return rows
+
+    return run

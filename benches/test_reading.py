@@ -1,0 +1,117 @@
+"""The same entries through everyone who reads, round by round: on this machine, and over a line that delays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from benches.delay import DelayProxy
+from benches.driver import TakeTurn, interleaved
+from benches.filled import FIELDS, FilledWatch
+from benches.readers import FLOOR, OTHERS, OURS, READER, READERS, REDIS_PY, with_fields
+from benches.servers import programs, title
+from benches.tables import RATE, SERVER_CPU, Bench, Column
+from benches.turns import ROWS, Contender, Target
+
+from headrace.testing import LocalServer
+from support import Program
+
+CLIENT_CPU = Column.per_row("client CPU, µs per entry", "client_cpu", 1e6, ",.3f")
+COLUMNS = (RATE, CLIENT_CPU, SERVER_CPU)
+BENCH = Bench(
+    "reading",
+    "entries out of a Redis stream, over TCP on this machine",
+    columns=COLUMNS,
+    # The others to ours: how many times more they need.
+    ratios=(
+        *((ours.name, FLOOR.name) for ours in OURS),
+        *((other.name, ours.name) for ours in OURS for other in OTHERS),
+    ),
+    compared=(RATE, CLIENT_CPU),
+)
+DISTANT = Bench(
+    "reading_distance",
+    "entries out of a Redis stream, over a line with a round trip of 1 ms",
+    columns=COLUMNS,
+    ratios=((READER.name, FLOOR.name), (READER.name, REDIS_PY.name)),
+    compared=(RATE, CLIENT_CPU),
+)
+ROUND_TRIP = 0.001
+
+Group = tuple[Program, int]
+GROUPS: list[Group] = [(program, fields) for fields in FIELDS for program in programs() if program.is_redis]
+
+
+def name_of(group: Group) -> str:
+    program, fields = group
+    return f"{title(program)}, {fields} fields"
+
+
+def target_of(server: LocalServer, fields: int, rows: int) -> Target:
+    return replace(Target.at(server, rows), stream_key=f"fields-{fields}")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("number", "group", "contender"), interleaved(GROUPS, READERS, name_of))
+def test_reading(
+    number: int,
+    group: Group,
+    contender: Contender,
+    server_of: Callable[[Program], LocalServer],
+    take_turn: TakeTurn,
+) -> None:
+    program, fields = group
+    server = server_of(program)
+    with FilledWatch(server) as watch:
+        watch.fill(target_of(server, fields, ROWS), fields)
+        take_turn(
+            BENCH,
+            with_fields(contender, FIELDS[fields]),
+            target_of(server, fields, contender.rows()),
+            group=name_of(group),
+            number=number,
+            watch=watch,
+            entries=ROWS,
+        )
+
+
+@pytest.fixture(scope="module")
+def proxy_of(server_of: Callable[[Program], LocalServer]) -> Iterator[Callable[[Program], DelayProxy]]:
+    """The line to a server; idle while another one is measured."""
+    with ExitStack() as stack:
+        proxies: dict[Program, DelayProxy] = {}
+
+        def proxy_of(program: Program) -> DelayProxy:
+            if program not in proxies:
+                proxies[program] = stack.enter_context(DelayProxy(server_of(program), ROUND_TRIP))
+            return proxies[program]
+
+        yield proxy_of
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("number", "group", "contender"), interleaved(GROUPS, (FLOOR, READER, REDIS_PY), name_of))
+def test_reading_distance(
+    number: int,
+    group: Group,
+    contender: Contender,
+    server_of: Callable[[Program], LocalServer],
+    proxy_of: Callable[[Program], DelayProxy],
+    take_turn: TakeTurn,
+) -> None:
+    """The floor has pages of 1,000 entries, as redis-py here has; the reader chooses the size of its own."""
+    program, fields = group
+    server = server_of(program)
+    with FilledWatch(server) as watch:
+        watch.fill(target_of(server, fields, ROWS), fields)
+        take_turn(
+            DISTANT,
+            with_fields(contender, FIELDS[fields]),
+            replace(target_of(server, fields, contender.rows()), port=proxy_of(program).port),
+            group=name_of(group),
+            number=number,
+            watch=watch,
+            entries=ROWS,
+        )
