@@ -10,7 +10,7 @@ import pytest
 from benches.delay import DelayProxy
 from benches.driver import TakeTurn, interleaved
 from benches.filled import FIELDS, FilledWatch
-from benches.readers import FLOOR, OTHERS, OURS, READER, READERS, REDIS_PY, with_fields
+from benches.readers import FLOOR, OTHERS, OURS, READER, READER_1000, READERS, REDIS_PY, with_fields
 from benches.servers import programs, title
 from benches.tables import RATE, SERVER_CPU, Bench, Column
 from benches.turns import ROWS, Contender, Target
@@ -35,10 +35,11 @@ DISTANT = Bench(
     "reading_distance",
     "entries out of a Redis stream, over a line with a round trip of 1 ms",
     columns=COLUMNS,
-    ratios=((READER.name, FLOOR.name), (READER.name, REDIS_PY.name)),
+    ratios=tuple((READER.name, other.name) for other in (READER_1000, FLOOR, REDIS_PY)),
     compared=(RATE, CLIENT_CPU),
 )
 ROUND_TRIP = 0.001
+DISTANT_READERS = (FLOOR, READER, READER_1000, REDIS_PY)
 
 Group = tuple[Program, int]
 GROUPS: list[Group] = [(program, fields) for fields in FIELDS for program in programs() if program.is_redis]
@@ -92,7 +93,7 @@ def proxy_of(server_of: Callable[[Program], LocalServer]) -> Iterator[Callable[[
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("number", "group", "contender"), interleaved(GROUPS, (FLOOR, READER, REDIS_PY), name_of))
+@pytest.mark.parametrize(("number", "group", "contender"), interleaved(GROUPS, DISTANT_READERS, name_of))
 def test_reading_distance(
     number: int,
     group: Group,
@@ -101,7 +102,7 @@ def test_reading_distance(
     proxy_of: Callable[[Program], DelayProxy],
     take_turn: TakeTurn,
 ) -> None:
-    """The floor has pages of 1,000 entries, as redis-py here has; the reader chooses the size of its own."""
+    """The others have pages of 1,000 entries; the reader asks for more where they are slow to arrive."""
     program, fields = group
     server = server_of(program)
     with FilledWatch(server) as watch:

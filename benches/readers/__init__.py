@@ -20,6 +20,8 @@ FLOOR = Contender("floor: bytes thrown away", f"{_HERE}.rust:prepare", {"by": "b
 READER = Contender("headrace Reader", f"{_HERE}.headrace_:prepare")
 #: A column for each field, and one for the entry IDs: what the others in Python make.
 READER_FIELDS = Contender("headrace Reader, fields=", f"{_HERE}.headrace_:prepare", {"fields": ()})
+#: A page has at most the rows of a batch.
+READER_1000 = Contender("headrace Reader, batch_rows=1_000", f"{_HERE}.headrace_:prepare", {"batch_rows": PAGE})
 BY_HAND = Contender("hiredis by hand, to pyarrow", f"{_HERE}.hiredis_by_hand:prepare", {"fields": ()}, max_rows=200_000)
 REDIS_PY = Contender("redis-py with hiredis, to pyarrow", f"{_HERE}.redis_py:prepare", {"fields": ()}, max_rows=100_000)
 REDIS_RS = Contender("redis-rs, lists of fields", f"{_HERE}.rust:prepare", {"by": "entries"})

@@ -11,8 +11,10 @@ from benches.turns import Run, Target
 from headrace import Reader
 
 
-def prepare(target: Target, fields: list[str] | None = None) -> Run:
-    options: dict[str, Any] = {} if fields is None else {"fields": fields, "metadata": ["entry_id"]}
+def prepare(target: Target, fields: list[str] | None = None, **options: Any) -> Run:
+    """`options` are those of a reader."""
+    if fields is not None:
+        options |= {"fields": fields, "metadata": ["entry_id"]}
 
     def run() -> int:
         rows = 0
