@@ -425,3 +425,37 @@ class TestErrors:
                 if len(found) % 500 == 0:
                     client.client_kill_filter(_type="normal", skipme=True)
         assert found == list(range(1, 3_001))
+
+
+@pytest.mark.needs("redis-7.0")
+class TestLossAcrossRestarts:
+    """What a position says of losses, for a reader that begins there."""
+
+    def test_an_entry_that_was_deleted_ahead_makes_later_losses_a_bound(
+        self, client: redis.Redis, endpoint: Endpoint
+    ) -> None:
+        fill(client, 100)
+        with Reader(endpoint, limit=60, end="latest") as reader:
+            read_all(reader)
+        client.xdel("s", "70-0")
+        with Reader(endpoint, start=reader.position, limit=20, end="latest") as reader:
+            assert read_all(reader)[-1] == 81
+        client.xtrim("s", minid="92-0", approximate=False)
+        with Reader(endpoint, start=reader.position, end="latest", on_loss="report") as reader:
+            read_all(reader)
+        # Ten were lost; the one that was deleted is counted with them.
+        assert (reader.lost, reader.is_lost_exact) == (11, False)
+
+    def test_a_loss_that_no_batch_has_had_is_found_again(self, client: redis.Redis, endpoint: Endpoint) -> None:
+        fill(client, 1, key="a")
+        fill(client, 1, key="b")
+        with Reader(endpoint, ["a", "b"], on_loss="report", block=0.01, linger=0.0) as reader:
+            assert [next(reader).num_rows, next(reader).num_rows] == [1, 1]
+            fill(client, 10, key="a", first=2)
+            client.xtrim("a", maxlen=0, approximate=False)
+            fill(client, 1, key="b", first=2)
+            batch = next(reader)
+            assert (batch.stream, batch.lost) == (b"b", 0)
+        with Reader(endpoint, ["a", "b"], start=batch.position, end="latest", on_loss="report") as again:
+            assert read_all(again) == []
+        assert (again.lost, again.is_lost_exact) == (10, True)

@@ -11,6 +11,7 @@ use crate::resp::EntryId;
 
 /// A stream that is read from old entries to new ones.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(crate) struct Stream {
     pub(crate) key: Arc<[u8]>,
     /// Where to begin and end, until the server has said where that is.
@@ -26,6 +27,9 @@ pub(crate) struct Stream {
     pub(crate) is_doubtful: bool,
     /// Whether `since.after` is an entry that was read, so that a page which begins with it has no gap before it.
     pub(crate) has_anchor: bool,
+    /// Whether nothing was behind `since.after` when reading began there: what is missing before the first entry that is read was
+    /// lost.
+    pub(crate) was_at_tail: bool,
     /// What the batches so far end with.
     pub(crate) handed_out: Place,
     /// The entries that no batch has had yet.
@@ -65,6 +69,7 @@ impl Stream {
             is_doubtful: false,
             since: ReadSince::default(),
             has_anchor: false,
+            was_at_tail: false,
             handed_out: Place { id: EntryId::default(), added: None },
             open: None,
             lost: None,
@@ -76,11 +81,24 @@ impl Stream {
     pub(crate) fn begin(&mut self, start: Start, end: End, info: &StreamInfo) {
         let place = start.place(info);
         let removed = info.removed();
-        self.since = ReadSince { after: place.id, added: place.added, removed, ids: Vec::new() };
+        // What was deleted below the oldest entry counts as read. What happened before a position was taken is not known.
+        let oldest = info.first_id.and_then(EntryId::previous).unwrap_or(info.last_id);
+        let exact_up_to = if matches!(start, Start::After(_)) { EntryId::default() } else { place.id.max(oldest) };
+        self.since = ReadSince { after: place.id, added: place.added, removed, ids: Vec::new(), exact_up_to };
+        let is_position = matches!(start, Start::After(_)) && place.id > EntryId::default();
+        self.was_at_tail = is_position || (info.last_id <= place.id && info.last_id > EntryId::default());
         // These are entries that were there; 0-0 is none.
         self.has_anchor = matches!(start, Start::After(_) | Start::Latest) && place.id > EntryId::default();
         self.handed_out = place;
         self.until = end.last(info);
+    }
+
+    /// The place behind a batch of any stream. A loss that waits for a batch of this one is not behind it: a reader that begins
+    /// there finds the loss again.
+    pub(crate) fn place(&self) -> Place {
+        let waiting = self.lost.map_or(0, |lost| lost.entries);
+        let added = self.handed_out.added.map(|added| added.saturating_sub(waiting));
+        Place { added, ..self.handed_out }
     }
 
     /// The entry that was read last.
@@ -157,6 +175,9 @@ impl Stream {
         self.is_doubtful = false;
         self.since.ids.clear();
         (self.since.after, self.since.added, self.since.removed) = (after, added, info.removed());
+        if info.last_id == after {
+            self.since.exact_up_to = after;
+        }
         if let Some(loss) = loss.filter(|loss| loss.entries > 0) {
             let before = self.lost.unwrap_or(Loss { entries: 0, exact: true });
             self.lost = Some(Loss { entries: before.entries + loss.entries, exact: before.exact && loss.exact });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::batch::ReadBatch;
 use super::super::errors::bad_field;
 use super::super::pages::Pages;
-use super::super::position::Place;
+use super::super::position::{Place, Position};
 use super::super::stream::{Open, Stream};
 use super::{Linger, Session};
 
@@ -80,9 +80,10 @@ impl Session {
         if self.spare.len() < MAX_SPARE {
             self.spare.push(open.columns);
         }
-        let position = self.position();
-        let stream = &mut self.streams[at];
-        let lost = stream.lost.take();
+        let lost = self.streams[at].lost.take();
+        let places = self.streams.iter().map(|stream| (stream.key.to_vec(), stream.place())).collect();
+        let position = Position { places, is_reverse: false };
+        let stream = &self.streams[at];
         self.ready.push_back(finished.map(|batch| ReadBatch {
             batch: rows.map_or_else(|| batch.clone(), |rows| batch.slice(0, rows.min(batch.num_rows()))),
             stream: Arc::clone(&stream.key),

@@ -104,8 +104,9 @@ impl Session {
             return;
         }
         let loss = self.streams[at].since.loss(info);
-        // Before the first entry that is read nothing can be missing.
-        self.may_have_lost |= loss.is_none() && self.streams[at].has_anchor;
+        // Before the first entry of a stream that is read from within nothing can be missing.
+        let stream = &self.streams[at];
+        self.may_have_lost |= loss.is_none() && (stream.has_anchor || stream.was_at_tail);
         if let Some(loss) = loss {
             self.lost = Loss { entries: self.lost.entries + loss.entries, exact: self.lost.exact && loss.exact };
         }
