@@ -23,7 +23,7 @@ DOCS = "".join(
     (ROOT / "docs" / f"{name}.md").read_text()
     for name in (
         *("dispatcher", "layouts", "exactly-once", "durability"),
-        *("spark-functions", "observability", "credentials", "groups"),
+        *("spark-functions", "observability", "credentials", "groups", "reading"),
     )
 )
 
