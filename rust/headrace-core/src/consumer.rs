@@ -260,7 +260,7 @@ impl Consumer {
     }
 
     fn enter(&mut self) -> Result<()> {
-        if self.fork.detected_fork() {
+        if self.fork.clone().detected_fork() {
             return Err(Error::state("the consumer belongs to the process that made it: make one in each process"));
         }
         if self.is_closed { Err(CLOSED) } else { Ok(()) }

@@ -172,18 +172,28 @@ pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault
     if fault.code == "NOSCRIPT" {
         return Ok(None);
     }
+    let said = within_script(&fault.message);
+    let fault = &said.map_or_else(|| fault.clone(), |said| Fault::from_reply(said.as_bytes()));
+    if let ("GROUPS", Some((_, groups))) = (fault.code.as_ref(), fault.message.split_once("GROUPS ")) {
+        let message = format!(
+            "ack_delete needs a stream with one consumer group, got one with {groups}: the entries stay pending"
+        );
+        return Ok(Some(Error::Command { code: fault.code.to_string(), kind: Kind::Permanent, message }));
+    }
     let kind = Classifier::default().kind(fault);
     // Without memory nothing can be added to the stream of dead letters; another connection would not help.
     if (kind == Kind::Retryable && fault.code != "OOM") || fault.ends_connection() {
         return Err(fault.clone());
     }
-    let message = match (fault.code.as_ref(), fault.message.split_once("GROUPS ")) {
-        ("GROUPS", Some((_, groups))) => format!(
-            "ack_delete needs a stream with one consumer group before Redis 8.2, got one with {groups}: the entries stay pending"
-        ),
-        _ => format!("{} was refused, so the entries stay pending: {}", work.name(), fault.message),
-    };
+    let message = format!("{} was refused, so the entries stay pending: {}", work.name(), fault.message);
     Ok(Some(Error::Command { code: fault.code.to_string(), kind, message }))
+}
+
+/// What a command of a script was refused with. Before Redis 7.0 it stands behind the place in the script:
+/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`.
+fn within_script(message: &str) -> Option<&str> {
+    let behind = message.strip_prefix("ERR Error running script")?.rsplit_once("@user_script")?.1;
+    Some(behind.trim_start_matches(|c: char| matches!(c, ':' | ' ' | '-') || c.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -217,6 +227,27 @@ mod tests {
         assert_eq!(text(dead, &mut known), "EVALSHA <dead> 2 s d g c 1-0 why 2");
         known.forget();
         assert_eq!(text(Action::Isolate { deliveries: 20 }, &mut known), "EVAL <own> 1 s g c claim 0 20 1-0");
+    }
+
+    #[test]
+    fn refusals_of_a_script_are_told_from_lost_connections_on_every_server() {
+        let ids = vec![id(1)];
+        let work = Work { stream: 0, action: Action::Ack, ids, is_repeated: false, since: Duration::ZERO };
+        let refused = |line: &str| refusal(&work, &Fault::from_reply(line.as_bytes()));
+        let code = |line: &str| match refused(line) {
+            Ok(Some(Error::Command { code, .. })) => code,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(code("WRONGTYPE Operation against a key script: f1, on @user_script:20."), "WRONGTYPE");
+        let old = "ERR Error running script (call to f_1): @user_script:20: ";
+        for (text, expected) in [("WRONGTYPE Operation", "WRONGTYPE"), ("-OOM command", "OOM"), ("OOM command", "OOM")]
+        {
+            assert_eq!(code(&format!("{old}{text}")), expected);
+            assert_eq!(code(&format!("{old}@user_script: 20: {text}")), expected);
+        }
+        assert_eq!(code("GROUPS 2"), "GROUPS");
+        assert!(refused("LOADING Redis is loading").is_err());
+        assert!(matches!(refused("NOSCRIPT No matching script"), Ok(None)));
     }
 
     #[test]
