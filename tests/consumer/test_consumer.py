@@ -182,16 +182,15 @@ def test_large_entries(server: LocalServer, client: Any) -> None:
     assert found == 2 * sizes
 
 
-def test_linger_gathers_what_is_added_one_by_one(any_server: LocalServer, connect: Connect) -> None:
-    """An XREADGROUP that waits returns with the first entry."""
+def test_linger_gathers_what_is_added_in_one_go(any_server: LocalServer, connect: Connect) -> None:
+    """An XREADGROUP that waits returns with the first entry of a pipeline."""
     client = connect(any_server)
-    with consumer_of(any_server, linger=0.3, block=5.0) as consumer:
+    with consumer_of(any_server, linger=1.0, block=5.0) as consumer:
         batches: list[ConsumerBatch | None] = []
         reader = threading.Thread(target=lambda: batches.append(consumer.poll(20)))
         reader.start()
         wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
-        for number in range(1, 21):
-            client.execute_command("XADD", KEY, f"{number}-0", "a", "b")
+        add(client, 20)
         reader.join()
         assert batches[0] is not None
         assert batches[0].entry_ids == as_ids(range(1, 21))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable
 from random import Random
@@ -13,7 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from headrace import ConcurrentUseError, ConfigError, StateError
+from headrace import ConcurrentUseError, ConfigError
+from headrace.consumer import ConsumerBatch
 from headrace.errors import ClosedError
 from headrace.testing import LocalServer
 from support.consumers import as_ids, consumer_of, next_batch, set_pending, take
@@ -96,6 +98,25 @@ def test_entries_by_their_ids(server: LocalServer, client: Any) -> None:
         report = consumer.flush()
         assert (report.acked, report.stale) == (3, 2)
         assert pending_of(client) == {"4-0": (b"c", 21), "5-0": (b"c", 0), "6-0": (b"c", 1)}
+
+
+def test_a_batch_of_another_consumer_is_refused(any_server: LocalServer, connect: Connect) -> None:
+    client = connect(any_server)
+    for key in ("a", "b"):
+        add(client, 1, key=key)
+    with consumer_of(any_server, streams=["a"]) as consumer, consumer_of(any_server, streams=["b"]) as other:
+        batch, theirs = next_batch(consumer), next_batch(other)
+        calls: list[Callable[[], object]] = [
+            lambda: consumer.ack(theirs),
+            lambda: consumer.fail(theirs, "why"),
+            lambda: consumer.release(theirs),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigError, match="batch must be one of this consumer, got one of another"):
+                call()
+        assert consumer.flush().pending == 1
+        consumer.ack(batch)
+        assert consumer.flush().acked == 1
 
 
 @pytest.mark.parametrize(
@@ -208,18 +229,12 @@ def test_many_more_entries_than_one_command_takes(server: LocalServer, client: A
 
 def test_any_thread_may_say_what_became_of_entries(server: LocalServer, client: Any) -> None:
     add(client, 2_000)
-    lock = threading.Lock()
-    batches: list[Any] = []
-    done = threading.Event()
+    batches: queue.Queue[ConsumerBatch | None] = queue.Queue()
     with consumer_of(server, batch_rows=16, block=0.05, claim=False) as consumer:
 
         def work(seed: int) -> None:
             random = Random(seed)
-            while not done.is_set() or batches:
-                with lock:
-                    batch = batches.pop(random.randrange(len(batches))) if batches else None
-                if batch is None:
-                    continue
+            while (batch := batches.get()) is not None:
                 act = random.randrange(4)
                 if act == 0:
                     consumer.ack_ids(batch.stream, random.sample(batch.entry_ids, batch.num_rows))
@@ -239,9 +254,9 @@ def test_any_thread_may_say_what_became_of_entries(server: LocalServer, client: 
         while count < 2_000:
             batch = next_batch(consumer)
             count += batch.num_rows
-            with lock:
-                batches.append(batch)
-        done.set()
+            batches.put(batch)
+        for _ in threads:
+            batches.put(None)
         for thread in threads:
             thread.join(30)
             assert not thread.is_alive()
@@ -268,13 +283,22 @@ def test_one_caller_polls_at_a_time(any_server: LocalServer, connect: Connect) -
 def test_a_closed_consumer(any_server: LocalServer, connect: Connect) -> None:
     add(connect(any_server), 2)
     consumer = consumer_of(any_server)
-    consumer.ack(next_batch(consumer))
+    batch = next_batch(consumer)
+    consumer.ack(batch)
     report = consumer.close()
     assert (report.acked, report.pending) == (2, 0)
     assert consumer.report() == report
-    for call in (consumer.poll, consumer.flush, lambda: next(consumer)):
-        with pytest.raises(ClosedError):
+    calls: list[Callable[[], object]] = [
+        consumer.poll,
+        consumer.flush,
+        lambda: next(consumer),
+        lambda: consumer.ack(batch),
+        lambda: consumer.ack_ids(KEY, ["1-0"]),
+        lambda: consumer.fail(batch, "why"),
+        lambda: consumer.release(batch),
+    ]
+    for call in calls:
+        with pytest.raises(ClosedError, match="the consumer is closed"):
             call()
-    assert issubclass(ClosedError, StateError)
-    consumer.close()
+    assert consumer.close() == report
     consumer.stop()
