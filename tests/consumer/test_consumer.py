@@ -33,7 +33,7 @@ def test_every_entry_comes_once_in_order_and_is_gone_when_acknowledged(server: L
     found: list[str] = []
     with consumer_of(server) as consumer:
         for batch in consumer:
-            table = pa.table(batch)
+            table = pa.record_batch(batch)
             assert table.column_names == ["stream", "entry_id", "timestamp", "fields"]
             assert pa.schema(consumer) == table.schema
             assert table["entry_id"].to_pylist() == batch.entry_ids
@@ -54,7 +54,7 @@ def test_rows_are_the_entries(server: LocalServer, client: Any) -> None:
     client.execute_command("XADD", KEY, "5-1", b"\xfe", b"\x00", "a", "", "a", "2")
     with consumer_of(server, metadata=["entry_ms", "entry_seq", "timestamp", "deliveries", "reclaimed"]) as consumer:
         batch = next_batch(consumer)
-        (row,) = pa.table(batch).to_pylist()
+        (row,) = pa.record_batch(batch).to_pylist()
         assert pa.schema(consumer).names == ["entry_ms", "entry_seq", "timestamp", "fields", "deliveries", "reclaimed"]
     assert row == {
         "entry_ms": 5,
@@ -69,10 +69,10 @@ def test_rows_are_the_entries(server: LocalServer, client: Any) -> None:
 def test_fields_and_a_schema_are_columns(server: LocalServer, client: Any) -> None:
     client.xadd(KEY, {"n": "7", "name": "seven", "more": "x"}, id="1-0")
     with consumer_of(server, fields=["name", "n"], metadata=["entry_id"]) as consumer:
-        assert pa.table(next_batch(consumer)).to_pylist() == [{"entry_id": "1-0", "name": "seven", "n": "7"}]
+        assert pa.record_batch(next_batch(consumer)).to_pylist() == [{"entry_id": "1-0", "name": "seven", "n": "7"}]
     schema = pa.schema([("n", pa.int64()), ("missing", pa.string())])
     with consumer_of(server, "d", schema=schema) as consumer:
-        assert pa.table(next_batch(consumer)).to_pylist() == [{"n": 7, "missing": None}]
+        assert pa.record_batch(next_batch(consumer)).to_pylist() == [{"n": 7, "missing": None}]
 
 
 def test_own_pending_entries_come_first_then_new_ones_then_those_of_others(server: LocalServer, client: Any) -> None:
@@ -84,7 +84,7 @@ def test_own_pending_entries_come_first_then_new_ones_then_those_of_others(serve
     with consumer_of(server, min_idle=5.0, metadata=["entry_id", "deliveries", "reclaimed"]) as consumer:
         rows: list[dict[str, Any]] = []
         while len(rows) < 9:
-            rows += pa.table(next_batch(consumer)).to_pylist()
+            rows += pa.record_batch(next_batch(consumer)).to_pylist()
         report = consumer.report()
     order = [(row["entry_id"], row["reclaimed"]) for row in rows]
     assert order[:3] == [("4-0", False), ("5-0", False), ("6-0", False)]
@@ -162,7 +162,7 @@ def test_batches_are_bounded_in_rows_and_bytes(server: LocalServer, client: Any,
     assert [entry for batch in batches for entry in batch.entry_ids] == as_ids(range(1, 301))
     assert max(batch.num_rows for batch in batches) <= rows
     # Beyond its bound in bytes a batch takes no further page; the first one has 16 entries.
-    assert max(pa.table(batch).nbytes for batch in batches) <= max(size, 16 * 300) + 20_000
+    assert max(pa.record_batch(batch).nbytes for batch in batches) <= max(size, 16 * 300) + 20_000
 
 
 def test_large_entries(server: LocalServer, client: Any) -> None:
@@ -295,7 +295,7 @@ def test_a_bad_value_is_raised_behind_the_entries_before_it(server: LocalServer,
             except FieldError as error:
                 bad.append(error)
             else:
-                found += pa.table(batch)["n"].to_pylist()
+                found += pa.record_batch(batch)["n"].to_pylist()
                 consumer.ack(batch)
         assert (found, [error.entry_id for error in bad]) == ([1, 2, 4], ["3-0", "5-0"])
         assert str(bad[0]).startswith(f"stream {KEY}, entry 3-0: ")
@@ -310,7 +310,7 @@ def test_bad_values_as_nulls(server: LocalServer, client: Any) -> None:
     for number, text in enumerate(["1", "x"], 1):
         client.execute_command("XADD", KEY, f"{number}-0", "n", text)
     with consumer_of(server, schema=pa.schema([("n", pa.int64())]), on_bad_field="null") as consumer:
-        assert pa.table(next_batch(consumer))["n"].to_pylist() == [1, None]
+        assert pa.record_batch(next_batch(consumer))["n"].to_pylist() == [1, None]
 
 
 def test_what_a_consumer_says_of_itself(any_server: LocalServer, connect: Connect) -> None:

@@ -1,0 +1,240 @@
+"""Who has an entry: renewed leases, lost ones, and processes that were stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import LeaseLostError
+from headrace.testing import LocalServer
+from support.consumers import as_ids, consumer_of, drain, next_batch, set_pending, take
+from support.groups import GROUP, add, pending_of, read
+from support.paths import TESTS
+from support.pipelines import KEY
+from support.processes import wait_until
+
+#: redis-py types its replies too loosely to be useful here.
+Connect = Callable[..., Any]
+
+SHORT: dict[str, Any] = {"min_idle": 0.4, "claim_interval": 0.05, "block": 0.05}
+
+
+@pytest.fixture
+def client(server: LocalServer, connect: Connect) -> Any:
+    return connect(server)
+
+
+def idle(client: Any, entry: str) -> int:
+    """For how many milliseconds an entry has been idle."""
+    (found,) = client.xpending_range(KEY, GROUP, entry, entry, 1)
+    return found["time_since_delivered"]  # type: ignore[no-any-return]
+
+
+def test_work_that_takes_longer_than_min_idle_is_done_once(server: LocalServer, client: Any) -> None:
+    """Three consumers, of which each keeps every batch for longer than another may have it; also what is read ahead."""
+    add(client, 120)
+    handed: Counter[str] = Counter()
+    lock = threading.Lock()
+    reports = []
+
+    def work(name: str) -> None:
+        with consumer_of(server, name, batch_rows=20, **SHORT) as consumer:
+            while (batch := consumer.poll(0.5)) is not None:
+                with lock:
+                    handed.update(batch.entry_ids)
+                threading.Event().wait(0.7)
+                batch.check()
+                consumer.ack(batch)
+            with lock:
+                reports.append(consumer.flush())
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert handed == Counter(as_ids(range(1, 121)))
+    assert sum(report.acked for report in reports) == 120
+    assert sum(report.stale for report in reports) == 0
+
+
+def test_without_renewal_others_take_over_and_the_loser_is_told(server: LocalServer, client: Any) -> None:
+    add(client, 10)
+    with consumer_of(server, "a", renew=False, **SHORT) as slow, consumer_of(server, "b", **SHORT) as other:
+        batch = next_batch(slow)
+        batch.check()
+        theirs = take(other, 10)
+        assert theirs == batch.entry_ids
+        with pytest.raises(LeaseLostError, match="10 entries of this batch may be another consumer's, 1-0") as raised:
+            batch.check()
+        assert (raised.value.stream, raised.value.entry_ids) == (KEY.encode(), theirs)
+        slow.ack(batch)
+        report = slow.flush()
+        assert (report.acked, report.stale) == (0, 10)
+        # Nothing was taken from the one that works on them now.
+        assert {owner for owner, _ in pending_of(client).values()} == {b"b"}
+        other.ack_ids(KEY, theirs)
+        assert other.flush().acked == 10
+
+
+def test_what_was_read_ahead_and_lost_is_not_handed_over(server: LocalServer, client: Any) -> None:
+    add(client, 60)
+    with consumer_of(server, "a", batch_rows=16, **SHORT) as slow, consumer_of(server, "b", **SHORT) as other:
+        handed = take(slow, 16, ack=True)
+        # Work that takes longer than an entry may be idle.
+        threading.Event().wait(0.7)
+        handed += drain(other, 0.5)
+        handed += drain(slow, 0.5)
+        assert sorted(handed) == sorted(as_ids(range(1, 61)))
+        reports = slow.flush(), other.flush()
+        assert [sum(counts) for counts in zip(*reports, strict=True)][3:5] == [60, 0]
+
+
+def test_a_renewal_keeps_the_counter_and_stops_at_max_processing(server: LocalServer, client: Any) -> None:
+    add(client, 3)
+    with consumer_of(server, "a", max_processing=0.6, **SHORT) as consumer:
+        batch = next_batch(consumer)
+        started = time.monotonic()
+        wait_until(lambda: idle(client, "1-0") > 450)
+        assert time.monotonic() - started > 0.6, "it was renewed until then"
+        assert set(pending_of(client).values()) == {(b"a", 1)}
+        with consumer_of(server, "b", **SHORT) as other:
+            assert take(other, 3) == batch.entry_ids
+        with pytest.raises(LeaseLostError):
+            batch.check()
+
+
+def test_a_renewal_takes_nothing_from_another_consumer(server: LocalServer, client: Any) -> None:
+    """XCLAIM by itself would."""
+    add(client, 3)
+    with consumer_of(server, "a", **SHORT) as consumer:
+        batch = next_batch(consumer)
+        set_pending(client, "b", ["2-0"], key=KEY)
+
+        def is_lost() -> bool:
+            try:
+                batch.check()
+            except LeaseLostError as error:
+                return error.entry_ids == ["2-0"]
+            return False
+
+        wait_until(is_lost)
+        assert pending_of(client)["2-0"] == (b"b", 1)
+        consumer.ack(batch)
+        report = consumer.flush()
+        assert (report.acked, report.stale, report.pending) == (2, 1, 0)
+        batch.check()
+
+
+def test_an_entry_that_was_trimmed_while_it_was_worked_on_is_nobody_else_s(server: LocalServer, client: Any) -> None:
+    add(client, 3)
+    with consumer_of(server, **SHORT) as consumer:
+        batch = next_batch(consumer)
+        client.xtrim(KEY, maxlen=1, approximate=False)
+        # A renewal that was asked for by now has found that out.
+        wait_until(lambda: idle(client, "3-0") > 100)
+        wait_until(lambda: idle(client, "3-0") < 100)
+        batch.check()
+        consumer.ack(batch)
+        report = consumer.flush()
+        assert (report.acked, report.stale, report.pending) == (3, 0, 0)
+    assert pending_of(client) == {}
+
+
+WORKER = """
+import sys
+from headrace import Consumer, Endpoint, LeaseLostError
+from support.pipelines import KEY
+
+endpoint = Endpoint(unix_socket=sys.argv[1], stream_key=KEY)
+with Consumer(endpoint, group="g", consumer="stopped", min_idle=0.4, linger=0.0) as consumer:
+    batch = consumer.poll(20)
+    print(",".join(batch.entry_ids), flush=True)
+    sys.stdin.readline()
+    try:
+        batch.check()
+        print("committed", flush=True)
+    except LeaseLostError as error:
+        print("lost", ",".join(error.entry_ids), flush=True)
+    consumer.ack(batch)
+    print(consumer.flush().stale, flush=True)
+"""
+
+
+def test_a_process_that_was_stopped_does_not_commit(server: LocalServer, client: Any) -> None:
+    add(client, 3)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(server.unix_socket)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        ids = worker.stdout.readline().strip().split(",")
+        assert ids == as_ids([1, 2, 3])
+        worker.send_signal(signal.SIGSTOP)
+        with consumer_of(server, "other", **SHORT) as other:
+            assert take(other, 3, ack=True) == ids
+            assert other.flush().acked == 3
+        worker.stdin.write("go on\n")
+        worker.stdin.flush()
+        worker.send_signal(signal.SIGCONT)
+        assert worker.stdout.readline() == f"lost {','.join(ids)}\n"
+        assert worker.stdout.readline() == "3\n"
+        assert worker.wait(30) == 0
+
+
+def test_what_others_have_is_claimed_page_by_page(server: LocalServer, client: Any) -> None:
+    stored = add(client, 2_500)
+    client.xgroup_create(KEY, GROUP, id="0")
+    assert read(client, "gone", 2_500) == stored
+    set_pending(client, "gone", stored, key=KEY, idle=10_000)
+    with consumer_of(server, min_idle=5.0, claim_interval=0.05) as consumer:
+        assert take(consumer, 2_500, ack=True) == stored
+        report = consumer.flush()
+    assert (report.reclaimed, report.redelivered, report.acked) == (2_500, 2_500, 2_500)
+
+
+def test_without_claims_others_keep_what_they_have(server: LocalServer, client: Any) -> None:
+    add(client, 4)
+    client.xgroup_create(KEY, GROUP, id="0")
+    read(client, "gone", 2)
+    set_pending(client, "gone", as_ids([1, 2]), key=KEY, idle=10_000)
+    with consumer_of(server, claim=False, min_idle=0.01) as consumer:
+        assert take(consumer, 2, ack=True) == as_ids([3, 4])
+        assert consumer.poll(0.1) is None
+        assert consumer.report().reclaimed == 0
+    assert list(pending_of(client)) == as_ids([1, 2])
+
+
+def keepers() -> int:
+    """The threads of this process that renew leases."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return names.count("headrace-keeper")
+
+
+def test_a_consumer_that_is_dropped_ends_its_thread(any_server: LocalServer, connect: Connect) -> None:
+    add(connect(any_server), 3)
+    before = keepers()
+    consumer = consumer_of(any_server)
+    next_batch(consumer)
+    assert keepers() == before + 1
+    del consumer
+    wait_until(lambda: keepers() == before)
+    assert len(pending_of(connect(any_server))) == 3, "as after a crash"
+    with consumer_of(any_server, ack="none"):
+        assert keepers() == before
