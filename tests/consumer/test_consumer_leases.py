@@ -232,7 +232,7 @@ def test_a_consumer_that_is_dropped_ends_its_thread(any_server: LocalServer, con
     before = keepers()
     consumer = consumer_of(any_server)
     next_batch(consumer)
-    assert keepers() == before + 1
+    wait_until(lambda: keepers() == before + 1)
     del consumer
     wait_until(lambda: keepers() == before)
     assert len(pending_of(connect(any_server))) == 3, "as after a crash"

@@ -1,0 +1,277 @@
+"""The ends of a consumer: stop, close, fork, Ctrl-C; groups that go away; connections that break."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from faults.proxy import Direction, Pair, Proxy
+from headrace import CommandError, ConnectionFailedError, Endpoint, GroupMissingError, StateError
+from headrace.testing import LocalServer
+from support.consumers import as_ids, consumer_of, next_batch, take
+from support.fixture_types import StartServer
+from support.groups import GROUP, add, pending_of
+from support.interrupts import interrupted
+from support.pipelines import KEY
+from support.processes import after_ticks, in_child, stopped, wait_until
+from support.servers import Program
+
+#: redis-py types its replies too loosely to be useful here.
+Connect = Callable[..., Any]
+
+
+@pytest.fixture
+def client(server: LocalServer, connect: Connect) -> Any:
+    return connect(server)
+
+
+def port_of(server: LocalServer) -> int:
+    assert server.port is not None
+    return server.port
+
+
+def test_a_signal_handler_stops_the_loop(any_server: LocalServer, connect: Connect) -> None:
+    add(connect(any_server), 5)
+    with consumer_of(any_server, block=60.0) as consumer:
+        consumer.ack(next_batch(consumer))
+        with after_ticks(3, consumer.stop):
+            assert consumer.poll() is None
+        assert consumer.poll() is None
+        assert list(consumer) == []
+        assert consumer.flush().acked == 5
+
+
+def test_a_thread_stops_the_loop_and_the_rest_goes_back(server: LocalServer, client: Any) -> None:
+    add(client, 5)
+    with consumer_of(server, block=60.0) as consumer:
+        batch = next_batch(consumer)
+        consumer.ack(batch, [True, False, False, False, False])
+        thread = threading.Thread(target=consumer.poll)
+        thread.start()
+        wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
+        consumer.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+    report = consumer.report()
+    assert (report.acked, report.released, report.pending) == (1, 4, 0)
+    assert set(pending_of(client).values()) == {(b"c", 0)}
+    with consumer_of(server, "other", claim_interval=0.02) as other:
+        assert take(other, 4, ack=True) == as_ids(range(2, 6))
+
+
+def test_what_was_read_ahead_goes_back_as_well(server: LocalServer, client: Any) -> None:
+    add(client, 200)
+    with consumer_of(server, batch_rows=16) as consumer:
+        consumer.ack(next_batch(consumer))
+    assert set(pending_of(client).values()) <= {(b"c", 0)}
+    with consumer_of(server, "other", claim_interval=0.02) as other:
+        assert sorted(take(other, 184, ack=True)) == sorted(as_ids(range(17, 201)))
+
+
+def test_an_exception_keeps_entries_pending(server: LocalServer, client: Any) -> None:
+    add(client, 3)
+    with pytest.raises(ZeroDivisionError), consumer_of(server) as consumer:  # noqa: PT012
+        batch = next_batch(consumer)
+        consumer.ack(batch, [True, False, False])
+        raise ZeroDivisionError
+    assert pending_of(client) == {"2-0": (b"c", 1), "3-0": (b"c", 1)}
+
+
+def test_ctrl_c_ends_a_wait_and_loses_nothing(any_server: LocalServer, connect: Connect) -> None:
+    client = connect(any_server)
+    with consumer_of(any_server, block=60.0) as consumer:
+        with interrupted():
+            consumer.poll()
+        add(client, 3)
+        assert take(consumer, 3, ack=True) == as_ids([1, 2, 3])
+
+
+def test_a_child_is_refused_and_the_parent_goes_on(any_server: LocalServer, connect: Connect) -> None:
+    client = connect(any_server)
+    add(client, 40)
+    with consumer_of(any_server, batch_rows=16) as consumer:
+        batch = next_batch(consumer)
+
+        def use() -> list[str]:
+            calls: list[Callable[[], object]] = [
+                consumer.poll,
+                consumer.report,
+                batch.check,
+                lambda: consumer.ack(batch),
+                lambda: consumer.release(batch),
+            ]
+            errors = []
+            for call in calls:
+                with pytest.raises(StateError) as raised:
+                    call()
+                errors.append(str(raised.value))
+            return errors
+
+        assert set(in_child(use)) == {"the consumer belongs to the process that made it: make one in each process"}
+        consumer.ack(batch)
+        take(consumer, 24, ack=True)
+        assert consumer.flush().acked == 40
+    assert pending_of(client) == {}
+
+
+def test_close_with_the_server_gone(any_server: LocalServer, connect: Connect) -> None:
+    add(connect(any_server), 3)
+    consumer = consumer_of(any_server)
+    batch = next_batch(consumer)
+    any_server.kill()
+    consumer.ack(batch)
+    with pytest.raises(ConnectionFailedError):
+        consumer.close(timeout=1.0)
+    assert consumer.report().pending == 3
+    consumer.close()
+
+
+def test_close_with_a_server_that_does_not_answer(any_server: LocalServer, connect: Connect) -> None:
+    add(connect(any_server), 3)
+    consumer = consumer_of(any_server)
+    consumer.ack(next_batch(consumer))
+    with stopped(any_server):
+        report = consumer.close(timeout=0.3)
+    assert report.acked == 0
+
+
+def test_a_group_that_is_missing_is_not_made(server: LocalServer, client: Any) -> None:
+    with pytest.raises(GroupMissingError, match=f"the consumer group '{GROUP}' of the stream '{KEY}' does not exist"):
+        consumer_of(server, create=False)
+    assert client.exists(KEY) == 0
+    client.xgroup_create(KEY, GROUP, id="0", mkstream=True)
+    add(client, 1)
+    with consumer_of(server, create=False) as consumer:
+        assert take(consumer, 1, ack=True) == ["1-0"]
+
+
+@pytest.mark.parametrize("how", ["destroy", "delete"])
+def test_a_group_that_goes_away_while_a_read_waits(server: LocalServer, client: Any, how: str) -> None:
+    with consumer_of(server, "c", ["first", KEY], block=60.0) as consumer:
+        errors: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                consumer.poll()
+            except GroupMissingError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
+        if how == "destroy":
+            client.xgroup_destroy(KEY, GROUP)
+        else:
+            client.delete(KEY)
+        thread.join(20)
+        assert not thread.is_alive()
+        assert len(errors) == 1
+        for _ in range(3):
+            with pytest.raises(GroupMissingError):
+                consumer.poll(0.05)
+        # It is made by a person, or by a new consumer.
+        assert how == "delete" or client.xinfo_groups(KEY) == []
+        client.xgroup_create(KEY, GROUP, id="0", mkstream=True)
+        add(client, 2)
+        assert take(consumer, 2, ack=True) == as_ids([1, 2])
+
+
+def test_a_group_that_is_set_back_delivers_again(server: LocalServer, client: Any) -> None:
+    add(client, 4)
+    with consumer_of(server) as consumer:
+        assert take(consumer, 4, ack=True) == as_ids(range(1, 5))
+        consumer.flush()
+        client.xgroup_setid(KEY, GROUP, "2-0")
+        assert take(consumer, 2, ack=True) == as_ids([3, 4])
+        assert consumer.flush().acked == 6
+    assert pending_of(client) == {}
+
+
+def test_a_consumer_that_is_deleted_under_way(server: LocalServer, client: Any) -> None:
+    add(client, 3)
+    with consumer_of(server) as consumer:
+        batch = next_batch(consumer)
+        assert client.xgroup_delconsumer(KEY, GROUP, "c") == 3
+        consumer.ack(batch)
+        assert consumer.flush().stale == 3
+        add(client, 2, first=4)
+        assert take(consumer, 2, ack=True) == as_ids([4, 5])
+
+
+def test_an_acknowledgement_whose_reply_was_lost(start_server: StartServer, program: Program, connect: Connect) -> None:
+    server = start_server(program, transport="tcp")
+    client = connect(server)
+    add(client, 5)
+    with Proxy(port_of(server)) as proxy:
+        endpoint = Endpoint(host="127.0.0.1", port=proxy.port, stream_key=KEY)
+        with consumer_of(endpoint, block=0.05) as consumer:
+            batch = next_batch(consumer)
+            assert consumer.poll(0.1) is None
+            # The first byte of the next reply ends the connection, whichever of the two sends it.
+            proxy.at("replies", 1, Pair.reset)
+            consumer.ack(batch, [True, True, True, False, False])
+            report = None
+            while report is None:
+                try:
+                    report = consumer.flush()
+                except ConnectionFailedError:
+                    continue
+            assert (report.acked, report.stale, report.unknown, report.pending) == (3, 0, 0, 2)
+            assert consumer.poll(0.1) is None, "what is in hand is not delivered again"
+            consumer.ack(batch)
+            assert consumer.flush().acked == 5
+    assert pending_of(client) == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_connections_that_break_at_random(
+    seed: int, start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    """Every entry is handed over at least once, none that is in hand twice, and at the end nothing is pending."""
+    random = Random(seed)
+    server = start_server(program, transport="tcp")
+    client = connect(server)
+    add(client, 600)
+    handed: set[str] = set()
+    with Proxy(port_of(server)) as proxy:
+        endpoint = Endpoint(host="127.0.0.1", port=proxy.port, stream_key=KEY)
+        with consumer_of(endpoint, block=0.02, batch_rows=50, min_idle=5.0) as consumer:
+            while len(handed) < 600:
+                if random.random() < 0.5:
+                    direction: Direction = random.choice(["requests", "replies"])
+                    proxy.at(direction, random.choice([1, 7, 60, 600, 9_000]), random.choice([Pair.reset, Pair.finish]))
+                try:
+                    batch = consumer.poll(0.05)
+                except ConnectionFailedError:
+                    continue
+                if batch is not None:
+                    assert not handed & set(batch.entry_ids)
+                    handed.update(batch.entry_ids)
+                    consumer.ack(batch)
+            proxy.disarm()
+            while True:
+                try:
+                    report = consumer.flush()
+                    break
+                except (ConnectionFailedError, CommandError):
+                    continue
+            assert (report.handed_over, report.acked, report.stale, report.pending) == (600, 600, 0, 0)
+    wait_until(lambda: pending_of(client) == {})
+
+
+def test_the_connection_of_a_child_is_not_closed_by_it(any_server: LocalServer, connect: Connect) -> None:
+    client = connect(any_server)
+    with consumer_of(any_server, block=0.05) as consumer:
+        child = os.fork()
+        if child == 0:
+            del consumer
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        add(client, 1)
+        assert take(consumer, 1) == ["1-0"]
