@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.tables import CODES, DATASOURCE, DISPATCHER, ENDPOINT, LAYOUT, READER, RETRY, Code, Option
+from headrace.tables import CODES, CONSUMER, DATASOURCE, DISPATCHER, ENDPOINT, LAYOUT, READER, RETRY, Code, Option
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MARKED = re.compile(r"(<!-- ([\w: ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -37,6 +37,7 @@ def tables_of(page: str) -> dict[str, str]:
             "options: retry": options(RETRY.values()),
             "options: layout": options(LAYOUT.values()),
             "options: reader": options(READER.values()),
+            "options: consumer": options(CONSUMER.values()),
             "options: datasource": options(DATASOURCE.values()),
         },
         "outcomes.md": {
