@@ -5,6 +5,7 @@
 #   make test-spark SPARK=4.0   the Spark tests on another version: 4.0, 4.1, 4.2, 4.3; 1 GB, a minute the first time
 #   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make read-kills   the examples that hand entries on, killed at random moments: KILLS=100 SEED=1 SERVERS=7.0,8.6,valkey
+#   make consumer-kills   processes of a consumer group killed at work: KILLS=100 ENTRIES=100000 SEED=1 SERVER=8.6
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
@@ -78,6 +79,13 @@ spark-kills: machine $(VENV)/.test servers
 KILLS := 20
 read-kills: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m read_kills --kills $(KILLS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
+
+# On a busy machine a larger `min_idle` keeps leases: ARGUMENTS="--min-idle 5 --timeout 1800".
+KILLS := 100
+ENTRIES := 100000
+SERVER := 8.6
+consumer-kills: machine $(VENV)/.test servers
+	@PYTHONPATH=tests $(PY) -m consumer_kills --kills $(KILLS) --entries $(ENTRIES) --seed $(SEED) --server $(SERVER) $(ARGUMENTS)
 
 # 10,000 faults, and as many a server against redis-py, take half an hour. A failure prints the command that repeats it.
 # RECORD=1 keeps the tables in docs/. PAIRS="redis-8.6/idmp valkey-9.1/redis-py" chooses.

@@ -1,0 +1,77 @@
+"""Short runs of `consumer_kills`; `make consumer-kills` does longer ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from consumer_kills.check import Entries, Fields, check
+from consumer_kills.worker import MAX_FAILURES, STREAM_KEY
+from support.servers import find_programs
+
+ENTRIES = Entries(100, frozenset({50}))
+HEALTHY = [number for number in range(100) if number != 50]
+
+
+@pytest.mark.alone
+def test_killed_processes_lose_nothing_and_poison_becomes_a_dead_letter() -> None:
+    program = max(find_programs()).label
+    options = {"server": program, "kills": 4, "entries": 2_000, "poison": 1, "batch-rows": 16, "timeout": 50}
+    command = [sys.executable, "-m", "consumer_kills", *(f"--{name}={value}" for name, value in options.items())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert [line.split()[:3] for line in done.stdout.splitlines()[1:]] == [
+        [program, "stable", "4"],
+        [program, "random", "4"],
+    ]
+
+
+def rows(numbers: list[int], commits: int = 1) -> list[tuple[str, str, int, int]]:
+    return [(STREAM_KEY, ENTRIES.entry_id(number), number, commits) for number in numbers]
+
+
+def dead_letter(number: int, **changed: bytes) -> Fields:
+    added = {
+        "stream": STREAM_KEY.encode(),
+        "id": ENTRIES.entry_id(number).encode(),
+        "reason": b"why",
+        "failures": b"%d" % MAX_FAILURES,
+    }
+    return (*ENTRIES.fields(number), *((f"dead:{name}".encode(), text) for name, text in {**added, **changed}.items()))
+
+
+def test_a_run_without_faults_is_well() -> None:
+    verdict = check(ENTRIES, rows(HEALTHY), [ENTRIES.entry_id(number) for number in HEALTHY], [dead_letter(50)])
+    assert verdict.well
+    assert (verdict.committed_again, verdict.delivered_again) == (0, 0)
+
+
+def test_commits_and_deliveries_beyond_the_first_are_counted() -> None:
+    delivered = [ENTRIES.entry_id(number) for number in (*HEALTHY, 7, 7, 8)]
+    verdict = check(ENTRIES, [*rows(HEALTHY[:-1]), *rows([99], commits=3)], delivered, [dead_letter(50)])
+    assert verdict.well
+    assert (verdict.committed_again, verdict.delivered_again) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("committed", "dead", "counts"),
+    [
+        (rows(HEALTHY[1:]), [dead_letter(50)], {"lost": 1}),
+        ([*rows(HEALTHY), *rows([50])], [dead_letter(50)], {"foreign": 1}),
+        ([*rows(HEALTHY[1:]), (STREAM_KEY, "9-9", 0, 1)], [dead_letter(50)], {"foreign": 1, "lost": 1}),
+        (rows(HEALTHY), [], {"not_dead": 1}),
+        (rows(HEALTHY), [dead_letter(50), dead_letter(50)], {"wrong_dead": 1}),
+        (rows(HEALTHY), [dead_letter(50), dead_letter(51)], {"wrong_dead": 1}),
+        (rows(HEALTHY), [dead_letter(50, id=b"1-0")], {"wrong_dead": 1}),
+        (rows(HEALTHY), [dead_letter(50, failures=b"2")], {"wrong_dead": 1}),
+        (rows(HEALTHY), [dead_letter(50)[1:]], {"wrong_dead": 1, "not_dead": 1}),
+    ],
+)
+def test_each_fault_is_found(committed: Any, dead: list[Fields], counts: dict[str, int]) -> None:
+    verdict = check(ENTRIES, committed, [], dead)
+    sorts = ("lost", "foreign", "not_dead", "wrong_dead")
+    assert {sort: getattr(verdict, sort) for sort in sorts} == dict.fromkeys(sorts, 0) | counts
+    assert not verdict.well
