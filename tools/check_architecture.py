@@ -38,6 +38,7 @@ IMPURE = {
     "consumer/clock.rs",
     "consumer/drive.rs",
     "consumer/keeper.rs",
+    "consumer/setup.rs",
     "dispatcher.rs",
     "endpoint.rs",
     "endpoint",

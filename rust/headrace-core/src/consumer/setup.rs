@@ -1,5 +1,6 @@
 //! What a new connection does before it reads: it ends the one before, and makes the groups.
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
@@ -10,6 +11,10 @@ use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, ReplyText, Result};
 use crate::net::{ConnectError, Deadline, Transport, Watch};
 use crate::reading::failed;
+
+/// How often a server is asked for another connection of the same name: it may not have noticed yet that it was closed.
+const LOOKS: usize = 5;
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 /// A connection as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +60,20 @@ impl Setup<'_> {
     /// Gives the connection the name of its consumer, and looks whether another connection has it: two consumers of one name see
     /// each other's pending entries as their own. Without the rights to look there is none.
     pub(super) fn has_namesake(&mut self, names: &Names) -> Result<bool> {
-        let name = client_name(names);
-        let Ok(Value::BulkString(clients)) = self.ask(redis::cmd("CLIENT").arg("LIST"))? else {
-            return Ok(false);
-        };
-        let namesake = format!(" name={name} ");
-        let has_namesake = String::from_utf8_lossy(&clients).lines().any(|client| client.contains(&namesake));
+        let namesake = format!(" name={} ", client_name(names));
+        let mut has_namesake = false;
+        for look in 0..LOOKS {
+            if look > 0 {
+                sleep(LOOKS_EVERY);
+            }
+            let Ok(Value::BulkString(clients)) = self.ask(redis::cmd("CLIENT").arg("LIST"))? else {
+                return Ok(false);
+            };
+            has_namesake = String::from_utf8_lossy(&clients).lines().any(|client| client.contains(&namesake));
+            if !has_namesake {
+                break;
+            }
+        }
         self.name(names)?;
         Ok(has_namesake)
     }
