@@ -321,3 +321,13 @@ def test_what_a_consumer_says_of_itself(any_server: LocalServer, connect: Connec
         assert CANARY not in repr(consumer)
         assert drain(consumer) == []
     assert repr(consumer) == f"Consumer({endpoint!r})"
+
+
+def test_a_second_consumer_of_the_same_name_is_warned_of(server: LocalServer) -> None:
+    with (
+        consumer_of(server, "twin"),
+        consumer_of(server, "other"),
+        pytest.warns(RuntimeWarning, match="another connection reads as consumer 'twin' of group 'g'"),
+        consumer_of(server, "twin"),
+    ):
+        pass

@@ -104,7 +104,7 @@ def test_a_batch_of_another_consumer_is_refused(any_server: LocalServer, connect
     client = connect(any_server)
     for key in ("a", "b"):
         add(client, 1, key=key)
-    with consumer_of(any_server, streams=["a"]) as consumer, consumer_of(any_server, streams=["b"]) as other:
+    with consumer_of(any_server, streams=["a"]) as consumer, consumer_of(any_server, "d", ["b"]) as other:
         batch, theirs = next_batch(consumer), next_batch(other)
         calls: list[Callable[[], object]] = [
             lambda: consumer.ack(theirs),

@@ -99,7 +99,7 @@ def test_the_releaser_takes_it_when_nobody_else_did(server: LocalServer, client:
 
 def test_a_release_forgets_no_failure(server: LocalServer, client: Any) -> None:
     add(client, 1)
-    with consumer_of(server, **QUICK) as consumer:
+    with consumer_of(server, **{**QUICK, "min_idle": 60.0}) as consumer:
         consumer.fail(next_batch(consumer), "why", delay=0)
         consumer.release(next_batch(consumer))
         consumer.flush()
