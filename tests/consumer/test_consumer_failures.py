@@ -151,7 +151,6 @@ def break_memory(client: Any) -> None:
     client.config_set("maxmemory", 1)
 
 
-@pytest.mark.needs("redis-7.0")
 @pytest.mark.parametrize(("how", "code"), [(break_type, "WRONGTYPE"), (break_memory, "OOM")])
 def test_a_dead_letter_that_cannot_be_added_stays_pending(
     server: LocalServer, client: Any, how: Callable[[Any], None], code: str

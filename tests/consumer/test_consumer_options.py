@@ -121,6 +121,14 @@ def test_acknowledged_entries_are_deleted(server: LocalServer, connect: Connect)
         consumer.ack(batch, [True, False, True, False, False])
         assert consumer.flush().acked == 2
         assert [entry for entry, _ in client.xrange(KEY)] == [b"2-0", b"4-0", b"5-0"]
+        # Another group has not had them.
+        client.xgroup_create(KEY, "second", id="0")
+        consumer.ack(batch)
+        with pytest.raises(CommandError, match="ack_delete needs a stream with one consumer group"):
+            consumer.flush()
+        assert client.xlen(KEY) == 3
+        assert len(pending_of(client)) == 3
+        client.xgroup_destroy(KEY, "second")
         consumer.ack(batch)
         assert consumer.flush().acked == 5
         assert client.xlen(KEY) == 0
