@@ -101,6 +101,8 @@ def test_a_child_is_refused_and_the_parent_goes_on(any_server: LocalServer, conn
         def use() -> list[str]:
             calls: list[Callable[[], object]] = [
                 consumer.poll,
+                consumer.flush,
+                consumer.poll,
                 consumer.report,
                 batch.check,
                 lambda: consumer.ack(batch),
@@ -111,6 +113,7 @@ def test_a_child_is_refused_and_the_parent_goes_on(any_server: LocalServer, conn
                 with pytest.raises(StateError) as raised:
                     call()
                 errors.append(str(raised.value))
+            consumer.close()
             return errors
 
         assert set(in_child(use)) == {"the consumer belongs to the process that made it: make one in each process"}
