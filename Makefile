@@ -7,6 +7,7 @@
 #   make read-kills   the examples that hand entries on, killed at random moments: KILLS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make consumer-kills   processes of a consumer group killed at work: KILLS=100 ENTRIES=100000 SEED=1 SERVER=8.6
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
+#   make campaign-read FAULTS=10000 SEED=1   the same for reading, with streams that change and readers that are killed
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|stream_reply|encoder|connections|session EXECUTIONS=1000000 SEED=1 FIRST=0
@@ -40,7 +41,8 @@ LOCKED := $(if $(CI),--locked)
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills campaign sweep bounds fuzz fuzz-arrow fuzz-coverage \
+.PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills campaign campaign-read \
+        sweep bounds fuzz fuzz-arrow fuzz-coverage \
         memcheck bench bench-instructions bench-programs lint docs clean prepare clippy rust-tests-build failpoints spark-env \
         servers machine
 help:
@@ -94,6 +96,10 @@ PAIRS :=
 KEPT := $(if $(PAIRS),--pairs "$(PAIRS)") $(if $(RECORD),--record docs/guarantees.md)
 campaign: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS)
+
+# PAIRS="redis-8.6/reader valkey-9.1/redis-py-group" chooses.
+campaign-read: machine $(VENV)/.test servers
+	@PYTHONPATH=tests $(PY) -m read_faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS)
 
 sweep: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults sweep $(KEPT) $(ARGUMENTS)

@@ -8,18 +8,15 @@ python -m faults replay SEED/SERVER/MODE/…        one episode of a campaign; a
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import shutil
-import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from tqdm import tqdm
 
 from .campaign import Share, ShareResult, pairs, program_of, redis_py_pairs, run, run_share
+from .command import chosen_of, list_of, run_command
 from .episode import REDIS_PY
 from .sweep import sweep
 from .tables import kinds_table, markdown, pairs_table, record, violations_table
@@ -27,21 +24,7 @@ from .testbed import FaultTestbed
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
-    # Thousands of faults cause thousands of retries, each with two warnings.
-    logging.getLogger("headrace").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that the servers are stopped
-    folder = tempfile.mkdtemp(prefix="hr-faults-")
-    os.environ["TMPDIR"] = tempfile.tempdir = folder  # the servers' folders are removed with it
-    try:
-        code: int = arguments.command(arguments)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 1
-    else:
-        return code
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return run_command(_parser().parse_args())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,11 +37,11 @@ def _parser() -> argparse.ArgumentParser:
     campaign.add_argument("--faults", type=int, default=900, help="faults for headrace, over all pairs")
     campaign.add_argument("--seed", type=int, default=1)
     campaign.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    campaign.add_argument("--pairs", type=_list, help="such as redis-8.6/idmp,valkey-9.1/redis-py; default: all")
+    campaign.add_argument("--pairs", type=list_of, help="such as redis-8.6/idmp,valkey-9.1/redis-py; default: all")
     swept = commands.add_parser("sweep")
     swept.set_defaults(command=_sweep)
     swept.add_argument("--step", type=int, default=1, help="bytes between cuts")
-    swept.add_argument("--pairs", type=_list, help="default: all")
+    swept.add_argument("--pairs", type=list_of, help="default: all")
     for command in (campaign, swept):
         command.add_argument("--record", type=Path, help="the document whose tables are replaced")
     replay = commands.add_parser("replay")
@@ -67,19 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _list(text: str) -> list[str]:
-    return text.replace(",", " ").split()
-
-
-def _chosen(every: list[tuple[str, str]], names: list[str] | None) -> list[tuple[str, str]]:
-    chosen = [pair for pair in every if names is None or "/".join(pair) in names]
-    if names and len(chosen) < len(names):
-        sys.exit(f"pairs of this machine: {', '.join('/'.join(pair) for pair in every)}")
-    return chosen
-
-
 def _campaign(arguments: argparse.Namespace) -> int:
-    chosen = _chosen([*pairs(), *redis_py_pairs()], arguments.pairs)
+    chosen = chosen_of([*pairs(), *redis_py_pairs()], arguments.pairs)
     # redis-py gets as many faults per server as headrace in one mode.
     ours = sum(mode != REDIS_PY for _, mode in chosen) or len(chosen)
     total = -(-arguments.faults // ours) * len(chosen)
@@ -106,7 +78,7 @@ def _campaign(arguments: argparse.Namespace) -> int:
 
 def _sweep(arguments: argparse.Namespace) -> int:
     rows, wrong, cuts = [], 0, 0
-    for label, mode in tqdm(_chosen(pairs(), arguments.pairs), unit="pair", disable=None):
+    for label, mode in tqdm(chosen_of(pairs(), arguments.pairs), unit="pair", disable=None):
         started = time.monotonic()
         with FaultTestbed(program_of(label), durable=False) as testbed:
             swept = sweep(testbed, mode, arguments.step)

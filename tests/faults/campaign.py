@@ -7,6 +7,7 @@ import multiprocessing
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from support import modes
 from support.servers import Program, find_programs
@@ -19,6 +20,22 @@ LONGEST = 6
 
 
 @dataclass(frozen=True)
+class Campaign:
+    """What a campaign does: the faults of a mode, an episode with some of them, and the results."""
+
+    #: The module whose command `replay` repeats an episode.
+    module: str
+    kinds_for: Callable[[str], list[str]]
+    run_episode: Callable[[FaultTestbed, str, Sequence[str], random.Random], Any]
+    #: Results can be added, and have `faults` and `violations`.
+    result: Callable[[], Any]
+
+
+#: Messages that are sent.
+WRITING = Campaign("faults", kinds_for, run_episode, EpisodeResult)
+
+
+@dataclass(frozen=True)
 class Share:
     """Some faults for one pair of server and mode: the part of a campaign that one process runs on one testbed."""
 
@@ -27,11 +44,12 @@ class Share:
     mode: str
     number: int
     faults: int
+    campaign: Campaign = WRITING
 
     def episodes(self) -> Iterator[tuple[int, list[str], random.Random]]:
         """The number, fault names and random generator of each episode; deterministic."""
         rng = random.Random(f"{self.seed}/{self.server}/{self.mode}/{self.number}")
-        names = kinds_for(self.mode)
+        names = self.campaign.kinds_for(self.mode)
         rng.shuffle(names)
         names = names[: self.faults]
         number = 0
@@ -41,7 +59,7 @@ class Share:
             names, number = names[count:], number + 1
 
     def replay_id(self, episode: int) -> str:
-        """The argument of `python -m faults replay` that repeats an episode."""
+        """The argument of the command `replay` that repeats an episode."""
         return f"{self.seed}/{self.server}/{self.mode}/{self.number}/{self.faults}/{episode}"
 
 
@@ -50,23 +68,25 @@ class ShareResult:
     """The result of a share."""
 
     share: Share
-    result: EpisodeResult
+    #: What the campaign's `result` makes.
+    result: Any
     #: Each with the ID that replays it.
     failures: list[tuple[str, str]]
 
 
 def run_share(share: Share, only: int | None = None) -> ShareResult:
     """Run the episodes of a share, or one of them."""
-    result, failures = EpisodeResult(), []
+    campaign = share.campaign
+    result, failures = campaign.result(), []
     program = program_of(share.server)
     # Every second share uses TLS, where the server supports it.
     with FaultTestbed(program, tls=share.number % 2 == 0 and program.can("tls")) as testbed:
         for number, names, rng in share.episodes():
             if only in (None, number):
                 try:
-                    episode = run_episode(testbed, share.mode, names, rng)
+                    episode = campaign.run_episode(testbed, share.mode, names, rng)
                 except BaseException as error:
-                    error.add_note(f"repeat with: python -m faults replay {share.replay_id(number)}")
+                    error.add_note(f"repeat with: python -m {campaign.module} replay {share.replay_id(number)}")
                     raise
                 failures += [(str(violation), share.replay_id(number)) for violation in episode.violations]
                 result += episode
@@ -84,7 +104,12 @@ def redis_py_pairs() -> list[tuple[str, str]]:
 
 
 def run(
-    chosen: Sequence[tuple[str, str]], faults: int, seed: int, jobs: int, on_result: Callable[[ShareResult], object]
+    chosen: Sequence[tuple[str, str]],
+    faults: int,
+    seed: int,
+    jobs: int,
+    on_result: Callable[[ShareResult], object],
+    campaign: Campaign = WRITING,
 ) -> list[ShareResult]:
     """Run shares in `jobs` processes until each pair has had its part of the faults."""
     part = -(-faults // len(chosen))
@@ -98,7 +123,7 @@ def run(
         if missing[pair] <= 0:
             return None
         numbers[pair] += 1
-        share = Share(seed, *pair, numbers[pair], min(missing[pair], len(kinds_for(pair[1]))))
+        share = Share(seed, *pair, numbers[pair], min(missing[pair], len(campaign.kinds_for(pair[1]))), campaign)
         missing[pair] -= share.faults
         return share
 

@@ -129,6 +129,28 @@ class FaultTestbed:
         self._replica_control.replicaof("127.0.0.1", self.server.port)
         wait_until(lambda: self.control.info("replication").get("slave0", {}).get("state") == "online")
 
+    def detach_replica(self) -> None:
+        """Let the replica keep what the server has now, as a master of its own."""
+        # The server says that it is online when it may still be loading.
+        wait_until(lambda: self._replica_control.info("replication").get("master_link_status") == "up")
+        offset = self.control.info("replication")["master_repl_offset"]
+        wait_until(lambda: self._replica_control.info("replication")["slave_repl_offset"] >= offset)
+        self._replica_control.replicaof("NO", "ONE")
+        wait_until(lambda: self.control.info("replication")["connected_slaves"] == 0)
+
+    def take_over(self) -> None:
+        """Take the data of the detached replica, as a failover to it does, under the old address."""
+        assert self._replica is not None
+        self.control.replicaof("127.0.0.1", self._replica.port)
+        wait_until(lambda: self.control.info("replication")["master_link_status"] == "up")
+        self.control.replicaof("NO", "ONE")
+        # Its append-only file is written anew: a SIGKILL before the end would lose all.
+        wait_until(lambda: not self._rewrites())
+
+    def _rewrites(self) -> bool:
+        state = self.control.info("persistence")
+        return bool(state["aof_rewrite_in_progress"] or state["aof_rewrite_scheduled"])
+
     def fail_over(self) -> None:
         """Promote the replica by FAILOVER; the server becomes its replica."""
         assert self._replica is not None

@@ -30,6 +30,7 @@ LONG = {
     "test_faults_campaign.py",
     "test_faults_sweep.py",
     "test_memory.py",
+    "test_read_faults.py",
     "test_readme.py",
     "test_spark_kills.py",
 }

@@ -1,0 +1,86 @@
+"""The fault tests of reading: real servers behind a fault proxy. Exits with 1 if headrace reads or reports wrongly.
+
+python -m read_faults campaign --faults 900 --seed 1   random faults, and tables of the results
+python -m read_faults replay SEED/SERVER/CLIENT/…      one episode of a campaign; a failure prints this command
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from tqdm import tqdm
+
+from faults.campaign import Share, ShareResult, run, run_share
+from faults.command import chosen_of, list_of, run_command
+from faults.tables import record
+
+from .read_campaign import READING, is_ours, pairs
+from .read_tables import kinds_table, pairs_table, violations_table
+
+
+def main() -> int:
+    return run_command(_parser().parse_args())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m read_faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    campaign = commands.add_parser("campaign")
+    campaign.set_defaults(command=_campaign)
+    campaign.add_argument("--faults", type=int, default=900, help="faults for headrace, over all pairs")
+    campaign.add_argument("--seed", type=int, default=1)
+    campaign.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    campaign.add_argument("--pairs", type=list_of, help="such as redis-8.6/reader,valkey-9.1/redis-py; default: all")
+    campaign.add_argument("--record", type=Path, help="the document whose tables are replaced")
+    replay = commands.add_parser("replay")
+    replay.set_defaults(command=_replay)
+    replay.add_argument("episode")
+    return parser
+
+
+def _campaign(arguments: argparse.Namespace) -> int:
+    chosen = chosen_of(pairs(), arguments.pairs)
+    # Each other client gets as many faults per server as one of headrace.
+    ours = sum(is_ours(client) for _, client in chosen) or len(chosen)
+    total = -(-arguments.faults // ours) * len(chosen)
+    with tqdm(total=total, unit="fault", dynamic_ncols=True, disable=None) as bar:
+
+        def on_result(share_result: ShareResult) -> None:
+            bar.update(share_result.result.faults.total())
+            if is_ours(share_result.share.mode):
+                for text, replay_id in share_result.failures:
+                    tqdm.write(
+                        f"{text}\n  repeat with: PYTHONPATH=tests python -m read_faults replay {replay_id}",
+                        file=sys.stderr,
+                    )
+
+        done = run(chosen, total, arguments.seed, arguments.jobs, on_result, READING)
+    tables = pairs_table(done), violations_table(done), kinds_table(done)
+    print(*tables, sep="\n\n")
+    wrong = [failure for each in done if is_ours(each.share.mode) for failure in each.failures]
+    if arguments.record:
+        command = f"make campaign-read FAULTS={arguments.faults} SEED={arguments.seed}"
+        record(arguments.record, "campaign-read", command, *tables)
+    print(f"\n{len(wrong)} violations by headrace")
+    return 1 if wrong else 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    seed, server, client, number, faults, episode = arguments.episode.split("/")
+    share = Share(int(seed), server, client, int(number), int(faults), READING)
+    # In a process of its own, which ends before the temporary folder is removed that its helpers use.
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        done = pool.submit(run_share, share, int(episode)).result()
+    print(*(text for text, _ in done.failures), done.result, sep="\n")
+    return 1 if done.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

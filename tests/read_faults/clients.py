@@ -1,0 +1,280 @@
+"""The programs that read: each is the loop of a process that may be killed at any step.
+
+A kind of client is a function that reads until it is told to stop, and then until nothing is left. To add one, write
+the loop and enter it in `CLIENTS`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import redis
+
+from faults.fault_kinds import TIMEOUT
+from headrace import Endpoint, Reader
+from headrace.errors import (
+    CommandError,
+    ConnectionFailedError,
+    DataLossError,
+    StreamReplacedError,
+)
+
+from .journal import Acked, Done, Doubted, Failed, Handed, Journal, Opened, Replaced, Row, digest
+
+#: The group of the clients that read in one.
+GROUP = "group"
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that a reading process is given."""
+
+    client: str
+    port: int
+    username: str
+    password: str
+    tls_ca_cert: str | None
+    keys: tuple[str, ...]
+    journal: str
+    #: Each process of an episode draws other options.
+    seed: int
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(
+            host="127.0.0.1", port=self.port, stream_key=self.keys[0], username=self.username, password=self.password,
+            connect_timeout=TIMEOUT, command_timeout=TIMEOUT, tls=self.tls_ca_cert is not None,
+            tls_ca_cert=self.tls_ca_cert,
+        )  # fmt: skip
+
+    def redis_py(self) -> Any:
+        return redis.Redis(
+            port=self.port, username=self.username, password=self.password, protocol=2, socket_timeout=TIMEOUT,
+            socket_connect_timeout=TIMEOUT, ssl=self.tls_ca_cert is not None, ssl_ca_certs=self.tls_ca_cert,
+        )  # fmt: skip
+
+
+class Ended(Exception):  # noqa: N818, no error
+    """There is nothing left to read."""
+
+
+@dataclass
+class Control:
+    """How a loop is watched: `step` is called between all that it does, and may end the process."""
+
+    step: Callable[[str], None]
+    #: Whether to end once nothing is left.
+    is_last: Callable[[], bool]
+
+
+Loop = Callable[[Config, Journal, Control], None]
+
+
+def run(config: Config, control: Control) -> None:
+    """Read until everything was read and the control says that this is all."""
+    journal = Journal(config.journal)
+    try:
+        CLIENTS[config.client].loop(config, journal, control)
+    except Ended:
+        pass
+    except Exception as error:
+        journal.add(Failed(repr(error), expected=False))
+        raise
+    finally:
+        journal.close()
+
+
+# headrace.Reader.
+
+
+def _read_by_position(config: Config, journal: Journal, control: Control) -> None:
+    rng = random.Random(config.seed)
+    while True:
+        # All readers of a process begin where the last transaction says, as a process that begins anew does.
+        _read_on(config, journal, control, rng)
+
+
+def _read_on(config: Config, journal: Journal, control: Control, rng: random.Random) -> None:
+    position = journal.position or json.dumps({"v": 1, "streams": {key: {"id": "0-0", "n": 0} for key in config.keys}})
+    is_last = control.is_last()
+    options: dict[str, Any] = {
+        "batch_rows": rng.choice([1, 7, 100, 8_192]),
+        "batch_bytes": rng.choice([1_000, 16 << 20]),
+        "page_bytes": rng.choice([1, 3_000, 100_000, 1 << 20]),
+        "block": rng.choice([0.01, 0.05, 1.0]),
+        "linger": rng.choice([0.0, 0.002, 0.005]),
+        "on_loss": rng.choice(["report", "fail"]),
+        "reconnect": rng.choice([True, True, False]),
+        "fields_as": rng.choice(["map", "list"]),
+        "names": "binary",
+        "end": "latest" if is_last else None,
+    }
+    control.step("begin")
+    try:
+        with Reader(config.endpoint(), config.keys, start=position, **options) as reader:
+            journal.add(Opened())
+            seen = 0
+            while True:
+                control.step("read")
+                if control.is_last() and not is_last:
+                    return
+                try:
+                    lost = _next_batch(reader, journal, control)
+                except (ConnectionFailedError, CommandError) as error:
+                    _failed(journal, error)
+                    if rng.random() < 0.3:
+                        return
+                else:
+                    seen += lost or 0
+                    if lost is None and is_last and reader.is_finished:
+                        # What was trimmed behind the last entry is in no batch.
+                        journal.add(Done((), reader.position, reader.lost - seen, reader.is_lost_exact))
+                        raise Ended
+    except StreamReplacedError as error:
+        key = error.stream.decode()
+        places = json.loads(journal.position or position)
+        places["streams"][key] = {"id": "0-0", "n": 0}
+        journal.add(Replaced(key, json.dumps(places)))
+    except (ConnectionFailedError, CommandError) as error:
+        _failed(journal, error)
+
+
+def _next_batch(reader: Reader, journal: Journal, control: Control) -> int | None:
+    """Read and process one batch; returns the loss that was reported with it, or None without a batch."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            batch = reader.read(timeout=0.05)
+        except DataLossError as error:
+            journal.add(Done((), error.position, error.lost, error.exact))
+            return error.lost
+        finally:
+            if warned:
+                journal.add(Doubted())
+    if batch is None:
+        return None
+    control.step("processed")
+    table = pa.record_batch(batch).to_pydict()
+    rows = tuple(
+        (stream, entry_id, digest(_pairs(fields)))
+        for stream, entry_id, fields in zip(table["stream"], table["entry_id"], table["fields"], strict=True)
+    )
+    journal.add(Done(rows, batch.position, batch.lost, batch.is_lost_exact))
+    control.step("committed")
+    return batch.lost
+
+
+def _pairs(fields: Iterable[Any]) -> Iterable[tuple[bytes, bytes]]:
+    return [(pair["name"], pair["value"]) if isinstance(pair, dict) else pair for pair in fields]
+
+
+def _failed(journal: Journal, error: Exception) -> None:
+    journal.add(Failed(f"{type(error).__name__}: {error}"))
+    time.sleep(0.002)
+
+
+# redis-py.
+
+
+def _redis_py(config: Config, journal: Journal, control: Control) -> None:
+    """XREAD from the last IDs, which are stored in the transaction of the rows."""
+    rng = random.Random(config.seed)
+    client = config.redis_py()
+    last = json.loads(journal.position or json.dumps(dict.fromkeys(config.keys, "0-0")))
+    count = rng.choice([1, 10, 100, 1_000])
+    journal.add(Opened())
+    try:
+        while True:
+            control.step("read")
+            is_last = control.is_last()
+            try:
+                reply = client.xread(last, count=count, block=None if is_last else 50)
+            except redis.RedisError as error:
+                _failed(journal, error)
+                continue
+            if not reply:
+                if is_last:
+                    raise Ended
+                continue
+            control.step("processed")
+            rows = _rows(reply)
+            last |= {key: entry_id for key, entry_id, _ in rows}
+            journal.add(Done(rows, json.dumps(last)))
+            control.step("committed")
+    finally:
+        client.close()
+
+
+def _redis_py_group(config: Config, journal: Journal, control: Control) -> None:
+    """XREADGROUP of new entries, XACK, then the transaction: without a look at what is pending."""
+    rng = random.Random(config.seed)
+    client = config.redis_py()
+    streams: Any = dict.fromkeys(config.keys, ">")
+    count = rng.choice([1, 10, 100, 1_000])
+    journal.add(Opened())
+    try:
+        while True:
+            control.step("read")
+            is_last = control.is_last()
+            try:
+                reply = client.xreadgroup(GROUP, "consumer", streams, count=count, block=None if is_last else 50)
+            except redis.RedisError as error:
+                _failed(journal, error)
+                continue
+            if not reply:
+                if is_last:
+                    raise Ended
+                continue
+            rows = _rows(reply)
+            ids = tuple((key, entry_id) for key, entry_id, _ in rows)
+            journal.add(Handed(ids))
+            control.step("handed out")
+            journal.add(Acked(ids))
+            try:
+                for key, entries in reply:
+                    client.xack(key, GROUP, *[entry_id for entry_id, _ in entries])
+            except redis.RedisError as error:
+                _failed(journal, error)
+            control.step("acknowledged")
+            journal.add(Done(rows))
+            control.step("committed")
+    finally:
+        client.close()
+
+
+def _rows(reply: Any) -> tuple[Row, ...]:
+    return tuple(
+        (key.decode(), entry_id.decode(), digest(fields.items()))
+        for key, entries in reply
+        for entry_id, fields in entries
+    )
+
+
+@dataclass(frozen=True)
+class Client:
+    """A kind of client."""
+
+    name: str
+    loop: Loop
+    #: Whether it is of headrace: then it must not do anything wrong.
+    ours: bool
+    #: Whether it reads in a consumer group.
+    group: bool = False
+    #: How many processes of it read at once.
+    processes: int = 1
+
+
+CLIENTS: dict[str, Client] = {
+    client.name: client
+    for client in (
+        Client("reader", _read_by_position, ours=True),
+        Client("redis-py", _redis_py, ours=False),
+        Client("redis-py-group", _redis_py_group, ours=False, group=True),
+    )
+}

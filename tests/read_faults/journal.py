@@ -1,0 +1,149 @@
+"""What a reading process did, in a file that survives its SIGKILL. No network.
+
+A record is a transaction: rows and the position behind them are there together, or neither is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEAD = struct.Struct("<II")
+
+#: A stream key, an entry ID and the digest of the entry's fields.
+Row = tuple[str, str, bytes]
+
+
+def digest(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Of all names and values of an entry, in their order."""
+    return hashlib.blake2b(repr(list(fields)).encode(), digest_size=8).digest()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A reading process begins, or begins again."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """Rows that were processed, the loss that was reported with them, and the position if the client keeps one."""
+
+    rows: tuple[Row, ...]
+    position: str | None = None
+    lost: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The client reported that a stream is not the one that it had read; it reads the new one from its beginning."""
+
+    key: str
+    position: str | None = None
+
+
+@dataclass(frozen=True)
+class Doubted:
+    """The client warned that entries may be lost."""
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A group handed these out: `>` entries, or some that had been handed out before (`again`)."""
+
+    ids: tuple[tuple[str, str], ...]
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Acked:
+    """An XACK of these is about to be sent."""
+
+    ids: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class LeaseLost:
+    """The client reported that these belong to another consumer now."""
+
+    ids: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Dead:
+    """These went to the dead letters."""
+
+    ids: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error that the client reported; reading goes on. `expected`: the documentation says so."""
+
+    error: str
+    expected: bool = True
+
+
+Record = Opened | Done | Replaced | Doubted | Handed | Acked | LeaseLost | Dead | Failed
+
+
+class Journal:
+    """Appends records. One process at a time."""
+
+    def __init__(self, path: str | Path) -> None:
+        valid = JournalView(path)
+        valid.update()
+        self.records = valid.records
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(self._file, valid.size)  # half a record of a process that was killed
+        os.lseek(self._file, 0, os.SEEK_END)
+
+    @property
+    def position(self) -> str | None:
+        """The last position that was stored."""
+        kept = (record.position for record in reversed(self.records) if isinstance(record, Done | Replaced))
+        return next((position for position in kept if position is not None), None)
+
+    def add(self, record: Record) -> None:
+        data = pickle.dumps(record)
+        os.write(self._file, _HEAD.pack(len(data), zlib.crc32(data)) + data)
+        self.records.append(record)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class JournalView:
+    """Reads the records of another process as they come."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.records: list[Record] = []
+        #: Bytes of whole records.
+        self.size = 0
+
+    def update(self) -> list[Record]:
+        """Read on; returns the new records."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self.size)
+            data = file.read()
+        found: list[Record] = []
+        at = 0
+        while at + _HEAD.size <= len(data):
+            length, check = _HEAD.unpack_from(data, at)
+            body = data[at + _HEAD.size : at + _HEAD.size + length]
+            if len(body) < length or zlib.crc32(body) != check:
+                break
+            found.append(pickle.loads(body))
+            at += _HEAD.size + length
+        self.size += at
+        self.records += found
+        return found

@@ -1,0 +1,122 @@
+"""The process that reads: started quickly, suspended, killed at a step of its loop or at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import multiprocessing
+import os
+import signal
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.processes import wait_until
+
+from .clients import Config, Control, run
+
+#: Steps until the process kills itself (0: never), and whether it is to end once nothing is left.
+_STATE = struct.Struct("<qq")
+
+
+class _State:
+    """Two numbers that both processes see."""
+
+    def __init__(self, path: str) -> None:
+        with Path(path).open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _STATE.size)
+
+    @property
+    def steps(self) -> int:
+        return int(_STATE.unpack_from(self._map)[0])
+
+    @property
+    def is_last(self) -> bool:
+        return bool(_STATE.unpack_from(self._map)[1])
+
+    def set(self, steps: int | None = None, is_last: bool | None = None) -> None:
+        now = (self.steps if steps is None else steps, self.is_last if is_last is None else is_last)
+        _STATE.pack_into(self._map, 0, *now)
+
+    def close(self) -> None:
+        self._map.close()
+
+
+def _body(config: Config, state_path: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    state = _State(state_path)
+    parent = os.getppid()
+
+    def step(name: str) -> None:
+        del name
+        if os.getppid() != parent:  # the tests are gone
+            os._exit(1)
+        if left := state.steps:
+            state.set(steps=left - 1)
+            if left == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    run(config, Control(step, lambda: state.is_last))
+
+
+class ReadingProcess:
+    """A running client."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        path = f"{config.journal}.state"
+        Path(path).write_bytes(_STATE.pack(0, 0))
+        self._state = _State(path)
+        # Forked from a process without threads that has imported everything: some milliseconds.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["read_faults.clients"])
+        self._process = context.Process(target=_body, args=(config, path), daemon=True)
+        self._process.start()
+        self._closed = False
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """SIGKILL, from any thread."""
+        self._signal(signal.SIGKILL)
+
+    def kill_in(self, steps: int) -> None:
+        """It kills itself after so many steps of its loop."""
+        self._state.set(steps=steps)
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """SIGSTOP inside the block."""
+        self.stop()
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat")
+            wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """SIGSTOP, from any thread; `suspended` ends it."""
+        self._signal(signal.SIGSTOP)
+
+    def finish(self) -> None:
+        """Let it read what is left, and end."""
+        self._state.set(steps=0, is_last=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def close(self) -> None:
+        """End it in any case. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._process.exitcode is None:
+            self.kill()
+        self._process.join(30.0)
+        self._process.close()
+        self._state.close()

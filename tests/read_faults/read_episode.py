@@ -1,0 +1,424 @@
+"""One episode, from a seed: streams, a process that reads them, faults under way, and the final check."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from faults.checker import Violation
+from faults.fault_kinds import FaultKind
+from faults.proxy import Direction, Pair
+from faults.testbed import PASSWORD, USER, FaultTestbed
+from support.processes import wait_until
+
+from . import read_kinds as kinds
+from .checker import STUCK, Account, Promise, check
+from .clients import CLIENTS, GROUP, Config
+from .group_checker import check_group
+from .journal import Done, Failed, JournalView, Opened, Record, Replaced
+from .ledger import Ledger, Lineage, parse_id
+from .process import ReadingProcess
+
+#: Seconds in which a reader must have recovered from any fault.
+PATIENCE = 30.0
+#: Seconds in which another client may read what is there, or notice that a stream was replaced.
+_GLANCE = 0.5
+
+
+@dataclass
+class ReadResult:
+    """The counts of an episode, and the violations found."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    entries: int = 0
+    read: int = 0
+    #: Trimmed before they were read, by the ledger and by the reports.
+    lost: int = 0
+    reported: int = 0
+    replaced: int = 0
+    #: Processes and connections that were opened, and errors that the client reported.
+    opened: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    violations: list[Violation] = field(default_factory=list)
+
+    def __iadd__(self, other: ReadResult) -> ReadResult:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+        return self
+
+
+def run_episode(testbed: FaultTestbed, mode: str, names: Sequence[str], rng: random.Random) -> ReadResult:
+    """Read under these faults, one after the other, and check what was processed against the ledger."""
+    return _Episode(testbed, mode, rng).run(names)
+
+
+class _Episode:
+    def __init__(self, testbed: FaultTestbed, client: str, rng: random.Random) -> None:
+        self.testbed = testbed
+        self.client = CLIENTS[client]
+        self.rng = rng
+        self.result = ReadResult()
+        self.size = rng.choice([10, 200, 3_000])
+        self.keys = rng.choice([["events"], ["events"], ["events", "orders", "payments"]])
+        self.folder = Path(tempfile.mkdtemp())
+        self.journal = JournalView(self.folder / "journal")
+        self.records: list[Record] = []
+        self.struck: list[str] = []
+        #: Removals that count if one of their entries was never read.
+        self.removals: list[tuple[str, Lineage, str, set[str]]] = []
+        self.restarts = 0
+        self.process: ReadingProcess
+        #: The last ID that was processed of each stream, since it was replaced.
+        self.last: dict[str, tuple[int, int]] = {}
+
+    def run(self, names: Sequence[str]) -> ReadResult:
+        started = time.monotonic()
+        self.testbed.empty()
+        self.ledger = Ledger(self.testbed.control, self.keys, self.rng)
+        if self.client.group:
+            for key in self.keys:
+                self.testbed.control.xgroup_create(key, GROUP, "0", mkstream=True)
+        self._start()
+        try:
+            self._add(self.rng.randint(0, 50))
+            for name in names:
+                self._fault(name)
+            self._end()
+        finally:
+            self.testbed.proxy.disarm()
+            self.testbed.proxy.rest()
+            self.process.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.result.faults.update(self.struck)
+        self.result.seconds = time.monotonic() - started
+        return self.result
+
+    # The reading process.
+
+    def _start(self) -> None:
+        self.process = ReadingProcess(
+            Config(
+                self.client.name, self.testbed.proxy.port, USER, PASSWORD, self.testbed.tls_ca_cert, tuple(self.keys),
+                str(self.journal.path), self.rng.getrandbits(32),
+            )
+        )  # fmt: skip
+
+    def _restart(self) -> None:
+        self.process.close()
+        self.restarts += 1
+        self._start()
+
+    def _update(self) -> None:
+        """Read the journal on."""
+        for record in self.journal.update():
+            self.records.append(record)
+            if isinstance(record, Replaced):
+                self.last.pop(record.key, None)
+            elif isinstance(record, Done):
+                for key, entry_id, _ in record.rows:
+                    self.last[key] = parse_id(entry_id)
+
+    def _has_read(self) -> bool:
+        self._update()
+        for key in self.keys:
+            newest = self.ledger.now(key).newest
+            if newest and self.last.get(key, (0, 0)) < parse_id(newest):
+                return False
+        return True
+
+    def _catch_up(self) -> bool:
+        """Wait until everything was read; returns whether it was."""
+        return self._await(self._has_read, "entries that are there")
+
+    def _await(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> bool:
+        # What others lose is counted at the end.
+        deadline = time.monotonic() + (seconds if self.client.ours else _GLANCE)
+        while not condition():
+            if self.process.exit_code is not None:
+                self._failure(f"the process ended with {self.process.exit_code}, and not all was read: {what}")
+                self._restart()
+                return False
+            if time.monotonic() > deadline:
+                self._failure(f"{seconds} s without {what}")
+                return False
+            time.sleep(0.002)
+        return True
+
+    def _failure(self, text: str) -> None:
+        if self.client.ours:
+            self.result.violations.append(Violation(STUCK, (text,)))
+
+    # The faults.
+
+    def _add(self, count: int) -> int:
+        """Add entries to random streams; returns about how many bytes they are in replies."""
+        total = 0
+        while count:
+            some = self.rng.randint(1, count)
+            total += self.ledger.add(self.rng.choice(self.keys), some, self.size)
+            count -= some
+        return total
+
+    def _fault(self, name: str) -> None:
+        if name in kinds.NETWORK:
+            self._strike(kinds.NETWORK[name])
+        elif name == kinds.KILL_AT_STEP:
+            self._kill_at_step()
+        elif name == kinds.KILL_AT_BYTE:
+            self._kill_at_byte()
+        elif name in kinds.REMOVALS:
+            self._remove(name)
+        elif name == kinds.TRIM_AT_BYTE:
+            self._trim_at_byte()
+        elif name == kinds.RAISE_ID:
+            key = self.rng.choice(self.keys)
+            if not self.ledger.now(key).added:
+                self.ledger.add(key, 1, self.size)  # XSETID wants a stream
+            self.ledger.raise_id(key)
+            self._add(self.rng.choice([0, 1, 10]))
+            self.struck.append(name)
+        else:
+            self._replace(name)
+        if self.rng.random() < 0.7:
+            self._catch_up()
+
+    def _strike(self, kind: FaultKind) -> None:
+        """Add entries with a fault at a random byte of what the reader then asks and gets."""
+        count = self.rng.choice([1, 10, 100, 300])
+        directions: list[Direction] = [kind.direction] if kind.direction else ["requests", "replies"]
+        direction = self.rng.choice(directions)
+        total = 400 if direction == "requests" else count * (60 + self.size // 2)
+        with self._armed(kind, direction, self.rng.randint(0, total)) as struck:
+            self._add(count)
+            # An idle reader asks again and again, so the byte comes.
+            deadline = time.monotonic() + 3.0
+            while not struck and time.monotonic() < deadline:
+                time.sleep(0.002)
+
+    @contextmanager
+    def _armed(self, kind: FaultKind, direction: Direction, at: int) -> Iterator[list[str]]:
+        """Inside the block a fault waits for its byte. One whose byte was not reached does not count."""
+        seed = self.rng.getrandbits(64)
+        struck: list[str] = []
+
+        def act(pair: Pair) -> None:
+            struck.append(kind.name)
+            kind.strike(self.testbed, pair, random.Random(seed))
+
+        self.testbed.proxy.at(direction, at, act)
+        try:
+            yield struck
+        finally:
+            self.testbed.proxy.disarm()
+            self.testbed.proxy.rest()
+            self.struck += struck
+
+    @contextmanager
+    def _maybe_cut(self) -> Iterator[None]:
+        """Another fault beside this one, half of the time."""
+        if self.rng.random() < 0.5:
+            yield
+            return
+        name = self.rng.choice(["reset in replies", "end in replies", "reset in requests", "CLIENT KILL"])
+        direction: Direction = self.rng.choice(["requests", "replies"])
+        with self._armed(kinds.NETWORK[name], direction, self.rng.randint(0, 2_000)):
+            yield
+
+    def _kill_at_step(self) -> None:
+        self.process.kill_in(self.rng.randint(1, 12))
+        self._add(self.rng.choice([1, 10, 100, 300]))
+        self._killed(kinds.KILL_AT_STEP)
+
+    def _kill_at_byte(self) -> None:
+        process = self.process
+        direction: Direction = self.rng.choice(["requests", "replies"])
+        self.testbed.proxy.at(direction, self.rng.randint(0, 2_000), lambda _: process.kill())
+        self._add(self.rng.choice([1, 10, 100, 300]))
+        self._killed(kinds.KILL_AT_BYTE)
+        self.testbed.proxy.disarm()
+
+    def _killed(self, name: str) -> None:
+        """Wait for the death of the process, and start another one."""
+        process = self.process
+        wait_until(lambda: process.exit_code is not None, PATIENCE)
+        if process.exit_code == -9:
+            self.struck.append(name)
+        else:
+            self._failure(f"the process ended with {process.exit_code}")
+        if self.rng.random() < 0.3:
+            self._add(self.rng.choice([1, 10, 100]))
+        self._restart()
+
+    def _remove(self, name: str) -> None:
+        """Remove entries that a suspended reader has not seen."""
+        key = self.rng.choice(self.keys)
+        life = self.ledger.now(key)
+        if self.rng.random() < 0.3:
+            self._catch_up()
+        with self._maybe_cut():
+            with self.process.suspended():
+                self.ledger.add(key, self.rng.choice([5, 50, 300]), self.size)
+                before = life.trimmed | life.deleted
+                kept = self.rng.choice([0, 1, 3, 30])
+                if name in (kinds.DELETE, kinds.DELETE_AND_TRIM):
+                    live = life.live
+                    ahead = live[len(live) // 2 :]
+                    self.ledger.delete(key, self.rng.sample(ahead, self.rng.randint(1, min(10, len(ahead)))))
+                if name in (kinds.TRIM_MAXLEN, kinds.TRIM_MINID, kinds.DELETE_AND_TRIM):
+                    self.ledger.trim(key, kept, by_id=name == kinds.TRIM_MINID)
+                elif name == kinds.ADD_MAXLEN:
+                    self.ledger.add(key, self.rng.choice([1, 10]), self.size, maxlen=kept + 1)
+                self.removals.append((name, life, key, (life.trimmed | life.deleted) - before))
+            if self.rng.random() < 0.5:
+                self.ledger.add(key, self.rng.choice([1, 10, 100]), self.size)
+            self._catch_up()
+
+    def _trim_at_byte(self) -> None:
+        """Remove entries while the reader has a part of a reply."""
+        key, process = self.rng.choice(self.keys), self.process
+        stopped = threading.Event()
+
+        def stop(pair: Pair) -> None:
+            process.stop()
+            stopped.set()
+
+        with process.suspended():
+            total = self.ledger.add(key, 300, self.size)
+            self.testbed.proxy.at("replies", self.rng.randint(0, total), stop)
+        if not stopped.wait(3.0):
+            self.testbed.proxy.disarm()
+            if not stopped.is_set():
+                return
+        life = self.ledger.now(key)
+        with process.suspended():
+            before = set(life.trimmed)
+            self.ledger.trim(key, self.rng.choice([0, 1, 30, 100]), by_id=self.rng.random() < 0.5)
+            self.removals.append((kinds.TRIM_AT_BYTE, life, key, life.trimmed - before))
+        self._catch_up()
+
+    def _replace(self, name: str) -> None:
+        """Make a stream another one. Nothing more is written before the reader has noticed."""
+        key = self.rng.choice(self.keys)
+        self.ledger.add(key, self.rng.choice([10, 100]), self.size)
+        if not self._catch_up():
+            return
+        seen = self._count(Replaced)
+        with self._maybe_cut():
+            if name in (kinds.REPLACE_LOWER, kinds.REPLACE_HIGHER):
+                lower = name == kinds.REPLACE_LOWER
+                if not lower and not self._counts():
+                    return  # Redis 6.2 cannot say that entries became fewer
+                # Fewer entries than were read, so that their number or the last ID shows it.
+                self.ledger.replace(key, self.rng.randint(1, 5), self.size, lower)
+            else:
+                self._roll_back(key, over=name == kinds.FAIL_OVER)
+            self.struck.append(name)
+            self.result.replaced += 1
+            self._await(lambda: self._noticed(seen), f"a report that the stream was replaced: {name}")
+
+    def _noticed(self, seen: int) -> bool:
+        self._update()
+        return self._count(Replaced) > seen
+
+    def _count(self, kind: type[Record]) -> int:
+        return sum(isinstance(record, kind) for record in self.records)
+
+    def _counts(self) -> bool:
+        """Whether the server counts the entries that were added."""
+        return not (self.testbed.program.is_redis and self.testbed.program.numbers < (7,))
+
+    def _roll_back(self, key: str, over: bool) -> None:
+        """The server comes back without the entries that it got last, which the reader has read."""
+        before = self.ledger.snapshot()
+        after = LostTail(self.testbed, by_failover=over)
+        self.ledger.add(key, self.rng.choice([1, 10, 50]), self.size)
+        self._catch_up()
+        after.lose()
+        self.ledger.roll_back(key, before[key])
+
+    # The end.
+
+    def _end(self) -> None:
+        self._catch_up()
+        self.process.finish()
+        process = self.process
+        deadline = time.monotonic() + PATIENCE
+        while process.exit_code is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        if process.exit_code != 0:
+            self._failure(f"the process did not end with what was there ({process.exit_code})")
+        process.close()
+        self.testbed.settle()
+        self._update()
+        self.ledger.verify()
+        self._account()
+
+    def _account(self) -> None:
+        lives = self.ledger.lives
+        if self.client.group:
+            again = self._count(Opened) + self._count(Failed)
+            account = check_group(self.records, lives, self._pending(), again)
+        else:
+            account = check(self.records, lives, Promise(counts=self._counts()))
+        self.result.violations += account.violations
+        self._count_results(account)
+
+    def _pending(self) -> list[tuple[str, str]]:
+        control: Any = self.testbed.control
+        return [
+            (key, entry["message_id"].decode())
+            for key in self.keys
+            for entry in control.xpending_range(key, GROUP, "-", "+", 1_000_000)
+        ]
+
+    def _count_results(self, account: Account) -> None:
+        done = [record for record in self.records if isinstance(record, Done)]
+        read = {(key, entry_id) for record in done for key, entry_id, _ in record.rows}
+        for name, _, key, gone in self.removals:
+            # Where all had been read before, nothing happened to the reader.
+            if any((key, entry_id) not in read for entry_id in gone):
+                self.struck.append(name)
+        self.result.entries = self.ledger.entries
+        self.result.read = sum(len(record.rows) for record in done)
+        self.result.lost, self.result.reported = account.lost, account.reported
+        self.result.opened = self._count(Opened)
+        self.result.errors = self._count(Failed)
+
+
+class LostTail:
+    """What a server has now; it loses all that comes later."""
+
+    def __init__(self, testbed: FaultTestbed, by_failover: bool) -> None:
+        self._testbed = testbed
+        self._by_failover = by_failover
+        self._folder = Path(testbed.server.unix_socket).parent
+        if by_failover:
+            testbed.replicate()
+            testbed.detach_replica()
+        else:
+            # Acknowledged writes are in the files: appendfsync is always.
+            self._files = {path: path.read_bytes() for path in self._append_only_files()}
+
+    def lose(self) -> None:
+        if self._by_failover:
+            self._testbed.take_over()
+            return
+        self._testbed.server.kill()
+        for path in self._append_only_files():
+            path.unlink()
+        for path, data in self._files.items():
+            path.write_bytes(data)
+        self._testbed.server.restart()
+
+    def _append_only_files(self) -> list[Path]:
+        return [path for path in self._folder.rglob("*append*") if path.is_file()]

@@ -1,0 +1,56 @@
+"""The kinds of faults that strike a reader: those of the connection and the server, and changes of the streams."""
+
+from __future__ import annotations
+
+from faults.fault_kinds import KINDS, FaultKind
+
+from .clients import CLIENTS
+
+#: Faults of the reading process.
+KILL_AT_STEP = "SIGKILL at a step"
+KILL_AT_BYTE = "SIGKILL at a byte"
+#: Entries that vanish before they are read.
+TRIM_MAXLEN = "XTRIM MAXLEN"
+TRIM_MINID = "XTRIM MINID"
+ADD_MAXLEN = "XADD MAXLEN"
+TRIM_AT_BYTE = "XTRIM in mid-reply"
+DELETE = "XDEL"
+DELETE_AND_TRIM = "XDEL, then XTRIM"
+RAISE_ID = "XSETID"
+#: Streams that are others afterwards.
+REPLACE_LOWER = "DEL, then lower IDs"
+REPLACE_HIGHER = "DEL, then fewer entries"
+LOSE_TAIL = "restart without the latest entries"
+FAIL_OVER = "failover to a replica without them"
+
+#: Those of the writing campaign that a reader notices.
+NETWORK: dict[str, FaultKind] = {
+    name: KINDS[name]
+    for name in (
+        "reset in requests", "reset in replies", "end in requests", "end in replies", "half-close to the client",
+        "half-close to the server", "requests stall", "replies stall", "requests come late", "byte by byte", "narrow",
+        "connections refused", "connections not accepted", "SIGSTOP, short", "SIGSTOP, long", "SIGKILL", "CLIENT KILL",
+        "ACL DELUSER", "maxclients", "idle timeout", "BUSY script",
+    )
+}  # fmt: skip
+
+#: Entries are removed while the reader is behind.
+REMOVALS = (TRIM_MAXLEN, TRIM_MINID, ADD_MAXLEN, DELETE, DELETE_AND_TRIM)
+REPLACEMENTS = (REPLACE_LOWER, REPLACE_HIGHER, LOSE_TAIL, FAIL_OVER)
+PROCESS = (KILL_AT_STEP, KILL_AT_BYTE)
+
+#: What each is a fault of, in the order of the tables.
+OF: dict[str, str] = {
+    **{name: "network" if kind.of == "network" else "server" for name, kind in NETWORK.items()},
+    **dict.fromkeys(PROCESS, "reader"),
+    **dict.fromkeys([*REMOVALS, TRIM_AT_BYTE, RAISE_ID, *REPLACEMENTS], "stream"),
+}
+
+_WEIGHTS = {LOSE_TAIL: 2, FAIL_OVER: 1, **{name: kind.weight for name, kind in NETWORK.items()}}
+
+
+def kinds_for(client: str) -> list[str]:
+    """The kinds of faults for a client, each as often as its weight."""
+    # A group vanishes with its stream, and so does all that is known of it.
+    names = [name for name in OF if not (CLIENTS[client].group and name in REPLACEMENTS)]
+    return [name for name in names for _ in range(_WEIGHTS.get(name, 3))]
