@@ -45,6 +45,8 @@ class Config:
     journal: str
     #: Each process of an episode draws other options.
     seed: int
+    #: In a group: the consumer. A process that begins anew has the name of the one that was killed.
+    consumer: str
 
     def endpoint(self) -> Endpoint:
         return Endpoint(
@@ -223,7 +225,7 @@ def _redis_py_group(config: Config, journal: Journal, control: Control) -> None:
             control.step("read")
             is_last = control.is_last()
             try:
-                reply = client.xreadgroup(GROUP, "consumer", streams, count=count, block=None if is_last else 50)
+                reply = client.xreadgroup(GROUP, config.consumer, streams, count=count, block=None if is_last else 50)
             except redis.RedisError as error:
                 _failed(journal, error)
                 continue
@@ -266,7 +268,7 @@ class Client:
     ours: bool
     #: Whether it reads in a consumer group.
     group: bool = False
-    #: How many processes of it read at once.
+    #: How many consumers of a group read at once, a process each.
     processes: int = 1
 
 

@@ -20,48 +20,50 @@ Name = tuple[str, str]
 
 
 def check_group(
-    records: Sequence[Record], lives: dict[str, list[Lineage]], pending: Sequence[Name], again: int
+    histories: Sequence[Sequence[Record]], lives: dict[str, list[Lineage]], pending: Sequence[Name], again: int
 ) -> Account:
     """Check what the consumers of one group did; they have read everything.
 
-    `pending`: what the server still has as pending. `again`: how often an entry may have been handed out again, by
-    lost connections, killed processes and claims.
+    `histories`: the records of each consumer. `pending`: what the server still has as pending. `again`: how often an
+    entry may have been handed out again, by lost connections, killed processes and claims.
     """
-    account = Account([*unexpected(records)])
+    account = Account([found for records in histories for found in unexpected(records)])
     handed: Counter[Name] = Counter()
-    last: dict[str, tuple[int, int]] = {}
     done: set[Name] = set()
     dead: set[Name] = set()
-    leased: set[Name] = set()
-    lost_leases: set[Name] = set()
     found: dict[str, list[Name]] = {what: [] for what in (EARLY, ORDER, OTHER, STALE, ENDS)}
-    for record in records:
-        match record:
-            case Opened():
-                last = {}
-            case Handed(ids, again=is_again):
-                handed.update(ids)
-                leased |= set(ids)
-                lost_leases -= set(ids)
-                if not is_again:
-                    for key, entry_id in ids:
-                        if parse_id(entry_id) <= last.get(key, (0, 0)):
-                            found[ORDER].append((key, entry_id))
-                        last[key] = parse_id(entry_id)
-            case Done(rows):
-                for key, entry_id, was in rows:
-                    if all(life.added.get(entry_id) != was for life in lives[key]):
-                        found[OTHER].append((key, entry_id))
-                    done.add((key, entry_id))
-            case Acked(ids):
-                found[EARLY] += [name for name in ids if name not in done and name not in dead]
-                found[STALE] += [name for name in ids if name in lost_leases]
-            case LeaseLost(ids):
-                lost_leases |= set(ids)
-            case Dead(ids):
-                dead |= set(ids)
+    for records in histories:
+        last: dict[str, tuple[int, int]] = {}
+        mine: set[Name] = set()
+        lost_leases: set[Name] = set()
+        for record in records:
+            match record:
+                case Opened():
+                    last = {}
+                case Handed(ids, again=is_again):
+                    handed.update(ids)
+                    lost_leases -= set(ids)
+                    if not is_again:
+                        for key, entry_id in ids:
+                            if parse_id(entry_id) <= last.get(key, (0, 0)):
+                                found[ORDER].append((key, entry_id))
+                            last[key] = parse_id(entry_id)
+                case Done(rows):
+                    for key, entry_id, was in rows:
+                        if all(life.added.get(entry_id) != was for life in lives[key]):
+                            found[OTHER].append((key, entry_id))
+                        mine.add((key, entry_id))
+                        done.add((key, entry_id))
+                case Acked(ids):
+                    found[EARLY] += [name for name in ids if name not in mine]
+                    found[STALE] += [name for name in ids if name in lost_leases]
+                case LeaseLost(ids):
+                    lost_leases |= set(ids)
+                case Dead(ids):
+                    dead |= set(ids)
+                    mine |= set(ids)
     found[ENDS] = sorted(done & dead)
-    account.reported = sum(record.lost for record in records if isinstance(record, Done))
+    account.reported = sum(record.lost for records in histories for record in records if isinstance(record, Done))
     _entries(account, lives, done | dead, pending)
     twice = [name for name, count in handed.items() if count > 1 + again]
     for what, names in (*found.items(), (TWICE, twice), (PENDING, list(pending))):

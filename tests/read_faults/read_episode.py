@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,15 +71,18 @@ class _Episode:
         self.size = rng.choice([10, 200, 3_000])
         self.keys = rng.choice([["events"], ["events"], ["events", "orders", "payments"]])
         self.folder = Path(tempfile.mkdtemp())
-        self.journal = JournalView(self.folder / "journal")
-        self.records: list[Record] = []
+        #: One for each consumer; a client without a group is one.
+        self.journals = [JournalView(self.folder / f"journal-{at}") for at in range(self.client.processes)]
+        self.processes: list[ReadingProcess] = []
+        #: The process that the next fault of a process strikes.
+        self.turn = 0
         self.struck: list[str] = []
         #: Removals that count if one of their entries was never read.
         self.removals: list[tuple[str, Lineage, str, set[str]]] = []
-        self.restarts = 0
-        self.process: ReadingProcess
         #: The last ID that was processed of each stream, since it was replaced.
         self.last: dict[str, tuple[int, int]] = {}
+        #: All that consumers of a group processed, in any order.
+        self.done: set[tuple[str, str]] = set()
 
     def run(self, names: Sequence[str]) -> ReadResult:
         started = time.monotonic()
@@ -88,7 +91,7 @@ class _Episode:
         if self.client.group:
             for key in self.keys:
                 self.testbed.control.xgroup_create(key, GROUP, "0", mkstream=True)
-        self._start()
+        self.processes = [self._start(at) for at in range(self.client.processes)]
         try:
             self._add(self.rng.randint(0, 50))
             for name in names:
@@ -97,7 +100,8 @@ class _Episode:
         finally:
             self.testbed.proxy.disarm()
             self.testbed.proxy.rest()
-            self.process.close()
+            for process in self.processes:
+                process.close()
             shutil.rmtree(self.folder, ignore_errors=True)
         self.result.faults.update(self.struck)
         self.result.seconds = time.monotonic() - started
@@ -105,31 +109,49 @@ class _Episode:
 
     # The reading process.
 
-    def _start(self) -> None:
-        self.process = ReadingProcess(
+    @property
+    def process(self) -> ReadingProcess:
+        return self.processes[self.turn]
+
+    @property
+    def records(self) -> list[Record]:
+        """Of all consumers."""
+        return [record for journal in self.journals for record in journal.records]
+
+    def _start(self, at: int) -> ReadingProcess:
+        return ReadingProcess(
             Config(
                 self.client.name, self.testbed.proxy.port, USER, PASSWORD, self.testbed.tls_ca_cert, tuple(self.keys),
-                str(self.journal.path), self.rng.getrandbits(32),
+                str(self.journals[at].path), self.rng.getrandbits(32), f"consumer-{at}",
             )
         )  # fmt: skip
 
     def _restart(self) -> None:
         self.process.close()
-        self.restarts += 1
-        self._start()
+        self.processes[self.turn] = self._start(self.turn)
+
+    @contextmanager
+    def _suspended(self) -> Iterator[None]:
+        """Inside the block nothing is read."""
+        with ExitStack() as stack:
+            for process in self.processes:
+                stack.enter_context(process.suspended())
+            yield
 
     def _update(self) -> None:
-        """Read the journal on."""
-        for record in self.journal.update():
-            self.records.append(record)
+        """Read the journals on."""
+        for record in [record for journal in self.journals for record in journal.update()]:
             if isinstance(record, Replaced):
                 self.last.pop(record.key, None)
             elif isinstance(record, Done):
                 for key, entry_id, _ in record.rows:
                     self.last[key] = parse_id(entry_id)
+                    self.done.add((key, entry_id))
 
     def _has_read(self) -> bool:
         self._update()
+        if self.client.group:
+            return all((key, entry_id) in self.done for key in self.keys for entry_id in self.ledger.now(key).live)
         for key in self.keys:
             newest = self.ledger.now(key).newest
             if newest and self.last.get(key, (0, 0)) < parse_id(newest):
@@ -144,10 +166,12 @@ class _Episode:
         # What others lose is counted at the end.
         deadline = time.monotonic() + (seconds if self.client.ours else _GLANCE)
         while not condition():
-            if self.process.exit_code is not None:
-                self._failure(f"the process ended with {self.process.exit_code}, and not all was read: {what}")
-                self._restart()
-                return False
+            for at, process in enumerate(self.processes):
+                if process.exit_code is not None:
+                    self.turn = at
+                    self._failure(f"the process ended with {process.exit_code}, and not all was read: {what}")
+                    self._restart()
+                    return False
             if time.monotonic() > deadline:
                 self._failure(f"{seconds} s without {what}")
                 return False
@@ -170,6 +194,7 @@ class _Episode:
         return total
 
     def _fault(self, name: str) -> None:
+        self.turn = self.rng.randrange(len(self.processes))
         if name in kinds.NETWORK:
             self._strike(kinds.NETWORK[name])
         elif name == kinds.KILL_AT_STEP:
@@ -266,7 +291,7 @@ class _Episode:
         if self.rng.random() < 0.3:
             self._catch_up()
         with self._maybe_cut():
-            with self.process.suspended():
+            with self._suspended():
                 self.ledger.add(key, self.rng.choice([5, 50, 300]), self.size)
                 before = life.trimmed | life.deleted
                 kept = self.rng.choice([0, 1, 3, 30])
@@ -285,14 +310,15 @@ class _Episode:
 
     def _trim_at_byte(self) -> None:
         """Remove entries while the reader has a part of a reply."""
-        key, process = self.rng.choice(self.keys), self.process
+        key = self.rng.choice(self.keys)
         stopped = threading.Event()
 
         def stop(pair: Pair) -> None:
-            process.stop()
+            for process in self.processes:
+                process.stop()
             stopped.set()
 
-        with process.suspended():
+        with self._suspended():
             total = self.ledger.add(key, 300, self.size)
             self.testbed.proxy.at("replies", self.rng.randint(0, total), stop)
         if not stopped.wait(3.0):
@@ -300,7 +326,7 @@ class _Episode:
             if not stopped.is_set():
                 return
         life = self.ledger.now(key)
-        with process.suspended():
+        with self._suspended():
             before = set(life.trimmed)
             self.ledger.trim(key, self.rng.choice([0, 1, 30, 100]), by_id=self.rng.random() < 0.5)
             self.removals.append((kinds.TRIM_AT_BYTE, life, key, life.trimmed - before))
@@ -350,14 +376,15 @@ class _Episode:
 
     def _end(self) -> None:
         self._catch_up()
-        self.process.finish()
-        process = self.process
+        for process in self.processes:
+            process.finish()
         deadline = time.monotonic() + PATIENCE
-        while process.exit_code is None and time.monotonic() < deadline:
-            time.sleep(0.002)
-        if process.exit_code != 0:
-            self._failure(f"the process did not end with what was there ({process.exit_code})")
-        process.close()
+        for process in self.processes:
+            while process.exit_code is None and time.monotonic() < deadline:
+                time.sleep(0.002)
+            if process.exit_code != 0:
+                self._failure(f"the process did not end with what was there ({process.exit_code})")
+            process.close()
         self.testbed.settle()
         self._update()
         self.ledger.verify()
@@ -367,7 +394,7 @@ class _Episode:
         lives = self.ledger.lives
         if self.client.group:
             again = self._count(Opened) + self._count(Failed)
-            account = check_group(self.records, lives, self._pending(), again)
+            account = check_group([journal.records for journal in self.journals], lives, self._pending(), again)
         else:
             account = check(self.records, lives, Promise(counts=self._counts()))
         self.result.violations += account.violations

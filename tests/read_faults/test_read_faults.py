@@ -16,7 +16,7 @@ from support.servers import find_programs
 pytestmark = pytest.mark.timeout(240)
 
 #: Faults of each pair, and processes: they wait most of the time.
-FAULTS, JOBS = 30, 4
+FAULTS, JOBS = 24, 4
 
 NEWEST = max(find_programs()).label
 
@@ -40,7 +40,7 @@ def test_the_checker_finds_what_redis_py_does_not_report() -> None:
 
 
 def test_the_checker_finds_what_a_group_loses_without_replay_and_with_early_acks() -> None:
-    names = [read_kinds.TRIM_MAXLEN, *["reset in replies", read_kinds.KILL_AT_STEP] * 8]
+    names = [read_kinds.TRIM_MAXLEN, *["reset in replies", read_kinds.KILL_AT_STEP] * 5]
     result = episode_apart(NEWEST, "redis-py-group", names, seed=2)
     found = {found.what for found in result.violations}
     assert {checker.UNREPORTED, group_checker.EARLY} <= found

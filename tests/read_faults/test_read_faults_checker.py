@@ -196,7 +196,7 @@ class GroupHistory:
     """The entries 1 to 10 in a group: 1 to 4 at once, 3 and 4 again after a crash, 5 is dead, 6 was trimmed."""
 
     def __init__(self) -> None:
-        self.lives = {KEY: [lineage(range(1, 11))]}
+        self.lives = {KEY: [lineage(range(1, 14))]}
         self.lives[KEY][0].trimmed = {"6-0"}
         self.records: list[Record] = [
             Opened(),
@@ -209,11 +209,21 @@ class GroupHistory:
             Done((row(3), row(4))),
             Dead(self.ids(5)),
             Acked(self.ids(3, 4, 5)),
-            Handed(self.ids(7, 8, 9, 10)),
+            Handed(self.ids(7, 8, 9, 10, 11)),
             LeaseLost(self.ids(10)),
             Handed(self.ids(10), again=True),
-            Done(tuple(row(number) for number in (7, 8, 9, 10)), lost=1),
-            Acked(self.ids(7, 8, 9, 10)),
+            Done(tuple(row(number) for number in (7, 8, 9, 10, 11)), lost=1),
+            Acked(self.ids(7, 8, 9, 10, 11)),
+        ]
+        #: Another consumer, which gets later entries first: the order is that of each.
+        self.others: list[Record] = [
+            Opened(),
+            Handed(self.ids(12)),
+            Done((row(12),)),
+            Acked(self.ids(12)),
+            Handed(self.ids(13)),
+            Done((row(13),)),
+            Acked(self.ids(13)),
         ]
         self.pending: list[tuple[str, str]] = []
 
@@ -225,7 +235,7 @@ class GroupHistory:
         self.records[at] = replace(self.records[at], **fields)
 
     def found(self) -> set[str]:
-        account = check_group(self.records, self.lives, self.pending, again=1)
+        account = check_group([self.records, self.others], self.lives, self.pending, again=1)
         return {found.what for found in account.violations}
 
 
@@ -238,8 +248,8 @@ def acknowledge_before(history: GroupHistory) -> None:
 
 
 def forget_one(history: GroupHistory) -> None:
-    history.change(13, rows=tuple(row(number) for number in (7, 9, 10)))
-    history.change(14, ids=history.ids(7, 9, 10))
+    history.change(13, rows=tuple(row(number) for number in (7, 9, 10, 11)))
+    history.change(14, ids=history.ids(7, 9, 10, 11))
 
 
 def leave_one_pending(history: GroupHistory) -> None:
@@ -247,7 +257,7 @@ def leave_one_pending(history: GroupHistory) -> None:
 
 
 def hand_out_backwards(history: GroupHistory) -> None:
-    history.change(10, ids=history.ids(7, 9, 8, 10))
+    history.change(10, ids=history.ids(7, 9, 8, 10, 11))
 
 
 def hand_out_too_often(history: GroupHistory) -> None:
@@ -256,6 +266,10 @@ def hand_out_too_often(history: GroupHistory) -> None:
 
 def acknowledge_what_another_has(history: GroupHistory) -> None:
     del history.records[12]
+
+
+def acknowledge_what_another_processed(history: GroupHistory) -> None:
+    history.others.insert(1, Acked(history.ids(7)))
 
 
 def spoil_a_value(history: GroupHistory) -> None:
@@ -283,6 +297,7 @@ def exaggerate_a_loss(history: GroupHistory) -> None:
         (hand_out_backwards, checker.ORDER),
         (hand_out_too_often, checker.TWICE),
         (acknowledge_what_another_has, group_checker.STALE),
+        (acknowledge_what_another_processed, group_checker.EARLY),
         (spoil_a_value, checker.OTHER),
         (keep_a_dead_one, group_checker.ENDS),
         (hide_a_loss, checker.UNREPORTED),
