@@ -267,10 +267,18 @@ class _Episode:
     def _kill_at_byte(self) -> None:
         process = self.process
         direction: Direction = self.rng.choice(["requests", "replies"])
-        self.testbed.proxy.at(direction, self.rng.randint(0, 2_000), lambda _: process.kill())
+        struck = threading.Event()
+
+        def kill(pair: Pair) -> None:
+            process.kill()
+            struck.set()
+
+        self.testbed.proxy.at(direction, self.rng.randint(0, 2_000), kill)
         self._add(self.rng.choice([1, 10, 100, 300]))
-        self._killed(kinds.KILL_AT_BYTE)
+        struck.wait(3.0)
         self.testbed.proxy.disarm()
+        if struck.is_set():
+            self._killed(kinds.KILL_AT_BYTE)
 
     def _killed(self, name: str) -> None:
         """Wait for the death of the process, and start another one."""
