@@ -203,8 +203,8 @@ class _Episode:
             self._kill_at_byte()
         elif name in kinds.REMOVALS:
             self._remove(name)
-        elif name == kinds.TRIM_AT_BYTE:
-            self._trim_at_byte()
+        elif name in kinds.IN_MID_REPLY:
+            self._trim_at_byte(name)
         elif name == kinds.RAISE_ID:
             key = self.rng.choice(self.keys)
             if not self.ledger.now(key).added:
@@ -316,7 +316,7 @@ class _Episode:
                 self.ledger.add(key, self.rng.choice([1, 10, 100]), self.size)
             self._catch_up()
 
-    def _trim_at_byte(self) -> None:
+    def _trim_at_byte(self, name: str) -> None:
         """Remove entries while the reader has a part of a reply."""
         key = self.rng.choice(self.keys)
         stopped = threading.Event()
@@ -328,6 +328,8 @@ class _Episode:
 
         with self._suspended():
             total = self.ledger.add(key, 300, self.size)
+            if name == kinds.DELETE_AND_TRIM_AT_BYTE:
+                self.ledger.delete(key, self.rng.sample(self.ledger.now(key).live[-300:-200], self.rng.randint(1, 10)))
             self.testbed.proxy.at("replies", self.rng.randint(0, total), stop)
         if not stopped.wait(3.0):
             self.testbed.proxy.disarm()
@@ -337,7 +339,7 @@ class _Episode:
         with self._suspended():
             before = set(life.trimmed)
             self.ledger.trim(key, self.rng.choice([0, 1, 30, 100]), by_id=self.rng.random() < 0.5)
-            self.removals.append((kinds.TRIM_AT_BYTE, life, key, life.trimmed - before))
+            self.removals.append((name, life, key, life.trimmed - before))
         self._catch_up()
 
     def _replace(self, name: str) -> None:

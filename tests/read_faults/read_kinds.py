@@ -14,6 +14,7 @@ TRIM_MAXLEN = "XTRIM MAXLEN"
 TRIM_MINID = "XTRIM MINID"
 ADD_MAXLEN = "XADD MAXLEN"
 TRIM_AT_BYTE = "XTRIM in mid-reply"
+DELETE_AND_TRIM_AT_BYTE = "XDEL, then XTRIM in mid-reply"
 DELETE = "XDEL"
 DELETE_AND_TRIM = "XDEL, then XTRIM"
 RAISE_ID = "XSETID"
@@ -36,6 +37,7 @@ NETWORK: dict[str, FaultKind] = {
 
 #: Entries are removed while the reader is behind.
 REMOVALS = (TRIM_MAXLEN, TRIM_MINID, ADD_MAXLEN, DELETE, DELETE_AND_TRIM)
+IN_MID_REPLY = (TRIM_AT_BYTE, DELETE_AND_TRIM_AT_BYTE)
 REPLACEMENTS = (REPLACE_LOWER, REPLACE_HIGHER, LOSE_TAIL, FAIL_OVER)
 PROCESS = (KILL_AT_STEP, KILL_AT_BYTE)
 
@@ -43,7 +45,7 @@ PROCESS = (KILL_AT_STEP, KILL_AT_BYTE)
 OF: dict[str, str] = {
     **{name: "network" if kind.of == "network" else "server" for name, kind in NETWORK.items()},
     **dict.fromkeys(PROCESS, "reader"),
-    **dict.fromkeys([*REMOVALS, TRIM_AT_BYTE, RAISE_ID, *REPLACEMENTS], "stream"),
+    **dict.fromkeys([*REMOVALS, *IN_MID_REPLY, RAISE_ID, *REPLACEMENTS], "stream"),
 }
 
 _WEIGHTS = {LOSE_TAIL: 2, FAIL_OVER: 1, **{name: kind.weight for name, kind in NETWORK.items()}}
