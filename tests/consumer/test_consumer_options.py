@@ -134,7 +134,7 @@ def test_acknowledged_entries_are_deleted(server: LocalServer, connect: Connect)
         assert client.xlen(KEY) == 0
 
 
-#: What a consumer needs beside the keys, as docs/consumer.md has it.
+#: What a consumer needs beside the keys, as docs/reading.md has it.
 RULES = ["eval", "evalsha", "xreadgroup", "xpending", "xack", "xclaim", "xautoclaim", "xgroup|create"]
 
 
