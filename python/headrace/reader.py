@@ -29,6 +29,9 @@ class ReaderOptions(TypedDict, total=False):
     reverse: bool
     limit: int | None
     fields: Sequence[str] | None
+    unpack: Literal["payload", "json", "arrow_ipc"] | None
+    payload_field: str
+    max_entry_bytes: int
     on_bad_field: Literal["fail", "null"]
     metadata: Sequence[str] | None
     fields_as: Literal["map", "list"]
@@ -52,10 +55,10 @@ class Reader(_headrace.Reader):
             save(table, batch.position)  # in one transaction
     ```
 
-    A batch has entries of one stream, in the order of their IDs, one row each. It is an Arrow record batch for pyarrow,
-    polars, DuckDB and others. Nothing moves on the server: `ReadBatch.position` is a short text that says where the
-    reader stands behind the batch, in all its streams. Store it with the rows, in the same transaction: a reader that
-    starts there reads what follows, and nothing is lost or doubled by a crash.
+    A batch has entries of one stream, in the order of their IDs, one row each unless `unpack` is given. It is an Arrow
+    record batch for pyarrow, polars, DuckDB and others. Nothing moves on the server: `ReadBatch.position` is a short
+    text that says where the reader stands behind the batch, in all its streams. Store it with the rows, in the same
+    transaction: a reader that starts there reads what follows, and nothing is lost or doubled by a crash.
 
     With `end` or `reverse`, the reader is an Arrow stream itself: `pa.table(reader)`, `polars.DataFrame(reader)`.
 
@@ -71,7 +74,8 @@ class Reader(_headrace.Reader):
         endpoint: The server, and the stream if `streams` is not given.
         streams: The keys of the streams, str or bytes. Default: that of the endpoint.
         schema: An Arrow schema, of pyarrow or another library. Each of its fields is the field of that name of an
-            entry, read from the text that `Dispatcher` writes for its type. Mutually exclusive with `fields`.
+            entry, read from the text that `Dispatcher` writes for its type; with `unpack`, the column of that name in
+            its payloads. Mutually exclusive with `fields`.
         {options}
 
     Raises:
@@ -120,7 +124,7 @@ class Reader(_headrace.Reader):
 
         Raises:
             DataLossError: Entries were trimmed before they were read, and `on_loss` is `"fail"`.
-            FieldError: A value does not fit its column, and `on_bad_field` is `"fail"`.
+            FieldError: A value does not fit its column or a payload cannot be unpacked, and `on_bad_field` is `"fail"`.
             StreamReplacedError: A stream is not the one that was read before.
             ConnectionFailedError: The server was not reached, or was lost. The next call goes on.
             CommandError: The server refused a command. The next call goes on.

@@ -3,9 +3,11 @@
 mod cast;
 mod escape;
 mod fields;
+mod json;
 mod map;
 mod metadata;
 mod names;
+mod packed;
 #[cfg(test)]
 mod tests;
 pub(crate) mod var_bytes;
@@ -24,6 +26,8 @@ pub(crate) use self::map::{FIELDS, FieldsAs, MapPlan};
 use self::metadata::Metadata;
 pub(crate) use self::metadata::MetadataColumn;
 pub(crate) use self::names::NamesAs;
+use self::packed::PackedColumns;
+pub(crate) use self::packed::{PackedPlan, Unpack};
 use self::var_bytes::defect;
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
@@ -41,6 +45,8 @@ pub(crate) enum BodyPlan {
     Map(MapPlan),
     /// A column for each field that was asked for.
     Fields(FieldsPlan),
+    /// The columns of the rows in an entry's payloads.
+    Packed(PackedPlan),
 }
 
 /// The columns of the record batches, checked once.
@@ -62,6 +68,7 @@ impl ColumnsPlan {
         match &body {
             BodyPlan::Map(plan) => fields.push(plan.field()),
             BodyPlan::Fields(plan) => fields.extend_from_slice(plan.fields()),
+            BodyPlan::Packed(plan) => fields.extend_from_slice(plan.fields()),
         }
         for (place, field) in fields.iter().enumerate() {
             if fields[..place].iter().any(|other| other.name() == field.name()) {
@@ -71,6 +78,11 @@ impl ColumnsPlan {
             }
         }
         Ok(Self { metadata: metadata.to_vec(), body, schema: Arc::new(Schema::new(fields)) })
+    }
+
+    /// Whether an entry may be any number of rows.
+    pub(crate) fn is_packed(&self) -> bool {
+        matches!(self.body, BodyPlan::Packed(_))
     }
 
     /// The schema of each record batch.
@@ -85,9 +97,10 @@ impl ColumnsPlan {
 enum Body {
     Map(MapColumn),
     Fields(FieldColumns),
+    Packed(PackedColumns),
 }
 
-/// Builds a record batch, one row per entry. Finishing one resets the builder.
+/// Builds a record batch, one row per entry unless entries are unpacked. Finishing one resets the builder.
 #[derive(Debug)]
 pub(crate) struct EntryColumns {
     plan: Arc<ColumnsPlan>,
@@ -103,6 +116,7 @@ impl EntryColumns {
         let body = match &plan.body {
             BodyPlan::Map(map) => Body::Map(MapColumn::new(*map)),
             BodyPlan::Fields(fields) => Body::Fields(FieldColumns::new(fields)),
+            BodyPlan::Packed(packed) => Body::Packed(PackedColumns::new(packed)),
         };
         let metadata = Metadata::new(plan.metadata.clone());
         Self { plan: Arc::clone(plan), metadata, body, id: EntryId { ms: 0, seq: 0 }, bad: None }
@@ -118,6 +132,7 @@ impl EntryColumns {
         let body = match &self.body {
             Body::Map(map) => map.bytes(),
             Body::Fields(fields) => fields.bytes(),
+            Body::Packed(packed) => packed.bytes(),
         };
         self.metadata.bytes() + body
     }
@@ -127,6 +142,7 @@ impl EntryColumns {
         match &self.body {
             Body::Map(map) => map.replaced(),
             Body::Fields(fields) => fields.duplicate_names(),
+            Body::Packed(packed) => packed.duplicate_names(),
         }
     }
 
@@ -135,6 +151,30 @@ impl EntryColumns {
         match &self.body {
             Body::Map(_) => 0,
             Body::Fields(fields) => fields.bad_values(),
+            Body::Packed(packed) => packed.bad_values(),
+        }
+    }
+
+    /// How many entries the rows so far are of.
+    pub(crate) fn entries(&self) -> usize {
+        match &self.body {
+            Body::Map(_) | Body::Fields(_) => self.rows(),
+            Body::Packed(packed) => packed.entries(),
+        }
+    }
+
+    /// How many rows the first `entries` entries are.
+    pub(crate) fn rows_of(&self, entries: usize) -> usize {
+        match &self.body {
+            Body::Map(_) | Body::Fields(_) => entries,
+            Body::Packed(packed) => packed.rows_of(entries),
+        }
+    }
+
+    /// Sets whether the record batch takes further entries though it has the rows or bytes with which it is full.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        if let Body::Packed(packed) = &mut self.body {
+            packed.hold(is_held);
         }
     }
 
@@ -153,6 +193,7 @@ impl EntryColumns {
         match &mut self.body {
             Body::Map(map) => columns.push(map.finish()?),
             Body::Fields(fields) => fields.finish(&mut columns)?,
+            Body::Packed(packed) => packed.finish(&mut columns)?,
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.plan.schema(), columns, &options).map_err(|error| defect(&error))
@@ -172,6 +213,10 @@ impl EntrySink for EntryColumns {
                 map.entry(fields);
             }
             Body::Fields(_) => self.id = id,
+            Body::Packed(packed) => {
+                packed.entry(fields.is_none());
+                self.id = id;
+            }
         }
     }
 
@@ -180,6 +225,7 @@ impl EntrySink for EntryColumns {
         match &mut self.body {
             Body::Map(map) => map.field(name, value),
             Body::Fields(fields) => fields.field(name, value),
+            Body::Packed(packed) => packed.field(name, value),
         }
     }
 
@@ -191,6 +237,10 @@ impl EntrySink for EntryColumns {
                 Ok(()) => self.metadata.push(self.id),
                 Err(bad) => self.bad = self.bad.take().or(Some((self.id, bad))),
             },
+            Body::Packed(packed) => match packed.end() {
+                Ok(rows) => self.metadata.push_rows(self.id, rows),
+                Err(bad) => self.bad = self.bad.take().or(Some((self.id, bad))),
+            },
         }
     }
 
@@ -198,6 +248,17 @@ impl EntrySink for EntryColumns {
     /// each scan.
     #[inline]
     fn is_full(&self) -> bool {
-        self.bad.is_some() || self.bytes() >= FULL
+        let body = match &self.body {
+            Body::Map(map) => map.bytes(),
+            Body::Fields(fields) => fields.bytes(),
+            Body::Packed(packed) => {
+                if packed.is_full() {
+                    FULL
+                } else {
+                    packed.bytes()
+                }
+            }
+        };
+        self.bad.is_some() || self.metadata.bytes() + body >= FULL
     }
 }

@@ -19,8 +19,10 @@ mod nulls;
 mod tests;
 mod types;
 
+pub(crate) use decode::decode_within;
 pub use decode::{Decoded, decode};
 pub use encode::{Codec, Encoder};
+pub(crate) use types::check_type;
 
 /// The most bytes of an entry's payload, the default of the server's `proto-max-bulk-len`
 /// (<https://redis.io/docs/latest/develop/reference/protocol-spec/#bulk-strings>).

@@ -66,3 +66,6 @@ pub use batch::Rows;
 pub use ids::{CallerId, IdColumn, MAX_MESSAGE_ID};
 pub use plan::{Body, Layout, RowPlan};
 pub(crate) use plan::{columns_of, message_id_column};
+
+/// The name of the field with the payload, unless another one is chosen.
+pub(crate) const PAYLOAD_FIELD: &str = "payload";

@@ -121,7 +121,9 @@ impl ConsumerOptions {
     ) -> Result<Self> {
         let mut given = Given::collect(CONSUMER_OPTIONS, options, form)?;
         let on_bad = given.choice_or_default("on_bad_field")?;
-        let body = read_body(&mut given, on_bad == "null", schema)?;
+        let batch_rows = given.integer_or_default("batch_rows")?;
+        let batch_bytes = given.integer_or_default("batch_bytes")?;
+        let body = read_body(&mut given, on_bad == "null", schema, [batch_rows, batch_bytes])?;
         let mut metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
         let extra = metadata.as_mut().map(take_extra).unwrap_or_default();
         let columns = columns(metadata, body)?;
@@ -151,8 +153,8 @@ impl ConsumerOptions {
             creates: given.boolean_or_default("create")?,
             columns,
             extra,
-            batch_rows: given.integer_or_default("batch_rows")?,
-            batch_bytes: given.integer_or_default("batch_bytes")?,
+            batch_rows,
+            batch_bytes,
             page_bytes: given.integer_or_default("page_bytes")?,
             block: given.seconds_or_default("block")?,
             linger: given.seconds_or_default("linger")?,

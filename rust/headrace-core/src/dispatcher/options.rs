@@ -11,6 +11,7 @@ use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
 use crate::error::{Classify, Error, Kind, Result};
 use crate::producer::ExactlyOnce;
 use crate::retry::RetryPolicy;
+use crate::rows::PAYLOAD_FIELD;
 
 /// A server remembers names for a day at most: the last try must come before that.
 const MAX_IDMP_DEADLINE: Duration = Duration::from_secs(80_000);
@@ -33,7 +34,7 @@ option_table! {
     /// Overrides `classify` for single codes: `{"OOM": "retryable"}`.
     error_overrides => option(Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""));
     /// Name of the field with the payload.
-    payload_field => option(Takes::Text).or(Text("payload"));
+    payload_field => option(Takes::Text).or(Text(PAYLOAD_FIELD));
     /// Name of the field with the time of dispatch (`2026-04-14T12:00:00Z`, UTC); None omits it. Entries of `fields_from` have it
     /// only if this option is given, behind their own fields.
     ts_field => option(Takes::Text).or(Text("ts"));

@@ -23,13 +23,14 @@
 //! | null | none: the writer leaves a null out | |
 //!
 //! There are no spaces around a value, and digits are ASCII. Extension types other than those above are their storage type.
-//! Nested types are refused: the writer has no text for them.
+//! Nested types are refused: the writer has no text for them. It has JSON for them, of which `cast/json.rs` makes columns.
 
 mod bad_value;
 mod bytes;
 mod decimal;
 mod dictionary;
 mod interval;
+mod json;
 mod number;
 mod primitive;
 #[cfg(test)]
@@ -68,9 +69,19 @@ pub(crate) enum OnBadField {
     Null,
 }
 
+/// What values are read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ValueForm {
+    /// The text of a field.
+    Text,
+    /// A member of a JSON object.
+    Json,
+}
+
 /// Builds the column of a field, one value per row.
 pub(crate) struct FieldColumn {
     field: Field,
+    form: ValueForm,
     on_bad: OnBadField,
     values: Box<dyn Values>,
     rows: usize,
@@ -82,15 +93,26 @@ pub(crate) struct FieldColumn {
 impl FieldColumn {
     /// Refuses a type that the writer has no text for.
     pub(crate) fn new(field: &Field, on_bad: OnBadField) -> crate::Result<Self> {
-        let Some(values) = values_of(field) else {
+        Self::of(field, ValueForm::Text, on_bad)
+    }
+
+    /// Refuses a type that the writer cannot write in this form.
+    pub(crate) fn of(field: &Field, form: ValueForm, on_bad: OnBadField) -> crate::Result<Self> {
+        let (values, source, nested) = match form {
+            ValueForm::Text => (values_of(field), "a field", ""),
+            ValueForm::Json => {
+                (json::values_of_json(field), "JSON", ", struct, list, large_list, fixed_size_list, map")
+            }
+        };
+        let Some(values) = values else {
             return Err(Error::schema(format!(
-                "column {:?} cannot be read from a field: it has the type {} (supported: bool, integers, floats, decimals, \
-                 date, time, timestamp, duration, interval, utf8 and binary of every kind, null, dictionaries of these)",
+                "column {:?} cannot be read from {source}: it has the type {} (supported: bool, integers, floats, decimals, \
+                 date, time, timestamp, duration, interval, utf8 and binary of every kind, null, dictionaries of these{nested})",
                 field.name(),
                 field.data_type(),
             )));
         };
-        Ok(Self { field: field.clone(), on_bad, values, rows: 0, bad_values: 0, last_is_bad: false })
+        Ok(Self { field: field.clone(), form, on_bad, values, rows: 0, bad_values: 0, last_is_bad: false })
     }
 
     /// The name of the field.
@@ -123,7 +145,7 @@ impl FieldColumn {
                 }
             }
             None if self.field.is_nullable() => self.values.push_null(),
-            None => return Err(BadValue::new(&self.field, None)),
+            None => return Err(BadValue::missing(&self.field)),
         }
         self.last_is_bad = false;
         self.rows += 1;
@@ -133,7 +155,7 @@ impl FieldColumn {
     #[cold]
     fn push_bad(&mut self, text: &[u8]) -> Result<(), BadValue> {
         if self.on_bad == OnBadField::Fail || !self.field.is_nullable() {
-            return Err(BadValue::new(&self.field, Some(text)));
+            return Err(BadValue::new(&self.field, self.form, text));
         }
         self.values.push_null();
         self.last_is_bad = true;
@@ -148,6 +170,15 @@ impl FieldColumn {
         self.bad_values -= u64::from(self.last_is_bad);
         self.last_is_bad = false;
         self.rows -= 1;
+    }
+
+    /// Takes back the values behind this number of rows. Those of them that were bad stay counted.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        while self.rows > rows {
+            self.values.pop();
+            self.rows -= 1;
+        }
+        self.last_is_bad = false;
     }
 
     /// The column. Resets the builder.
@@ -250,19 +281,23 @@ fn values_of_type(data_type: &DataType) -> Option<Box<dyn Values>> {
             })
         }
         DataType::Dictionary(keys, values) if !matches!(**values, DataType::Dictionary(..)) => {
-            let values = values_of_type(values)?;
-            match &**keys {
-                DataType::Int8 => dictionary::<Int8Type>(values),
-                DataType::Int16 => dictionary::<Int16Type>(values),
-                DataType::Int32 => dictionary::<Int32Type>(values),
-                DataType::Int64 => dictionary::<Int64Type>(values),
-                DataType::UInt8 => dictionary::<UInt8Type>(values),
-                DataType::UInt16 => dictionary::<UInt16Type>(values),
-                DataType::UInt32 => dictionary::<UInt32Type>(values),
-                DataType::UInt64 => dictionary::<UInt64Type>(values),
-                _ => return None,
-            }
+            return dictionary_of(keys, values_of_type(values)?);
         }
+        _ => return None,
+    })
+}
+
+/// A dictionary with keys of this type.
+fn dictionary_of(keys: &DataType, values: Box<dyn Values>) -> Option<Box<dyn Values>> {
+    Some(match keys {
+        DataType::Int8 => dictionary::<Int8Type>(values),
+        DataType::Int16 => dictionary::<Int16Type>(values),
+        DataType::Int32 => dictionary::<Int32Type>(values),
+        DataType::Int64 => dictionary::<Int64Type>(values),
+        DataType::UInt8 => dictionary::<UInt8Type>(values),
+        DataType::UInt16 => dictionary::<UInt16Type>(values),
+        DataType::UInt32 => dictionary::<UInt32Type>(values),
+        DataType::UInt64 => dictionary::<UInt64Type>(values),
         _ => return None,
     })
 }

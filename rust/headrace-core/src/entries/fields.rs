@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
-use super::cast::{BadValue, FieldColumn, OnBadField};
+use super::cast::{BadValue, FieldColumn, OnBadField, ValueForm};
 use super::names::are_equal;
 
 /// Up to this number of columns, each name is compared with each, which is cheaper than hashing.
@@ -21,14 +21,20 @@ const LONGEST_NAME: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldsPlan {
     fields: Vec<Field>,
+    form: ValueForm,
     on_bad: OnBadField,
 }
 
 impl FieldsPlan {
-    /// Refuses a type that cannot be read. The names must be different.
+    /// Refuses a type that cannot be read from text. The names must be different.
     pub(crate) fn new(fields: Vec<Field>, on_bad: OnBadField) -> crate::Result<Self> {
-        fields.iter().try_for_each(|field| FieldColumn::new(field, on_bad).map(drop))?;
-        Ok(Self { fields, on_bad })
+        Self::of(fields, ValueForm::Text, on_bad)
+    }
+
+    /// Refuses a type that cannot be read from this form. The names must be different.
+    pub(crate) fn of(fields: Vec<Field>, form: ValueForm, on_bad: OnBadField) -> crate::Result<Self> {
+        fields.iter().try_for_each(|field| FieldColumn::of(field, form, on_bad).map(drop))?;
+        Ok(Self { fields, form, on_bad })
     }
 
     pub(crate) fn fields(&self) -> &[Field] {
@@ -67,7 +73,7 @@ impl FieldColumns {
     pub(crate) fn new(plan: &FieldsPlan) -> Self {
         // The plan has seen that each of them can be made.
         let columns: Vec<FieldColumn> =
-            plan.fields.iter().filter_map(|field| FieldColumn::new(field, plan.on_bad).ok()).collect();
+            plan.fields.iter().filter_map(|field| FieldColumn::of(field, plan.form, plan.on_bad).ok()).collect();
         let names = columns.iter().map(|column| Box::from(column.name().as_bytes()));
         Self {
             by_name: (columns.len() > FEW).then(|| names.zip(0..).collect()),
@@ -94,8 +100,9 @@ impl FieldColumns {
         }
     }
 
+    /// The value of a column.
     #[inline]
-    fn push(&mut self, index: usize, value: &[u8]) {
+    pub(crate) fn push(&mut self, index: usize, value: &[u8]) {
         let column = &mut self.columns[index];
         if column.rows() > self.rows {
             column.pop();
@@ -176,6 +183,24 @@ impl FieldColumns {
         let (_, first) = self.bad.swap_remove(0);
         self.bad.clear();
         first
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Takes back the values of this entry.
+    #[cold]
+    pub(crate) fn discard(&mut self) {
+        (self.next, self.filled) = (0, 0);
+        self.bad.clear();
+        self.truncate(self.rows);
+    }
+
+    /// Takes back the rows behind this number of them.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        self.rows = rows;
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
     }
 
     /// How much memory the columns take so far.

@@ -93,6 +93,8 @@ pub(super) struct Metadata {
     bytes: usize,
     ms: Vec<u64>,
     seq: Vec<u64>,
+    /// The places of rows within their entries; empty if each entry is one row.
+    row_in_entry: Vec<i32>,
     /// Those before the last one.
     streams: Vec<StreamRun>,
     /// Its rows are those that `streams` has not.
@@ -108,6 +110,7 @@ impl Metadata {
             columns,
             ms: Vec::new(),
             seq: Vec::new(),
+            row_in_entry: Vec::new(),
             streams: Vec::new(),
             key: String::new(),
             first_row: 0,
@@ -141,6 +144,17 @@ impl Metadata {
         self.seq.push(id.seq);
     }
 
+    /// The rows of an entry that may have any number of them. Not mixed with [`push`](Self::push) in a record batch.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // an entry has fewer rows than bytes
+    pub(super) fn push_rows(&mut self, id: EntryId, rows: usize) {
+        self.bytes += rows * self.row_bytes;
+        self.ms.extend(std::iter::repeat_n(id.ms, rows));
+        self.seq.extend(std::iter::repeat_n(id.seq, rows));
+        if self.columns.contains(&MetadataColumn::RowInEntry) {
+            self.row_in_entry.extend(0..rows as i32);
+        }
+    }
+
     fn close_stream(&mut self) {
         let rows = self.rows() - self.first_row;
         if rows > 0 {
@@ -164,7 +178,11 @@ impl Metadata {
                 MetadataColumn::EntryMs => Arc::new(UInt64Array::from(ms.clone())),
                 MetadataColumn::EntrySeq => Arc::new(UInt64Array::from(seq.clone())),
                 MetadataColumn::Timestamp => timestamps(&ms),
-                MetadataColumn::RowInEntry => Arc::new(Int32Array::new(ScalarBuffer::from(vec![0; ms.len()]), None)),
+                MetadataColumn::RowInEntry => {
+                    let mut places = std::mem::take(&mut self.row_in_entry);
+                    places.resize(ms.len(), 0);
+                    Arc::new(Int32Array::new(ScalarBuffer::from(places), None))
+                }
             });
         }
         Ok(())

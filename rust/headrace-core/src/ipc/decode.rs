@@ -25,12 +25,18 @@ pub struct Decoded {
 /// Refuses bytes that are not a stream, are truncated or corrupt, or decompress to more than
 /// [`MAX_ROWS_BYTES`], before it allocates memory for them.
 pub fn decode(bytes: Vec<u8>) -> Result<Decoded> {
-    check(&bytes, MAX_ROWS_BYTES).map_err(|reason| refused(&reason))?;
+    decode_within(bytes, MAX_ROWS_BYTES)
+        .map_err(|reason| Error::message(format!("the payload is not a readable Arrow IPC stream: {reason}")))
+}
+
+/// As [`decode`], with another `limit` of the rows' bytes. An error is the reason, whose subject is the stream.
+pub(crate) fn decode_within(bytes: Vec<u8>, limit: usize) -> std::result::Result<Decoded, String> {
+    check(&bytes, limit)?;
     // arrow-ipc asserts some of the types and lengths in a message. No state outlives the panic.
     match contain(|| read(bytes)) {
         Ok(Ok(decoded)) => Ok(decoded),
-        Ok(Err(error)) => Err(refused(&format!("it is corrupt: {error}"))),
-        Err(_) => Err(refused("it is corrupt")),
+        Ok(Err(error)) => Err(format!("it is corrupt: {error}")),
+        Err(_) => Err("it is corrupt".to_owned()),
     }
 }
 
@@ -47,8 +53,4 @@ fn read(bytes: Vec<u8>) -> std::result::Result<Decoded, ArrowError> {
     // because C calls that function.
     FFI_ArrowSchema::try_from(schema.as_ref())?;
     Ok(Decoded { schema, batches })
-}
-
-fn refused(reason: &str) -> Error {
-    Error::message(format!("the payload is not a readable Arrow IPC stream: {reason}"))
 }

@@ -10,7 +10,7 @@ use crate::nested::first;
 const MAX_DEPTH: usize = 32;
 
 /// Refuses types whose slices cannot be compacted, and types that the format cannot hold.
-pub(super) fn check_type(field: &Field) -> Result<()> {
+pub(crate) fn check_type(field: &Field) -> Result<()> {
     if depth(field.data_type()) > MAX_DEPTH {
         return Err(Error::schema(format!(
             "column {:?} cannot be written as Arrow IPC: it is nested deeper than {MAX_DEPTH} levels, the most that is \

@@ -7,10 +7,11 @@ use arrow_schema::Schema;
 use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
-use crate::entries::ColumnsPlan;
+use crate::entries::{ColumnsPlan, Unpack};
 use crate::error::{Error, Result};
 use crate::reading::{End, MAX_BATCH_ROWS, Position, Start, columns, first_backward, last_backward, read_body};
 use crate::resp::EntryId;
+use crate::rows::PAYLOAD_FIELD;
 
 option_table! {
     /// Every option of a reader.
@@ -31,8 +32,16 @@ option_table! {
     /// Fields of the entries that become a column each, as text; the others are left out. By default all fields are in one
     /// column, `fields`.
     fields => option(Takes::Columns);
-    /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column. `fail` raises
-    /// `FieldError`; `null` has a null in its place.
+    /// With `fields` or `schema`: how rows are packed into entries, by the keyword that `produce_batch` was given for it.
+    /// `payload`: a payload is a row, the value of the only column. `json`: a payload is a row, a JSON object with the columns.
+    /// `arrow_ipc`: the payload is an Arrow IPC stream of rows. By default an entry is one row, and its fields are the columns.
+    unpack => option(Takes::Choice(&Unpack::NAMES));
+    /// With `unpack`: the dispatcher's `payload_field`.
+    payload_field => option(Takes::Text).or(Text(PAYLOAD_FIELD));
+    /// With `unpack`: most bytes that the rows of an entry may take when they are unpacked. An entry with more does not fit.
+    max_entry_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(64 * 1024 * 1024));
+    /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column, or with a payload that
+    /// cannot be read. `fail` raises `FieldError`; `null` has a null in its place, or a row of nulls.
     on_bad_field => option(Takes::Choice(&["fail", "null"])).or(Text("fail"));
     /// Metadata columns, before the fields: `stream`, `entry_id` (text), `entry_ms`, `entry_seq` (unsigned 64-bit integers),
     /// `timestamp`, `row_in_entry`. With `fields` or `schema` there are none by default.
@@ -103,7 +112,9 @@ impl ReaderOptions {
     ) -> Result<Self> {
         let mut given = Given::collect(READER_OPTIONS, options, form)?;
         let nulls_bad = given.choice_or_default("on_bad_field")? == "null";
-        let body = read_body(&mut given, nulls_bad, schema)?;
+        let batch_rows = given.integer_or_default("batch_rows")?;
+        let batch_bytes = given.integer_or_default("batch_bytes")?;
+        let body = read_body(&mut given, nulls_bad, schema, [batch_rows, batch_bytes])?;
         let metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
         let (start, end) = (given.text("start")?, given.text("end")?);
         let (beginning, way) = if given.boolean_or_default("reverse")? {
@@ -117,8 +128,8 @@ impl ReaderOptions {
             way,
             limit: given.integer("limit")?.unwrap_or(u64::MAX),
             columns: columns(metadata, body)?,
-            batch_rows: given.integer_or_default("batch_rows")?,
-            batch_bytes: given.integer_or_default("batch_bytes")?,
+            batch_rows,
+            batch_bytes,
             page_bytes: given.integer_or_default("page_bytes")?,
             block: given.seconds_or_default("block")?,
             linger: given.seconds_or_default("linger")?,

@@ -23,6 +23,11 @@ pub(crate) trait Exchange {
 
     fn awaits_reply(&self) -> bool;
 
+    /// Whether [`received`](Self::received) is to go on with bytes that are here.
+    fn is_suspended(&self) -> bool {
+        false
+    }
+
     /// How long the server waits for entries before it replies.
     fn blocks_for(&self) -> Duration {
         Duration::ZERO

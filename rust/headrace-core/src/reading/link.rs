@@ -85,15 +85,16 @@ impl Link {
 
     fn receive(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
         let Some((transport, _)) = &mut self.open else { return Ok(false) };
-        let count = transport.receive(session.space())?;
-        if count > 0 {
+        let goes_on = session.is_suspended();
+        let count = if goes_on { 0 } else { transport.receive(session.space())? };
+        if count > 0 || goes_on {
             let started = Instant::now();
             session.received(count)?;
             self.used = Instant::now();
             session.took(Duration::ZERO, self.used - started);
             self.is_proven = true;
         }
-        Ok(count > 0)
+        Ok(count > 0 || goes_on)
     }
 
     /// Sends what the socket takes. Returns whether anything moved.

@@ -77,6 +77,8 @@ pub(crate) struct Session {
     /// Bytes that must be there before another look at them helps.
     needed: usize,
     ready: VecDeque<Result<ReadBatch>>,
+    /// Whether the rest of a reply that is here waits until the batches before it are taken.
+    is_suspended: bool,
     linger: Linger,
     /// The stream whose turn it is.
     turn: usize,
@@ -105,6 +107,7 @@ impl Session {
             pages: Vec::new(),
             needed: 1,
             ready: VecDeque::new(),
+            is_suspended: false,
             linger: Linger::No,
             turn: 0,
             may_have_lost: false,
@@ -173,6 +176,10 @@ impl Exchange for Session {
         self.in_flight.iter().find_map(block).unwrap_or_default()
     }
 
+    fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
     fn awaits_reply(&self) -> bool {
         !self.in_flight.is_empty()
     }
@@ -201,6 +208,7 @@ impl Exchange for Session {
         self.reply = None;
         self.framing = Framing::default();
         self.needed = 1;
+        self.is_suspended = false;
         self.linger = Linger::No;
         for stream in &mut self.streams {
             stream.is_behind = true;
@@ -209,6 +217,7 @@ impl Exchange for Session {
 
     fn received(&mut self, count: usize) -> std::result::Result<(), Fault> {
         self.input.filled(count);
+        self.is_suspended = false;
         while let Some(ask) = self.in_flight.front().copied() {
             if self.input.unread().len() < self.needed {
                 return Ok(());

@@ -85,6 +85,8 @@ impl EntrySink for Sink<'_> {
         });
         open.columns.entry(id, fields);
         if page.has_gap {
+            // What is missing before it is known when the page was read to its end.
+            open.columns.hold(true);
             stream.since.ids.push(id);
         } else {
             stream.read_on(id);

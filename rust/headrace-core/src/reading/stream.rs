@@ -54,7 +54,7 @@ pub(crate) struct Bad {
 pub(crate) struct Open {
     pub(crate) columns: EntryColumns,
     pub(crate) first_id: EntryId,
-    /// How many rows are proven.
+    /// How many entries are proven.
     pub(crate) proven: usize,
 }
 
@@ -183,7 +183,10 @@ impl Stream {
             self.lost = Some(Loss { entries: before.entries + loss.entries, exact: before.exact && loss.exact });
         }
         match &mut self.open {
-            Some(open) => open.proven = open.columns.rows(),
+            Some(open) => {
+                open.proven = open.columns.entries();
+                open.columns.hold(false);
+            }
             None => self.handed_out = Place { id: after, added },
         }
     }
@@ -203,7 +206,7 @@ impl Stream {
         self.since.ids.clear();
         self.is_doubtful = false;
         self.is_behind = true;
-        let kept = self.open.take().map(|open| (open.proven, open)).filter(|(rows, _)| *rows > 0);
+        let kept = self.open.take().map(|open| (open.columns.rows_of(open.proven), open)).filter(|(rows, _)| *rows > 0);
         self.handed_out = Place { id: self.since.after, added: self.since.added };
         if let Some(loss) = loss {
             self.since.added = self.since.added.map(|added| added.saturating_add(loss.entries));

@@ -4,62 +4,81 @@ use std::fmt;
 
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
 
+use super::ValueForm;
+use super::json::is_binary;
 use crate::calendar::per_second;
 use crate::extension::Extension;
 
 /// The most bytes of a value that an error quotes.
 const MAX_QUOTED: usize = 64;
 
-/// A field of an entry that its column cannot hold, or that an entry does not have.
+/// A value that its column cannot hold or that is missing, or an entry without rows to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BadValue(Box<Details>);
+pub(crate) struct BadValue(Box<Reason>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Details {
-    column: String,
-    data_type: DataType,
-    /// The value, escaped and cut off; `None` if it is missing.
-    value: Option<String>,
-    /// What the column accepts.
-    allowed: String,
+enum Reason {
+    Unfit {
+        column: String,
+        data_type: DataType,
+        /// The value, escaped and cut off.
+        value: String,
+        /// What the column accepts.
+        allowed: String,
+    },
+    Missing {
+        column: String,
+        data_type: DataType,
+    },
+    /// Of the whole entry.
+    Entry(String),
 }
 
 impl BadValue {
-    /// An error for a value, or without one if the entry has no such field.
-    pub(super) fn new(field: &Field, value: Option<&[u8]>) -> Self {
-        let quoted = |value: &[u8]| match value.get(..MAX_QUOTED) {
+    /// An error for a value.
+    pub(super) fn new(field: &Field, form: ValueForm, value: &[u8]) -> Self {
+        let value = match value.get(..MAX_QUOTED) {
             Some(start) if value.len() > MAX_QUOTED => {
                 format!("\"{}\"… ({} bytes)", start.escape_ascii(), value.len())
             }
             _ => format!("\"{}\"", value.escape_ascii()),
         };
-        Self(Box::new(Details {
-            column: field.name().clone(),
-            data_type: field.data_type().clone(),
-            value: value.map(quoted),
-            allowed: allowed(field),
-        }))
+        let (column, data_type) = (field.name().clone(), field.data_type().clone());
+        Self(Box::new(Reason::Unfit { column, data_type, value, allowed: allowed(field, form) }))
+    }
+
+    /// An error for an entry without the field of this column, which allows no null.
+    pub(crate) fn missing(field: &Field) -> Self {
+        Self(Box::new(Reason::Missing { column: field.name().clone(), data_type: field.data_type().clone() }))
+    }
+
+    /// An error for an entry whose rows cannot be read.
+    pub(crate) fn of_entry(reason: String) -> Self {
+        Self(Box::new(Reason::Entry(reason)))
     }
 }
 
 impl fmt::Display for BadValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Details { column, data_type, value, allowed } = &*self.0;
-        match value {
-            Some(value) => {
+        match &*self.0 {
+            Reason::Unfit { column, data_type, value, allowed } => {
                 write!(f, "field {column:?} does not fit its column of type {data_type}: {value} (allowed: {allowed})")
             }
-            None => write!(f, "field {column:?} is missing, and its column of type {data_type} allows no null"),
+            Reason::Missing { column, data_type } => {
+                write!(f, "field {column:?} is missing, and its column of type {data_type} allows no null")
+            }
+            Reason::Entry(reason) => write!(f, "it cannot be unpacked: {reason}"),
         }
     }
 }
 
 /// The texts that a column accepts.
-fn allowed(field: &Field) -> String {
-    match Extension::of(field) {
-        Some(Extension::Uuid) => "a UUID such as 123e4567-e89b-12d3-a456-426614174000".to_owned(),
-        Some(Extension::Bool8) => of_type(&DataType::Boolean),
-        None => of_type(field.data_type()),
+fn allowed(field: &Field, form: ValueForm) -> String {
+    match (Extension::of(field), form) {
+        (Some(Extension::Uuid), _) => "a UUID such as 123e4567-e89b-12d3-a456-426614174000".to_owned(),
+        (Some(Extension::Bool8), _) => of_type(&DataType::Boolean),
+        (None, ValueForm::Json) if is_binary(field.data_type()) => format!("{}, as base64", of_type(field.data_type())),
+        (None, _) => of_type(field.data_type()),
     }
 }
 
@@ -107,6 +126,9 @@ fn of_type(data_type: &DataType) -> String {
         DataType::Dictionary(keys, values) => {
             format!("{}; as many different values in a record batch as {keys} can number", of_type(values))
         }
+        DataType::List(_) | DataType::LargeList(_) => "arrays of values that fit its elements".to_owned(),
+        DataType::FixedSizeList(_, size) => format!("arrays of {size} values that fit its elements"),
+        DataType::Struct(_) | DataType::Map(..) => "objects with values that fit its members".to_owned(),
         _ => "no value".to_owned(),
     }
 }

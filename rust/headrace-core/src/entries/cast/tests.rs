@@ -13,7 +13,7 @@ use arrow_schema::{DataType, Field, IntervalUnit, Schema, TimeUnit};
 use proptest::prelude::*;
 
 use self::columns::{column, every_type, raws};
-use super::{BadValue, FieldColumn, OnBadField};
+use super::{BadValue, FieldColumn, OnBadField, ValueForm};
 use crate::rows::tests::{fields, written};
 
 /// The text of each row; `None` if it is null.
@@ -343,7 +343,7 @@ fn an_error_names_field_type_value_and_what_is_allowed() {
     assert_eq!((column.rows(), column.bad_values()), (0, 0));
 
     for field in every_type() {
-        let bad = BadValue::new(&field, Some(b"x")).to_string();
+        let bad = BadValue::new(&field, ValueForm::Text, b"x").to_string();
         assert_eq!(bad.contains("no value"), *field.data_type() == DataType::Null, "{bad}");
     }
 }

@@ -61,6 +61,11 @@ impl Session {
         if !done && needed == 0 {
             self.hand_out_full();
         }
+        if !done && needed == 0 && self.plan.is_packed() {
+            // The entries behind it may unpack to many times their bytes.
+            self.is_suspended = true;
+            return Ok(false);
+        }
         if !done {
             return Ok(needed == 0 && self.read_entries(shape, stream, count)?);
         }

@@ -1,0 +1,336 @@
+//! The rows of entries that hold several of them, or one in a payload, as the writer packs them.
+//!
+//! | [`Unpack`] | the writer's layout | the fields of an entry |
+//! |---|---|---|
+//! | `Payload` | `payload=`, also with `rows_per_entry` | `payload`, or `payload:0`, `payload:1`, … in this order |
+//! | `Json` | `json=`, also with `rows_per_entry` | the same, each a JSON object |
+//! | `ArrowIpc` | `arrow_ipc` | `payload`: an Arrow IPC stream |
+//!
+//! Other fields, such as the time, are ignored.
+
+mod arrow;
+mod json;
+
+use arrow_array::ArrayRef;
+use arrow_schema::Field;
+
+use self::arrow::ArrowColumns;
+use super::cast::{BadValue, OnBadField, ValueForm};
+use super::fields::{FieldColumns, FieldsPlan};
+use crate::Error;
+use crate::resp::EntryId;
+
+/// What a row takes beside its columns: the number of its entry.
+const ROW_BYTES: usize = size_of::<EntryId>();
+
+/// How the rows of an entry are found in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unpack {
+    /// Each payload is the value of the only column.
+    Payload,
+    /// Each payload is a JSON object with the columns.
+    Json,
+    /// The payload is an Arrow IPC stream.
+    ArrowIpc,
+}
+
+impl Unpack {
+    /// The names of the option, which are those of the writer's keywords.
+    pub(crate) const NAMES: [&'static str; 3] = ["payload", "json", "arrow_ipc"];
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let [payload, json, arrow_ipc] = Self::NAMES;
+        [(payload, Self::Payload), (json, Self::Json), (arrow_ipc, Self::ArrowIpc)]
+            .into_iter()
+            .find_map(|(known, unpack)| (known == name).then_some(unpack))
+    }
+}
+
+/// How entries are unpacked, checked once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PackedPlan {
+    rows: RowsPlan,
+    payload_field: String,
+    on_bad: OnBadField,
+    /// The most bytes that the rows of an entry may take.
+    max_entry_bytes: usize,
+    /// The rows and bytes with which a record batch is full.
+    batch_rows: usize,
+    batch_bytes: usize,
+}
+
+/// What the rows are read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum RowsPlan {
+    Payload(FieldsPlan),
+    Json(FieldsPlan),
+    ArrowIpc(Vec<Field>),
+}
+
+impl PackedPlan {
+    /// Refuses types that cannot be unpacked. The names of the fields must be different.
+    pub(crate) fn new(
+        unpack: Unpack,
+        payload_field: String,
+        fields: Vec<Field>,
+        on_bad: OnBadField,
+        [max_entry_bytes, batch_rows, batch_bytes]: [usize; 3],
+    ) -> crate::Result<Self> {
+        match unpack {
+            Unpack::Payload if fields.len() != 1 => {
+                let message = format!(
+                    "unpack 'payload' has one column, the payload, and the fields or the schema name {}; unpack 'json' or \
+                     'arrow_ipc' has several",
+                    fields.len()
+                );
+                return Err(Error::config("unpack", message));
+            }
+            Unpack::ArrowIpc => fields.iter().try_for_each(arrow::check)?,
+            Unpack::Payload | Unpack::Json => {}
+        }
+        let rows = match unpack {
+            Unpack::Payload => RowsPlan::Payload(FieldsPlan::new(fields, on_bad)?),
+            Unpack::Json => RowsPlan::Json(FieldsPlan::of(fields, ValueForm::Json, on_bad)?),
+            Unpack::ArrowIpc => RowsPlan::ArrowIpc(fields),
+        };
+        Ok(Self { rows, payload_field, on_bad, max_entry_bytes, batch_rows, batch_bytes })
+    }
+
+    pub(crate) fn fields(&self) -> &[Field] {
+        match &self.rows {
+            RowsPlan::Payload(plan) | RowsPlan::Json(plan) => plan.fields(),
+            RowsPlan::ArrowIpc(fields) => fields,
+        }
+    }
+}
+
+/// Builds the columns of rows that are packed into entries.
+#[derive(Debug)]
+pub(crate) struct PackedColumns {
+    plan: PackedPlan,
+    /// The name of the payload field.
+    name: Vec<u8>,
+    columns: Columns,
+    entry: Entry,
+    /// How many rows there are up to each entry.
+    ends: Vec<usize>,
+    /// Whether the record batch goes on though it is full.
+    is_held: bool,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of it
+enum Columns {
+    Fields(FieldColumns),
+    Arrow(ArrowColumns),
+}
+
+/// The entry that is being unpacked.
+#[derive(Debug, Default)]
+struct Entry {
+    first_row: usize,
+    /// What the columns took before it.
+    bytes: usize,
+    payloads: usize,
+    is_single: bool,
+    is_deleted: bool,
+    fault: Option<Fault>,
+}
+
+/// Why an entry does not become rows.
+#[derive(Debug)]
+enum Fault {
+    /// The entry as a whole: a row of nulls may stand for it.
+    Broken(BadValue),
+    /// A value for which no null may stand.
+    Value(BadValue),
+}
+
+impl PackedColumns {
+    pub(crate) fn new(plan: &PackedPlan) -> Self {
+        let columns = match &plan.rows {
+            RowsPlan::Payload(plan) | RowsPlan::Json(plan) => Columns::Fields(FieldColumns::new(plan)),
+            RowsPlan::ArrowIpc(fields) => Columns::Arrow(ArrowColumns::new(fields, plan.on_bad)),
+        };
+        Self {
+            name: plan.payload_field.clone().into_bytes(),
+            plan: plan.clone(),
+            columns,
+            entry: Entry::default(),
+            ends: Vec::new(),
+            is_held: false,
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match &self.columns {
+            Columns::Fields(columns) => columns.rows(),
+            Columns::Arrow(columns) => columns.rows(),
+        }
+    }
+
+    /// An entry begins; `is_deleted`: nothing is known of it but its ID.
+    pub(crate) fn entry(&mut self, is_deleted: bool) {
+        self.entry = Entry { first_row: self.rows(), bytes: self.bytes(), is_deleted, ..Entry::default() };
+    }
+
+    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
+        let Some(place) = name.strip_prefix(self.name.as_slice()) else { return };
+        let place = match place {
+            [] => None,
+            [b':', digits @ ..] if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Some(digits),
+            _ => return,
+        };
+        if self.entry.fault.is_some() {
+            return;
+        }
+        let is_next = match place {
+            None => self.entry.payloads == 0,
+            Some(digits) => {
+                !self.entry.is_single && digits == itoa::Buffer::new().format(self.entry.payloads).as_bytes()
+            }
+        };
+        let unpacked = if is_next {
+            self.entry.is_single = place.is_none();
+            self.entry.payloads += 1;
+            self.unpack(value, place.is_some()).and_then(|()| self.check_size())
+        } else {
+            let payloads = self.entry.payloads;
+            Err(broken(format!(
+                "field {} does not follow {payloads} of its payloads; they are {field}, or {field}:0, {field}:1 and so on",
+                name.escape_ascii(),
+                field = self.plan.payload_field,
+            )))
+        };
+        self.entry.fault = unpacked.err();
+    }
+
+    /// Appends the rows of a payload.
+    fn unpack(&mut self, payload: &[u8], is_several: bool) -> Result<(), Fault> {
+        let (row, limit) = (self.entry.payloads - 1, self.plan.max_entry_bytes);
+        let outcome = match (&mut self.columns, &self.plan.rows) {
+            (Columns::Arrow(_), _) if is_several => {
+                Err(Unreadable::Payload("it has several payloads, not one Arrow IPC stream".to_owned()))
+            }
+            (Columns::Arrow(columns), _) => columns.push(payload, limit),
+            (Columns::Fields(columns), RowsPlan::Json(_)) => json::push(columns, payload),
+            (Columns::Fields(columns), _) => {
+                columns.push(0, payload);
+                columns.end().map_err(Unreadable::Value)
+            }
+        };
+        match (outcome, &mut self.columns) {
+            (Ok(()), _) => Ok(()),
+            (Err(Unreadable::Value(bad)), _) => Err(Fault::Value(bad)),
+            (Err(Unreadable::Payload(_)), Columns::Fields(columns)) if self.plan.on_bad == OnBadField::Null => {
+                columns.end().map_err(Fault::Value)
+            }
+            (Err(Unreadable::Payload(reason)), _) => {
+                let place = if is_several { format!(":{row}") } else { String::new() };
+                Err(broken(format!("field {}{place}: {reason}", self.plan.payload_field)))
+            }
+        }
+    }
+
+    fn check_size(&self) -> Result<(), Fault> {
+        let rows = self.rows() - self.entry.first_row;
+        let bytes = (self.bytes() - self.entry.bytes).saturating_add(rows.saturating_mul(ROW_BYTES));
+        let most = self.plan.max_entry_bytes;
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(broken(format!("its rows take more than max_entry_bytes, which is {most}")))
+    }
+
+    /// The entry is complete. Returns how many rows it has become; if it does not fit, it becomes none.
+    pub(crate) fn end(&mut self) -> Result<usize, BadValue> {
+        let mut fault = self.entry.fault.take();
+        if fault.is_none() && self.entry.payloads == 0 {
+            fault = Some(broken(format!("it has no field {}", self.plan.payload_field)));
+        }
+        if let Some(fault) = fault {
+            self.truncate(self.entry.first_row);
+            match fault {
+                Fault::Broken(_) if self.entry.is_deleted || self.plan.on_bad == OnBadField::Null => {
+                    match &mut self.columns {
+                        Columns::Fields(columns) => columns.end()?,
+                        Columns::Arrow(columns) => columns.push_nulls()?,
+                    }
+                }
+                Fault::Broken(bad) | Fault::Value(bad) => return Err(bad),
+            }
+        }
+        let rows = self.rows();
+        self.ends.push(rows);
+        Ok(rows - self.entry.first_row)
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        match &mut self.columns {
+            Columns::Fields(columns) => columns.truncate(rows),
+            Columns::Arrow(columns) => columns.truncate(rows),
+        }
+    }
+
+    /// How many rows the first `entries` entries have.
+    pub(crate) fn rows_of(&self, entries: usize) -> usize {
+        entries.min(self.ends.len()).checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn entries(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Sets whether the record batch goes on though it is full.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        !self.is_held && (self.rows() >= self.plan.batch_rows || self.bytes() >= self.plan.batch_bytes)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.columns {
+            Columns::Fields(columns) => columns.bytes(),
+            Columns::Arrow(columns) => columns.bytes(),
+        }
+    }
+
+    pub(crate) fn duplicate_names(&self) -> u64 {
+        match &self.columns {
+            Columns::Fields(columns) => columns.duplicate_names(),
+            Columns::Arrow(_) => 0,
+        }
+    }
+
+    pub(crate) fn bad_values(&self) -> u64 {
+        match &self.columns {
+            Columns::Fields(columns) => columns.bad_values(),
+            Columns::Arrow(columns) => columns.bad_values(),
+        }
+    }
+
+    pub(crate) fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> crate::Result<()> {
+        self.ends.clear();
+        self.is_held = false;
+        match &mut self.columns {
+            Columns::Fields(fields) => fields.finish(columns),
+            Columns::Arrow(arrow) => arrow.finish(columns),
+        }
+    }
+}
+
+#[cold]
+fn broken(reason: String) -> Fault {
+    Fault::Broken(BadValue::of_entry(reason))
+}
+
+/// Why a payload does not become rows.
+#[derive(Debug)]
+enum Unreadable {
+    /// The payload as a whole.
+    Payload(String),
+    /// A value for which no null may stand.
+    Value(BadValue),
+}

@@ -1,0 +1,280 @@
+"""Packed entries of a reader: several rows, JSON and Arrow IPC come back under the schema that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+import redis
+
+from headrace import ConfigError, Dispatcher, Endpoint, FieldError, Reader, SchemaError
+from headrace.testing import LocalServer
+
+Connect = Callable[..., redis.Redis]
+
+COUNT = 300
+
+SCALARS = {
+    "int8": pa.array([-128, 127, None] * COUNT, pa.int8()),
+    "uint64": pa.array([0, 2**64 - 1, None] * COUNT, pa.uint64()),
+    "float32": pa.array([0.1, float("inf"), None] * COUNT, pa.float32()),
+    "float64": pa.array([1e308, -0.0, None] * COUNT, pa.float64()),
+    "bool": pa.array([True, False, None] * COUNT, pa.bool_()),
+    "text": pa.array(["", 'ü"\\\x00', None] * COUNT, pa.string()),
+    "view": pa.array(["a longer text than the view holds", "", None] * COUNT, pa.string_view()),
+    "bytes": pa.array([b"", b"\xff\x00", None] * COUNT, pa.binary()),
+    "fixed": pa.array([b"\x00\xff", b"ab", None] * COUNT, pa.binary(2)),
+    "decimal": pa.array([Decimal("-12345.67"), Decimal("0.01"), None] * COUNT, pa.decimal128(18, 2)),
+    "date": pa.array([date(1, 1, 1), date(9999, 12, 31), None] * COUNT, pa.date32()),
+    "time": pa.array([time(0, 0), time(23, 59, 59, 999_999), None] * COUNT, pa.time64("us")),
+    "moment": pa.array(
+        [datetime(1970, 1, 1, tzinfo=UTC), datetime(2026, 11, 22, 1, 2, 3, 4_000, UTC), None] * COUNT,
+        pa.timestamp("us", "UTC"),
+    ),
+    "elapsed": pa.array([timedelta(microseconds=1), timedelta(days=-1), None] * COUNT, pa.duration("us")),
+    "choice": pa.array(["x", "y", None] * COUNT).dictionary_encode(),
+    "nothing": pa.nulls(3 * COUNT),
+    "always": pa.array(["x", "y", "z"] * COUNT),
+}
+
+NESTED = {
+    "list": pa.array([[1, None, 3], [], None] * COUNT, pa.list_(pa.int64())),
+    "large": pa.array([["a"], [None], None] * COUNT, pa.large_list(pa.string())),
+    "pair": pa.array([[1.5, 2.5], [None, 0.5], None] * COUNT, pa.list_(pa.float64(), 2)),
+    "struct": pa.array(
+        [{"a": 1, "b": [b"\xff"]}, {"a": None, "b": None}, None] * COUNT,
+        pa.struct({"a": pa.int32(), "b": pa.list_(pa.binary())}),
+    ),
+    "map": pa.array([[("k", 1), ("l", None)], [], None] * COUNT, pa.map_(pa.string(), pa.int64())),
+}
+
+
+@pytest.fixture
+def endpoint(any_server: LocalServer) -> Endpoint:
+    return Endpoint.from_url(any_server.url, stream_key="s")
+
+
+@pytest.fixture
+def client(any_server: LocalServer, connect: Connect) -> redis.Redis:
+    return connect(any_server)
+
+
+def write(endpoint: Endpoint, table: pa.Table, payload_field: str = "payload", **layout: Any) -> None:
+    with Dispatcher(endpoint, payload_field=payload_field) as dispatcher:
+        dispatcher.produce_batch(table, **layout)
+        dispatcher.flush().raise_for_failures()
+
+
+def read(endpoint: Endpoint, schema: pa.Schema, **options: Any) -> pa.Table:
+    with Reader(endpoint, end="latest", schema=schema, **options) as reader:
+        return pa.table(reader)
+
+
+def assert_same(read_back: pa.Table, table: pa.Table) -> None:
+    assert read_back.schema == table.schema
+    for name in table.column_names:
+        if pa.types.is_dictionary(table.schema.field(name).type):
+            assert read_back[name].to_pylist() == table[name].to_pylist(), name
+        else:
+            assert read_back[name].combine_chunks() == table[name].combine_chunks(), name
+
+
+def ipc(**columns: Any) -> bytes:
+    batch = pa.record_batch(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+@pytest.mark.parametrize("rows_per_entry", [1, 7])
+def test_json_comes_back_as_it_was_under_the_same_schema(endpoint: Endpoint, rows_per_entry: int) -> None:
+    table = pa.table({**SCALARS, **NESTED})
+    write(endpoint, table, json=True, rows_per_entry=rows_per_entry)
+    assert_same(read(endpoint, table.schema, unpack="json"), table)
+
+
+@pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
+def test_arrow_ipc_comes_back_as_it_was_under_the_same_schema(
+    endpoint: Endpoint, codec: Literal["lz4", "zstd"] | None
+) -> None:
+    table = pa.table({**SCALARS, **NESTED})
+    write(endpoint, table, arrow_ipc=True, rows_per_entry=100, codec=codec)
+    assert_same(read(endpoint, table.schema, unpack="arrow_ipc"), table)
+
+
+def test_each_server_gives_back_what_was_packed(server: LocalServer) -> None:
+    table = pa.table({**SCALARS, **NESTED})
+    json = Endpoint.from_url(server.url, stream_key="json")
+    write(json, table, json=True, rows_per_entry=50)
+    assert_same(read(json, table.schema, unpack="json"), table)
+    arrow = Endpoint.from_url(server.url, stream_key="arrow")
+    write(arrow, table, arrow_ipc=True, rows_per_entry=50)
+    assert_same(read(arrow, table.schema, unpack="arrow_ipc"), table)
+
+
+@pytest.mark.parametrize("rows_per_entry", [1, 7])
+def test_payloads_are_the_only_column_whatever_their_field_is_called(endpoint: Endpoint, rows_per_entry: int) -> None:
+    table = pa.table({"body": pa.array([b"%d" % row for row in range(100)], pa.binary())})
+    write(endpoint, table, payload_field="data", payload="body", rows_per_entry=rows_per_entry)
+    options = {"unpack": "payload", "payload_field": "data"}
+    assert_same(read(endpoint, table.schema, **options), table)
+    numbers = read(endpoint, pa.schema({"body": pa.int16()}), **options)
+    assert numbers["body"].to_pylist() == list(range(100))
+
+
+def test_rows_have_the_id_of_their_entry_and_their_place_in_it(endpoint: Endpoint) -> None:
+    table = pa.table({"n": range(10)})
+    write(endpoint, table, arrow_ipc=True, rows_per_entry=4)
+    found = read(endpoint, table.schema, unpack="arrow_ipc", metadata=["entry_id", "row_in_entry", "stream"])
+    assert found["n"].to_pylist() == list(range(10))
+    assert found["row_in_entry"].to_pylist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    ids = found["entry_id"].to_pylist()
+    assert [len(set(ids[start:end])) for start, end in ((0, 4), (4, 8), (8, 10))] == [1, 1, 1]
+    assert len(set(ids)) == 3
+    assert set(found["stream"].to_pylist()) == {"s"}
+
+
+@pytest.mark.parametrize(
+    ("unpack", "layout"), [("json", {"json": True, "rows_per_entry": 3}), ("arrow_ipc", {"arrow_ipc": True})]
+)
+def test_columns_may_come_go_and_change_their_type(endpoint: Endpoint, unpack: str, layout: dict[str, Any]) -> None:
+    write(endpoint, pa.table({"a": pa.array([1, None], pa.int32()), "b": ["x", "y"], "old": [1, 2]}), **layout)
+    write(endpoint, pa.table({"c": [1.5, None], "a": pa.array([3, 2**40], pa.int64())}), **layout)
+    write(endpoint, pa.table({"a": ["5", None], "b": [7, 8]}), **layout)
+    schema = pa.schema({"a": pa.int64(), "b": pa.string(), "c": pa.float64()})
+    assert read(endpoint, schema, unpack=unpack).to_pydict() == {
+        "a": [1, None, 3, 2**40, 5, None],
+        "b": ["x", "y", None, None, "7", "8"],
+        "c": [None, None, 1.5, None, None, None],
+    }
+
+
+def test_a_broken_payload_fails_or_is_a_row_of_nulls(endpoint: Endpoint, client: redis.Redis) -> None:
+    client.xadd("s", {"payload:0": '{"n": 1}', "payload:1": '{"n": 2'}, id="1-0")
+    client.xadd("s", {"payload": '{"n": 3}'}, id="2-0")
+    client.xadd("s", {"payload": "[]"}, id="3-0")
+    client.xadd("s", {"other": "x"}, id="4-0")
+    client.xadd("s", {"payload:0": '{"n": 5}', "payload:2": '{"n": 6}'}, id="5-0")
+    client.xadd("s", {"payload": '{"n": "many"}'}, id="6-0")
+    client.xadd("s", {"payload": b'{"n": 7, "\xff": 1}'}, id="7-0")
+    client.xadd("s", {"payload": '{"n": 8}'}, id="8-0")
+    schema = pa.schema({"n": pa.int64()})
+    found: list[int] = []
+    errors: dict[str, str] = {}
+    with Reader(endpoint, end="latest", schema=schema, unpack="json") as reader:
+        while not reader.is_finished:
+            try:
+                found.extend(n for batch in reader for n in pa.record_batch(batch)["n"].to_pylist())
+            except FieldError as error:
+                errors[error.entry_id] = str(error)
+    assert found == [3, 8]
+    assert list(errors) == ["1-0", "3-0", "4-0", "5-0", "6-0", "7-0"]
+    assert "field payload:1: it is no JSON object" in errors["1-0"]
+    assert "it has no field payload" in errors["4-0"]
+    assert "field payload:2 does not follow" in errors["5-0"]
+    assert "not UTF-8" in errors["7-0"]
+    table = read(endpoint, schema, unpack="json", on_bad_field="null", metadata=["entry_ms", "row_in_entry"])
+    assert table["n"].to_pylist() == [1, None, 3, None, None, None, None, None, 8]
+    assert table["entry_ms"].to_pylist() == [1, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert table["row_in_entry"].to_pylist() == [0, 1, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_broken_arrow_stream_fails_or_is_a_row_of_nulls(endpoint: Endpoint, client: redis.Redis) -> None:
+    whole = ipc(n=[1, 2], text=["a", "b"])
+    client.xadd("s", {"payload": whole}, id="1-0")
+    client.xadd("s", {"payload": whole[: len(whole) // 2]}, id="2-0")
+    client.xadd("s", {"payload": ipc(n=["3", "many"])}, id="3-0")
+    client.xadd("s", {"payload": ipc(n=[[1], [2]])}, id="4-0")
+    client.xadd("s", {"payload:0": whole}, id="5-0")
+    client.xadd("s", {"payload": ipc(n=[6])}, id="6-0")
+    schema = pa.schema({"n": pa.int64()})
+    found: list[int] = []
+    errors: dict[str, str] = {}
+    with Reader(endpoint, end="latest", schema=schema, unpack="arrow_ipc") as reader:
+        while not reader.is_finished:
+            try:
+                found.extend(n for batch in reader for n in pa.record_batch(batch)["n"].to_pylist())
+            except FieldError as error:
+                errors[error.entry_id] = str(error)
+    assert found == [1, 2, 6]
+    assert list(errors) == ["2-0", "3-0", "4-0", "5-0"]
+    table = read(endpoint, schema, unpack="arrow_ipc", on_bad_field="null", metadata=["entry_ms"])
+    assert table["n"].to_pylist() == [1, 2, None, 3, None, None, None, None, 6]
+    assert table["entry_ms"].to_pylist() == [1, 1, 2, 3, 3, 4, 4, 5, 6]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_an_entry_that_expands_beyond_its_bound_does_not_fit(endpoint: Endpoint, codec: Literal["lz4", "zstd"]) -> None:
+    zeros = pa.table({"n": pa.array([0] * 60_000, pa.int64())})
+    write(endpoint, zeros, arrow_ipc=True, rows_per_entry=60_000, codec=codec)
+    write(endpoint, pa.table({"n": [1]}), arrow_ipc=True)
+    with Reader(endpoint, end="latest", schema=zeros.schema, unpack="arrow_ipc", max_entry_bytes=100_000) as reader:
+        with pytest.raises(FieldError, match="at most 100000 are allowed"):
+            next(reader)
+        assert pa.record_batch(next(reader))["n"].to_pylist() == [1]
+    bounded = read(endpoint, zeros.schema, unpack="arrow_ipc", max_entry_bytes=100_000, on_bad_field="null")
+    assert bounded["n"].to_pylist() == [None, 1]
+
+
+def test_rows_that_cost_more_than_their_json_are_bounded(endpoint: Endpoint, client: redis.Redis) -> None:
+    client.xadd("s", {f"payload:{row}": "{}" for row in range(1_000)})
+    schema = pa.schema({f"c{number}": pa.int64() for number in range(100)})
+    with (
+        Reader(endpoint, end="latest", schema=schema, unpack="json", max_entry_bytes=100_000) as reader,
+        pytest.raises(FieldError, match="more than max_entry_bytes, which is 100000"),
+    ):
+        next(reader)
+
+
+def test_a_batch_has_whole_entries_and_may_exceed_its_rows_for_one(endpoint: Endpoint) -> None:
+    table = pa.table({"n": range(4_000)})
+    write(endpoint, table, arrow_ipc=True, rows_per_entry=40)
+    with Reader(endpoint, end="latest", schema=table.schema, unpack="arrow_ipc", batch_rows=100) as reader:
+        batches = [pa.record_batch(batch)["n"].to_pylist() for batch in reader]
+    assert [n for batch in batches for n in batch] == list(range(4_000))
+    assert all(len(batch) % 40 == 0 for batch in batches)
+    # The first page is one batch.
+    assert {len(batch) for batch in batches[1:-1]} == {120}
+    write(endpoint, pa.table({"n": range(5_000)}), arrow_ipc=True, rows_per_entry=5_000)
+    with Reader(endpoint, end="latest", schema=table.schema, unpack="arrow_ipc", batch_rows=100) as reader:
+        assert 5_000 in [batch.num_rows for batch in map(pa.record_batch, reader)]
+
+
+def test_a_reader_goes_on_behind_each_batch_of_packed_entries(endpoint: Endpoint) -> None:
+    table = pa.table({"n": range(2_000)})
+    write(endpoint, table, json=True, rows_per_entry=9)
+    position, found = "earliest", []
+    while True:
+        with Reader(
+            endpoint, start=position, end="latest", schema=table.schema, unpack="json", batch_rows=50
+        ) as reader:
+            batch = reader.read()
+        if batch is None:
+            break
+        found.extend(pa.record_batch(batch)["n"].to_pylist())
+        position = batch.position
+    assert found == list(range(2_000))
+
+
+def test_combinations_that_are_impossible_are_refused(endpoint: Endpoint) -> None:
+    two = pa.schema({"a": pa.int8(), "b": pa.int8()})
+    with pytest.raises(ConfigError, match="unpack needs fields or schema"):
+        Reader(endpoint, unpack="json")
+    with pytest.raises(ConfigError, match="payload_field needs unpack"):
+        Reader(endpoint, schema=two, payload_field="p")
+    with pytest.raises(ConfigError, match="max_entry_bytes needs unpack"):
+        Reader(endpoint, schema=two, max_entry_bytes=1)
+    with pytest.raises(ConfigError, match="unpack 'payload' has one column"):
+        Reader(endpoint, schema=two, unpack="payload")
+    with pytest.raises(ConfigError, match="unpack must be one of 'payload', 'json', 'arrow_ipc'"):
+        Reader(endpoint, schema=two, unpack="arrow")  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="dictionary within a nested type"):
+        Reader(endpoint, schema=pa.schema({"a": pa.list_(pa.dictionary(pa.int8(), pa.string()))}), unpack="arrow_ipc")
+    with pytest.raises(SchemaError, match="cannot be read from JSON"):
+        Reader(endpoint, schema=pa.schema({"a": pa.map_(pa.date32(), pa.string())}), unpack="json")
