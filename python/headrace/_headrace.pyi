@@ -370,7 +370,6 @@ class ReadBatch:
 _Counts = tuple[int, int, int, int, int, int, int, int, int, int]
 
 @final
-@disjoint_base
 class ConsumerBatch:
     """Entries of one stream, delivered to one consumer: an Arrow record batch with one row per entry.
 
@@ -394,7 +393,6 @@ class ConsumerBatch:
         """The schema of the batch as a `PyCapsule`."""
 
 @final
-@disjoint_base
 class Consumer:
     """The native half of `headrace.Consumer`, which documents it."""
     def __new__(

@@ -180,7 +180,7 @@ fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Error {
 pub(super) fn group_missing(key: &[u8], names: &Names) -> Error {
     let (key, group) = (escaped(key), escaped(&names.group));
     let message = format!(
-        "the consumer group '{group}' of the stream '{key}' does not exist: create=True, or Group.create(), makes it"
+        "the consumer group '{group}' of the stream '{key}' does not exist: a new consumer with create=True, or Group.create(), makes it"
     );
     Error::GroupMissing { message }
 }
