@@ -215,7 +215,7 @@ class Consumer:
         """Give the entries of a batch back to the group, as if they had not been delivered.
 
         Other consumers get them after `delay` seconds, when they next look for idle entries (`claim_interval`). This
-        one takes them only if nobody did for `min_idle`.
+        one takes them only if no other did for `min_idle`.
 
         Args:
             batch: A batch of this consumer.

@@ -42,6 +42,7 @@ __all__ = [
     "GroupMissingError",
     "HeadraceError",
     "InternalError",
+    "LeaseLostError",
     "LocalServerError",
     "MessageError",
     "ReaderError",

@@ -1,4 +1,4 @@
-"""Entries that fail, that are given back, and that crash whoever has them: dead letters, and nobody else's death."""
+"""Entries that fail, that are given back, and that crash whoever has them: dead letters, and no other entry's death."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_exactly_the_entry_that_kills_its_process_dies(server: LocalServer, clie
 
 
 def test_entries_that_are_only_replayed_never_die(server: LocalServer, client: Any) -> None:
-    """Their counters of deliveries rise with each reconnect, and that is nobody's failure."""
+    """Their counters of deliveries rise with each reconnect, and that is no failure of theirs."""
     add(client, 30)
     options = {**DEAD, "batch_rows": 8, "block": 0.02, "claim": False, "max_failures": 1}
     with consumer_of(server, **options) as consumer:

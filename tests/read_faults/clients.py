@@ -1,6 +1,6 @@
 """The programs that read: each is the loop of a process that may be killed at any step.
 
-A kind of client is a function that reads until it is told to stop, and then until nothing is left. To add one, write
+A kind of client is a function that reads until it is asked to stop, and then until nothing is left. To add one, write
 the loop and enter it in `CLIENTS`.
 """
 

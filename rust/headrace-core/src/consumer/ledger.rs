@@ -236,7 +236,7 @@ impl Ledger {
 
     /// Renews the leases of all entries that the caller works on.
     pub(super) fn renew(&mut self, now: Duration) {
-        // A renewal that nobody sent is done by this one.
+        // This renewal does what one that was not sent would do.
         self.queue.retain(|work| work.action != Action::Renew);
         let mut due = Vec::new();
         for held in self.held.values_mut() {
@@ -281,6 +281,11 @@ impl Ledger {
         let work = self.queue.pop_front()?;
         self.taken += 1;
         Some(work)
+    }
+
+    /// A connection begins with a piece of work of its own.
+    pub(super) fn begin(&mut self) {
+        self.taken += 1;
     }
 
     /// How long the oldest piece of work has waited, by `now`.

@@ -60,7 +60,7 @@ option_table! {
     /// How long an entry may be with a consumer that does not renew it before another one takes it over. The same for all
     /// consumers of a group.
     min_idle => option(IDLE).or(Float(60.0));
-    /// Whether entries are renewed while the caller works on them, so that nobody takes them over.
+    /// Whether entries are renewed while the caller works on them, so that no other consumer takes them over.
     renew => option(Takes::Boolean).or(Bool(true));
     /// How long entries are renewed for at most.
     max_processing => option(IDLE).or(Float(1800.0));

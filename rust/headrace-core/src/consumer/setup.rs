@@ -38,7 +38,7 @@ pub(super) struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Who this connection is. A user without the rights to ask is nobody in particular.
+    /// Who this connection is. `None`: the user has no right to ask.
     pub(super) fn identity(&mut self) -> Result<Option<Identity>> {
         let Ok(Value::Int(client_id)) = self.ask(redis::cmd("CLIENT").arg("ID"))? else { return Ok(None) };
         let Ok(Value::BulkString(info)) = self.ask(redis::cmd("INFO").arg("server"))? else { return Ok(None) };

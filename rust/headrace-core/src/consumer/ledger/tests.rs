@@ -150,3 +150,18 @@ fn a_piece_of_work_has_one_stream_one_action_and_ids_that_rise() {
     let sizes: Vec<usize> = work(&mut ledger).iter().map(|(_, ids)| ids.len()).collect();
     assert_eq!(sizes, [1_000, 1_000, 500]);
 }
+
+#[test]
+fn a_piece_of_work_of_a_connection_s_own_counts_until_it_is_done() {
+    let mut ledger = ledger(None);
+    let batch = ledger.hold(0, ids(1, 1), Vec::new(), SECOND);
+    ledger.ack(batch, None, SECOND);
+    let ack = ledger.take().unwrap();
+    let action = Action::Isolate { deliveries: rules::ALONE };
+    let isolation = Work { stream: 0, action, ids: ids(2, 2), is_repeated: false, since: SECOND };
+    ledger.begin();
+    ledger.done(&isolation, &[]);
+    assert!(!ledger.is_settled(), "the acknowledgement is still on its way");
+    ledger.done(&ack, &[]);
+    assert!(ledger.is_settled());
+}

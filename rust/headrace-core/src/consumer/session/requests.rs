@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::request;
 use super::super::rules;
-use super::super::stream::{Pending, Stream};
+use super::super::stream::Stream;
 use super::super::work::{Action, Work};
 use super::{Ask, Linger, PAGE, Session};
 use crate::reading::Exchange;
@@ -110,10 +110,10 @@ impl Session {
                 && rules::company(self.options.batch_rows, alone.deliveries) == 1
             {
                 let action = Action::Isolate { deliveries: rules::isolated(alone.deliveries) };
-                let ids = vec![alone.id];
-                self.send(Work { stream: at, action, ids, is_repeated: false, since: self.now });
+                let work = Work { stream: at, action, ids: vec![alone.id], is_repeated: false, since: self.now };
+                self.ledger().begin();
+                self.send(work);
             }
-            let part: Vec<Pending> = part;
             request::read_pending(
                 &mut self.outbox.bytes,
                 &self.options.names,
