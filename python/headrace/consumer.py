@@ -97,9 +97,9 @@ class Consumer:
     between delivers the batch again: at least once.
 
     **Leases.** While entries are worked on, a thread renews them, so that no other consumer takes them over.
-    `ConsumerBatch.check` before a commit raises `LeaseLostError` if that did not succeed for `min_idle`, as in a
-    process that was stopped. An acknowledgement of an entry that another consumer has by then has no effect, and counts
-    as `stale`.
+    `ConsumerBatch.check` before a commit raises `LeaseLostError` if that did not succeed for nine tenths of `min_idle`,
+    as in a process that was stopped. An acknowledgement of an entry that another consumer has by then has no effect,
+    and counts as `stale`.
 
     **Entries that fail.** An entry that comes back after a crash is delivered with half as many others each time, and
     at last alone. With `max_failures`, one that fails alone so often, or that `fail` names so often, moves to

@@ -226,7 +226,7 @@ class StreamReplacedError(HeadraceError):
 
 
 class LeaseLostError(HeadraceError):
-    """Entries of a batch were not renewed for `min_idle`, or are another consumer's.
+    """Entries of a batch were not renewed for nine tenths of `min_idle`, or are another consumer's.
 
     Roll their rows back, and `Consumer.release` the batch: until then it counts as worked on.
 

@@ -69,7 +69,7 @@ def test_work_that_takes_longer_than_min_idle_is_done_once(server: LocalServer, 
     assert sum(report.stale for report in reports) == 0
 
 
-def test_without_renewal_others_take_over_and_the_loser_is_told(server: LocalServer, client: Any) -> None:
+def test_without_renewal_others_take_over_and_the_check_says_so(server: LocalServer, client: Any) -> None:
     add(client, 10)
     with consumer_of(server, "a", renew=False, **SHORT) as slow, consumer_of(server, "b", **SHORT) as other:
         batch = next_batch(slow)

@@ -255,7 +255,9 @@ impl Ledger {
     pub(super) fn check(&self, batch: u64, now: Duration) -> Result<()> {
         let Some(held) = self.held.get(&batch) else { return Ok(()) };
         let mut ids: Vec<EntryId> = held.in_state(State::Stale).collect();
-        if now.saturating_sub(held.confirmed) > self.options.min_idle {
+        // A server counts in milliseconds, from the beginning of the turn in which it read the request.
+        let lease = self.options.min_idle.saturating_sub(self.options.min_idle / 10);
+        if now.saturating_sub(held.confirmed) > lease {
             ids.extend(held.in_state(State::Held));
             ids.sort_unstable();
         }
