@@ -35,7 +35,7 @@ from headrace.testing import LocalServer
 class State:
     """What the file says: the position behind all that was copied, and the range that may be copied in part.
 
-    `token` is made once for a file, so that a new file begins anew. `version` counts the ranges: the target remembers
+    `token` is made once for a file, so that a new file starts afresh. `version` counts the ranges: the target remembers
     the last one only, and skips the messages of those before it.
     """
 

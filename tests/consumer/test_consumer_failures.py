@@ -1,4 +1,4 @@
-"""Entries that fail, that are given back, and that crash whoever has them: dead letters, and no other entry's death."""
+"""Entries that fail, that are given back, and that crash their process: dead letters, and no other entry's death."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class _Run:
         return process
 
     def _reap(self) -> None:
-        """Start anew what a poison entry has ended."""
+        """Restart the processes that a poison entry ended."""
         for place, process in enumerate(self._processes):
             if process.exitcode is None:
                 continue

@@ -45,7 +45,7 @@ class Config:
     journal: str
     #: Each process of an episode draws other options.
     seed: int
-    #: In a group: the consumer. A process that begins anew has the name of the one that was killed.
+    #: In a group: the consumer. A process that is restarted has the name of the one that was killed.
     consumer: str
 
     def endpoint(self) -> Endpoint:
@@ -98,7 +98,7 @@ def run(config: Config, control: Control) -> None:
 def _read_by_position(config: Config, journal: Journal, control: Control) -> None:
     rng = random.Random(config.seed)
     while True:
-        # All readers of a process begin where the last transaction says, as a process that begins anew does.
+        # All readers of a process begin where the last transaction says, as a process that is restarted does.
         _read_on(config, journal, control, rng)
 
 

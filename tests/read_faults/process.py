@@ -84,7 +84,7 @@ class ReadingProcess:
         self._signal(signal.SIGKILL)
 
     def kill_in(self, steps: int) -> None:
-        """It kills itself after so many steps of its loop."""
+        """It kills itself after this number of steps of its loop."""
         self._state.set(steps=steps)
 
     @contextlib.contextmanager

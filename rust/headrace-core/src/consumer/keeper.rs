@@ -100,7 +100,7 @@ impl Rounds {
             Some(waited) => Some(PATIENCE.saturating_sub(waited)),
             None => None,
         };
-        // Whoever adds work from here on finds the keeper asleep.
+        // Work that is added from here on finds the keeper asleep, and wakes it.
         if until_work.is_none() {
             self.shared.sleeps_from_now();
         }

@@ -278,7 +278,7 @@ impl Ledger {
         })
     }
 
-    /// The next piece of work; whoever takes it says what became of it.
+    /// The next piece of work; the connection that takes it says what became of it.
     pub(super) fn take(&mut self) -> Option<Work> {
         let work = self.queue.pop_front()?;
         self.taken += 1;
@@ -313,7 +313,7 @@ impl Ledger {
     /// The connection was lost before the reply: the work is done again, and says then what became of it.
     pub(super) fn returned(&mut self, work: Work) {
         self.taken = self.taken.saturating_sub(1);
-        // Leases are renewed anew; isolation is planned anew.
+        // The next renewal covers the leases; isolation is planned with the next read.
         if !matches!(work.action, Action::Renew | Action::Isolate { .. } | Action::Return { .. }) {
             self.queue.push_front(Work { is_repeated: true, ..work });
         }

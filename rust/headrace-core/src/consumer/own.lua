@@ -1,4 +1,4 @@
--- Acknowledges pending entries, or claims them anew, if this consumer still owns them.
+-- Acknowledges pending entries, or claims them again, if this consumer still owns them.
 --
 -- KEYS[1] stream. ARGV: group, consumer, action, idle, count, then the IDs, ascending.
 -- action: "ack"; "delete" (and remove the entries); "claim" (idle in ms; count of deliveries, or "" to leave it).

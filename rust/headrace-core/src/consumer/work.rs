@@ -9,7 +9,7 @@ use crate::error::{Classifier, Error, Fault, Kind};
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id, write_array_header, write_bulk};
 
-/// Acknowledges entries or claims them anew, in one step with the check of their owner.
+/// Acknowledges entries or claims them again, in one step with the check of their owner.
 const OWN: &str = include_str!("own.lua");
 /// Moves an entry to the stream of dead letters.
 const DEAD: &str = include_str!("dead.lua");

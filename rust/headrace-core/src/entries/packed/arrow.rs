@@ -192,7 +192,7 @@ impl Column {
         let Some(cast) = &mut self.cast else { return Ok(None) };
         let Ok(texts) = Texts::new(source, array) else { return Ok(None) };
         let pushed = texts.push_to(cast);
-        // Also after an error: the next entry begins anew.
+        // Also after an error: the next entry starts from here.
         let part = cast.finish();
         pushed?;
         part.map(Some).map_err(|error| BadValue::of_entry(error.to_string()))
