@@ -138,17 +138,17 @@ MESSAGES = 2_000
 def test_messages_inject_no_command(
     server: LocalServer, program: Program, connect: Connect, evil: Evil, mode: str
 ) -> None:
-    check_messages(
-        server,
-        connect,
-        evil,
-        {"exactly_once": mode, **({"script_run_rows": 100} if mode == "script" else {})},
-        {
-            "off": ran(program, xadd=MESSAGES),
-            # A script call has 100 rows, the first one also the script's text, and it reads and moves the marker.
-            "script": ran(program, eval=2, evalsha=RUNS - 1, get=RUNS, set=RUNS, xadd=MESSAGES),
-        }[mode],
-    )
+    options: dict[str, Any] = {"exactly_once": mode}
+    if mode == "off":
+        expected = [ran(program, xadd=MESSAGES)]
+    else:
+        options["script_run_rows"] = 100
+        # A script call has 100 rows, the first one also the script's text, and it reads and moves the marker.
+        # The rows of a call share their time: each second that begins in between makes one more call.
+        expected = [
+            ran(program, eval=2, evalsha=runs - 1, get=runs, set=runs, xadd=MESSAGES) for runs in range(RUNS, RUNS + 10)
+        ]
+    check_messages(server, connect, evil, options, expected)
 
 
 @pytest.mark.needs("idmp")
@@ -158,13 +158,13 @@ def test_messages_with_idmp_inject_no_command(
     # The stream is created and configured.
     more = {"hello": 1, "xinfo_stream": 2, "xgroup_create": 1, "xgroup_destroy": 1, "xcfgset": 1}
     options = {"exactly_once": "idmp", "exactly_once_key": "message_id"}
-    check_messages(server, connect, evil, options, ran(program, xadd=MESSAGES, **more))
+    check_messages(server, connect, evil, options, [ran(program, xadd=MESSAGES, **more)])
 
 
 def check_messages(
-    server: LocalServer, connect: Connect, evil: Evil, options: dict[str, Any], expected: Commands
+    server: LocalServer, connect: Connect, evil: Evil, options: dict[str, Any], expected: list[Commands]
 ) -> None:
-    """Stream keys, names of fields, payloads, message IDs, tokens."""
+    """Stream keys, names of fields, payloads, message IDs, tokens. The server runs one of the expected sets."""
     client = connect(server)
     for turn in range(ROUNDS):
         key, payload_field, ts_field = b"%d" % turn + evil.data(), evil.text(), evil.text() + "ts"
@@ -182,7 +182,7 @@ def check_messages(
         stored = entries(client, key)
         assert [entry[payload_field.encode()] for entry in stored] == payloads
         assert {tuple(entry) for entry in stored} == {(payload_field.encode(), ts_field.encode())}
-        assert statistics.commands == expected
+        assert statistics.commands in expected
 
 
 @pytest.mark.parametrize("mode", ["off", "script"])
