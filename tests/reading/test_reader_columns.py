@@ -94,6 +94,28 @@ def test_a_value_that_does_not_fit_ends_the_batch_before_it(
         assert pa.table(reader)["n"].to_pylist() == [*range(51, 200), None, *range(201, 301)]
 
 
+def test_a_page_that_was_asked_for_ahead_does_not_follow_a_value_that_does_not_fit(
+    endpoint: Endpoint, any_server: LocalServer, connect: Connect
+) -> None:
+    """Large pages are asked for before the one before them is read."""
+    client = connect(any_server)
+    bad = {7, 5_000, 5_001, 9_999, 17_000, 29_999}
+    for first in range(0, 30_000, 1_000):
+        pipeline = client.pipeline(transaction=False)
+        for number in range(first, first + 1_000):
+            pipeline.xadd("s", {"n": "x" if number in bad else number}, id=f"{number + 1}-0")
+        pipeline.execute()
+    found, wrong = [], []
+    with Reader(endpoint, end="latest", schema=pa.schema({"n": pa.int64()})) as reader:
+        while not reader.is_finished:
+            try:
+                if batch := reader.read():
+                    found += pa.record_batch(batch)["n"].to_pylist()
+            except FieldError as error:
+                wrong.append(int(error.entry_id.split("-")[0]) - 1)
+    assert (found, wrong) == ([n for n in range(30_000) if n not in bad], sorted(bad))
+
+
 def test_schemas_that_cannot_be_read_are_refused(endpoint: Endpoint) -> None:
     with pytest.raises(ConfigError, match="mutually exclusive"):
         Reader(endpoint, schema=pa.schema({"a": pa.int8()}), fields=["a"])

@@ -210,11 +210,16 @@ pub fn check(ends: &mut Ends, bytes: &[u8], shape: Shape, limits: Limits, chance
     // Where the bytes are that were not consumed; how many are here; how many are needed; which parts a record batch has had.
     let (mut start, mut fed, mut needed, mut taken) = (0, 0, 0, 0);
     let found = loop {
+        let rest = match shape {
+            Shape::Entries if chance.below(2) == 0 => reply.look_ahead(&bytes[start..fed]),
+            _ => None,
+        };
         let scanned = match reply.scan(&bytes[start..fed], &mut told) {
             Ok(scanned) => scanned,
             Err(wrong) => break Err(wrong),
         };
         assert!(scanned.consumed == 0 || fed - start >= needed, "{} of {needed} bytes sufficed", fed - start);
+        assert!(rest.is_none() || scanned.done || told.is_full(), "not all of it is here");
         start += scanned.consumed;
         needed = scanned.needed;
         let here = parts.iter().take_while(|(_, end)| *end <= fed).count();

@@ -17,12 +17,14 @@ pub(crate) struct Paging {
     largest: u64,
     page_bytes: u64,
     max_rows: u64,
+    /// Whether the last page changed nothing.
+    is_settled: bool,
 }
 
 impl Paging {
     /// A page has about `page_bytes` bytes and `max_rows` entries at most.
     pub(crate) fn new(page_bytes: u64, max_rows: u64) -> Self {
-        Self { count: FIRST.min(max_rows), largest: 0, page_bytes, max_rows }
+        Self { count: FIRST.min(max_rows), largest: 0, page_bytes, max_rows, is_settled: false }
     }
 
     /// The entries to ask for.
@@ -48,7 +50,14 @@ impl Paging {
         let grows = is_full && (self.count < ENOUGH || is_slow);
         let wanted = if grows { self.count.saturating_mul(2) } else { self.count };
         let wanted = if is_slow { wanted } else { wanted.min(ENOUGH.max(self.count)) };
-        self.count = wanted.min(most);
+        let count = wanted.min(most);
+        self.is_settled = count == self.count;
+        self.count = count;
+    }
+
+    /// Whether the last page left the number of entries to ask for as it was.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled
     }
 }
 
@@ -71,7 +80,10 @@ mod tests {
     fn pages_grow_by_doubling_up_to_a_thousand_entries() {
         let mut paging = Paging::new(MIB, 8_192);
         assert_eq!(paging.count(), 16);
-        assert_eq!(counts(&mut paging, 120, false, 8), [32, 64, 128, 256, 512, 1_000, 1_000, 1_000]);
+        assert_eq!(counts(&mut paging, 120, false, 6), [32, 64, 128, 256, 512, 1_000]);
+        assert!(!paging.is_settled());
+        assert_eq!(counts(&mut paging, 120, false, 2), [1_000, 1_000]);
+        assert!(paging.is_settled());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! entry is gone, and for entries that came by a blocked XREAD, the numbers of XINFO STREAM show what was lost, before a batch
 //! has them.
 
+mod ahead;
 mod hand_out;
 mod replies;
 mod requests;
@@ -24,6 +25,7 @@ use super::sink::Page;
 use super::stream::Stream;
 use crate::entries::{ColumnsPlan, EntryColumns};
 use crate::error::{Fault, Result};
+use crate::resp::EntryId;
 use crate::resp::framing::Framing;
 use crate::resp::stream_reply::{Shape, StreamReply};
 
@@ -45,9 +47,21 @@ pub(crate) struct SessionOptions {
 /// A command whose reply is to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ask {
-    Page { stream: usize, count: u64 },
-    Follow { count: u64, block: Option<Duration> },
-    Info { stream: usize },
+    Page {
+        stream: usize,
+        count: u64,
+    },
+    Follow {
+        count: u64,
+        block: Option<Duration>,
+    },
+    Info {
+        stream: usize,
+    },
+    /// A page that is not wanted any more.
+    Passed {
+        count: u64,
+    },
 }
 
 /// Whether entries at the tail wait for more.
@@ -69,6 +83,10 @@ pub(crate) struct Session {
     /// The entries that may still be read.
     left: u64,
     in_flight: VecDeque<Ask>,
+    /// Whether the next page may be asked for when the end of this one is here.
+    looks_ahead: bool,
+    /// The last command in flight was sent before the page in front of it was read: a page that begins with this entry.
+    ahead: Option<EntryId>,
     outbox: Outbox,
     input: Input,
     reply: Option<StreamReply>,
@@ -100,6 +118,8 @@ impl Session {
             streams,
             spare: Vec::new(),
             in_flight: VecDeque::new(),
+            looks_ahead: false,
+            ahead: None,
             outbox: Outbox::default(),
             input: Input::default(),
             reply: None,
@@ -171,7 +191,7 @@ impl Exchange for Session {
     fn blocks_for(&self) -> Duration {
         let block = |ask: &Ask| match ask {
             Ask::Follow { block, .. } => *block,
-            Ask::Page { .. } | Ask::Info { .. } => None,
+            Ask::Page { .. } | Ask::Info { .. } | Ask::Passed { .. } => None,
         };
         self.in_flight.iter().find_map(block).unwrap_or_default()
     }
@@ -203,6 +223,7 @@ impl Exchange for Session {
 
     fn disconnected(&mut self) {
         self.in_flight.clear();
+        (self.looks_ahead, self.ahead) = (false, None);
         self.outbox.clear();
         self.input.clear();
         self.reply = None;
@@ -219,6 +240,11 @@ impl Exchange for Session {
         self.input.filled(count);
         self.is_suspended = false;
         while let Some(ask) = self.in_flight.front().copied() {
+            if self.looks_ahead && self.ask_ahead() {
+                // The request leaves before the page is read.
+                self.is_suspended = true;
+                return Ok(());
+            }
             if self.input.unread().len() < self.needed {
                 return Ok(());
             }
@@ -226,13 +252,15 @@ impl Exchange for Session {
                 Ask::Page { stream, count } => self.read_entries(Shape::Entries, stream, count)?,
                 Ask::Follow { count, .. } => self.read_entries(Shape::Streams, 0, count)?,
                 Ask::Info { stream } => self.read_info(stream)?,
+                Ask::Passed { count } => self.pass_page(count)?,
             };
             if !is_answered {
                 return Ok(());
             }
             self.in_flight.pop_front();
             self.needed = 1;
-            if self.in_flight.is_empty() {
+            let is_ahead = self.check_ahead();
+            if is_ahead || self.in_flight.is_empty() {
                 self.hand_out();
             }
         }

@@ -6,6 +6,7 @@
 //! and the array of its names and values in turn; XREADGROUP replies nil instead of that array if the entry was deleted while
 //! it was pending.
 
+mod ahead;
 mod entry;
 mod part;
 #[cfg(test)]
@@ -13,6 +14,8 @@ mod tests;
 
 use std::ops::Range;
 
+use self::ahead::Ahead;
+pub(crate) use self::ahead::Nowhere;
 use self::entry::Entry;
 use self::part::{Bulk, Found, Header, bulk, header};
 use super::decode::{Violation, line};
@@ -124,19 +127,64 @@ pub(crate) struct StreamReply {
     /// Entries of this stream that are to come.
     entries: u64,
     entry: Entry,
+    /// What a look found, behind `header` bytes that it has read.
+    ahead: Ahead,
+    header: usize,
+    /// What it found to be wrong behind these.
+    violation: Option<Violation>,
+}
+
+/// What is left of a reply whose bytes are all there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// The entries that were not passed on yet.
+    pub(crate) entries: u64,
+    /// The last one.
+    pub(crate) last: EntryId,
 }
 
 impl StreamReply {
     pub(crate) fn new(shape: Shape, limits: Limits) -> Self {
         // The places within an entry are stored in 32 bits.
         let limits = Limits { entry_bytes: limits.entry_bytes.min(u32::MAX as usize), ..limits };
-        Self { shape, limits, next: Next::Reply, streams: 0, entries: 0, entry: Entry::default() }
+        Self {
+            shape,
+            limits,
+            next: Next::Reply,
+            streams: 0,
+            entries: 0,
+            entry: Entry::default(),
+            ahead: Ahead::default(),
+            header: 0,
+            violation: None,
+        }
+    }
+
+    /// Finds the entries that are complete in `bytes` and passes none of them on: the next scan does, and reports what is wrong
+    /// with them. Returns what is left of the reply when all of it is there. For [`Shape::Entries`].
+    pub(crate) fn look_ahead(&mut self, bytes: &[u8]) -> Option<Rest> {
+        if self.next == Next::Reply {
+            let Ok(Found::Whole(length)) = self.outside_entries(bytes, &mut Nowhere) else { return None };
+            self.header = length;
+        }
+        while self.violation.is_none() && self.ahead.len() < self.entries {
+            let rest = bytes.get(self.header + self.ahead.bytes()..).unwrap_or_default();
+            match self.entry.find(rest, &self.limits) {
+                Ok(Found::Whole(length)) => self.ahead.push(&mut self.entry, length),
+                Ok(Found::Missing(_)) => return None,
+                Err(violation) => {
+                    self.violation = Some(violation);
+                    return None;
+                }
+            }
+        }
+        Some(Rest { entries: self.entries, last: self.ahead.last()? })
     }
 
     /// Passes on every entry that is complete in `bytes`: what arrived and was not consumed yet. After an error the reply must
     /// not be scanned further.
     pub(crate) fn scan(&mut self, bytes: &[u8], sink: &mut impl EntrySink) -> Result<Scanned, Wrong> {
-        let mut consumed = 0;
+        let mut consumed = std::mem::take(&mut self.header);
         loop {
             let rest = bytes.get(consumed..).unwrap_or_default();
             let missing = match self.next {
@@ -146,9 +194,8 @@ impl StreamReply {
                     continue;
                 }
                 Next::Entry if sink.is_full() => 0,
-                Next::Entry => match self.entry.find(rest, &self.limits)? {
+                Next::Entry => match self.pass_entry(rest, sink)? {
                     Found::Whole(length) => {
-                        self.entry.pass_on(rest, sink);
                         self.entries -= 1;
                         consumed += length;
                         continue;
@@ -166,6 +213,22 @@ impl StreamReply {
             };
             return Ok(Scanned { consumed, done: false, needed: missing });
         }
+    }
+
+    /// Passes on the entry with which `bytes` begins, if all of it is there.
+    #[inline]
+    fn pass_entry(&mut self, bytes: &[u8], sink: &mut impl EntrySink) -> Result<Found, Violation> {
+        if let Some(length) = self.ahead.pass_on(bytes, sink) {
+            return Ok(Found::Whole(length));
+        }
+        if let Some(violation) = self.violation {
+            return Err(violation);
+        }
+        let found = self.entry.find(bytes, &self.limits)?;
+        if let Found::Whole(_) = found {
+            self.entry.pass_on(bytes, sink);
+        }
+        Ok(found)
     }
 
     /// Reads one part outside of the entries.

@@ -1,6 +1,7 @@
 //! What the replies to a session mean, and what was lost before their entries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::errors::{data_loss, protocol, stream_replaced};
 use super::super::info;
@@ -15,18 +16,24 @@ use crate::resp::EntryId;
 use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
 
 impl Session {
+    /// The first bytes of a reply with entries are here, unless it began already.
+    pub(super) fn begin_reply(&mut self, shape: Shape, stream: usize, count: u64) {
+        if self.reply.is_some() {
+            return;
+        }
+        self.pages.clear();
+        let mut streams = self.streams.len() as u64;
+        if shape == Shape::Entries {
+            self.pages.push((stream, Page::default()));
+            streams = 1;
+        }
+        let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
+        self.reply = Some(StreamReply::new(shape, limits));
+    }
+
     /// Reads what is there of a reply with entries; returns whether that was all of it.
     pub(super) fn read_entries(&mut self, shape: Shape, stream: usize, count: u64) -> Result<bool, Fault> {
-        let is_new = self.reply.is_none();
-        if is_new {
-            self.pages.clear();
-            if shape == Shape::Entries {
-                self.pages.push((stream, Page::default()));
-            }
-        }
-        let streams = if shape == Shape::Entries { 1 } else { self.streams.len() as u64 };
-        let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
-        let reply = self.reply.get_or_insert_with(|| StreamReply::new(shape, limits));
+        self.begin_reply(shape, stream, count);
         let anchor = match (shape, self.streams.get(stream)) {
             (Shape::Entries, Some(stream)) if stream.has_anchor => Some(stream.after()),
             _ => None,
@@ -44,6 +51,7 @@ impl Session {
             before: EntryId::default(),
             size: 0,
         };
+        let Some(reply) = &mut self.reply else { return Ok(true) };
         let scanned = reply.scan(self.input.unread(), &mut sink);
         if let Some(violation) = violation {
             return Err(protocol(violation));
@@ -76,6 +84,7 @@ impl Session {
 
     pub(super) fn end_pages(&mut self, shape: Shape, count: u64) {
         let is_slow = self.waited > self.busy;
+        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
         for (at, page) in self.pages.drain(..) {
             let Some(stream) = self.streams.get_mut(at) else { continue };
             let is_full = page.entries >= count;

@@ -76,18 +76,30 @@ impl Session {
                 break;
             }
             bytes += stream.paging.bytes();
-            let room = (self.options.batch_rows - stream.rows().min(self.options.batch_rows)).max(1) as u64;
-            let count = stream.paging.count().min(room).min(self.left).max(1) + u64::from(stream.has_anchor);
-            let first = if stream.has_anchor { Some(stream.after()) } else { stream.after().next() };
-            let last = stream.until.unwrap_or(EntryId::MAX);
             let has_anchor = stream.has_anchor;
+            let first = if has_anchor { Some(stream.after()) } else { stream.after().next() };
             let Some(first) = first else { continue };
-            request::range(&mut self.outbox.bytes, &stream.key, first, last, count);
-            self.in_flight.push_back(Ask::Page { stream: at, count });
+            let count = self.page_count(at, stream.rows(), 0) + u64::from(has_anchor);
+            self.push_page(at, first, count);
             if !has_anchor {
                 self.ask_info(at);
             }
         }
+        self.may_look_ahead();
         !self.in_flight.is_empty()
+    }
+
+    /// How many entries to ask for behind those so far, of which the open batch has `rows`; `more` are still to be read.
+    pub(super) fn page_count(&self, at: usize, rows: usize, more: u64) -> u64 {
+        let room = self.options.batch_rows.saturating_sub(rows).max(1) as u64;
+        self.streams[at].paging.count().min(room).min(self.left.saturating_sub(more)).max(1)
+    }
+
+    /// Asks for a page of `count` entries that begins with `first`.
+    pub(super) fn push_page(&mut self, at: usize, first: EntryId, count: u64) {
+        let stream = &self.streams[at];
+        let last = stream.until.unwrap_or(EntryId::MAX);
+        request::range(&mut self.outbox.bytes, &stream.key, first, last, count);
+        self.in_flight.push_back(Ask::Page { stream: at, count });
     }
 }

@@ -24,7 +24,7 @@ impl Place {
 
 /// Where a field is within the bytes of its entry.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+pub(super) struct Slot {
     name: Place,
     value: Place,
 }
@@ -144,15 +144,29 @@ impl Entry {
     #[inline]
     pub(super) fn pass_on(&mut self, bytes: &[u8], sink: &mut impl EntrySink) {
         let Some(id) = self.id else { return };
-        sink.entry(id, self.fields);
-        for Slot { name, value } in &self.slots {
-            sink.field(name.of(bytes), value.of(bytes));
-        }
-        sink.end();
+        pass_on(id, self.fields, &self.slots, bytes, sink);
         self.at = 0;
         self.slots.clear();
         if self.slots.capacity() > KEPT_SLOTS {
             self.slots = Vec::new();
         }
     }
+
+    /// Adds the places of the fields to `slots`, and gets ready for the next entry. Returns the ID and the number of fields.
+    #[inline]
+    pub(super) fn take(&mut self, slots: &mut Vec<Slot>) -> Option<(EntryId, Option<usize>)> {
+        self.at = 0;
+        slots.append(&mut self.slots);
+        Some((self.id?, self.fields))
+    }
+}
+
+/// Passes on an entry with which `bytes` begins.
+#[inline]
+pub(super) fn pass_on(id: EntryId, fields: Option<usize>, slots: &[Slot], bytes: &[u8], sink: &mut impl EntrySink) {
+    sink.entry(id, fields);
+    for Slot { name, value } in slots {
+        sink.field(name.of(bytes), value.of(bytes));
+    }
+    sink.end();
 }

@@ -40,11 +40,25 @@ fn limits() -> Limits {
     Limits { entry_bytes: 4096, reply_entries: 10, fields: 8, streams: 2 }
 }
 
-/// Scans a reply that arrives in pieces; returns what was told and how many bytes belong to the reply.
+/// Scans a reply that arrives in pieces; returns what was told and how many bytes belong to the reply. It is the same if the
+/// pieces are looked at ahead.
 fn scan_pieces(
     shape: Shape,
     bytes: &[u8],
+    pieces: impl IntoIterator<Item = usize> + Clone,
+) -> Result<(Told, usize, bool), Wrong> {
+    let scanned = scan_with(shape, bytes, pieces.clone(), false);
+    if shape == Shape::Entries {
+        assert_eq!(scan_with(shape, bytes, pieces, true), scanned);
+    }
+    scanned
+}
+
+fn scan_with(
+    shape: Shape,
+    bytes: &[u8],
     pieces: impl IntoIterator<Item = usize>,
+    looks: bool,
 ) -> Result<(Told, usize, bool), Wrong> {
     let (mut reply, mut told) = (StreamReply::new(shape, limits()), Told::default());
     let mut start = 0;
@@ -52,7 +66,13 @@ fn scan_pieces(
     let mut end: usize = 0;
     for piece in pieces.into_iter().chain([bytes.len()]) {
         end = bytes.len().min(end + piece);
+        let rest = if looks { reply.look_ahead(&bytes[start..end]) } else { None };
+        let entries = told.entries as u64;
         let scanned = reply.scan(&bytes[start..end], &mut told)?;
+        if let Some(rest) = rest {
+            assert_eq!((told.entries as u64 - entries, scanned.done), (rest.entries, true));
+            assert!(told.lines.iter().any(|line| line.starts_with(&format!("{}: ", rest.last))));
+        }
         assert!(scanned.consumed == 0 || end - start >= needed, "it went on with {} of {needed}", end - start);
         start += scanned.consumed;
         if scanned.done {

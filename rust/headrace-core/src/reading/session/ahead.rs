@@ -1,0 +1,72 @@
+//! Asks for the next page before the one that is here is read: the server prepares it meanwhile.
+
+use super::super::errors::protocol;
+use super::{Ask, Session};
+use crate::error::Fault;
+use crate::resp::EntryId;
+use crate::resp::stream_reply::{Nowhere, Shape, Wrong};
+
+impl Session {
+    /// The page in front may be looked at ahead, unless the size of the next one depends on what it has. Pages of several streams
+    /// are asked for together, so that the server has work without this.
+    pub(super) fn may_look_ahead(&mut self) {
+        let is_settled = matches!(&*self.streams, [stream] if stream.paging.is_settled());
+        self.looks_ahead = is_settled && !self.plan.is_packed();
+    }
+
+    /// Asks for the page behind the one in front, if all of that is here. Returns whether it did.
+    pub(super) fn ask_ahead(&mut self) -> bool {
+        let (Some(Ask::Page { stream: at, count }), 1) = (self.in_flight.front().copied(), self.in_flight.len()) else {
+            return false;
+        };
+        self.begin_reply(Shape::Entries, at, count);
+        let rest = self.reply.as_mut().and_then(|reply| reply.look_ahead(self.input.unread()));
+        let Some(rest) = rest else { return false };
+        self.looks_ahead = false;
+        let stream = &self.streams[at];
+        let read = self.pages.last().map_or(0, |(_, page)| page.entries);
+        let is_last = read + rest.entries < count || stream.until.unwrap_or(EntryId::MAX) <= rest.last;
+        if is_last || self.left <= rest.entries || stream.is_unproven() || !self.ready.is_empty() {
+            return false;
+        }
+        let rows = stream.rows() + rest.entries as usize - usize::from(read == 0 && stream.has_anchor);
+        let count = self.page_count(at, rows % self.options.batch_rows, rest.entries) + 1;
+        self.push_page(at, rest.last, count);
+        self.ahead = Some(rest.last);
+        true
+    }
+
+    /// The page that was in front was read. Returns whether the next one was asked for ahead; it is passed over unless it begins
+    /// where that page ended.
+    pub(super) fn check_ahead(&mut self) -> bool {
+        let Some(first) = self.ahead.take() else { return false };
+        if let Some(Ask::Page { stream, count }) = self.in_flight.front().copied() {
+            let stream = &self.streams[stream];
+            if stream.after() != first || stream.is_unproven() || stream.bad.is_some() {
+                self.in_flight = [Ask::Passed { count }].into();
+            }
+        }
+        self.may_look_ahead();
+        true
+    }
+
+    /// Reads over what is there of a page that is not wanted; returns whether that was all of it.
+    pub(super) fn pass_page(&mut self, count: u64) -> Result<bool, Fault> {
+        self.begin_reply(Shape::Entries, 0, count);
+        let Some(reply) = &mut self.reply else { return Ok(true) };
+        let (consumed, is_done) = match reply.scan(self.input.unread(), &mut Nowhere) {
+            Ok(scanned) => {
+                self.needed = scanned.needed;
+                (scanned.consumed, scanned.done)
+            }
+            Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
+            // Whether it still holds, the next request shows.
+            Err(Wrong::Error(text)) => (text.end + 2, true),
+        };
+        self.input.consume(consumed);
+        if is_done {
+            self.reply = None;
+        }
+        Ok(is_done)
+    }
+}
