@@ -58,7 +58,7 @@ class ConsumerOptions(TypedDict, total=False):
     start: str
     create: bool
     fields: Sequence[str] | None
-    on_bad_field: Literal["fail", "null", "dead_letter"]
+    on_bad_field: Literal["fail", "null", "keep", "dead_letter"]
     metadata: Sequence[str] | None
     fields_as: Literal["map", "list"]
     names: Literal["text", "binary"]

@@ -32,7 +32,7 @@ class ReaderOptions(TypedDict, total=False):
     unpack: Literal["payload", "json", "arrow_ipc"] | None
     payload_field: str
     max_entry_bytes: int
-    on_bad_field: Literal["fail", "null"]
+    on_bad_field: Literal["fail", "null", "keep"]
     metadata: Sequence[str] | None
     fields_as: Literal["map", "list"]
     names: Literal["text", "binary"]

@@ -8,6 +8,7 @@ mod map;
 mod metadata;
 mod names;
 mod packed;
+mod raw;
 #[cfg(test)]
 mod tests;
 pub(crate) mod var_bytes;
@@ -28,6 +29,8 @@ pub(crate) use self::metadata::MetadataColumn;
 pub(crate) use self::names::NamesAs;
 use self::packed::PackedColumns;
 pub(crate) use self::packed::{PackedPlan, Unpack};
+use self::raw::RawColumn;
+pub(crate) use self::raw::{RAW, RawPlan};
 use self::var_bytes::defect;
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
@@ -53,6 +56,7 @@ pub(crate) enum BodyPlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ColumnsPlan {
     metadata: Vec<MetadataColumn>,
+    raw: Option<RawPlan>,
     body: BodyPlan,
     schema: SchemaRef,
 }
@@ -64,7 +68,16 @@ impl ColumnsPlan {
 
     /// `metadata`: in this order before the body. Refuses two columns of the same name.
     pub(crate) fn new(metadata: &[MetadataColumn], body: BodyPlan) -> Result<Self> {
+        Self::with_raw(metadata, None, body)
+    }
+
+    /// The same with a column of the entries that do not fit, if there is to be one.
+    pub(crate) fn with_raw(metadata: &[MetadataColumn], raw: Option<RawPlan>, body: BodyPlan) -> Result<Self> {
         let mut fields: Vec<Field> = metadata.iter().map(|column| column.field()).collect();
+        if let Some(raw) = &raw {
+            fields.insert(raw.place, raw.field());
+        }
+        let before = fields.len();
         match &body {
             BodyPlan::Map(plan) => fields.push(plan.field()),
             BodyPlan::Fields(plan) => fields.extend_from_slice(plan.fields()),
@@ -72,12 +85,12 @@ impl ColumnsPlan {
         }
         for (place, field) in fields.iter().enumerate() {
             if fields[..place].iter().any(|other| other.name() == field.name()) {
-                let option = if place < metadata.len() { "metadata" } else { "fields" };
+                let option = if place < before { "metadata" } else { "fields" };
                 let message = format!("{option} must name each column once, got '{}' twice", field.name());
                 return Err(Error::config(option, message));
             }
         }
-        Ok(Self { metadata: metadata.to_vec(), body, schema: Arc::new(Schema::new(fields)) })
+        Ok(Self { metadata: metadata.to_vec(), raw, body, schema: Arc::new(Schema::new(fields)) })
     }
 
     /// Whether an entry may be any number of rows.
@@ -105,7 +118,10 @@ enum Body {
 pub(crate) struct EntryColumns {
     plan: Arc<ColumnsPlan>,
     metadata: Metadata,
+    raw: Option<RawColumn>,
     body: Body,
+    /// How many values were bad, ever, before the entry that began last.
+    bad_before: u64,
     /// The entry that began last.
     id: EntryId,
     bad: Option<(EntryId, BadValue)>,
@@ -114,12 +130,13 @@ pub(crate) struct EntryColumns {
 impl EntryColumns {
     pub(crate) fn new(plan: &Arc<ColumnsPlan>) -> Self {
         let body = match &plan.body {
-            BodyPlan::Map(map) => Body::Map(MapColumn::new(*map)),
+            BodyPlan::Map(map) => Body::Map(MapColumn::new(FIELDS, *map)),
             BodyPlan::Fields(fields) => Body::Fields(FieldColumns::new(fields)),
             BodyPlan::Packed(packed) => Body::Packed(PackedColumns::new(packed)),
         };
         let metadata = Metadata::new(plan.metadata.clone());
-        Self { plan: Arc::clone(plan), metadata, body, id: EntryId { ms: 0, seq: 0 }, bad: None }
+        let raw = plan.raw.as_ref().map(RawColumn::new);
+        Self { plan: Arc::clone(plan), metadata, raw, body, bad_before: 0, id: EntryId { ms: 0, seq: 0 }, bad: None }
     }
 
     /// How many rows the record batch has so far.
@@ -134,7 +151,17 @@ impl EntryColumns {
             Body::Fields(fields) => fields.bytes(),
             Body::Packed(packed) => packed.bytes(),
         };
-        self.metadata.bytes() + body
+        self.metadata.bytes() + self.raw.as_ref().map_or(0, RawColumn::bytes) + body
+    }
+
+    /// The entry that began last became this number of rows.
+    #[cold]
+    fn end_raw(&mut self, rows: usize) {
+        let has_stand_in = matches!(&self.body, Body::Packed(packed) if packed.has_stand_in());
+        let fits = self.bad_values() == self.bad_before && !has_stand_in;
+        if let Some(raw) = &mut self.raw {
+            raw.end(rows, fits);
+        }
     }
 
     /// How many fields were left out, ever, because a later one of their entry has the same name.
@@ -190,6 +217,9 @@ impl EntryColumns {
         let rows = self.rows();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.plan.schema.fields().len());
         self.metadata.finish(&mut columns)?;
+        if let Some(raw) = &mut self.raw {
+            raw.finish(&mut columns)?;
+        }
         match &mut self.body {
             Body::Map(map) => columns.push(map.finish()?),
             Body::Fields(fields) => fields.finish(&mut columns)?,
@@ -207,6 +237,12 @@ impl EntrySink for EntryColumns {
 
     #[inline]
     fn entry(&mut self, id: EntryId, fields: Option<usize>) {
+        if self.raw.is_some() {
+            self.bad_before = self.bad_values();
+        }
+        if let Some(raw) = &mut self.raw {
+            raw.entry(fields);
+        }
         match &mut self.body {
             Body::Map(map) => {
                 self.metadata.push(id);
@@ -222,6 +258,9 @@ impl EntrySink for EntryColumns {
 
     #[inline]
     fn field(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(raw) = &mut self.raw {
+            raw.field(name, value);
+        }
         match &mut self.body {
             Body::Map(map) => map.field(name, value),
             Body::Fields(fields) => fields.field(name, value),
@@ -231,6 +270,7 @@ impl EntrySink for EntryColumns {
 
     #[inline]
     fn end(&mut self) {
+        let before = self.rows();
         match &mut self.body {
             Body::Map(map) => map.end(),
             Body::Fields(fields) => match fields.end() {
@@ -242,23 +282,16 @@ impl EntrySink for EntryColumns {
                 Err(bad) => self.bad = self.bad.take().or(Some((self.id, bad))),
             },
         }
+        if self.raw.is_some() {
+            self.end_raw(self.rows() - before);
+        }
     }
 
     /// After an entry that does not fit, and at the bound of the memory: the caller compares [`rows`](Self::rows) and [`bytes`](Self::bytes) with its own after
     /// each scan.
     #[inline]
     fn is_full(&self) -> bool {
-        let body = match &self.body {
-            Body::Map(map) => map.bytes(),
-            Body::Fields(fields) => fields.bytes(),
-            Body::Packed(packed) => {
-                if packed.is_full() {
-                    FULL
-                } else {
-                    packed.bytes()
-                }
-            }
-        };
-        self.bad.is_some() || self.metadata.bytes() + body >= FULL
+        let is_body_full = matches!(&self.body, Body::Packed(packed) if packed.is_full());
+        self.bad.is_some() || is_body_full || self.bytes() >= FULL
     }
 }

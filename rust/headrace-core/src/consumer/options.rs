@@ -36,13 +36,14 @@ option_table! {
     /// column, `fields`.
     fields => option(Takes::Columns);
     /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column. `fail` raises
-    /// `FieldError`; `null` has a null in its place; `dead_letter` moves the entry to `dead_letter_key`.
-    on_bad_field => option(Takes::Choice(&["fail", "null", "dead_letter"])).or(Text("fail"));
+    /// `FieldError`; `null` has a null in its place; `keep` the same, and all fields of the entry in the metadata column `raw`;
+    /// `dead_letter` moves the entry to `dead_letter_key`.
+    on_bad_field => option(Takes::Choice(&["fail", "null", "keep", "dead_letter"])).or(Text("fail"));
     /// Metadata columns, before the fields: those of a reader, and `deliveries` and `reclaimed` behind all others: the group's
     /// counter of deliveries (above 20: 20 and how often the entry failed alone or by name), and whether the entry was another
     /// consumer's. With `fields` or `schema` there are none by default.
     metadata => option(Takes::Columns).or_depends(Text("stream,entry_id,timestamp"));
-    /// What the column `fields` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
+    /// What the column `fields` or `raw` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
     /// values in their order.
     fields_as => option(Takes::Choice(&["map", "list"])).or(Text("map"));
     /// What names are: `text`, where a byte that is not UTF-8 is `\xNN` and a backslash is doubled; or `binary`.
@@ -123,7 +124,7 @@ impl ConsumerOptions {
         let on_bad = given.choice_or_default("on_bad_field")?;
         let batch_rows = given.integer_or_default("batch_rows")?;
         let batch_bytes = given.integer_or_default("batch_bytes")?;
-        let body = read_body(&mut given, on_bad == "null", schema, [batch_rows, batch_bytes])?;
+        let body = read_body(&mut given, on_bad, schema, [batch_rows, batch_bytes])?;
         let mut metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
         let extra = metadata.as_mut().map(take_extra).unwrap_or_default();
         let columns = columns(metadata, body)?;

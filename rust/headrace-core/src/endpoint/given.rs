@@ -71,6 +71,11 @@ impl Given {
         matches!(self.values.get(name), Some((_, OptionValue::Names(names))) if names.is_empty())
     }
 
+    /// Whether `name` was given as this text.
+    pub(crate) fn is_text(&self, name: &str, text: &str) -> bool {
+        matches!(self.values.get(name), Some((_, OptionValue::Text(given))) if given.as_str() == text)
+    }
+
     /// Whether `name` was given, and not read yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)

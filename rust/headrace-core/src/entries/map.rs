@@ -57,6 +57,8 @@ impl MapPlan {
 /// Builds the column.
 #[derive(Debug)]
 pub(super) struct MapColumn {
+    /// For errors.
+    name: &'static str,
     plan: MapPlan,
     /// Where the fields of each row end.
     offsets: Vec<i32>,
@@ -69,11 +71,11 @@ pub(super) struct MapColumn {
 }
 
 impl MapColumn {
-    pub(super) fn new(plan: MapPlan) -> Self {
+    pub(super) fn new(name: &'static str, plan: MapPlan) -> Self {
         let names = Names::new(plan.names_as, plan.fields_as == FieldsAs::Map);
         let (keys, values) = (VarBytes::new(), VarBytes::new());
         let valid = NullBufferBuilder::new(0);
-        Self { plan, offsets: vec![0], valid, names, keys, values, is_deleted: false, replaced: 0 }
+        Self { name, plan, offsets: vec![0], valid, names, keys, values, is_deleted: false, replaced: 0 }
     }
 
     /// How many fields were left out, ever, because a later one of their entry has the same name.
@@ -97,6 +99,19 @@ impl MapColumn {
         self.values.push(value);
     }
 
+    /// Takes back the fields of the row that began last, which is as if it had not begun.
+    pub(super) fn discard(&mut self) {
+        self.names.discard();
+        self.values.truncate(self.keys.count());
+    }
+
+    /// Appends rows of null.
+    #[allow(clippy::cast_possible_wrap)] // as in `end`
+    pub(super) fn push_nulls(&mut self, rows: usize) {
+        self.valid.append_n_nulls(rows);
+        self.offsets.extend(std::iter::repeat_n(self.keys.count() as i32, rows));
+    }
+
     /// The row is complete.
     #[inline]
     #[allow(clippy::cast_possible_wrap)] // each key takes more than a byte of the memory that `EntryColumns` bounds
@@ -117,10 +132,10 @@ impl MapColumn {
 
     /// The column. Resets the builder.
     pub(super) fn finish(&mut self) -> Result<ArrayRef> {
-        let values = self.values.finish_binary(FIELDS, None)?;
+        let values = self.values.finish_binary(self.name, None)?;
         let keys = match self.plan.names_as {
-            NamesAs::Utf8 => self.keys.finish_utf8(FIELDS, None)?,
-            NamesAs::Binary => self.keys.finish_binary(FIELDS, None)?,
+            NamesAs::Utf8 => self.keys.finish_utf8(self.name, None)?,
+            NamesAs::Binary => self.keys.finish_binary(self.name, None)?,
         };
         let mut next = Vec::with_capacity(self.offsets.len());
         next.push(0);

@@ -141,16 +141,28 @@ impl Names {
         (self.at, self.start) = (0, 0);
     }
 
+    /// Forgets the names of this entry.
+    pub(super) fn discard(&mut self) {
+        if let Some(other) = self.other.take() {
+            self.keep_spare(other);
+        }
+        (self.at, self.start) = (0, 0);
+    }
+
+    /// Keeps the memory of names for the next entry that differs.
+    fn keep_spare(&mut self, given: Given) {
+        let is_large = given.bytes.capacity().max(given.ends.capacity()) > KEPT;
+        self.spare = if is_large { Given::default() } else { given };
+    }
+
     #[inline(never)]
     fn replace(&mut self) {
         if self.other.is_none() {
             self.differ();
         }
         let other = self.other.take().unwrap_or_default();
-        self.spare = std::mem::replace(&mut self.last, other);
-        if self.spare.bytes.capacity().max(self.spare.ends.capacity()) > KEPT {
-            self.spare = Given::default();
-        }
+        let last = std::mem::replace(&mut self.last, other);
+        self.keep_spare(last);
         self.find_kept();
         self.written.clear();
         self.written.shrink_to(KEPT);

@@ -134,6 +134,8 @@ struct Entry {
     payloads: usize,
     is_single: bool,
     is_deleted: bool,
+    /// Whether a row of nulls stands for a payload, or for the entry.
+    has_stand_in: bool,
     fault: Option<Fault>,
 }
 
@@ -223,6 +225,7 @@ impl PackedColumns {
             (Ok(()), _) => Ok(()),
             (Err(Unreadable::Value(bad)), _) => Err(Fault::Value(bad)),
             (Err(Unreadable::Payload(_)), Columns::Fields(columns)) if self.plan.on_bad == OnBadField::Null => {
+                self.entry.has_stand_in = true;
                 columns.end().map_err(Fault::Value)
             }
             (Err(Unreadable::Payload(reason)), _) => {
@@ -252,6 +255,7 @@ impl PackedColumns {
             self.truncate(self.entry.first_row);
             match fault {
                 Fault::Broken(_) if self.entry.is_deleted || self.plan.on_bad == OnBadField::Null => {
+                    self.entry.has_stand_in = !self.entry.is_deleted;
                     match &mut self.columns {
                         Columns::Fields(columns) => columns.end()?,
                         Columns::Arrow(columns) => columns.push_nulls()?,
@@ -270,6 +274,11 @@ impl PackedColumns {
             Columns::Fields(columns) => columns.truncate(rows),
             Columns::Arrow(columns) => columns.truncate(rows),
         }
+    }
+
+    /// Whether a row of nulls stands for the entry that ended last, or for a payload of it.
+    pub(crate) fn has_stand_in(&self) -> bool {
+        self.entry.has_stand_in
     }
 
     /// How many rows the first `entries` entries have.

@@ -28,7 +28,11 @@ fn push(columns: &mut EntryColumns, ms: u64, seq: u64, fields: Option<Pairs<'_>>
 
 /// The pairs of each row, as text.
 fn rows(batch: &RecordBatch) -> Vec<Option<Vec<String>>> {
-    let column = batch.column_by_name(FIELDS).unwrap();
+    rows_of(batch, FIELDS)
+}
+
+fn rows_of(batch: &RecordBatch, column: &str) -> Vec<Option<Vec<String>>> {
+    let column = batch.column_by_name(column).unwrap();
     let pairs = |pairs: &StructArray| {
         let name = |row| match pairs.column(0).as_string_opt::<i32>() {
             Some(names) => names.value(row).to_owned(),
@@ -255,4 +259,63 @@ fn a_field_with_the_name_of_a_metadata_column_is_refused() {
         assert_eq!(error.to_string(), format!("fields must name each column once, got '{name}' twice"));
     }
     assert!(ColumnsPlan::new(&[], body("entry_id")).is_ok());
+}
+
+#[test]
+fn entries_that_do_not_fit_are_kept_among_the_metadata() {
+    let fields = || vec![Field::new("id", DataType::Int32, false), Field::new("city", DataType::Int32, true)];
+    let metadata = [MetadataColumn::EntryMs, MetadataColumn::EntrySeq];
+    for (fields_as, last_id) in [(FieldsAs::Map, "id=5"), (FieldsAs::List, "id=4|id=5")] {
+        let raw = RawPlan { place: 1, name: RAW.to_owned(), map: MapPlan { fields_as, names_as: NamesAs::Utf8 } };
+        let body = BodyPlan::Fields(FieldsPlan::new(fields(), OnBadField::Null).unwrap());
+        let plan = Arc::new(ColumnsPlan::with_raw(&metadata, Some(raw), body).unwrap());
+        let names: Vec<_> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
+        assert_eq!(names, ["entry_ms", "raw", "entry_seq", "id", "city"]);
+        let mut columns = EntryColumns::new(&plan);
+        columns.stream(b"s");
+        for _ in 0..2 {
+            let empty = columns.bytes();
+            push(&mut columns, 1, 0, Some(&[(b"id", b"1"), (b"city", b"2")]));
+            let fitting = columns.bytes() - empty;
+            push(&mut columns, 2, 0, Some(&[(b"city", b"x"), (b"\xff", b"\xfe"), (b"id", b"3")]));
+            // A value that a later one replaces is not bad.
+            push(&mut columns, 3, 0, Some(&[(b"city", b"x"), (b"id", b"3"), (b"city", b"4")]));
+            // A column that allows no null is an error in any case, and the entry is no row.
+            push(&mut columns, 4, 0, Some(&[(b"id", b"x")]));
+            assert!(columns.take_bad().is_some());
+            push(&mut columns, 5, 0, Some(&[(b"id", b"4"), (b"id", b"5"), (b"city", b"y")]));
+            push(&mut columns, 6, 0, Some(&[(b"id", b"6"), (b"city", &[b' '; 1000])]));
+            assert!(fitting < 100 && columns.bytes() > 1000);
+            let batch = columns.finish().unwrap();
+            assert_eq!(batch.column(3).as_primitive::<Int32Type>().values(), &[1, 3, 3, 5, 6]);
+            let shown = |row: Option<Vec<String>>| row.map(|fields| fields.join("|"));
+            let kept: Vec<_> = rows_of(&batch, RAW).into_iter().map(shown).collect();
+            let (second, fifth) = (Some(r"city=x|\xff=\xfe|id=3".to_owned()), format!("{last_id}|city=y"));
+            let sixth = format!("id=6|city={}", " ".repeat(1000));
+            assert_eq!(kept, [None, second, None, Some(fifth), Some(sixth)]);
+        }
+    }
+}
+
+#[test]
+fn a_packed_entry_that_does_not_fit_is_kept_once() {
+    let fields = vec![Field::new("id", DataType::Int32, true)];
+    let limits = [1 << 20, 100, 1 << 20];
+    let packed = PackedPlan::new(Unpack::Json, "payload".to_owned(), fields, OnBadField::Null, limits).unwrap();
+    let raw = RawPlan { place: 1, name: RAW.to_owned(), map: MapPlan::default() };
+    let plan =
+        Arc::new(ColumnsPlan::with_raw(&[MetadataColumn::EntryMs], Some(raw), BodyPlan::Packed(packed)).unwrap());
+    let mut columns = EntryColumns::new(&plan);
+    columns.stream(b"s");
+    push(&mut columns, 1, 0, Some(&[(b"payload:0", br#"{"id":1}"#), (b"payload:1", br#"{"id":2}"#)]));
+    push(&mut columns, 2, 0, Some(&[(b"payload:0", br#"{"id":3}"#), (b"payload:1", b"{")]));
+    push(&mut columns, 3, 0, Some(&[(b"payload:0", br#"{"id":5}"#), (b"payload:1", br#"{"id":"x"}"#)]));
+    push(&mut columns, 4, 0, Some(&[(b"other", b"x")]));
+    push(&mut columns, 5, 0, None);
+    push(&mut columns, 6, 0, Some(&[(b"payload", br#"{"id":7}"#)]));
+    let batch = columns.finish().unwrap();
+    let ids: Vec<_> = batch.column_by_name("id").unwrap().as_primitive::<Int32Type>().iter().collect();
+    assert_eq!(ids, [Some(1), Some(2), Some(3), None, Some(5), None, None, None, Some(7)]);
+    let kept: Vec<_> = rows_of(&batch, RAW).into_iter().map(|row| row.map(|fields| fields.len())).collect();
+    assert_eq!(kept, [None, None, Some(2), None, Some(2), None, Some(1), None, None]);
 }

@@ -118,11 +118,14 @@ impl VarBytes {
     }
 
     /// Removes the last value.
-    #[allow(clippy::cast_sign_loss)] // offsets are not negative
     pub(super) fn pop(&mut self) {
-        if self.count() > 0 {
-            self.offsets.pop();
-        }
+        self.truncate(self.count().saturating_sub(1));
+    }
+
+    /// Removes the values behind this number of them.
+    #[allow(clippy::cast_sign_loss)] // offsets are not negative
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.offsets.truncate(count + 1);
         self.bytes.truncate(self.offsets.last().map_or(0, |end| *end as usize));
     }
 

@@ -41,12 +41,14 @@ option_table! {
     /// With `unpack`: most bytes that the rows of an entry may take when they are unpacked. An entry with more does not fit.
     max_entry_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(64 * 1024 * 1024));
     /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column, or with a payload that
-    /// cannot be read. `fail` raises `FieldError`; `null` has a null in its place, or a row of nulls.
-    on_bad_field => option(Takes::Choice(&["fail", "null"])).or(Text("fail"));
+    /// cannot be read. `fail` raises `FieldError`; `null` has a null in its place, or a row of nulls; `keep` the same, and all
+    /// fields of the entry in the metadata column `raw`.
+    on_bad_field => option(Takes::Choice(&["fail", "null", "keep"])).or(Text("fail"));
     /// Metadata columns, before the fields: `stream`, `entry_id` (text), `entry_ms`, `entry_seq` (unsigned 64-bit integers),
-    /// `timestamp`, `row_in_entry`. With `fields` or `schema` there are none by default.
+    /// `timestamp`, `row_in_entry`, and `raw` with `on_bad_field="keep"`. With `fields` or `schema` there are none by default but
+    /// for `raw`, which is the last one unless it is named.
     metadata => option(Takes::Columns).or_depends(Text("stream,entry_id,timestamp"));
-    /// What the column `fields` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
+    /// What the column `fields` or `raw` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
     /// values in their order.
     fields_as => option(Takes::Choice(&["map", "list"])).or(Text("map"));
     /// What names are: `text`, where a byte that is not UTF-8 is `\xNN` and a backslash is doubled; or `binary`.
@@ -111,10 +113,15 @@ impl ReaderOptions {
         schema: Option<&Schema>,
     ) -> Result<Self> {
         let mut given = Given::collect(READER_OPTIONS, options, form)?;
-        let nulls_bad = given.choice_or_default("on_bad_field")? == "null";
+        if given.is_text("on_bad_field", "dead_letter") {
+            let message = "on_bad_field must be one of 'fail', 'null', 'keep', got 'dead_letter': a Reader writes nothing \
+                           to the server, a Consumer moves entries to its dead_letter_key";
+            return Err(Error::config("on_bad_field", message));
+        }
+        let on_bad = given.choice_or_default("on_bad_field")?;
         let batch_rows = given.integer_or_default("batch_rows")?;
         let batch_bytes = given.integer_or_default("batch_bytes")?;
-        let body = read_body(&mut given, nulls_bad, schema, [batch_rows, batch_bytes])?;
+        let body = read_body(&mut given, on_bad, schema, [batch_rows, batch_bytes])?;
         let metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
         let (start, end) = (given.text("start")?, given.text("end")?);
         let (beginning, way) = if given.boolean_or_default("reverse")? {

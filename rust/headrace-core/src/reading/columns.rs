@@ -4,24 +4,34 @@ use arrow_schema::{DataType, Field, Schema};
 
 use crate::endpoint::given::Given;
 use crate::entries::{
-    BodyPlan, ColumnsPlan, FieldsAs, FieldsPlan, MapPlan, MetadataColumn, NamesAs, OnBadField, PackedPlan, Unpack,
+    BodyPlan, ColumnsPlan, FieldsAs, FieldsPlan, MapPlan, MetadataColumn, NamesAs, OnBadField, PackedPlan, RAW,
+    RawPlan, Unpack,
 };
 use crate::error::{Error, Result};
 
 /// The most rows of a batch: its columns have offsets of 31 bits, and an entry may have 100 bytes of names and values.
 pub(crate) const MAX_BATCH_ROWS: i64 = 1 << 20;
 
-/// The body that the options `fields`, `fields_as`, `names` and `unpack`, or a schema, ask for. `full`: the rows and the bytes of a
-/// full batch.
+/// The columns that the options `fields`, `fields_as`, `names` and `unpack`, or a schema, ask for, without those of the metadata.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    body: BodyPlan,
+    /// How the fields of an entry that does not fit are kept; `None`: they are not.
+    kept: Option<MapPlan>,
+}
+
+/// What was asked for. `on_bad`: the option `on_bad_field`. `full`: the rows and the bytes of a full batch.
 pub(crate) fn read_body(
     given: &mut Given,
-    nulls_bad: bool,
+    on_bad: &'static str,
     schema: Option<&Schema>,
     full: [usize; 2],
-) -> Result<BodyPlan> {
+) -> Result<Asked> {
     let fields_as = if given.choice_or_default("fields_as")? == "map" { FieldsAs::Map } else { FieldsAs::List };
     let names_as = if given.choice_or_default("names")? == "text" { NamesAs::Utf8 } else { NamesAs::Binary };
-    let on_bad = if nulls_bad { OnBadField::Null } else { OnBadField::Fail };
+    let map = MapPlan { fields_as, names_as };
+    let kept = (on_bad == "keep").then_some(map);
+    let on_bad = if kept.is_some() || on_bad == "null" { OnBadField::Null } else { OnBadField::Fail };
     if let Some(option) = ["payload_field", "max_entry_bytes"].into_iter().find(|name| given.has(name))
         && !given.has("unpack")
     {
@@ -31,7 +41,11 @@ pub(crate) fn read_body(
         (None, None) if given.has("unpack") => {
             return Err(Error::config("unpack", "unpack needs fields or schema, which name the columns of the rows"));
         }
-        (None, None) => return Ok(BodyPlan::Map(MapPlan { fields_as, names_as })),
+        (None, None) if kept.is_some() => {
+            let message = "on_bad_field 'keep' needs fields or schema: without them each entry is kept as it is";
+            return Err(Error::config("on_bad_field", message));
+        }
+        (None, None) => return Ok(Asked { body: BodyPlan::Map(map), kept }),
         (Some(_), Some(_)) => {
             return Err(Error::config("schema", "fields and schema are mutually exclusive: a schema names its fields"));
         }
@@ -39,24 +53,42 @@ pub(crate) fn read_body(
         (None, Some(schema)) => schema.fields().iter().map(|field| field.as_ref().clone()).collect(),
     };
     if !given.has("unpack") {
-        return Ok(BodyPlan::Fields(FieldsPlan::new(fields, on_bad)?));
+        return Ok(Asked { body: BodyPlan::Fields(FieldsPlan::new(fields, on_bad)?), kept });
     }
     let unpack = Unpack::named(given.choice_or_default("unpack")?).unwrap_or(Unpack::Payload);
     let payload_field = given.text_or_default("payload_field")?;
     let [batch_rows, batch_bytes] = full;
     let limits = [given.integer_or_default("max_entry_bytes")?, batch_rows, batch_bytes];
-    Ok(BodyPlan::Packed(PackedPlan::new(unpack, payload_field, fields, on_bad, limits)?))
+    let body = BodyPlan::Packed(PackedPlan::new(unpack, payload_field, fields, on_bad, limits)?);
+    Ok(Asked { body, kept })
 }
 
-/// The columns of a batch. `metadata`: the names of its metadata columns; `None`: those that are usual with `body`.
-pub(crate) fn columns(metadata: Option<Vec<String>>, body: BodyPlan) -> Result<ColumnsPlan> {
+/// The columns of a batch. `metadata`: the names of its metadata columns; `None`: those that are usual with the body.
+pub(crate) fn columns(metadata: Option<Vec<String>>, Asked { body, kept }: Asked) -> Result<ColumnsPlan> {
+    let mut names = metadata.unwrap_or_else(|| {
+        let usual = if matches!(body, BodyPlan::Map(_)) { &ColumnsPlan::METADATA_OF_MAP[..] } else { &[] };
+        usual.iter().map(|column| column.name().to_owned()).collect()
+    });
+    let asked = names.iter().position(|name| name == RAW);
+    if asked.is_some() && kept.is_none() {
+        return Err(Error::config("metadata", "metadata 'raw' needs on_bad_field 'keep', which fills it"));
+    }
+    // Where it was not asked for it is behind the other metadata columns.
+    let place = asked.unwrap_or(names.len());
+    if let Some(place) = asked {
+        names.remove(place);
+    }
+    if names.iter().any(|name| name == RAW) {
+        return Err(Error::config("metadata", "metadata must name each column once, got 'raw' twice"));
+    }
+    let raw = kept.map(|map| RawPlan { place, name: RAW.to_owned(), map });
     let column = |name: &String| {
         MetadataColumn::named(name).ok_or_else(|| {
             let allowed = MetadataColumn::ALL.map(MetadataColumn::name).join("', '");
-            Error::config("metadata", format!("metadata must be some of '{allowed}', got '{}'", name.escape_debug()))
+            let message = format!("metadata must be some of '{allowed}', '{RAW}', got '{}'", name.escape_debug());
+            Error::config("metadata", message)
         })
     };
-    let usual = if matches!(body, BodyPlan::Map(_)) { &ColumnsPlan::METADATA_OF_MAP[..] } else { &[] };
-    let metadata = metadata.map_or(Ok(usual.to_vec()), |names| names.iter().map(column).collect::<Result<_>>())?;
-    ColumnsPlan::new(&metadata, body)
+    let metadata: Vec<_> = names.iter().map(column).collect::<Result<_>>()?;
+    ColumnsPlan::with_raw(&metadata, raw, body)
 }
