@@ -1,0 +1,200 @@
+"""Mistakes that consumers of groups are known for, where the other files of this folder have no test of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from faults.proxy import Pair, Proxy
+from headrace import ConnectionFailedError, Consumer, Endpoint, Reader
+from headrace.testing import LocalServer
+from support.consumers import add_sizes, as_ids, consumer_of, next_batch, take
+from support.fixture_types import StartServer
+from support.groups import add, pending_of
+from support.pipelines import KEY, endpoint_to
+from support.processes import stopped, wait_until
+from support.servers import Program
+
+#: redis-py types its replies too loosely to be useful here.
+Connect = Callable[..., Any]
+
+MIB = 1 << 20
+
+
+def looks(client: Any) -> int:
+    """How often consumers have looked at their pending entries."""
+    return client.info("commandstats").get("cmdstat_xpending", {"calls": 0})["calls"]  # type: ignore[no-any-return]
+
+
+def connections(client: Any) -> int:
+    """How many connections the server has accepted so far."""
+    return client.info("stats")["total_connections_received"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("may_kill", [True, False])
+def test_a_read_that_is_executed_late_strands_nothing(
+    may_kill: bool, start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    """The server gets a read of the lost connection when the new one has found nothing pending already."""
+    server = start_server(program, transport="tcp")
+    client = connect(server)
+    if not may_kill:
+        client.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-client")
+    late: list[Pair] = []
+
+    def cut(pair: Pair) -> None:
+        """Keep the rest of the request, and leave the client without a connection."""
+        pair.hold("requests", 3_600)
+        pair.end("replies")
+        late.append(pair)
+
+    with Proxy(server.port or 0) as proxy:
+        rights: dict[str, Any] = {} if may_kill else {"username": "u", "password": "p"}
+        endpoint = Endpoint(host="127.0.0.1", port=proxy.port, stream_key=KEY, **rights)
+        min_idle = 600.0 if may_kill else 1.0
+        with consumer_of(endpoint, block=0.02, claim=False, renew=False, min_idle=min_idle) as consumer:
+            assert consumer.poll(0.05) is None
+            before = looks(client)
+            proxy.at("requests", 1, cut)
+            while looks(client) == before:
+                assert consumer.poll(0.05) is None
+            assert consumer.poll(0.05) is None
+            wait_until(lambda: client.info("clients")["blocked_clients"] == 0)
+            stored = add(client, 5)
+            proxy.after(0.0, lambda: late[0].resume("requests"))
+            wait_until(lambda: late[0].over)
+            # Without the right to end the lost connection, its read was executed.
+            assert pending_of(client) == ({} if may_kill else dict.fromkeys(stored, (b"c", 1)))
+            assert take(consumer, 5, ack=True) == stored
+    assert pending_of(client) == {}
+
+
+def test_a_reply_that_was_cut_is_replayed_in_order_and_once(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    server = start_server(program, transport="tcp")
+    client = connect(server)
+    add_sizes(client, [100] * 1_000, KEY)
+    with Proxy(server.port or 0) as proxy:
+        endpoint = Endpoint(host="127.0.0.1", port=proxy.port, stream_key=KEY)
+        with consumer_of(endpoint, metadata=["entry_id", "deliveries"], block=0.02) as consumer:
+            proxy.at("replies", 20_000, Pair.reset)
+            rows: list[dict[str, Any]] = []
+            while len(rows) < 1_000:
+                rows += pa.record_batch(next_batch(consumer)).select(["entry_id", "deliveries"]).to_pylist()
+            assert [row["entry_id"] for row in rows] == as_ids(range(1, 1_001))
+            assert {row["deliveries"] for row in rows} == {1, 2}
+            assert {deliveries for _, deliveries in pending_of(client).values()} == {1, 2}
+            assert consumer.poll(0.05) is None
+
+
+Reads = Callable[[Endpoint], Any]
+
+#: Both wait for new entries, for less time than the server is silent.
+READERS: dict[str, Reads] = {
+    "reader": lambda endpoint: Reader(endpoint, block=0.05, linger=0.0),
+    "consumer": lambda endpoint: Consumer(endpoint, group="g", consumer="c", block=0.05, linger=0.0),
+}
+
+
+def poll(reader: Any) -> Any:
+    return reader.read() if isinstance(reader, Reader) else reader.poll()
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_reply_that_comes_long_after_block_is_waited_for(
+    any_server: LocalServer, connect: Connect, kind: str
+) -> None:
+    client = connect(any_server)
+    with READERS[kind](endpoint_to(any_server)) as reader:
+        batches: list[Any] = []
+        thread = threading.Thread(target=lambda: batches.append(poll(reader)))
+        thread.start()
+        wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
+        before = connections(client)
+        # The server is busy for ten times as long as the reader wanted to wait. In a script its own clock stands still.
+        client.eval("local till = os.clock() + 0.5; while os.clock() < till do end", 0)
+        add(client, 1)
+        thread.join(60)
+        assert not thread.is_alive()
+        assert batches[0].num_rows == 1
+        assert connections(client) == before
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_server_that_went_silent_is_noticed(any_server: LocalServer, connect: Connect, kind: str) -> None:
+    client = connect(any_server)
+    with READERS[kind](endpoint_to(any_server, command_timeout=0.3, connect_timeout=0.3)) as reader:
+        add(client, 1)
+        assert poll(reader).num_rows == 1
+        with stopped(any_server), pytest.raises(ConnectionFailedError):
+            poll(reader)
+        add(client, 1, first=2)
+        rows = 0
+        while rows < 1:
+            try:
+                rows = poll(reader).num_rows
+            except ConnectionFailedError:
+                continue
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_pages_of_large_entries_stay_below_the_output_buffer_of_a_client(
+    any_server: LocalServer, connect: Connect, kind: str
+) -> None:
+    """A COUNT without a look at sizes asks for 160 MiB: the server cuts such a reply, each time."""
+    client = connect(any_server)
+    client.config_set("client-output-buffer-limit", f"normal {100 * MIB} 0 0")
+    add_sizes(client, [5 * MIB] * 32, KEY)
+    with READERS[kind](endpoint_to(any_server)) as reader:
+        before = connections(client)
+        rows = 0
+        while rows < 32:
+            rows += poll(reader).num_rows
+        assert rows == 32
+        assert connections(client) == before
+
+
+def test_replays_and_a_restart_are_no_failures_and_failures_outlive_a_restart(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    """Servers count the entries that are read again, and forget it in a restart; what counts here is stored."""
+    server = start_server(program, config={"appendonly": "yes", "appendfsync": "always"})
+    client = connect(server)
+    stored = add(client, 30)
+    options: dict[str, Any] = {"max_failures": 2, "dead_letter_key": "dead", "block": 0.02, "claim": False}
+    for replay in range(7):
+        consumer = consumer_of(server, **options)
+        assert take(consumer, 30) == stored
+        if replay == 6:
+            consumer.fail_ids(KEY, ["7-0"], "first", delay=0)
+            consumer.flush()
+        # As a crash: nothing is given back.
+        consumer.close(release=False)
+    counted = {entry: deliveries for entry, (_, deliveries) in pending_of(client).items()}
+    assert counted == dict.fromkeys(stored, 7) | {"7-0": 21}
+    server.kill()
+    server.restart()
+    client = connect(server)
+    assert pending_of(client)["7-0"] == (b"c", 21)
+    with consumer_of(server, **options) as consumer:
+        seen: list[str] = []
+        while consumer.report().dead + consumer.report().acked < 30:
+            if (batch := consumer.poll(0.05)) is None:
+                continue
+            seen += batch.entry_ids
+            if "7-0" in batch.entry_ids:
+                assert batch.entry_ids == ["7-0"]
+                consumer.fail(batch, "second", delay=0)
+            else:
+                consumer.ack(batch)
+            consumer.flush()
+        report = consumer.flush()
+        assert (sorted(seen), report.acked, report.dead) == (sorted(stored), 29, 1)
+    (letter,) = client.xrange("dead")
+    assert (letter[1][b"dead:id"], letter[1][b"dead:reason"], letter[1][b"dead:failures"]) == (b"7-0", b"second", b"2")
+    assert pending_of(client) == {}
