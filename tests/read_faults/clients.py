@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import random
-import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import redis
 
-from faults.fault_kinds import TIMEOUT
-from headrace import Endpoint, Reader
+from headrace import Reader
 from headrace.errors import (
     CommandError,
     ConnectionFailedError,
@@ -26,56 +24,9 @@ from headrace.errors import (
     StreamReplacedError,
 )
 
+from .client_base import GROUP, Config, Control, Ended, Loop, failed, pairs_of
+from .consumer_client import consume
 from .journal import Acked, Done, Doubted, Failed, Handed, Journal, Opened, Replaced, Row, digest
-
-#: The group of the clients that read in one.
-GROUP = "group"
-
-
-@dataclass(frozen=True)
-class Config:
-    """All that a reading process is given."""
-
-    client: str
-    port: int
-    username: str
-    password: str
-    tls_ca_cert: str | None
-    keys: tuple[str, ...]
-    journal: str
-    #: Each process of an episode draws other options.
-    seed: int
-    #: In a group: the consumer. A process that is restarted has the name of the one that was killed.
-    consumer: str
-
-    def endpoint(self) -> Endpoint:
-        return Endpoint(
-            host="127.0.0.1", port=self.port, stream_key=self.keys[0], username=self.username, password=self.password,
-            connect_timeout=TIMEOUT, command_timeout=TIMEOUT, tls=self.tls_ca_cert is not None,
-            tls_ca_cert=self.tls_ca_cert,
-        )  # fmt: skip
-
-    def redis_py(self) -> Any:
-        return redis.Redis(
-            port=self.port, username=self.username, password=self.password, protocol=2, socket_timeout=TIMEOUT,
-            socket_connect_timeout=TIMEOUT, ssl=self.tls_ca_cert is not None, ssl_ca_certs=self.tls_ca_cert,
-        )  # fmt: skip
-
-
-class Ended(Exception):  # noqa: N818, no error
-    """There is nothing left to read."""
-
-
-@dataclass
-class Control:
-    """How a loop is watched: `step` is called between all that it does, and may end the process."""
-
-    step: Callable[[str], None]
-    #: Whether to end once nothing is left.
-    is_last: Callable[[], bool]
-
-
-Loop = Callable[[Config, Journal, Control], None]
 
 
 def run(config: Config, control: Control) -> None:
@@ -129,7 +80,7 @@ def _read_on(config: Config, journal: Journal, control: Control, rng: random.Ran
                 try:
                     lost = _next_batch(reader, journal, control)
                 except (ConnectionFailedError, CommandError) as error:
-                    _failed(journal, error)
+                    failed(journal, error)
                     if rng.random() < 0.3:
                         return
                 else:
@@ -144,7 +95,7 @@ def _read_on(config: Config, journal: Journal, control: Control, rng: random.Ran
         places["streams"][key] = {"id": "0-0", "n": 0}
         journal.add(Replaced(key, json.dumps(places)))
     except (ConnectionFailedError, CommandError) as error:
-        _failed(journal, error)
+        failed(journal, error)
 
 
 def _next_batch(reader: Reader, journal: Journal, control: Control) -> int | None:
@@ -164,21 +115,12 @@ def _next_batch(reader: Reader, journal: Journal, control: Control) -> int | Non
     control.step("processed")
     table = pa.record_batch(batch).to_pydict()
     rows = tuple(
-        (stream, entry_id, digest(_pairs(fields)))
+        (stream, entry_id, digest(pairs_of(fields)))
         for stream, entry_id, fields in zip(table["stream"], table["entry_id"], table["fields"], strict=True)
     )
     journal.add(Done(rows, batch.position, batch.lost, batch.is_lost_exact))
     control.step("committed")
     return batch.lost
-
-
-def _pairs(fields: Iterable[Any]) -> Iterable[tuple[bytes, bytes]]:
-    return [(pair["name"], pair["value"]) if isinstance(pair, dict) else pair for pair in fields]
-
-
-def _failed(journal: Journal, error: Exception) -> None:
-    journal.add(Failed(f"{type(error).__name__}: {error}"))
-    time.sleep(0.002)
 
 
 # redis-py.
@@ -198,7 +140,7 @@ def _redis_py(config: Config, journal: Journal, control: Control) -> None:
             try:
                 reply = client.xread(last, count=count, block=None if is_last else 50)
             except redis.RedisError as error:
-                _failed(journal, error)
+                failed(journal, error)
                 continue
             if not reply:
                 if is_last:
@@ -219,15 +161,20 @@ def _redis_py_group(config: Config, journal: Journal, control: Control) -> None:
     client = config.redis_py()
     streams: Any = dict.fromkeys(config.keys, ">")
     count = rng.choice([1, 10, 100, 1_000])
+    has_groups = False
     journal.add(Opened())
     try:
         while True:
             control.step("read")
             is_last = control.is_last()
             try:
+                if not has_groups:
+                    _make_groups(client, config.keys)
+                    has_groups = True
                 reply = client.xreadgroup(GROUP, config.consumer, streams, count=count, block=None if is_last else 50)
             except redis.RedisError as error:
-                _failed(journal, error)
+                failed(journal, error)
+                has_groups &= "NOGROUP" not in str(error)
                 continue
             if not reply:
                 if is_last:
@@ -242,12 +189,21 @@ def _redis_py_group(config: Config, journal: Journal, control: Control) -> None:
                 for key, entries in reply:
                     client.xack(key, GROUP, *[entry_id for entry_id, _ in entries])
             except redis.RedisError as error:
-                _failed(journal, error)
+                failed(journal, error)
             control.step("acknowledged")
             journal.add(Done(rows))
             control.step("committed")
     finally:
         client.close()
+
+
+def _make_groups(client: Any, keys: Sequence[str]) -> None:
+    for key in keys:
+        try:
+            client.xgroup_create(key, GROUP, "0", mkstream=True)
+        except redis.ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
 
 
 def _rows(reply: Any) -> tuple[Row, ...]:
@@ -276,6 +232,8 @@ CLIENTS: dict[str, Client] = {
     client.name: client
     for client in (
         Client("reader", _read_by_position, ours=True),
+        Client("consumer", consume, ours=True, group=True),
+        Client("consumers", consume, ours=True, group=True, processes=3),
         Client("redis-py", _redis_py, ours=False),
         Client("redis-py-group", _redis_py_group, ours=False, group=True),
     )

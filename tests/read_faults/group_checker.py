@@ -3,57 +3,83 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from faults.checker import Violation
 
 from .checker import LOST, ORDER, OTHER, TOO_MANY, TWICE, UNREPORTED, Account, unexpected
-from .journal import Acked, Dead, Done, Handed, LeaseLost, Opened, Record
+from .journal import Acked, Dead, Done, Handed, Kept, LeaseLost, Opened, Record, Returned, Row
 from .ledger import Lineage, parse_id
 
 EARLY = "R2 acknowledged before it was processed"
 PENDING = "R3 left pending"
 STALE = "R6 acknowledged after the lease was lost"
+SHARED = "R6 a lease that another consumer had"
 ENDS = "R8 both processed and dead"
+HEALTHY = "R8 dead and not poison"
+STRANDED = "R11 kept by a consumer that was stopped"
 
 Name = tuple[str, str]
 
 
-def check_group(
-    histories: Sequence[Sequence[Record]], lives: dict[str, list[Lineage]], pending: Sequence[Name], again: int
-) -> Account:
-    """Check what the consumers of one group did; they have read everything.
+@dataclass
+class GroupFacts:
+    """What others did to a group, and what its server said of it."""
 
-    `histories`: the records of each consumer. `pending`: what the server still has as pending. `again`: how often an
-    entry may have been handed out again, by lost connections, killed processes and claims.
-    """
+    #: What the server still has as pending, at the end.
+    pending: Sequence[Name] = ()
+    #: How often an entry may come again: by lost connections, killed processes, changes of the group. None: any number.
+    again: int | None = 0
+    #: The group was moved beyond these, or they were dropped with their consumer: no consumer has to get them.
+    excused: set[Name] = field(default_factory=set)
+    #: The group was moved back, or made anew, before these: they are new ones once more.
+    moved: set[Name] = field(default_factory=set)
+    #: Entries that were removed while they were pending, and must have been processed or reported.
+    removed: set[Name] = field(default_factory=set)
+    #: The dead letters. One that is not poison is none of the client's.
+    dead: list[Row] = field(default_factory=list)
+    poison: set[Name] | None = None
+    #: What the server had acknowledged before a consumer had processed it, or when it was another client's.
+    early: set[Name] = field(default_factory=set)
+    stale: set[Name] = field(default_factory=set)
+    #: What consumers that were stopped did not give back.
+    stranded: set[Name] = field(default_factory=set)
+
+
+def check_group(histories: Sequence[Sequence[Record]], lives: dict[str, list[Lineage]], facts: GroupFacts) -> Account:
+    """Check what the consumers of one group did; they have read everything. `histories`: the records of each."""
     account = Account([found for records in histories for found in unexpected(records)])
+    records = [record for each in histories for record in each]
+    returned = Counter(name for record in records if isinstance(record, Returned) for name in record.ids)
     handed: Counter[Name] = Counter()
     done: set[Name] = set()
-    dead: set[Name] = set()
+    dead = {(key, entry_id) for key, entry_id, _ in facts.dead}
     found: dict[str, list[Name]] = {what: [] for what in (EARLY, ORDER, OTHER, STALE, ENDS)}
-    for records in histories:
+    for each in histories:
         last: dict[str, tuple[int, int]] = {}
         mine: set[Name] = set()
         lost_leases: set[Name] = set()
-        for record in records:
+        for record in each:
             match record:
                 case Opened():
                     last = {}
-                case Handed(ids, again=is_again):
-                    handed.update(ids)
+                case Handed(ids):
                     lost_leases -= set(ids)
-                    if not is_again:
-                        for key, entry_id in ids:
-                            if parse_id(entry_id) <= last.get(key, (0, 0)):
-                                found[ORDER].append((key, entry_id))
-                            last[key] = parse_id(entry_id)
+                    if not record.reclaimed:
+                        handed.update(ids)
+                    # What was given back comes again as if it had not been delivered.
+                    is_new = not (record.again or record.reclaimed)
+                    for key, entry_id in ids if is_new else ():
+                        if (key, entry_id) in facts.moved or (key, entry_id) in returned:
+                            continue
+                        if parse_id(entry_id) <= last.get(key, (0, 0)):
+                            found[ORDER].append((key, entry_id))
+                        last[key] = parse_id(entry_id)
                 case Done(rows):
-                    for key, entry_id, was in rows:
-                        if all(life.added.get(entry_id) != was for life in lives[key]):
-                            found[OTHER].append((key, entry_id))
-                        mine.add((key, entry_id))
-                        done.add((key, entry_id))
+                    found[OTHER] += _others(rows, lives)
+                    done |= {(key, entry_id) for key, entry_id, _ in rows}
+                    mine |= {(key, entry_id) for key, entry_id, _ in rows}
                 case Acked(ids):
                     found[EARLY] += [name for name in ids if name not in mine]
                     found[STALE] += [name for name in ids if name in lost_leases]
@@ -62,36 +88,77 @@ def check_group(
                 case Dead(ids):
                     dead |= set(ids)
                     mine |= set(ids)
+    found[OTHER] += _others(facts.dead, lives)
     found[ENDS] = sorted(done & dead)
-    account.reported = sum(record.lost for records in histories for record in records if isinstance(record, Done))
-    _entries(account, lives, done | dead, pending)
-    twice = [name for name, count in handed.items() if count > 1 + again]
-    for what, names in (*found.items(), (TWICE, twice), (PENDING, list(pending))):
+    found[HEALTHY] = [] if facts.poison is None else sorted(dead - facts.poison)
+    found[EARLY] += sorted(facts.early)
+    found[STALE] += sorted(facts.stale)
+    found[STRANDED] = sorted(facts.stranded)
+    found[SHARED] = list(_shared(histories))
+    found[PENDING] = list(facts.pending)
+    if (again := facts.again) is not None:
+        found[TWICE] = [name for name, count in handed.items() if count > 1 + again + returned[name]]
+    account.reported = sum(record.lost for record in records if isinstance(record, Done))
+    _entries(account, lives, done | dead, facts)
+    for what, names in found.items():
         if names:
             account.violations.append(Violation(what, tuple(" ".join(name) for name in names)))
     return account
 
 
-def _entries(account: Account, lives: dict[str, list[Lineage]], ended: set[Name], pending: Sequence[Name]) -> None:
+def _others(rows: Iterable[Row], lives: dict[str, list[Lineage]]) -> list[Name]:
+    """Those that are not what was added."""
+    return [
+        (key, entry_id)
+        for key, entry_id, was in rows
+        if all(life.added.get(entry_id) != was for life in lives.get(key, ()))
+    ]
+
+
+def _shared(histories: Sequence[Sequence[Record]]) -> Iterable[Name]:
+    """Entries that were said to be a consumer's when another one had claimed them, and been handed them, before."""
+    claims: dict[Name, list[tuple[int, float]]] = {}
+    for at, records in enumerate(histories):
+        for record in records:
+            if isinstance(record, Handed) and record.reclaimed:
+                for name in record.ids:
+                    claims.setdefault(name, []).append((at, record.at))
+    for at, records in enumerate(histories):
+        since: dict[Name, float] = {}
+        for record in records:
+            if isinstance(record, Handed):
+                since |= dict.fromkeys(record.ids, record.at)
+            elif isinstance(record, Kept):
+                for name in record.ids:
+                    if any(by != at and since[name] < when < record.at for by, when in claims.get(name, ())):
+                        yield name
+
+
+def _entries(account: Account, lives: dict[str, list[Lineage]], ended: set[Name], facts: GroupFacts) -> None:
     missing: list[str] = []
     lost: list[str] = []
-    deleted = 0
+    unreported: list[str] = []
+    removed = 0
     for key, each in lives.items():
         for life in each:
+            removed += len(life.deleted | life.trimmed)
             for entry_id in life.added:
-                if (key, entry_id) in ended:
+                name = (key, entry_id)
+                if name in ended or name in facts.excused:
                     continue
-                if entry_id in life.deleted:
-                    deleted += 1
-                elif entry_id in life.trimmed:
-                    lost.append(f"{key} {entry_id}")
-                elif not life.over and (key, entry_id) not in pending:
+                if entry_id in life.trimmed or entry_id in life.deleted:
+                    if entry_id in life.trimmed:
+                        lost.append(f"{key} {entry_id}")
+                    # The group has what was trimmed before it was read; `inspect` tells of it.
+                    if name in facts.removed:
+                        unreported.append(f"{key} {entry_id}")
+                elif not life.over and name not in facts.pending:
                     missing.append(f"{key} {entry_id}")
     account.lost = len(lost)
     if missing:
         account.violations.append(Violation(LOST, tuple(missing)))
-    if len(lost) > account.reported:
-        account.violations.append(Violation(UNREPORTED, tuple(lost[account.reported :])))
-    if account.reported > len(lost) + deleted:
-        surplus = account.reported - len(lost) - deleted
+    if len(unreported) > account.reported:
+        account.violations.append(Violation(UNREPORTED, tuple(unreported[account.reported :])))
+    if account.reported > removed:
+        surplus = account.reported - removed
         account.violations.append(Violation(TOO_MANY, ("of an entry that is not lost",) * surplus))

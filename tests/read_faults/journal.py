@@ -55,10 +55,30 @@ class Doubted:
 
 @dataclass(frozen=True)
 class Handed:
-    """A group handed these out: `>` entries, or some that had been handed out before (`again`)."""
+    """A group handed these out: `>` entries, or some that had been handed out before (`again`).
+
+    `reclaimed`: they were another consumer's. `at`: the time on a clock that all processes share.
+    """
 
     ids: tuple[tuple[str, str], ...]
     again: bool = False
+    reclaimed: bool = False
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The client said that these were still this consumer's when it was asked, at the time `at`."""
+
+    ids: tuple[tuple[str, str], ...]
+    at: float
+
+
+@dataclass(frozen=True)
+class Returned:
+    """These are about to be given back, or reported as failed: they come again."""
+
+    ids: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -90,7 +110,7 @@ class Failed:
     expected: bool = True
 
 
-Record = Opened | Done | Replaced | Doubted | Handed | Acked | LeaseLost | Dead | Failed
+Record = Opened | Done | Replaced | Doubted | Handed | Kept | Returned | Acked | LeaseLost | Dead | Failed
 
 
 class Journal:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from support.processes import wait_until
 
-from .clients import Config, Control, run
+from .client_base import Config, Control
+from .clients import run
 
 #: Steps until the process kills itself (0: never), and whether it is to end once nothing is left.
 _STATE = struct.Struct("<qq")

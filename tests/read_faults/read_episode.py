@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from faults.checker import Violation
 from faults.fault_kinds import FaultKind
@@ -22,14 +21,20 @@ from support.processes import wait_until
 
 from . import read_kinds as kinds
 from .checker import STUCK, Account, Promise, check
-from .clients import CLIENTS, GROUP, Config
+from .client_base import Config, GroupRules
+from .clients import CLIENTS
+from .group_changes import GroupChanges
 from .group_checker import check_group
+from .group_faults import GroupFaults
 from .journal import Done, Failed, JournalView, Opened, Record, Replaced
 from .ledger import Ledger, Lineage, parse_id
+from .lost_tail import LostTail
 from .process import ReadingProcess
 
 #: Seconds in which a reader must have recovered from any fault.
 PATIENCE = 30.0
+#: In so many times that it must have come to the end.
+_LONGEST = 4
 #: Seconds in which another client may read what is there, or notice that a stream was replaced.
 _GLANCE = 0.5
 
@@ -59,10 +64,12 @@ class ReadResult:
 
 def run_episode(testbed: FaultTestbed, mode: str, names: Sequence[str], rng: random.Random) -> ReadResult:
     """Read under these faults, one after the other, and check what was processed against the ledger."""
-    return _Episode(testbed, mode, rng).run(names)
+    return Episode(testbed, mode, rng).run(names)
 
 
-class _Episode:
+class Episode:
+    """What happens in an episode, and what is known of it."""
+
     def __init__(self, testbed: FaultTestbed, client: str, rng: random.Random) -> None:
         self.testbed = testbed
         self.client = CLIENTS[client]
@@ -70,13 +77,18 @@ class _Episode:
         self.result = ReadResult()
         self.size = rng.choice([10, 200, 3_000])
         self.keys = rng.choice([["events"], ["events"], ["events", "orders", "payments"]])
+        self.rules = GroupRules(rng.choice([0.4, 0.8]), rng.choice([None, 4]))
+        #: Whether a process that is started again has another name.
+        self.renames = self.client.ours and rng.random() < 0.3
         self.folder = Path(tempfile.mkdtemp())
         #: One for each consumer; a client without a group is one.
         self.journals = [JournalView(self.folder / f"journal-{at}") for at in range(self.client.processes)]
         self.processes: list[ReadingProcess] = []
+        self.started = 0
         #: The process that the next fault of a process strikes.
         self.turn = 0
         self.struck: list[str] = []
+        self.faults = 0
         #: Removals that count if one of their entries was never read.
         self.removals: list[tuple[str, Lineage, str, set[str]]] = []
         #: The last ID that was processed of each stream, since it was replaced.
@@ -88,13 +100,15 @@ class _Episode:
         started = time.monotonic()
         self.testbed.empty()
         self.ledger = Ledger(self.testbed.control, self.keys, self.rng)
+        self.group: GroupChanges | None = None
         if self.client.group:
-            for key in self.keys:
-                self.testbed.control.xgroup_create(key, GROUP, "0", mkstream=True)
-        self.processes = [self._start(at) for at in range(self.client.processes)]
+            rng = random.Random(self.rng.getrandbits(64))
+            self.group = GroupChanges(self.testbed, self.ledger, self.rules, rng)
+        self.processes = [self.start(self.journals[at], self.next_name(at)) for at in range(self.client.processes)]
         try:
-            self._add(self.rng.randint(0, 50))
+            self.add_entries(self.rng.randint(0, 50))
             for name in names:
+                self.faults += 1
                 self._fault(name)
             self._end()
         finally:
@@ -118,27 +132,31 @@ class _Episode:
         """Of all consumers."""
         return [record for journal in self.journals for record in journal.records]
 
-    def _start(self, at: int) -> ReadingProcess:
+    def start(self, journal: JournalView, name: str) -> ReadingProcess:
         return ReadingProcess(
             Config(
                 self.client.name, self.testbed.proxy.port, USER, PASSWORD, self.testbed.tls_ca_cert, tuple(self.keys),
-                str(self.journals[at].path), self.rng.getrandbits(32), f"consumer-{at}",
+                str(journal.path), self.rng.getrandbits(32), name, self.rules,
             )
         )  # fmt: skip
 
-    def _restart(self) -> None:
+    def next_name(self, at: int) -> str:
+        self.started += 1
+        return f"consumer-{at}-{self.started}" if self.renames else f"consumer-{at}"
+
+    def restart(self) -> None:
         self.process.close()
-        self.processes[self.turn] = self._start(self.turn)
+        self.processes[self.turn] = self.start(self.journals[self.turn], self.next_name(self.turn))
 
     @contextmanager
-    def _suspended(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Inside the block nothing is read."""
         with ExitStack() as stack:
             for process in self.processes:
                 stack.enter_context(process.suspended())
             yield
 
-    def _update(self) -> None:
+    def update(self) -> None:
         """Read the journals on."""
         for record in [record for journal in self.journals for record in journal.update()]:
             if isinstance(record, Replaced):
@@ -149,8 +167,10 @@ class _Episode:
                     self.done.add((key, entry_id))
 
     def _has_read(self) -> bool:
-        self._update()
-        if self.client.group:
+        self.update()
+        if self.group:
+            if self.client.ours:
+                return not self.group.left(self.done)
             return all((key, entry_id) in self.done for key in self.keys for entry_id in self.ledger.now(key).live)
         for key in self.keys:
             newest = self.ledger.now(key).newest
@@ -158,33 +178,38 @@ class _Episode:
                 return False
         return True
 
-    def _catch_up(self) -> bool:
+    def catch_up(self) -> bool:
         """Wait until everything was read; returns whether it was."""
-        return self._await(self._has_read, "entries that are there")
+        return self.wait_for(self._has_read, "entries that are there")
 
-    def _await(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> bool:
+    def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> bool:
         # What others lose is counted at the end.
-        deadline = time.monotonic() + (seconds if self.client.ours else _GLANCE)
+        patience = seconds if self.client.ours else _GLANCE
+        now = time.monotonic()
+        deadline, end, steps = now + patience, now + _LONGEST * patience, 0
         while not condition():
             for at, process in enumerate(self.processes):
                 if process.exit_code is not None:
                     self.turn = at
-                    self._failure(f"the process ended with {process.exit_code}, and not all was read: {what}")
-                    self._restart()
+                    self.failure(f"the process ended with {process.exit_code}, and not all was read: {what}")
+                    self.restart()
                     return False
+            if steps != (steps := len(self.records)):
+                deadline = min(time.monotonic() + patience, end)  # it goes on
             if time.monotonic() > deadline:
-                self._failure(f"{seconds} s without {what}")
+                left = self.group.left(self.done) if self.group else ""
+                self.failure(f"{patience} s without {what}: {left}")
                 return False
             time.sleep(0.002)
         return True
 
-    def _failure(self, text: str) -> None:
+    def failure(self, text: str) -> None:
         if self.client.ours:
             self.result.violations.append(Violation(STUCK, (text,)))
 
     # The faults.
 
-    def _add(self, count: int) -> int:
+    def add_entries(self, count: int) -> int:
         """Add entries to random streams; returns about how many bytes they are in replies."""
         total = 0
         while count:
@@ -196,13 +221,15 @@ class _Episode:
     def _fault(self, name: str) -> None:
         self.turn = self.rng.randrange(len(self.processes))
         if name in kinds.NETWORK:
-            self._strike(kinds.NETWORK[name])
+            self.strike_at_byte(kinds.NETWORK[name])
         elif name == kinds.KILL_AT_STEP:
             self._kill_at_step()
         elif name == kinds.KILL_AT_BYTE:
             self._kill_at_byte()
         elif name in kinds.REMOVALS:
             self._remove(name)
+        elif name in kinds.GROUP:
+            GroupFaults(self).strike(name)
         elif name in kinds.IN_MID_REPLY:
             self._trim_at_byte(name)
         elif name == kinds.RAISE_ID:
@@ -210,28 +237,32 @@ class _Episode:
             if not self.ledger.now(key).added:
                 self.ledger.add(key, 1, self.size)  # XSETID wants a stream
             self.ledger.raise_id(key)
-            self._add(self.rng.choice([0, 1, 10]))
+            self.add_entries(self.rng.choice([0, 1, 10]))
             self.struck.append(name)
         else:
             self._replace(name)
+        if self.group:
+            with self.suspended():
+                self.update()
+                self.group.look(self.done)
         if self.rng.random() < 0.7:
-            self._catch_up()
+            self.catch_up()
 
-    def _strike(self, kind: FaultKind) -> None:
+    def strike_at_byte(self, kind: FaultKind) -> None:
         """Add entries with a fault at a random byte of what the reader then asks and gets."""
         count = self.rng.choice([1, 10, 100, 300])
         directions: list[Direction] = [kind.direction] if kind.direction else ["requests", "replies"]
         direction = self.rng.choice(directions)
         total = 400 if direction == "requests" else count * (60 + self.size // 2)
-        with self._armed(kind, direction, self.rng.randint(0, total)) as struck:
-            self._add(count)
+        with self.armed(kind, direction, self.rng.randint(0, total)) as struck:
+            self.add_entries(count)
             # An idle reader asks again and again, so the byte comes.
             deadline = time.monotonic() + 3.0
             while not struck and time.monotonic() < deadline:
                 time.sleep(0.002)
 
     @contextmanager
-    def _armed(self, kind: FaultKind, direction: Direction, at: int) -> Iterator[list[str]]:
+    def armed(self, kind: FaultKind, direction: Direction, at: int) -> Iterator[list[str]]:
         """Inside the block a fault waits for its byte. One whose byte was not reached does not count."""
         seed = self.rng.getrandbits(64)
         struck: list[str] = []
@@ -256,13 +287,13 @@ class _Episode:
             return
         name = self.rng.choice(["reset in replies", "end in replies", "reset in requests", "CLIENT KILL"])
         direction: Direction = self.rng.choice(["requests", "replies"])
-        with self._armed(kinds.NETWORK[name], direction, self.rng.randint(0, 2_000)):
+        with self.armed(kinds.NETWORK[name], direction, self.rng.randint(0, 2_000)):
             yield
 
     def _kill_at_step(self) -> None:
         self.process.kill_in(self.rng.randint(1, 12))
-        self._add(self.rng.choice([1, 10, 100, 300]))
-        self._killed(kinds.KILL_AT_STEP)
+        self.add_entries(self.rng.choice([1, 10, 100, 300]))
+        self.killed(kinds.KILL_AT_STEP)
 
     def _kill_at_byte(self) -> None:
         process = self.process
@@ -274,32 +305,34 @@ class _Episode:
             struck.set()
 
         self.testbed.proxy.at(direction, self.rng.randint(0, 2_000), kill)
-        self._add(self.rng.choice([1, 10, 100, 300]))
+        self.add_entries(self.rng.choice([1, 10, 100, 300]))
         struck.wait(3.0)
         self.testbed.proxy.disarm()
         if struck.is_set():
-            self._killed(kinds.KILL_AT_BYTE)
+            self.killed(kinds.KILL_AT_BYTE)
 
-    def _killed(self, name: str) -> None:
+    def killed(self, name: str) -> None:
         """Wait for the death of the process, and start another one."""
         process = self.process
         wait_until(lambda: process.exit_code is not None, PATIENCE)
         if process.exit_code == -9:
             self.struck.append(name)
         else:
-            self._failure(f"the process ended with {process.exit_code}")
+            self.failure(f"the process ended with {process.exit_code}")
         if self.rng.random() < 0.3:
-            self._add(self.rng.choice([1, 10, 100]))
-        self._restart()
+            self.add_entries(self.rng.choice([1, 10, 100]))
+        self.restart()
 
     def _remove(self, name: str) -> None:
         """Remove entries that a suspended reader has not seen."""
         key = self.rng.choice(self.keys)
         life = self.ledger.now(key)
         if self.rng.random() < 0.3:
-            self._catch_up()
+            self.catch_up()
+        if self.group:
+            self.group.watch_losses(self.done, self._reported())
         with self._maybe_cut():
-            with self._suspended():
+            with self.suspended():
                 self.ledger.add(key, self.rng.choice([5, 50, 300]), self.size)
                 before = life.trimmed | life.deleted
                 kept = self.rng.choice([0, 1, 3, 30])
@@ -311,22 +344,35 @@ class _Episode:
                     self.ledger.trim(key, kept, by_id=name == kinds.TRIM_MINID)
                 elif name == kinds.ADD_MAXLEN:
                     self.ledger.add(key, self.rng.choice([1, 10]), self.size, maxlen=kept + 1)
-                self.removals.append((name, life, key, (life.trimmed | life.deleted) - before))
+                self._removed(name, life, key, (life.trimmed | life.deleted) - before)
             if self.rng.random() < 0.5:
                 self.ledger.add(key, self.rng.choice([1, 10, 100]), self.size)
-            self._catch_up()
+            self.catch_up()
+        self._check_losses()
+
+    def _check_losses(self) -> None:
+        """A group reports what was removed while it was pending, unless a connection or a process was lost with it."""
+        if self.group and self.client.ours:
+            group = self.group
+            self.wait_for(lambda: group.has_reported(self.done, self._reported()), "a report of what was removed")
+
+    def _reported(self) -> int:
+        self.update()
+        return sum(record.lost for record in self.records if isinstance(record, Done))
 
     def _trim_at_byte(self, name: str) -> None:
         """Remove entries while the reader has a part of a reply."""
         key = self.rng.choice(self.keys)
         stopped = threading.Event()
+        if self.group:
+            self.group.watch_losses(self.done, self._reported())
 
         def stop(pair: Pair) -> None:
             for process in self.processes:
                 process.stop()
             stopped.set()
 
-        with self._suspended():
+        with self.suspended():
             total = self.ledger.add(key, 300, self.size)
             if name == kinds.DELETE_AND_TRIM_AT_BYTE:
                 self.ledger.delete(key, self.rng.sample(self.ledger.now(key).live[-300:-200], self.rng.randint(1, 10)))
@@ -336,19 +382,25 @@ class _Episode:
             if not stopped.is_set():
                 return
         life = self.ledger.now(key)
-        with self._suspended():
+        with self.suspended():
             before = set(life.trimmed)
             self.ledger.trim(key, self.rng.choice([0, 1, 30, 100]), by_id=self.rng.random() < 0.5)
-            self.removals.append((name, life, key, life.trimmed - before))
-        self._catch_up()
+            self._removed(name, life, key, life.trimmed - before)
+        self.catch_up()
+        self._check_losses()
+
+    def _removed(self, name: str, life: Lineage, key: str, gone: set[str]) -> None:
+        self.removals.append((name, life, key, gone))
+        if self.group:
+            self.group.removed(key, gone)
 
     def _replace(self, name: str) -> None:
         """Make a stream another one. Nothing more is written before the reader has noticed."""
         key = self.rng.choice(self.keys)
         self.ledger.add(key, self.rng.choice([10, 100]), self.size)
-        if not self._catch_up():
+        if not self.catch_up():
             return
-        seen = self._count(Replaced)
+        seen = self.count(Replaced)
         with self._maybe_cut():
             if name in (kinds.REPLACE_LOWER, kinds.REPLACE_HIGHER):
                 lower = name == kinds.REPLACE_LOWER
@@ -360,13 +412,13 @@ class _Episode:
                 self._roll_back(key, over=name == kinds.FAIL_OVER)
             self.struck.append(name)
             self.result.replaced += 1
-            self._await(lambda: self._noticed(seen), f"a report that the stream was replaced: {name}")
+            self.wait_for(lambda: self._noticed(seen), f"a report that the stream was replaced: {name}")
 
     def _noticed(self, seen: int) -> bool:
-        self._update()
-        return self._count(Replaced) > seen
+        self.update()
+        return self.count(Replaced) > seen
 
-    def _count(self, kind: type[Record]) -> int:
+    def count(self, kind: type[Record]) -> int:
         return sum(isinstance(record, kind) for record in self.records)
 
     def _counts(self) -> bool:
@@ -378,14 +430,14 @@ class _Episode:
         before = self.ledger.snapshot()
         after = LostTail(self.testbed, by_failover=over)
         self.ledger.add(key, self.rng.choice([1, 10, 50]), self.size)
-        self._catch_up()
+        self.catch_up()
         after.lose()
         self.ledger.roll_back(key, before[key])
 
     # The end.
 
     def _end(self) -> None:
-        self._catch_up()
+        self.catch_up()
         for process in self.processes:
             process.finish()
         deadline = time.monotonic() + PATIENCE
@@ -393,30 +445,25 @@ class _Episode:
             while process.exit_code is None and time.monotonic() < deadline:
                 time.sleep(0.002)
             if process.exit_code != 0:
-                self._failure(f"the process did not end with what was there ({process.exit_code})")
+                self.failure(f"the process did not end with what was there ({process.exit_code})")
             process.close()
         self.testbed.settle()
-        self._update()
+        self.update()
         self.ledger.verify()
         self._account()
 
     def _account(self) -> None:
         lives = self.ledger.lives
-        if self.client.group:
-            again = self._count(Opened) + self._count(Failed)
-            account = check_group([journal.records for journal in self.journals], lives, self._pending(), again)
+        if self.group:
+            again = self.count(Opened) + self.count(Failed) + 2 * self.faults
+            if self.client.ours:
+                self.group.facts.removed = set()  # it was asked about each removal
+            facts = self.group.finish(None if kinds.NAMESAKE in self.struck else again)
+            account = check_group([*(journal.records for journal in self.journals), self.group.records], lives, facts)
         else:
             account = check(self.records, lives, Promise(counts=self._counts()))
         self.result.violations += account.violations
         self._count_results(account)
-
-    def _pending(self) -> list[tuple[str, str]]:
-        control: Any = self.testbed.control
-        return [
-            (key, entry["message_id"].decode())
-            for key in self.keys
-            for entry in control.xpending_range(key, GROUP, "-", "+", 1_000_000)
-        ]
 
     def _count_results(self, account: Account) -> None:
         done = [record for record in self.records if isinstance(record, Done)]
@@ -428,34 +475,5 @@ class _Episode:
         self.result.entries = self.ledger.entries
         self.result.read = sum(len(record.rows) for record in done)
         self.result.lost, self.result.reported = account.lost, account.reported
-        self.result.opened = self._count(Opened)
-        self.result.errors = self._count(Failed)
-
-
-class LostTail:
-    """What a server has now; it loses all that comes later."""
-
-    def __init__(self, testbed: FaultTestbed, by_failover: bool) -> None:
-        self._testbed = testbed
-        self._by_failover = by_failover
-        self._folder = Path(testbed.server.unix_socket).parent
-        if by_failover:
-            testbed.replicate()
-            testbed.detach_replica()
-        else:
-            # Acknowledged writes are in the files: appendfsync is always.
-            self._files = {path: path.read_bytes() for path in self._append_only_files()}
-
-    def lose(self) -> None:
-        if self._by_failover:
-            self._testbed.take_over()
-            return
-        self._testbed.server.kill()
-        for path in self._append_only_files():
-            path.unlink()
-        for path, data in self._files.items():
-            path.write_bytes(data)
-        self._testbed.server.restart()
-
-    def _append_only_files(self) -> list[Path]:
-        return [path for path in self._folder.rglob("*append*") if path.is_file()]
+        self.result.opened = self.count(Opened)
+        self.result.errors = self.count(Failed)

@@ -24,6 +24,15 @@ REPLACE_HIGHER = "DEL, then fewer entries"
 LOSE_TAIL = "restart without the latest entries"
 FAIL_OVER = "failover to a replica without them"
 
+#: What others do to a group, and what its consumers do to each other.
+SET_BACK = "XGROUP SETID back"
+SET_FORWARD = "XGROUP SETID forward"
+DELETE_CONSUMER = "XGROUP DELCONSUMER"
+DESTROY = "XGROUP DESTROY"
+CLAIM = "XCLAIM by another client"
+NAMESAKE = "two processes of one name"
+STOP = "stop in mid-work"
+
 #: Those of the writing campaign that a reader notices.
 NETWORK: dict[str, FaultKind] = {
     name: KINDS[name]
@@ -39,6 +48,7 @@ NETWORK: dict[str, FaultKind] = {
 REMOVALS = (TRIM_MAXLEN, TRIM_MINID, ADD_MAXLEN, DELETE, DELETE_AND_TRIM)
 IN_MID_REPLY = (TRIM_AT_BYTE, DELETE_AND_TRIM_AT_BYTE)
 REPLACEMENTS = (REPLACE_LOWER, REPLACE_HIGHER, LOSE_TAIL, FAIL_OVER)
+GROUP = (SET_BACK, SET_FORWARD, DELETE_CONSUMER, DESTROY, CLAIM, NAMESAKE, STOP)
 PROCESS = (KILL_AT_STEP, KILL_AT_BYTE)
 
 #: What each is a fault of, in the order of the tables.
@@ -46,6 +56,7 @@ OF: dict[str, str] = {
     **{name: "network" if kind.of == "network" else "server" for name, kind in NETWORK.items()},
     **dict.fromkeys(PROCESS, "reader"),
     **dict.fromkeys([*REMOVALS, *IN_MID_REPLY, RAISE_ID, *REPLACEMENTS], "stream"),
+    **dict.fromkeys(GROUP, "group"),
 }
 
 _WEIGHTS = {LOSE_TAIL: 2, FAIL_OVER: 1, **{name: kind.weight for name, kind in NETWORK.items()}}
@@ -54,5 +65,6 @@ _WEIGHTS = {LOSE_TAIL: 2, FAIL_OVER: 1, **{name: kind.weight for name, kind in N
 def kinds_for(client: str) -> list[str]:
     """The kinds of faults for a client, each as often as its weight."""
     # A group vanishes with its stream, and so does all that is known of it.
-    names = [name for name in OF if not (CLIENTS[client].group and name in REPLACEMENTS)]
+    others = REPLACEMENTS if CLIENTS[client].group else GROUP
+    names = [name for name in OF if name not in others]
     return [name for name in names for _ in range(_WEIGHTS.get(name, 3))]

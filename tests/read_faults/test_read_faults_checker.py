@@ -12,7 +12,7 @@ import pytest
 from faults.campaign import Share
 from read_faults import checker, group_checker
 from read_faults.checker import Promise, check
-from read_faults.group_checker import check_group
+from read_faults.group_checker import GroupFacts, check_group
 from read_faults.journal import (
     Acked,
     Dead,
@@ -225,7 +225,7 @@ class GroupHistory:
             Done((row(13),)),
             Acked(self.ids(13)),
         ]
-        self.pending: list[tuple[str, str]] = []
+        self.facts = GroupFacts(again=1, removed=set(self.ids(6)))
 
     @staticmethod
     def ids(*numbers: int) -> tuple[tuple[str, str], ...]:
@@ -235,7 +235,7 @@ class GroupHistory:
         self.records[at] = replace(self.records[at], **fields)
 
     def found(self) -> set[str]:
-        account = check_group([self.records, self.others], self.lives, self.pending, again=1)
+        account = check_group([self.records, self.others], self.lives, self.facts)
         return {found.what for found in account.violations}
 
 
@@ -253,7 +253,7 @@ def forget_one(history: GroupHistory) -> None:
 
 
 def leave_one_pending(history: GroupHistory) -> None:
-    history.pending = list(history.ids(10))
+    history.facts.pending = history.ids(10)
 
 
 def hand_out_backwards(history: GroupHistory) -> None:

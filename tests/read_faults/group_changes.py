@@ -1,0 +1,270 @@
+"""What others do to a consumer group, and what its server says of it: positions, consumers, claims, what is pending."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faults.testbed import FaultTestbed
+
+from .client_base import DEAD_LETTERS, GROUP, GroupRules
+from .consumer_client import LONGEST_DELAY
+from .group_checker import GroupFacts, Name
+from .journal import Acked, Done, Handed, Record, Row, digest
+from .ledger import Ledger, parse_id
+
+#: The consumer that takes entries from others.
+OTHER = "another client"
+_ALL = 1_000_000
+
+
+@dataclass
+class _Claim:
+    """What the other client has claimed, and when it began to."""
+
+    key: str
+    ids: list[str]
+    since: float
+
+
+class GroupChanges:
+    """The group of an episode. Each change returns whether it struck entries that were in some consumer's hands."""
+
+    def __init__(self, testbed: FaultTestbed, ledger: Ledger, rules: GroupRules, rng: random.Random) -> None:
+        self._testbed = testbed
+        self._control: Any = testbed.control
+        self._ledger = ledger
+        self._rules = rules
+        self._rng = rng
+        self._keys = list(ledger.lives)
+        self._claim: _Claim | None = None
+        #: Streams with the IDs behind which the group was moved back, and where it had been.
+        self._moves: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
+        #: Entries that were removed while they were pending; how many were reported as lost before; the connections.
+        self._gone: set[Name] = set()
+        self._reported = 0
+        self._connections: set[int] | None = None
+        self.facts = GroupFacts()
+        #: What the other client did.
+        self.records: list[Record] = []
+        for key in self._keys:
+            self._control.xgroup_create(key, GROUP, "0", mkstream=True)
+
+    # Changes.
+
+    def move_back(self) -> bool:
+        """XGROUP SETID to an entry that was delivered, or to the beginning."""
+        key = self._rng.choice(self._keys)
+        found = self._position(key)
+        delivered = [entry_id for entry_id in self._ledger.now(key).live if parse_id(entry_id) <= found]
+        if not delivered:
+            return False
+        return bool(self._move(key, self._rng.choice(["0-0", *delivered])))
+
+    def move_forward(self) -> bool:
+        """XGROUP SETID to an entry that was not delivered yet."""
+        key = self._rng.choice(self._keys)
+        found = self._position(key)
+        ahead = [entry_id for entry_id in self._ledger.now(key).live if parse_id(entry_id) > found]
+        return bool(ahead and self._move(key, self._rng.choice(ahead)))
+
+    def delete_consumer(self, name: str) -> bool:
+        """XGROUP DELCONSUMER: what is pending for it is dropped."""
+        key = self._rng.choice(self._keys)
+        pending, _ = self._together(
+            ("XPENDING", key, GROUP, "-", "+", _ALL, name), ("XGROUP", "DELCONSUMER", key, GROUP, name)
+        )
+        if isinstance(pending, Exception):
+            return False
+        dropped = {(key, entry[0].decode()) for entry in pending}
+        self.facts.excused |= dropped
+        return bool(dropped)
+
+    def destroy(self) -> bool:
+        """XGROUP DESTROY."""
+        key = self._rng.choice(self._keys)
+        groups, destroyed = self._together(("XINFO", "GROUPS", key), ("XGROUP", "DESTROY", key, GROUP))
+        before = _last_delivered(groups) or (0, 0)
+        self._moves.append((key, (0, 0), before))
+        return bool(destroyed == 1 and before > (0, 0))
+
+    def claim(self) -> bool:
+        """XCLAIM of some entries of consumers that work on them."""
+        key = self._rng.choice(self._keys)
+        pending = self._pending(key)
+        if not pending:
+            return False
+        first = self._rng.randrange(len(pending))
+        ids = [entry[0] for entry in pending[first : first + self._rng.randint(1, 10)]]
+        since = time.monotonic()
+        (reply,) = self._together(("XCLAIM", key, GROUP, OTHER, 0, *ids))
+        if isinstance(reply, Exception):
+            return False
+        # Redis 6.2 has nil in the place of one that was deleted.
+        rows = [(key, entry[0].decode(), digest(_pairs(entry[1]))) for entry in reply if entry]
+        if not rows:
+            return False
+        self._claim = _Claim(key, [entry_id for _, entry_id, _ in rows], since)
+        names = tuple((key, entry_id) for _, entry_id, _ in rows)
+        self.records.append(Handed(names, again=True))
+        self._claimed = tuple(rows)
+        return True
+
+    def end_claim(self) -> None:
+        """The other client still has what it claimed; it processes and acknowledges it, or dies."""
+        claim, self._claim = self._claim, None
+        if claim is None:
+            return
+        time.sleep(self._rng.uniform(0.0, 0.5) * self._rules.min_idle)
+        has = {entry_id for entry_id, *_ in self._pending(claim.key, OTHER)}
+        # As far as the lease goes; and of a group that was destroyed meanwhile it has nothing.
+        if time.monotonic() - claim.since < 0.9 * self._rules.min_idle:
+            self.facts.stale |= {(claim.key, entry_id) for entry_id in claim.ids if entry_id not in has}
+        if self._rng.random() < 0.5:
+            names = tuple((key, entry_id) for key, entry_id, _ in self._claimed)
+            self.records += [Done(self._claimed), Acked(names)]
+            self._testbed.command("XACK", claim.key, GROUP, *claim.ids)
+
+    # What is there.
+
+    def look(self, ended: set[Name]) -> None:
+        """What the server has acknowledged must be processed or dead. All consumers are suspended."""
+        ended = ended | self.facts.excused | {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
+        for key in self._keys:
+            pending, groups = self._together(("XPENDING", key, GROUP, "-", "+", _ALL), ("XINFO", "GROUPS", key))
+            if isinstance(pending, Exception) or not (last := _last_delivered(groups)):
+                continue
+            ended |= {(key, entry[0].decode()) for entry in pending}
+            delivered = [entry_id for entry_id in self._ledger.now(key).live if parse_id(entry_id) <= last]
+            self.facts.early |= {(key, entry_id) for entry_id in delivered if (key, entry_id) not in ended}
+
+    def removed(self, key: str, gone: set[str]) -> None:
+        """Entries were removed from the stream; all consumers are suspended."""
+        pending = {entry_id for entry_id, *_ in self._pending(key)}
+        self._gone |= {(key, entry_id) for entry_id in gone & pending}
+        self.facts.removed |= self._gone
+
+    def watch_losses(self, done: set[Name], reported: int) -> None:
+        """Entries are about to be removed. So many were reported as lost before."""
+        self._gone = set()
+        self._reported = reported
+        # What was pending before may have been removed before.
+        self._connections = None if self.left(done) else set(self._testbed.client_ids())
+
+    def has_reported(self, done: set[Name], reported: int) -> bool:
+        """Whether what was removed while it was pending was processed, or reported as lost.
+
+        A server that finds such an entry as a consumer claims it forgets it, and tells of it only once: in a reply that
+        may be lost. So nothing is asked of connections that were lost.
+        """
+        if self._connections != set(self._testbed.client_ids()):
+            return True
+        dead = {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
+        return len(self._gone - done - dead) <= reported - self._reported
+
+    def left(self, done: set[Name]) -> str:
+        """What the group has not delivered, and what of it is not processed or not acknowledged; empty: nothing."""
+        ended = done | self.facts.excused
+        missing = [(key, entry_id) for key in self._keys for entry_id in self._ledger.now(key).live]
+        missing = [name for name in missing if name not in ended]
+        if missing:
+            dead = {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
+            missing = [name for name in missing if name not in dead]
+        if missing:
+            return f"{len(missing)} not processed, {missing[0]} the first"
+        for key in self._keys:
+            if pending := self._pending(key):
+                return f"{len(pending)} of {key} pending, {pending[0]} the first"
+            newest = self._ledger.now(key).newest
+            if newest and self._position(key) < parse_id(newest):
+                return f"{newest} of {key} not delivered"
+        return ""
+
+    def stopped(self, name: str) -> None:
+        """A consumer was stopped: what it has not acknowledged is for others, at once."""
+        least = 1000 * (self._rules.min_idle - LONGEST_DELAY)
+        for key in self._keys:
+            self.facts.stranded |= {
+                (key, entry_id) for entry_id, _, idle, _ in self._pending(key, name) if idle < least
+            }
+
+    def dead_letters(self) -> list[Row]:
+        """The dead letters, without the fields that the client added."""
+        letters = []
+        for _, parts in self._testbed.command("XRANGE", DEAD_LETTERS, "-", "+"):
+            *fields, key, entry_id, _, _ = _pairs(parts)
+            letters.append((key[1].decode(), entry_id[1].decode(), digest(fields)))
+        return letters
+
+    def finish(self, again: int | None) -> GroupFacts:
+        """All facts, at the end."""
+        self.facts.pending = [(key, entry_id) for key in self._keys for entry_id, *_ in self._pending(key)]
+        self.facts.dead = self.dead_letters()
+        self.facts.again = again
+        for move in self._moves:
+            self.facts.moved |= self._between(*move)
+        if self._rules.max_failures is not None:
+            self.facts.poison = self._ledger.poison
+        return self.facts
+
+    # Commands.
+
+    def _position(self, key: str) -> tuple[int, int]:
+        """The last ID that was delivered; (0, 0) also without a group."""
+        (groups,) = self._together(("XINFO", "GROUPS", key))
+        return _last_delivered(groups) or (0, 0)
+
+    def _move(self, key: str, entry_id: str) -> set[Name]:
+        """XGROUP SETID; returns the entries that are delivered again, or not at all."""
+        groups, moved = self._together(("XINFO", "GROUPS", key), ("XGROUP", "SETID", key, GROUP, entry_id))
+        if isinstance(moved, Exception):
+            return set()
+        before, after = _last_delivered(groups) or (0, 0), parse_id(entry_id)
+        between = self._between(key, min(before, after), max(before, after))
+        if after < before:
+            # The ledger does not know the latest ones yet.
+            self._moves.append((key, after, before))
+            self.facts.excused -= between
+        else:
+            self.facts.excused |= between
+        return between
+
+    def _between(self, key: str, low: tuple[int, int], high: tuple[int, int]) -> set[Name]:
+        """The entries behind one ID, up to another one."""
+        return {(key, each) for each in list(self._ledger.now(key).added) if low < parse_id(each) <= high}
+
+    def _pending(self, key: str, consumer: str | None = None) -> list[tuple[str, str, int, int]]:
+        of = () if consumer is None else (consumer,)
+        (reply,) = self._together(("XPENDING", key, GROUP, "-", "+", _ALL, *of))
+        if isinstance(reply, Exception):
+            return []  # there is no group
+        return [(entry_id.decode(), name.decode(), idle, count) for entry_id, name, idle, count in reply]
+
+    def _together(self, *commands: Sequence[Any]) -> list[Any]:
+        """Run commands in one step; their replies are as the server sent them, and errors are exceptions among them."""
+        pipeline = self._control.pipeline(transaction=True)
+        pipeline.response_callbacks = {}
+        for command in commands:
+            pipeline.execute_command(*command)
+        results: list[Any] = pipeline.execute(raise_on_error=False)
+        return results
+
+
+def _last_delivered(groups: Any) -> tuple[int, int] | None:
+    if isinstance(groups, Exception):
+        return None
+    for group in groups:
+        found = dict(zip(group[::2], group[1::2], strict=True))
+        if found[b"name"] == GROUP.encode():
+            return parse_id(found[b"last-delivered-id"].decode())
+    return None
+
+
+def _pairs(parts: Any) -> list[tuple[bytes, bytes]]:
+    """The fields of an entry, as a server sends them or as redis-py makes them a dict."""
+    if isinstance(parts, dict):
+        return list(parts.items())
+    return list(zip(parts[::2], parts[1::2], strict=True))
