@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import itertools
 import os
+import re
 import select
 import socket
 import struct
@@ -26,9 +27,22 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class _Trigger:
-    def __init__(self, direction: Direction, count: int, act: Act) -> None:
+    def __init__(self, direction: Direction, count: int, act: Act, pair: Pair | None = None) -> None:
         self.direction = direction
         self.left = count
+        self.act = act
+        self.pair = pair
+        """Only bytes of this connection count. None: of each."""
+
+    def counts(self, direction: Direction, pair: Pair) -> bool:
+        return self.direction == direction and self.pair in (None, pair)
+
+
+class _Watch:
+    def __init__(self, direction: Direction, pattern: re.Pattern[bytes], share: float, act: Act) -> None:
+        self.direction = direction
+        self.pattern = pattern
+        self.share = share
         self.act = act
 
 
@@ -131,6 +145,7 @@ class Proxy:
     def __init__(self, port: int, receive_buffer: int | None = None) -> None:
         self._target = port
         self._triggers: list[_Trigger] = []
+        self._watches: list[_Watch] = []
         self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self._pairs: list[Pair] = []
@@ -152,11 +167,19 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
 
-    def at(self, direction: Direction, count: int, act: Act) -> None:
-        """Act on the connection when `count` more bytes have gone out in this direction."""
+    def at(self, direction: Direction, count: int, act: Act, pair: Pair | None = None) -> None:
+        """Act on the connection when `count` more bytes have gone out in this direction. `pair`: of this connection."""
         with self._lock:
-            self._triggers.append(_Trigger(direction, count, act))
+            self._triggers.append(_Trigger(direction, count, act, pair))
         self._wake()
+
+    def within(self, direction: Direction, pattern: bytes, share: float, act: Act) -> None:
+        """Act on the first connection that has bytes like `pattern`, a regular expression, when `share` of them is out.
+
+        Only bytes that arrive together are found, and none of a connection with TLS.
+        """
+        with self._lock:
+            self._watches.append(_Watch(direction, re.compile(pattern, re.DOTALL), share, act))
 
     @property
     def in_use(self) -> bool:
@@ -167,6 +190,7 @@ class Proxy:
         """Drop the pending triggers."""
         with self._lock:
             self._triggers.clear()
+            self._watches.clear()
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         """Act after `seconds`, in the proxy's thread."""
@@ -291,7 +315,9 @@ class Proxy:
 
     def _write(self, pair: Pair, direction: Direction, flow: _Flow) -> None:
         while flow.held and not flow.closed and not pair.over and time.monotonic() >= flow.not_before:
-            trigger = min((t for t in self._triggers if t.direction == direction), key=lambda t: t.left, default=None)
+            self._find(pair, direction, flow.held)
+            triggers = [trigger for trigger in self._triggers if trigger.counts(direction, pair)]
+            trigger = min(triggers, key=lambda trigger: trigger.left, default=None)
             if trigger is not None and trigger.left <= 0:
                 self._triggers.remove(trigger)
                 trigger.act(pair)
@@ -307,12 +333,19 @@ class Proxy:
             flow.held = flow.held[sent:]
             self.passed[direction] += sent
             for each in self._triggers:
-                if each.direction == direction:
+                if each.counts(direction, pair):
                     each.left -= sent
             if flow.pause:
                 flow.not_before = time.monotonic() + flow.pause
         # An act after the last byte runs although no further byte follows.
-        for trigger in [t for t in self._triggers if t.direction == direction and t.left <= 0]:
+        for trigger in [t for t in self._triggers if t.counts(direction, pair) and t.left <= 0]:
             if not pair.over:
                 self._triggers.remove(trigger)
                 trigger.act(pair)
+
+    def _find(self, pair: Pair, direction: Direction, held: bytes) -> None:
+        for watch in [watch for watch in self._watches if watch.direction == direction]:
+            if found := watch.pattern.search(held):
+                self._watches.remove(watch)
+                count = found.start() + round(watch.share * (found.end() - found.start()))
+                self._triggers.append(_Trigger(direction, count, watch.act, pair))

@@ -20,7 +20,7 @@ from faults.command import chosen_of, list_of, run_command
 from faults.tables import record
 
 from .read_campaign import READING, is_ours, pairs
-from .read_tables import kinds_table, pairs_table, violations_table
+from .read_tables import kinds_table, pairs_table, steps_table, violations_table
 
 
 def main() -> int:
@@ -62,7 +62,7 @@ def _campaign(arguments: argparse.Namespace) -> int:
                     )
 
         done = run(chosen, total, arguments.seed, arguments.jobs, on_result, READING)
-    tables = pairs_table(done), violations_table(done), kinds_table(done)
+    tables = pairs_table(done), violations_table(done), kinds_table(done), steps_table(done)
     print(*tables, sep="\n\n")
     wrong = [failure for each in done if is_ours(each.share.mode) for failure in each.failures]
     if arguments.record:

@@ -16,12 +16,12 @@ from support.processes import wait_until
 from .client_base import Config, Control
 from .clients import run
 
-#: Steps until the process kills itself (0: never), and whether it is to end once nothing is left.
-_STATE = struct.Struct("<qq")
+#: Steps until the process kills itself (0: never), whether it is to end once nothing is left, and the last step.
+_STATE = struct.Struct("<qq32s")
 
 
 class _State:
-    """Two numbers that both processes see."""
+    """What both processes see."""
 
     def __init__(self, path: str) -> None:
         with Path(path).open("r+b") as file:
@@ -35,8 +35,16 @@ class _State:
     def is_last(self) -> bool:
         return bool(_STATE.unpack_from(self._map)[1])
 
-    def set(self, steps: int | None = None, is_last: bool | None = None) -> None:
-        now = (self.steps if steps is None else steps, self.is_last if is_last is None else is_last)
+    @property
+    def step(self) -> str:
+        return bytes(_STATE.unpack_from(self._map)[2]).rstrip(b"\0").decode()
+
+    def set(self, steps: int | None = None, is_last: bool | None = None, step: str | None = None) -> None:
+        now = (
+            self.steps if steps is None else steps,
+            self.is_last if is_last is None else is_last,
+            (self.step if step is None else step).encode(),
+        )
         _STATE.pack_into(self._map, 0, *now)
 
     def close(self) -> None:
@@ -49,11 +57,10 @@ def _body(config: Config, state_path: str) -> None:
     parent = os.getppid()
 
     def step(name: str) -> None:
-        del name
         if os.getppid() != parent:  # the tests are gone
             os._exit(1)
         if left := state.steps:
-            state.set(steps=left - 1)
+            state.set(steps=left - 1, step=name)
             if left == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -66,7 +73,7 @@ class ReadingProcess:
     def __init__(self, config: Config) -> None:
         self.config = config
         path = f"{config.journal}.state"
-        Path(path).write_bytes(_STATE.pack(0, 0))
+        Path(path).write_bytes(_STATE.pack(0, 0, b""))
         self._state = _State(path)
         # Forked from a process without threads that has imported everything: some milliseconds.
         context = multiprocessing.get_context("forkserver")
@@ -74,6 +81,11 @@ class ReadingProcess:
         self._process = context.Process(target=_body, args=(config, path), daemon=True)
         self._process.start()
         self._closed = False
+
+    @property
+    def step(self) -> str:
+        """The step at which it killed itself."""
+        return self._state.step
 
     @property
     def exit_code(self) -> int | None:

@@ -20,6 +20,7 @@ from faults.testbed import PASSWORD, USER, FaultTestbed
 from support.processes import wait_until
 
 from . import read_kinds as kinds
+from .byte_faults import ByteFaults
 from .checker import STUCK, Account, Promise, check
 from .client_base import Config, GroupRules
 from .clients import CLIENTS
@@ -52,6 +53,8 @@ class ReadResult:
     replaced: int = 0
     #: Processes and connections that were opened, and errors that the client reported.
     opened: int = 0
+    #: The steps at which processes were killed.
+    steps: Counter[str] = field(default_factory=Counter)
     errors: int = 0
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
@@ -228,8 +231,10 @@ class Episode:
             self._kill_at_byte()
         elif name in kinds.REMOVALS:
             self._remove(name)
-        elif name in kinds.GROUP:
+        elif kinds.OF[name] == "group":
             GroupFaults(self).strike(name)
+        elif kinds.OF[name] == "bytes":
+            ByteFaults(self).strike(name)
         elif name in kinds.IN_MID_REPLY:
             self._trim_at_byte(name)
         elif name == kinds.RAISE_ID:
@@ -317,6 +322,8 @@ class Episode:
         wait_until(lambda: process.exit_code is not None, PATIENCE)
         if process.exit_code == -9:
             self.struck.append(name)
+            if name == kinds.KILL_AT_STEP:
+                self.result.steps[process.step] += 1
         else:
             self.failure(f"the process ended with {process.exit_code}")
         if self.rng.random() < 0.3:

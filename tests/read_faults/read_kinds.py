@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from faults.fault_kinds import KINDS, FaultKind
+from faults.proxy import Direction
 
 from .clients import CLIENTS
 
@@ -33,6 +34,29 @@ CLAIM = "XCLAIM by another client"
 NAMESAKE = "two processes of one name"
 STOP = "stop in mid-work"
 
+#: Requests of a connection that its client has left; the server gets them later.
+LATE_READ = "XREADGROUP comes late"
+LATE_ACK = "acknowledgement comes late"
+#: The connection ends behind the execution of the script, at a byte of its reply.
+ACK_REPLY = "cut in the reply to an acknowledgement"
+
+#: What an acknowledgement has that other requests do not: headrace's script and XACK.
+ACK = rb"\r\n(?:ack|XACK)\r\n.*"
+READ = rb"XREADGROUP\r\n.*"
+#: The connection ends within such bytes.
+CUTS: dict[str, tuple[Direction, bytes]] = {
+    "cut in an acknowledgement": ("requests", ACK),
+    "cut in an XREADGROUP": ("requests", READ),
+    "cut in the head of a reply": ("replies", rb"\*\d\r\n\*2\r\n\$\d+\r\n[a-z]+\r\n\*\d+\r\n"),
+    "cut in the head of an entry": ("replies", rb"\*2\r\n\$\d+\r\n(?=\d+-\d+\r\n\*)"),
+    "cut in an entry ID": ("replies", rb"\d+-\d+\r\n(?=\*\d+\r\n\$)"),
+    "cut in the head of fields": ("replies", rb"(?<=-0\r\n)\*\d+\r\n\$\d+\r\n(?=n\r\n)"),
+    "cut in a field name": ("replies", rb"note[^\r]*\r\n"),
+    "cut in the length of a value": ("replies", rb"(?<=\r\nv\r\n)\$\d+\r\n"),
+    "cut in a value": ("replies", rb"(?<=\r\nv\r\n)\$\d+\r\n.+?(?=\r\n)"),
+    "cut in an empty reply": ("replies", rb"\*-1\r\n"),
+}
+
 #: Those of the writing campaign that a reader notices.
 NETWORK: dict[str, FaultKind] = {
     name: KINDS[name]
@@ -49,6 +73,7 @@ REMOVALS = (TRIM_MAXLEN, TRIM_MINID, ADD_MAXLEN, DELETE, DELETE_AND_TRIM)
 IN_MID_REPLY = (TRIM_AT_BYTE, DELETE_AND_TRIM_AT_BYTE)
 REPLACEMENTS = (REPLACE_LOWER, REPLACE_HIGHER, LOSE_TAIL, FAIL_OVER)
 GROUP = (SET_BACK, SET_FORWARD, DELETE_CONSUMER, DESTROY, CLAIM, NAMESAKE, STOP)
+LATE = (LATE_READ, LATE_ACK)
 PROCESS = (KILL_AT_STEP, KILL_AT_BYTE)
 
 #: What each is a fault of, in the order of the tables.
@@ -57,6 +82,7 @@ OF: dict[str, str] = {
     **dict.fromkeys(PROCESS, "reader"),
     **dict.fromkeys([*REMOVALS, *IN_MID_REPLY, RAISE_ID, *REPLACEMENTS], "stream"),
     **dict.fromkeys(GROUP, "group"),
+    **dict.fromkeys([*LATE, *CUTS, ACK_REPLY], "bytes"),
 }
 
 _WEIGHTS = {LOSE_TAIL: 2, FAIL_OVER: 1, **{name: kind.weight for name, kind in NETWORK.items()}}
@@ -65,6 +91,6 @@ _WEIGHTS = {LOSE_TAIL: 2, FAIL_OVER: 1, **{name: kind.weight for name, kind in N
 def kinds_for(client: str) -> list[str]:
     """The kinds of faults for a client, each as often as its weight."""
     # A group vanishes with its stream, and so does all that is known of it.
-    others = REPLACEMENTS if CLIENTS[client].group else GROUP
+    others = REPLACEMENTS if CLIENTS[client].group else [name for name, of in OF.items() if of in ("group", "bytes")]
     names = [name for name in OF if name not in others]
     return [name for name in names for _ in range(_WEIGHTS.get(name, 3))]

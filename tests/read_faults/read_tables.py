@@ -47,6 +47,17 @@ def kinds_table(done: Sequence[ShareResult]) -> str:
     return markdown(("of", "fault", *(f"to {client}" for client in clients)), rows, left=2)
 
 
+def steps_table(done: Sequence[ShareResult]) -> str:
+    """The steps at which processes were killed, in Markdown."""
+    clients = [client for client in CLIENTS if any(played.share.mode == client for played in done)]
+    counts: dict[str, Counter[str]] = {client: Counter() for client in clients}
+    for played in done:
+        counts[played.share.mode].update(played.result.steps)
+    steps = list(dict.fromkeys(step for each in counts.values() for step in each))
+    rows = [(step, *(f"{counts[client][step]:,}" for client in clients)) for step in steps]
+    return markdown(("SIGKILL at the step", *clients), rows, left=1)
+
+
 def violations_table(done: Sequence[ShareResult]) -> str:
     """The entries that were read or reported wrongly, by client, in Markdown."""
     clients = [client for client in CLIENTS if any(played.share.mode == client for played in done)]

@@ -51,3 +51,10 @@ def test_the_checker_finds_what_a_group_loses_without_replay_and_with_early_acks
     found = {found.what for found in result.violations}
     assert group_checker.EARLY in found
     assert {checker.LOST, group_checker.PENDING} & found
+
+
+def test_faults_at_chosen_bytes_and_of_the_group_strike() -> None:
+    names = [name for name, of in read_kinds.OF.items() if of in ("group", "bytes")]
+    result = episode_apart(NEWEST, "consumer", names, seed=3)
+    assert not result.violations
+    assert len(result.faults) > len(names) / 2

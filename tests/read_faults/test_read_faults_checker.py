@@ -22,10 +22,12 @@ from read_faults.journal import (
     Handed,
     Journal,
     JournalView,
+    Kept,
     LeaseLost,
     Opened,
     Record,
     Replaced,
+    Returned,
     Row,
     digest,
 )
@@ -243,6 +245,22 @@ def test_a_correct_group_has_no_violations() -> None:
     assert GroupHistory().found() == set()
 
 
+def test_what_others_did_to_a_group_is_no_fault_of_its_consumers() -> None:
+    history = GroupHistory()
+    # Moved back before 12, which comes again as a new one; moved beyond 14; 15 was dropped with its consumer.
+    history.lives[KEY][0].added |= lineage(range(14, 17)).added
+    history.facts.moved = set(history.ids(12))
+    history.facts.excused = set(history.ids(14, 15))
+    history.others += [Handed(history.ids(16)), Done((row(16),)), Handed(history.ids(12)), Done((row(12),))]
+    # An entry that was given back comes again, under its first number of deliveries, and another consumer's does.
+    history.records += [Handed(history.ids(16), again=True, reclaimed=True, at=5.0), Returned(history.ids(16))]
+    history.records += [Handed(history.ids(16)), Done((row(16),)), Acked(history.ids(16))]
+    history.facts.dead = [row(17, "poison")]
+    history.facts.poison = {*history.ids(5), *history.ids(17)}
+    history.lives[KEY][0].added["17-0"] = row(17, "poison")[2]
+    assert history.found() == set()
+
+
 def acknowledge_before(history: GroupHistory) -> None:
     history.records[2], history.records[3] = history.records[3], history.records[2]
 
@@ -280,6 +298,35 @@ def keep_a_dead_one(history: GroupHistory) -> None:
     history.change(7, rows=(row(3), row(4), row(5)))
 
 
+def acknowledge_unseen(history: GroupHistory) -> None:
+    history.facts.early = set(history.ids(7))
+
+
+def acknowledge_what_was_claimed(history: GroupHistory) -> None:
+    history.facts.stale = set(history.ids(7))
+
+
+def keep_what_another_claimed(history: GroupHistory) -> None:
+    """Another consumer had 7 from 2.0 on, by a claim; at 3.0 the first one was told that it still had it."""
+    first = history.records[10]
+    assert isinstance(first, Handed)
+    history.records[10] = replace(first, at=1.0)
+    history.records.insert(11, Kept(history.ids(7), at=3.0))
+    history.others.append(Handed(history.ids(7), again=True, reclaimed=True, at=2.0))
+
+
+def bury_a_healthy_one(history: GroupHistory) -> None:
+    history.facts.poison = set()
+
+
+def bury_with_other_fields(history: GroupHistory) -> None:
+    history.facts.dead = [row(5, "other")]
+
+
+def keep_what_a_stopped_one_had(history: GroupHistory) -> None:
+    history.facts.stranded = set(history.ids(7))
+
+
 def hide_a_loss(history: GroupHistory) -> None:
     history.change(13, lost=0)
 
@@ -300,6 +347,12 @@ def exaggerate_a_loss(history: GroupHistory) -> None:
         (acknowledge_what_another_processed, group_checker.EARLY),
         (spoil_a_value, checker.OTHER),
         (keep_a_dead_one, group_checker.ENDS),
+        (acknowledge_unseen, group_checker.EARLY),
+        (acknowledge_what_was_claimed, group_checker.STALE),
+        (keep_what_another_claimed, group_checker.SHARED),
+        (bury_a_healthy_one, group_checker.HEALTHY),
+        (bury_with_other_fields, checker.OTHER),
+        (keep_what_a_stopped_one_had, group_checker.STRANDED),
         (hide_a_loss, checker.UNREPORTED),
         (exaggerate_a_loss, checker.TOO_MANY),
     ],
