@@ -184,16 +184,10 @@ def _too_few_replicas(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> 
 
 
 def _too_many_clients(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
-    # A connection of its own, which no other thread uses: it could not be opened later.
-    control = testbed.control.client()
-    control.config_set("maxclients", 1)
+    testbed.connect()
+    testbed.config(maxclients=1)
     testbed.kill_clients()
-
-    def admit() -> None:
-        with control:
-            control.config_set("maxclients", 1000)
-
-    testbed.proxy.after(_duration(rng, 0.01, 0.1), admit)
+    testbed.proxy.after(_duration(rng, 0.01, 0.1), lambda: testbed.config(maxclients=1000))
 
 
 def _idle(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:

@@ -40,6 +40,10 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+#: Control connections: as many threads use one at the same time, that of the proxy among them.
+CONNECTIONS = 4
+
+
 class FaultTestbed:
     """One server, its proxy, and an undisturbed control connection."""
 
@@ -106,6 +110,13 @@ class FaultTestbed:
     def client_ids(self) -> list[int]:
         """The client IDs of the senders' connections."""
         return [int(line["id"]) for line in self.control.client_list() if line.get("user") == USER]
+
+    def connect(self) -> None:
+        """Open all control connections: none has to be opened while the server accepts none."""
+        pool = self.control.connection_pool
+        connections = [pool.get_connection() for _ in range(CONNECTIONS)]
+        for connection in connections:
+            pool.release(connection)
 
     def kill_clients(self) -> None:
         """End the senders' connections."""
@@ -189,6 +200,12 @@ class FaultTestbed:
         return self._stack.enter_context(LocalServer(self.program.path, **options))
 
     def _client(self, server: LocalServer) -> redis.Redis:
-        client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2)
+        pool = redis.BlockingConnectionPool(  # type: ignore[no-untyped-call]
+            connection_class=redis.UnixDomainSocketConnection,
+            path=server.unix_socket,
+            protocol=2,
+            max_connections=CONNECTIONS,
+        )
+        client = redis.Redis.from_pool(pool)
         self._stack.callback(client.close)
         return client
