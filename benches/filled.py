@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from benches.contenders.headrace_ import produce_batch, produce_typed
@@ -24,6 +25,11 @@ class FilledWatch(ServerWatch):
             append(target, fields)
         self._client.delete(WARM_UP)  # it may have other fields
         append(replace(target, stream_key=WARM_UP, rows=target.batch), fields)
+
+    def fill_once(self, target: Target, write: Callable[[], object]) -> None:
+        """Let `write` make the stream that is read, unless it is there."""
+        if not self._client.exists(target.stream_key):
+            write()
 
     def fresh(self) -> None:
         self._client.config_resetstat()

@@ -10,7 +10,23 @@ import pytest
 from benches.delay import DelayProxy
 from benches.driver import TakeTurn, interleaved
 from benches.filled import FIELDS, FilledWatch
-from benches.readers import FLOOR, OTHERS, OURS, READER, READER_1000, READERS, REDIS_PY, with_fields
+from benches.readers import (
+    CONSUMER,
+    CONSUMER_FIELDS,
+    CONSUMER_UNACKED,
+    CONSUMERS,
+    FLOOR,
+    FLOOR_SCRIPT,
+    FLOOR_XACK,
+    OTHERS,
+    OURS,
+    READER,
+    READER_1000,
+    READERS,
+    REDIS_PY,
+    REDIS_PY_GROUP,
+    with_fields,
+)
 from benches.servers import programs, title
 from benches.tables import RATE, SERVER_CPU, Bench, Column
 from benches.turns import ROWS, Contender, Target
@@ -38,6 +54,17 @@ DISTANT = Bench(
     ratios=tuple((READER.name, other.name) for other in (READER_1000, FLOOR, REDIS_PY)),
     compared=(RATE, CLIENT_CPU),
 )
+CONSUMING = Bench(
+    "reading_group",
+    "entries through a consumer group, acknowledged, over TCP on this machine",
+    columns=COLUMNS,
+    ratios=(
+        *((ours.name, floor.name) for ours in (CONSUMER, CONSUMER_FIELDS) for floor in (FLOOR_SCRIPT, FLOOR_XACK)),
+        (CONSUMER_UNACKED.name, CONSUMER.name),
+        (REDIS_PY_GROUP.name, CONSUMER_FIELDS.name),
+    ),
+    compared=(RATE, CLIENT_CPU),
+)
 ROUND_TRIP = 0.001
 DISTANT_READERS = (FLOOR, READER, READER_1000, REDIS_PY)
 
@@ -63,12 +90,35 @@ def test_reading(
     server_of: Callable[[Program], LocalServer],
     take_turn: TakeTurn,
 ) -> None:
+    run_turn(BENCH, number, group, contender, server_of, take_turn)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("number", "group", "contender"), interleaved(GROUPS, CONSUMERS, name_of))
+def test_reading_group(
+    number: int,
+    group: Group,
+    contender: Contender,
+    server_of: Callable[[Program], LocalServer],
+    take_turn: TakeTurn,
+) -> None:
+    run_turn(CONSUMING, number, group, contender, server_of, take_turn)
+
+
+def run_turn(
+    bench: Bench,
+    number: int,
+    group: Group,
+    contender: Contender,
+    server_of: Callable[[Program], LocalServer],
+    take_turn: TakeTurn,
+) -> None:
     program, fields = group
     server = server_of(program)
     with FilledWatch(server) as watch:
         watch.fill(target_of(server, fields, ROWS), fields)
         take_turn(
-            BENCH,
+            bench,
             with_fields(contender, FIELDS[fields]),
             target_of(server, fields, contender.rows()),
             group=name_of(group),

@@ -31,6 +31,18 @@ OURS = (READER, READER_FIELDS)
 OTHERS = (BY_HAND, REDIS_PY, REDIS_RS, REDIS_RS_VALUES)
 READERS = (FLOOR, *OURS, *OTHERS)
 
+#: The same floor through a group, each page acknowledged in front of the next request.
+FLOOR_SCRIPT = Contender("floor: XREADGROUP and headrace's script", f"{_HERE}.rust:prepare", {"by": "script"})
+FLOOR_XACK = Contender("floor: XREADGROUP and XACK", f"{_HERE}.rust:prepare", {"by": "xack"})
+CONSUMER = Contender("headrace Consumer", f"{_HERE}.consumer:prepare")
+CONSUMER_FIELDS = Contender("headrace Consumer, fields=", f"{_HERE}.consumer:prepare", {"fields": ()})
+CONSUMER_UNACKED = Contender('headrace Consumer, ack="none"', f"{_HERE}.consumer:prepare", {"ack": "none"})
+REDIS_PY_GROUP = Contender(
+    "redis-py with hiredis, XACK, to pyarrow", f"{_HERE}.redis_py_group:prepare", {"fields": ()}, max_rows=100_000
+)
+
+CONSUMERS = (FLOOR_SCRIPT, FLOOR_XACK, CONSUMER, CONSUMER_FIELDS, CONSUMER_UNACKED, REDIS_PY_GROUP)
+
 
 def with_fields(contender: Contender, fields: Sequence[str]) -> Contender:
     """The contender for entries with these fields, if it makes columns of them."""

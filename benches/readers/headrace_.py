@@ -24,3 +24,14 @@ def prepare(target: Target, fields: list[str] | None = None, **options: Any) -> 
         return rows
 
     return run
+
+
+def prepare_rows(target: Target, typed: bool, unpack: str | None) -> Run:
+    """Rows as they were written: the six typed columns, or the payload alone."""
+    from benches.prepared_bytes import TYPED
+    from benches.typed_batches import typed_batch
+
+    schema = pa.schema([pa.field("payload", pa.binary())])
+    if typed:
+        schema = typed_batch(target).select(list(TYPED)).schema
+    return prepare(target, schema=schema, unpack=unpack)

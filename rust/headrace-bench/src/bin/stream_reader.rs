@@ -1,20 +1,22 @@
-//! Reads a stream by pages of XRANGE, for comparison with headrace's reader: as bytes that are thrown away, or by redis-rs.
+//! Reads a stream by pages, for comparison with headrace's reader and consumer: as bytes that are thrown away, or by redis-rs.
 //!
 //! ```text
-//! stream_reader --server 127.0.0.1:6379 --key bench --entries 1000000 --page 1000 --by bytes|values|entries
+//! stream_reader --server 127.0.0.1:6379 --key bench --entries 1000000 --page 1000 --by bytes|values|entries|script|xack
 //! ```
 //!
 //! It prints `ready`, reads when a line comes on its standard input, and prints the number of entries, the seconds and
 //! the CPU seconds that it took.
 //!
-//! - `bytes`: the requests and the sizes of the replies are found beforehand; nothing is parsed.
+//! - `bytes`: XRANGE. The requests and the sizes of the replies are found beforehand; nothing is parsed.
 //! - `values`: redis-rs parses each reply into its `Value`.
 //! - `entries`: redis-rs converts it into a list of entry IDs, names and values.
+//! - `script`, `xack`: XREADGROUP, through a group of its own, prepared like `bytes`. Each page is acknowledged in front of the
+//!   request for the next one, by headrace's script or by XACK.
 
 use std::env;
 use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -43,7 +45,18 @@ enum By {
     Bytes,
     Values,
     Entries,
+    Group(Ack),
 }
+
+#[derive(Clone, Copy)]
+enum Ack {
+    Script,
+    Xack,
+}
+
+/// What headrace's consumer acknowledges with.
+const OWN: &str = include_str!("../../../headrace-core/src/consumer/own.lua");
+const CONSUMER: &str = "bench";
 
 /// A request, and its reply.
 struct Page {
@@ -94,24 +107,35 @@ fn way(text: &str) -> Result<By, String> {
         "bytes" => Ok(By::Bytes),
         "values" => Ok(By::Values),
         "entries" => Ok(By::Entries),
-        _ => Err(format!("--by must be bytes, values or entries: {text}")),
+        "script" => Ok(By::Group(Ack::Script)),
+        "xack" => Ok(By::Group(Ack::Xack)),
+        _ => Err(format!("--by must be bytes, values, entries, script or xack: {text}")),
     }
 }
 
 fn measure(options: &Options) -> Result<(), String> {
-    let pages = if matches!(options.by, By::Bytes) { find_pages(options)? } else { Vec::new() };
+    let group = format!("bench-{}", process::id());
+    let pages = match options.by {
+        By::Bytes => find_pages(options)?.into_iter().map(|(page, _)| page).collect(),
+        By::Group(ack) => group_pages(options, &group, ack)?,
+        By::Values | By::Entries => Vec::new(),
+    };
     say("ready")?;
     io::stdin().lock().read_line(&mut String::new()).map_err(|error| format!("cannot read stdin: {error}"))?;
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let entries = match options.by {
-        By::Bytes => read_bytes(&options.server, &pages).map_err(|error| error.to_string())?,
+        By::Bytes | By::Group(_) => read_bytes(&options.server, &pages).map_err(|error| error.to_string())?,
         By::Values => read_pages(options, |command, connection| last_of(&command.query(connection)?))?,
         By::Entries => read_pages(options, |command, connection| {
             let entries: Vec<Entry> = command.query(connection)?;
             Ok((entries.len(), entries.last().map(|(id, _)| id.clone())))
         })?,
     };
-    say(&format!("{entries} {} {}", began.elapsed().as_secs_f64(), cpu_seconds() - cpu))
+    let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    if let By::Group(_) = options.by {
+        end_group(options, &group)?;
+    }
+    say(&format!("{entries} {seconds} {cpu}"))
 }
 
 fn say(line: &str) -> Result<(), String> {
@@ -163,18 +187,87 @@ fn last_of(reply: &Value) -> Result<(usize, Option<String>), RedisError> {
     Ok((entries.len(), id))
 }
 
-fn find_pages(options: &Options) -> Result<Vec<Page>, String> {
+/// The pages of the stream, each with its reply.
+fn find_pages(options: &Options) -> Result<Vec<(Page, Value)>, String> {
     let mut pages = Vec::new();
     read_pages(options, |command, connection| {
         let reply: Value = command.query(connection)?;
         let (entries, last) = last_of(&reply)?;
         if entries > 0 {
-            let request = command.get_packed_command();
-            pages.push(Page { request, reply_bytes: bytes_of(&reply), entries });
+            let page = Page { request: command.get_packed_command(), reply_bytes: bytes_of(&reply), entries };
+            pages.push((page, reply));
         }
         Ok((entries, last))
     })?;
     Ok(pages)
+}
+
+/// The same pages through a new group: what acknowledges one stands in front of the request for the next one.
+fn group_pages(options: &Options, group: &str, ack: Ack) -> Result<Vec<Page>, String> {
+    let mut connection = connect(options)?;
+    let mut create = redis::cmd("XGROUP");
+    create.arg("CREATE").arg(&options.key).arg(group).arg(0);
+    create.exec(&mut connection).map_err(|error| error.to_string())?;
+    let hash: String =
+        redis::cmd("SCRIPT").arg("LOAD").arg(OWN).query(&mut connection).map_err(|error| error.to_string())?;
+    let mut read = redis::cmd("XREADGROUP");
+    read.arg("GROUP").arg(group).arg(CONSUMER).arg("COUNT").arg(options.page).arg("STREAMS").arg(&options.key).arg(">");
+    let read = read.get_packed_command();
+    // The reply has one stream: its key, and the entries.
+    let around = header(1) + header(2) + header(options.key.len()) + options.key.len() + 2;
+    let mut pages: Vec<Page> = Vec::new();
+    let mut before: Option<(Vec<u8>, usize)> = None;
+    for (page, reply) in find_pages(options)? {
+        let (mut request, acked) = before.take().unwrap_or_default();
+        request.extend(&read);
+        pages.push(Page { request, reply_bytes: acked + around + page.reply_bytes, entries: page.entries });
+        before = Some(acknowledge(options, group, ack, &hash, &ids_of(&reply)?));
+    }
+    let last = before.map(|(request, reply_bytes)| Page { request, reply_bytes, entries: 0 });
+    pages.extend(last);
+    Ok(pages)
+}
+
+/// The command that acknowledges these entries, and the size of its reply.
+fn acknowledge(options: &Options, group: &str, ack: Ack, hash: &str, ids: &[String]) -> (Vec<u8>, usize) {
+    match ack {
+        Ack::Script => {
+            let mut command = redis::cmd("EVALSHA");
+            command.arg(hash).arg(1).arg(&options.key).arg(group).arg(CONSUMER).arg("ack").arg("").arg("").arg(ids);
+            (command.get_packed_command(), "*0\r\n".len())
+        }
+        Ack::Xack => {
+            let mut command = redis::cmd("XACK");
+            command.arg(&options.key).arg(group).arg(ids);
+            (command.get_packed_command(), header(ids.len()))
+        }
+    }
+}
+
+fn ids_of(reply: &Value) -> Result<Vec<String>, String> {
+    let Value::Array(entries) = reply else { return Ok(Vec::new()) };
+    let ids = entries.iter().map(|entry| match entry {
+        Value::Array(parts) => parts.first().map(redis::from_redis_value_ref).transpose(),
+        _ => Ok(None),
+    });
+    let ids: Result<Vec<Option<String>>, _> = ids.collect();
+    ids.map(|ids| ids.into_iter().flatten().collect()).map_err(|error| error.to_string())
+}
+
+/// Removes the group. An error if it has entries that were not acknowledged.
+fn end_group(options: &Options, group: &str) -> Result<(), String> {
+    let mut connection = connect(options)?;
+    let pending: (usize, Value, Value, Value) = redis::cmd("XPENDING")
+        .arg(&options.key)
+        .arg(group)
+        .query(&mut connection)
+        .map_err(|error| error.to_string())?;
+    if pending.0 > 0 {
+        return Err(format!("{} entries were not acknowledged", pending.0));
+    }
+    let mut destroy = redis::cmd("XGROUP");
+    destroy.arg("DESTROY").arg(&options.key).arg(group);
+    destroy.exec(&mut connection).map_err(|error| error.to_string())
 }
 
 /// The bytes of a reply with entries in RESP2.
@@ -231,6 +324,9 @@ mod tests {
         assert!(arguments(&format!("{given} bytes")).is_ok_and(|options| options.entries == 10 && options.page == 5));
         assert!(arguments(&format!("{given} values")).is_ok());
         assert!(arguments(&format!("{given} entries")).is_ok());
+        assert!(
+            arguments(&format!("{given} script")).is_ok_and(|options| matches!(options.by, By::Group(Ack::Script)))
+        );
         for wrong in [&format!("{given} x"), given, "--server a:1", "--entries 0", "--pages 1"] {
             assert!(arguments(wrong).is_err(), "{wrong}");
         }
