@@ -136,8 +136,8 @@ class Consumer:
     ) -> None:
         if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
+        self._endpoint = endpoint  # first: the repr of a consumer that was not made is shown in tracebacks
         self._native = _headrace.Consumer(endpoint, stream_keys(streams), {**options}, schema)
-        self._endpoint = endpoint
         if self._native.has_namesake:
             group, consumer = options["group"], options["consumer"]
             warnings.warn(

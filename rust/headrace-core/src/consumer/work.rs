@@ -1,11 +1,12 @@
 //! What a server is asked to do with entries that a consumer holds, as bytes, and what it replied.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::Value;
 
-use crate::error::{Classifier, Error, Fault, Kind};
+use crate::error::{Classifier, Error, Fault, Kind, ReplyText};
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id, write_array_header, write_bulk};
 
@@ -174,6 +175,7 @@ pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault
     }
     let said = within_script(&fault.message);
     let fault = &said.map_or_else(|| fault.clone(), |said| Fault::from_reply(said.as_bytes()));
+    let code = if fault.text == ReplyText::DeniedInScript { "NOPERM" } else { &fault.code };
     if let ("GROUPS", Some((_, groups))) = (fault.code.as_ref(), fault.message.split_once("GROUPS ")) {
         let message = format!(
             "ack_delete needs a stream with one consumer group, got one with {groups}: the entries stay pending"
@@ -186,14 +188,16 @@ pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault
         return Err(fault.clone());
     }
     let message = format!("{} was refused, so the entries stay pending: {}", work.name(), fault.message);
-    Ok(Some(Error::Command { code: fault.code.to_string(), kind, message }))
+    Ok(Some(Error::Command { code: code.to_owned(), kind, message }))
 }
 
 /// What a command of a script was refused with. Before Redis 7.0 it stands behind the place in the script:
-/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`.
-fn within_script(message: &str) -> Option<&str> {
+/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`. That a command is denied has no code there.
+fn within_script(message: &str) -> Option<Cow<'_, str>> {
     let behind = message.strip_prefix("ERR Error running script")?.rsplit_once("@user_script")?.1;
-    Some(behind.trim_start_matches(|c: char| matches!(c, ':' | ' ' | '-') || c.is_ascii_digit()))
+    let said = behind.trim_start_matches(|c: char| matches!(c, ':' | ' ' | '-') || c.is_ascii_digit());
+    let has_code = said.split(' ').next().is_some_and(|word| word.chars().all(|c| c.is_ascii_uppercase()));
+    Some(if has_code { said.into() } else { format!("ERR {said}").into() })
 }
 
 #[cfg(test)]
@@ -244,6 +248,10 @@ mod tests {
         {
             assert_eq!(code(&format!("{old}{text}")), expected);
             assert_eq!(code(&format!("{old}@user_script: 20: {text}")), expected);
+        }
+        let denied = "The user executing the script can't run this command or subcommand";
+        for line in [format!("{old}@user_script: 20: {denied}"), format!("ERR {denied}")] {
+            assert_eq!(code(&line), "NOPERM");
         }
         assert_eq!(code("GROUPS 2"), "GROUPS");
         assert!(refused("LOADING Redis is loading").is_err());
