@@ -10,9 +10,10 @@ import pytest
 
 from headrace import CommandError, ConfigError, Consumer, Endpoint
 from headrace.testing import LocalServer
-from support.consumers import consumer_of, next_batch, take
+from support.consumers import consumer_of, next_batch, set_pending, take
 from support.groups import GROUP, add, endpoint_for, pending_of
 from support.pipelines import KEY
+from support.servers import Program
 
 #: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
@@ -121,16 +122,37 @@ def test_acknowledged_entries_are_deleted(server: LocalServer, connect: Connect)
         consumer.ack(batch, [True, False, True, False, False])
         assert consumer.flush().acked == 2
         assert [entry for entry, _ in client.xrange(KEY)] == [b"2-0", b"4-0", b"5-0"]
-        # Another group has not had them.
+        consumer.ack(batch)
+        assert consumer.flush().acked == 5
+        assert client.xlen(KEY) == 0
+
+
+def test_what_another_group_has_not_had_is_not_deleted(server: LocalServer, program: Program, connect: Connect) -> None:
+    client = connect(server)
+    add(client, 3)
+    with consumer_of(server, ack_delete=True) as consumer:
+        batch = next_batch(consumer)
         client.xgroup_create(KEY, "second", id="0")
         consumer.ack(batch)
-        with pytest.raises(CommandError, match="ack_delete needs a stream with one consumer group"):
+        if program.can("redis-8.2"):
+            assert consumer.flush().acked == 3
+            assert (client.xlen(KEY), pending_of(client)) == (3, {})
+            # The last of the groups removes them, if they are still its own.
+            with consumer_of(server, group="second", ack_delete=True) as last:
+                batch = next_batch(last)
+                set_pending(client, "other", ["2-0"], key=KEY, group="second")
+                last.ack(batch)
+                report = last.flush()
+                assert (report.acked, report.stale) == (2, 1)
+            assert [entry for entry, _ in client.xrange(KEY)] == [b"2-0"]
+            return
+        with pytest.raises(CommandError, match=r"ack_delete needs a stream with one consumer group.*with 2 groups"):
             consumer.flush()
         assert client.xlen(KEY) == 3
         assert len(pending_of(client)) == 3
         client.xgroup_destroy(KEY, "second")
         consumer.ack(batch)
-        assert consumer.flush().acked == 5
+        assert consumer.flush().acked == 3
         assert client.xlen(KEY) == 0
 
 

@@ -70,6 +70,8 @@ def add_sizes(client: Client, sizes: Iterable[int], key: str | bytes) -> None:
         client.execute_command("XADD", key, f"{number}-0", "v", b"v" * size)
 
 
-def set_pending(client: Client, consumer: str, ids: Iterable[str], *, key: str | bytes, **claim: int) -> None:
+def set_pending(
+    client: Client, consumer: str, ids: Iterable[str], *, key: str | bytes, group: str = GROUP, **claim: int
+) -> None:
     """Give pending entries to a consumer: `idle=` in milliseconds, `retrycount=` deliveries."""
-    client.xclaim(key, GROUP, consumer, 0, list(ids), justid=True, **claim)
+    client.xclaim(key, group, consumer, 0, list(ids), justid=True, **claim)

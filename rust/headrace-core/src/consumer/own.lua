@@ -49,7 +49,11 @@ end
 if action == 'delete' then
   local groups = #redis.call('XINFO', 'GROUPS', key)
   if groups > 1 then
-    return redis.error_reply('GROUPS ' .. groups)
+    -- Redis 8.2 and later: acknowledged here, and removed by the last of the groups.
+    if redis.pcall('XACKDEL', key, group, 'ACKED', 'IDS', #owned, unpack(owned)).err then
+      return redis.error_reply('GROUPS ' .. groups)
+    end
+    return rest
   end
 end
 redis.call('XACK', key, group, unpack(owned))

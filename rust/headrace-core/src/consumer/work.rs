@@ -178,7 +178,8 @@ pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault
     let code = if fault.text == ReplyText::DeniedInScript { "NOPERM" } else { &fault.code };
     if let ("GROUPS", Some((_, groups))) = (fault.code.as_ref(), fault.message.split_once("GROUPS ")) {
         let message = format!(
-            "ack_delete needs a stream with one consumer group, got one with {groups}: the entries stay pending"
+            "ack_delete needs a stream with one consumer group, or Redis 8.2 and later with the right +xackdel; got one \
+             with {groups} groups: the entries stay pending"
         );
         return Ok(Some(Error::Command { code: fault.code.to_string(), kind: Kind::Permanent, message }));
     }
