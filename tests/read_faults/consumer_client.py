@@ -16,7 +16,7 @@ from headrace import Consumer, ConsumerBatch, GroupMissingError, LeaseLostError
 from headrace.errors import CommandError, ConnectionFailedError
 
 from .client_base import DEAD_LETTERS, GROUP, Config, Control, Ended, failed, pairs_of
-from .journal import Acked, Done, Handed, Journal, Kept, LeaseLost, Opened, Returned, Row, digest
+from .journal import Acked, Closed, Done, Handed, Journal, Kept, LeaseLost, Opened, Returned, Row, digest
 from .ledger import is_poison
 
 #: The most batches that wait for their turn while others are read.
@@ -108,6 +108,7 @@ class _Worker:
                     break
             finally:
                 self._count_lost()
+        self._journal.add(Closed(time.monotonic()))
         self._control.step("close")
         try:
             self._consumer.close(release=releases)

@@ -50,6 +50,7 @@ class GroupChanges:
         self.facts = GroupFacts()
         #: What the other client did.
         self.records: list[Record] = []
+        self._done: set[Name] = set()
         for key in self._keys:
             self._control.xgroup_create(key, GROUP, "0", mkstream=True)
 
@@ -126,13 +127,14 @@ class GroupChanges:
         if self._rng.random() < 0.5:
             names = tuple((key, entry_id) for key, entry_id, _ in self._claimed)
             self.records += [Done(self._claimed), Acked(names)]
+            self._done |= set(names)
             self._testbed.command("XACK", claim.key, GROUP, *claim.ids)
 
     # What is there.
 
     def look(self, ended: set[Name]) -> None:
         """What the server has acknowledged must be processed or dead. All consumers are suspended."""
-        ended = ended | self.facts.excused | {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
+        ended = ended | self._done | self.facts.excused | {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
         for key in self._keys:
             pending, groups = self._together(("XPENDING", key, GROUP, "-", "+", _ALL), ("XINFO", "GROUPS", key))
             if isinstance(pending, Exception) or not (last := _last_delivered(groups)):
@@ -163,11 +165,11 @@ class GroupChanges:
         if self._connections != set(self._testbed.client_ids()):
             return True
         dead = {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
-        return len(self._gone - done - dead) <= reported - self._reported
+        return len(self._gone - done - self._done - dead) <= reported - self._reported
 
     def left(self, done: set[Name]) -> str:
         """What the group has not delivered, and what of it is not processed or not acknowledged; empty: nothing."""
-        ended = done | self.facts.excused
+        ended = done | self._done | self.facts.excused
         missing = [(key, entry_id) for key in self._keys for entry_id in self._ledger.now(key).live]
         missing = [name for name in missing if name not in ended]
         if missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from faults.checker import Violation
 
 from .checker import LOST, ORDER, OTHER, TOO_MANY, TWICE, UNREPORTED, Account, unexpected
-from .journal import Acked, Dead, Done, Handed, Kept, LeaseLost, Opened, Record, Returned, Row
+from .journal import Acked, Closed, Dead, Done, Handed, Kept, LeaseLost, Opened, Record, Returned, Row
 from .ledger import Lineage, parse_id
 
 EARLY = "R2 acknowledged before it was processed"
@@ -52,6 +53,7 @@ def check_group(histories: Sequence[Sequence[Record]], lives: dict[str, list[Lin
     account = Account([found for records in histories for found in unexpected(records)])
     records = [record for each in histories for record in each]
     returned = Counter(name for record in records if isinstance(record, Returned) for name in record.ids)
+    closed = min((record.at for record in records if isinstance(record, Closed)), default=math.inf)
     handed: Counter[Name] = Counter()
     done: set[Name] = set()
     dead = {(key, entry_id) for key, entry_id, _ in facts.dead}
@@ -68,8 +70,8 @@ def check_group(histories: Sequence[Sequence[Record]], lives: dict[str, list[Lin
                     lost_leases -= set(ids)
                     if not record.reclaimed:
                         handed.update(ids)
-                    # What was given back comes again as if it had not been delivered.
-                    is_new = not (record.again or record.reclaimed)
+                    # What was given back comes again as if it had not been delivered, to any consumer.
+                    is_new = not (record.again or record.reclaimed) and record.at < closed
                     for key, entry_id in ids if is_new else ():
                         if (key, entry_id) in facts.moved or (key, entry_id) in returned:
                             continue

@@ -82,6 +82,13 @@ class Returned:
 
 
 @dataclass(frozen=True)
+class Closed:
+    """A consumer is about to give everything back that it has, also what it has not handed out."""
+
+    at: float
+
+
+@dataclass(frozen=True)
 class Acked:
     """An XACK of these is about to be sent."""
 
@@ -110,7 +117,7 @@ class Failed:
     expected: bool = True
 
 
-Record = Opened | Done | Replaced | Doubted | Handed | Kept | Returned | Acked | LeaseLost | Dead | Failed
+Record = Opened | Done | Replaced | Doubted | Handed | Kept | Returned | Closed | Acked | LeaseLost | Dead | Failed
 
 
 class Journal:

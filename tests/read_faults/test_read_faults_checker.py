@@ -15,6 +15,7 @@ from read_faults.checker import Promise, check
 from read_faults.group_checker import GroupFacts, check_group
 from read_faults.journal import (
     Acked,
+    Closed,
     Dead,
     Done,
     Doubted,
@@ -255,6 +256,11 @@ def test_what_others_did_to_a_group_is_no_fault_of_its_consumers() -> None:
     # An entry that was given back comes again, under its first number of deliveries, and another consumer's does.
     history.records += [Handed(history.ids(16), again=True, reclaimed=True, at=5.0), Returned(history.ids(16))]
     history.records += [Handed(history.ids(16)), Done((row(16),)), Acked(history.ids(16))]
+    # What a consumer has read and not handed out is given back at its end.
+    history.lives[KEY][0].added |= lineage(range(18, 20)).added
+    history.records += [Handed(history.ids(19), at=6.0), Done((row(19),))]
+    history.others.append(Closed(at=7.0))
+    history.records += [Handed(history.ids(18), at=8.0), Done((row(18),))]
     history.facts.dead = [row(17, "poison")]
     history.facts.poison = {*history.ids(5), *history.ids(17)}
     history.lives[KEY][0].added["17-0"] = row(17, "poison")[2]
