@@ -56,7 +56,7 @@ class GroupFaults:
             kinds.CLAIM: self._group.claim,
         }[name]
         outcomes: list[bool] = []
-        missed = self._missed_groups()
+        missed = self._missed_groups() + self._episode.count(Opened)
         direction: Direction = self._rng.choice(["requests", "replies"])
 
         def act(pair: Pair) -> None:
@@ -70,7 +70,11 @@ class GroupFaults:
             time.sleep(0.002)
         self._episode.testbed.proxy.disarm()
         if name == kinds.DESTROY and any(outcomes):
-            self._episode.wait_for(lambda: self._missed_groups() > missed, "a report that the group is missing")
+            # A consumer that is made at this very moment makes the group, and misses nothing.
+            self._episode.wait_for(
+                lambda: self._missed_groups() + self._episode.count(Opened) > missed,
+                "a report that the group is missing",
+            )
         return any(outcomes)
 
     def _missed_groups(self) -> int:
