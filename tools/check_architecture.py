@@ -23,10 +23,10 @@ ROWS = [
     {"group", "inspect", "producer", "reading"},
     {"admin", "batch", "connection", "import", "report"},
     {"entries"},
-    {"command", "durability", "ipc", "net", "rows"},
+    {"command", "durability", "ipc", "net", "retry_options", "rows"},
     {"endpoint"},
     {"counters", "extension", "nested", "resp", "retry", "secret", "utf8"},
-    {"calendar", "contain", "decimal", "error", "fail"},
+    {"calendar", "contain", "decimal", "error", "fail", "random"},
 ]
 # What the crate must not be built with.
 FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
@@ -48,8 +48,8 @@ IMPURE = {
     "producer/clock.rs",
     "producer/drive.rs",
     "producer/link.rs",
-    "producer/random.rs",
     "producer/retry_waits.rs",
+    "random.rs",
     "reader/drive.rs",
     "reading/link.rs",
 }

@@ -11,6 +11,7 @@ from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
 from headrace.reader import stream_keys
+from headrace.retry import RetryPolicy, resolved
 from headrace.tables import CONSUMER, documented, signature
 
 __all__ = ["Consumer", "ConsumerBatch", "ConsumerOptions", "ReadReport"]
@@ -76,7 +77,7 @@ class ConsumerOptions(TypedDict, total=False):
     ack_delete: bool
     max_failures: int | None
     dead_letter_key: str | bytes | None
-    reconnect: bool
+    retry: RetryPolicy | None
 
 
 class Consumer:
@@ -118,6 +119,8 @@ class Consumer:
         schema: An Arrow schema, of pyarrow or another library. Each of its fields is the field of that name of an
             entry, read from the text that `Dispatcher` writes for its type. Mutually exclusive with `fields`.
         {options}
+        retry: A `RetryPolicy`: whether, how often and for how long a server is tried again that is away, starts or is
+            busy. Default None: a lost connection is replaced at once, a single time between two replies.
 
     Raises:
         ConfigError: An option is unknown or wrong.
@@ -137,7 +140,7 @@ class Consumer:
         if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
         self._endpoint = endpoint  # first: the repr of a consumer that was not made is shown in tracebacks
-        self._native = _headrace.Consumer(endpoint, stream_keys(streams), {**options}, schema)
+        self._native = _headrace.Consumer(endpoint, stream_keys(streams), resolved({**options}), schema)
         if self._native.has_namesake:
             group, consumer = options["group"], options["consumer"]
             warnings.warn(

@@ -12,10 +12,10 @@ from typing import Final, Literal, NoReturn, Self, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
-from headrace.errors import ConfigError, ConnectionFailedError, DeliveryError
+from headrace.errors import ConnectionFailedError, DeliveryError
 from headrace.failure import Failure
 from headrace.report import DeliveryReport, UnhandledFailures, delivery_error
-from headrace.retry import RetryPolicy
+from headrace.retry import RetryPolicy, resolved
 from headrace.stats import Stats
 from headrace.tables import CONNECTION_CODES, DISPATCHER, documented, signature
 
@@ -93,16 +93,7 @@ class Dispatcher(_headrace.Dispatcher):
     _sweep_at: int
 
     def __new__(cls, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> Self:  # noqa: D102, see the class
-        given: dict[str, object] = {**options}
-        retry = given.pop("retry", None)
-        for name in given:
-            if name.startswith("retry_"):  # an option of Spark: here it is a field of a RetryPolicy
-                raise ConfigError(f"unknown option {name!r}; did you mean 'retry'?", option=name)
-        if retry is not None:
-            if not isinstance(retry, RetryPolicy):
-                raise ConfigError(f"retry must be a RetryPolicy or None, got {retry!r}", option="retry")
-            given |= retry._options()
-        return cls._make(endpoint, given)
+        return cls._make(endpoint, resolved({**options}))
 
     @classmethod
     def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str | None]) -> Self:

@@ -11,6 +11,7 @@ from typing import Final, Literal, Self, TypedDict, Unpack
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
+from headrace.retry import RetryPolicy, resolved
 from headrace.tables import READER, documented, signature
 
 __all__ = ["ReadBatch", "Reader", "ReaderOptions"]
@@ -42,7 +43,7 @@ class ReaderOptions(TypedDict, total=False):
     block: float
     linger: float
     on_loss: Literal["fail", "report"]
-    reconnect: bool
+    retry: RetryPolicy | None
 
 
 class Reader(_headrace.Reader):
@@ -77,6 +78,8 @@ class Reader(_headrace.Reader):
             entry, read from the text that `Dispatcher` writes for its type; with `unpack`, the column of that name in
             its payloads. Mutually exclusive with `fields`.
         {options}
+        retry: A `RetryPolicy`: whether, how often and for how long a server is tried again that is away, starts or is
+            busy. Default None: a lost connection is replaced at once, a single time between two replies.
 
     Raises:
         ConfigError: An option is unknown or wrong.
@@ -94,7 +97,7 @@ class Reader(_headrace.Reader):
         schema: _headrace._ArrowSchema | None = None,
         **options: Unpack[ReaderOptions],
     ) -> Self:
-        given: dict[str, object] = {**options}
+        given = resolved({**options})
         for name, is_last in (("start", False), ("end", True)):
             if isinstance(moment := given.get(name), datetime):
                 given[name] = _milliseconds(name, moment, is_last=is_last != (given.get("reverse") is True))

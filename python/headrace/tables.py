@@ -35,7 +35,7 @@ class Code(NamedTuple):
         name: The code.
         is_own: Whether it is headrace's own. All others are the first word of a server's error reply.
         kinds: Whether it is permanent or retryable, by mode of `classify`.
-        passes: Whether it passes by itself, so that a `RetryPolicy` sends the message again.
+        passes: Whether it passes by itself, so that a `RetryPolicy` tries again.
         is_of_connection: Whether the server was not reached, or the connection to it was lost.
         written: What `Failure.written` can be, outside of batches with a token.
         advice: What to do about it.
@@ -104,12 +104,17 @@ def _options(table: str) -> dict[str, Option]:
     return {row[0]: Option(*row) for row in _headrace.option_table(table)}
 
 
+def _keywords(table: str) -> dict[str, Option]:
+    """The table without the options that are the fields of a `RetryPolicy`."""
+    return {name: option for name, option in _options(table).items() if not name.startswith("retry_")}
+
+
 ENDPOINT: Final = _options("endpoint")
 #: With the options of the retry, under the names that Spark has for them.
 DISPATCHER: Final = _options("dispatcher")
 LAYOUT: Final = _options("layout")
-READER: Final = _options("reader")
-CONSUMER: Final = _options("consumer")
+READER: Final = _keywords("reader")
+CONSUMER: Final = _keywords("consumer")
 #: Beside the options of the endpoint and of the dispatcher.
 DATASOURCE: Final = _options("datasource")
 

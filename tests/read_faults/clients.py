@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import redis
 
-from headrace import Reader
+from headrace import Reader, RetryPolicy
 from headrace.errors import (
     CommandError,
     ConnectionFailedError,
@@ -63,7 +63,7 @@ def _read_on(config: Config, journal: Journal, control: Control, rng: random.Ran
         "block": rng.choice([0.01, 0.05, 1.0]),
         "linger": rng.choice([0.0, 0.002, 0.005]),
         "on_loss": rng.choice(["report", "fail"]),
-        "reconnect": rng.choice([True, True, False]),
+        "retry": rng.choice([None, RetryPolicy(max_attempts=1), RetryPolicy(deadline=1.0, max_backoff=0.05)]),
         "fields_as": rng.choice(["map", "list"]),
         "names": "binary",
         "end": "latest" if is_last else None,

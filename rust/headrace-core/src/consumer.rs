@@ -123,7 +123,7 @@ impl Consumer {
         let create = options.creates.then(|| Create { after: options.start.last_delivered() });
         let drive = Drive::new(
             endpoint.clone(),
-            options.reconnects,
+            options.retry.clone(),
             Arc::clone(&shared),
             options.names.clone(),
             (options.acks, options.claim_interval.is_some()),
@@ -163,11 +163,17 @@ impl Consumer {
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         self.contained(|consumer| {
-            consumer.drive.open(&mut consumer.session, watch)?;
+            consumer.drive.until_open(&mut consumer.session, watch)?;
             if consumer.options.acks {
                 let renews = consumer.options.renews.then(|| consumer.options.min_idle / 3);
                 let names = consumer.options.names.clone();
-                let keeper = Keeper::start(consumer.endpoint.clone(), Arc::clone(&consumer.shared), names, renews);
+                let keeper = Keeper::start(
+                    consumer.endpoint.clone(),
+                    Arc::clone(&consumer.shared),
+                    names,
+                    renews,
+                    consumer.options.retry.clone().unwrap_or_default(),
+                );
                 let failed = |error| Error::Internal { message: format!("the keeper's thread did not start: {error}") };
                 consumer.keeper = Some(keeper.map_err(failed)?);
             }

@@ -37,6 +37,7 @@ pub use given::read_values;
 pub use option::{Form, OptionDefault, OptionSpec, OptionValue, Takes};
 pub(crate) use option::{option, option_table};
 pub use options::OPTIONS;
+pub(crate) use options::joined;
 pub(crate) use pem::client_config;
 pub use pem::{Pem, Tls};
 pub use producer::PRODUCER_OPTIONS;

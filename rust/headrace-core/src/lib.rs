@@ -55,11 +55,13 @@ pub mod ipc;
 mod nested;
 mod net;
 mod producer;
+mod random;
 pub mod reader;
 mod reading;
 pub mod report;
 mod resp;
 mod retry;
+mod retry_options;
 pub mod rows;
 mod secret;
 #[cfg(test)]

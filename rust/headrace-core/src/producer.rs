@@ -10,7 +10,6 @@ mod encode;
 mod link;
 mod outcome_queue;
 mod preflight;
-mod random;
 mod retry_waits;
 #[cfg(test)]
 mod tests;
@@ -27,6 +26,7 @@ use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written};
 use crate::net::Watch;
+use crate::random;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
 

@@ -87,7 +87,7 @@ impl Reader {
         Ok(Self {
             schema: plan.schema(),
             session,
-            drive: Drive::new(endpoint, options.reconnects),
+            drive: Drive::new(endpoint, options.retry.clone()),
             fork: forkguard::new(),
             is_closed: false,
         })

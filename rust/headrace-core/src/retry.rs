@@ -1,14 +1,15 @@
-//! The retry policy: when failed messages are sent again, and for how long.
+//! The retry policy: when failed messages are sent again, or a server is read from again, and for how long.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::error::Failure;
 
-/// How often, how soon and for how long messages are sent again. Only failures that pass by themselves are retried.
+/// How often, how soon and for how long messages are sent again, or a server is tried that is read from. Only failures that pass
+/// by themselves are retried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
-    /// Tries of one message, the first included; `None`: as many as the deadline allows.
+    /// Tries of one message, or in one outage, the first included; `None`: as many as the deadline allows.
     pub max_attempts: Option<u32>,
     /// The pause before the second try.
     pub initial_backoff: Duration,
@@ -18,35 +19,37 @@ pub struct RetryPolicy {
     pub multiplier: f64,
     /// The random part of a pause, 0 to 1, so that many clients do not come back at the same moment.
     pub jitter: f64,
-    /// How long after its first failure a message is tried again.
+    /// How long after its first failure a message is tried again, or how long an outage may last.
     pub deadline: Duration,
-    /// Whether messages that may be written already are sent again, which may write them twice.
+    /// Whether messages that may be written already are sent again, which may write them twice. Reading writes none.
     pub retry_unknown: bool,
 }
 
-/// A wait that begins: messages failed, and are sent again once a pause is over.
+/// A wait that begins: messages failed, or the server that is read from did; it is tried again once a pause is over.
 #[derive(Clone, Copy)]
 pub struct RetryWait<'a> {
-    /// Where they go; without a secret.
+    /// Where messages go, or come from; without a secret.
     pub endpoint: &'a dyn fmt::Display,
-    /// How many they are.
-    pub messages: u64,
-    /// How long they are sent again at most.
+    /// How many messages are sent again; `None`: a reader or consumer waits for its server.
+    pub messages: Option<u64>,
+    /// How long it is tried at most.
     pub left: Duration,
-    /// The failure of the first of them.
+    /// The first failure.
     pub failure: &'a Failure,
 }
 
 /// The end of a [`RetryWait`].
 #[derive(Clone, Copy)]
 pub struct RetryEnd<'a> {
-    /// Where the messages go; without a secret.
+    /// Where messages go, or come from; without a secret.
     pub endpoint: &'a dyn fmt::Display,
-    /// How often they were sent, the first time included.
+    /// Whether a reader or consumer waited.
+    pub is_reading: bool,
+    /// How often it was tried, the first time included.
     pub tries: u32,
     /// The time since the first failure.
     pub took: Duration,
-    /// The failure that ended it; `None`: the server has answered all of them.
+    /// The failure that ended it; `None`: the server has answered.
     pub failure: Option<&'a Failure>,
 }
 

@@ -6,21 +6,28 @@ use pyo3::prelude::*;
 
 pub(crate) fn retry_began(wait: &RetryWait<'_>) -> PyResult<()> {
     let RetryWait { endpoint, messages, left, failure } = wait;
-    let what = if *messages == 1 { "message" } else { "messages" };
+    let (endpoint, left) = (endpoint.to_string(), left.as_secs_f64());
+    let Some(messages) = *messages else {
+        let text = "retrying to read from %s for up to %.1f s: %s: %s";
+        return warn((text, endpoint, left, &*failure.code, &failure.message));
+    };
+    let what = if messages == 1 { "message" } else { "messages" };
     let text = "retrying %d %s to %s for up to %.1f s: %s: %s";
-    warn((text, *messages, what, endpoint.to_string(), left.as_secs_f64(), &*failure.code, &failure.message))
+    warn((text, messages, what, endpoint, left, &*failure.code, &failure.message))
 }
 
 pub(crate) fn retry_ended(end: &RetryEnd<'_>) -> PyResult<()> {
-    let RetryEnd { endpoint, tries, took, failure } = end;
+    let RetryEnd { endpoint, is_reading, tries, took, failure } = end;
     let (endpoint, took) = (endpoint.to_string(), took.as_secs_f64());
+    let to = if *is_reading { "to read from" } else { "to" };
     match failure {
         None => {
-            warn(("retries to %s ended after %d tries in %.1f s: each message was answered", endpoint, *tries, took))
+            let answered = if *is_reading { "the server answered" } else { "each message was answered" };
+            warn(("retries %s %s ended after %d tries in %.1f s: %s", to, endpoint, *tries, took, answered))
         }
         Some(failure) => {
-            let text = "retries to %s were given up after %d tries in %.1f s: %s: %s";
-            warn((text, endpoint, *tries, took, &*failure.code, &failure.message))
+            let text = "retries %s %s were given up after %d tries in %.1f s: %s: %s";
+            warn((text, to, endpoint, *tries, took, &*failure.code, &failure.message))
         }
     }
 }

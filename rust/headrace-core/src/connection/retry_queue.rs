@@ -272,12 +272,11 @@ impl RetryQueue {
     /// Says in each failure that the policy allows no more tries.
     fn exhaust(&mut self, since: Duration, policy: &RetryPolicy) {
         self.note_given_up();
-        let tries = format!(" (given up after {} tries in {:.1} s)", self.attempts, since.as_secs_f64());
         let mut known: Option<(Arc<Failure>, Arc<Failure>)> = None;
         for pending in &mut self.pending {
             let failure = match &known {
                 Some((before, after)) if *before == pending.failure => Arc::clone(after),
-                _ => Arc::new(pending.failure.with_more(&tries)),
+                _ => Arc::new(pending.failure.given_up(self.attempts, since)),
             };
             known = Some((std::mem::replace(&mut pending.failure, Arc::clone(&failure)), failure));
         }

@@ -13,7 +13,8 @@ use super::work::Names;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result};
 use crate::net::Watch;
-use crate::reading::{Exchange, Link, WATCH_EVERY};
+use crate::reading::{Exchange, Link, Trouble, wait_for_more};
+use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
 /// The socket of a session.
 #[derive(Debug)]
@@ -36,19 +37,28 @@ pub(super) struct Drive {
 impl Drive {
     pub(super) fn new(
         endpoint: Endpoint,
-        reconnects: bool,
+        retry: Option<RetryPolicy>,
         shared: Arc<Shared>,
         names: Names,
         needs: (bool, bool),
         create: Option<Create>,
     ) -> Self {
         let keys = shared.ledger().keys().to_vec();
-        let link = Link::new(endpoint, reconnects);
+        let link = Link::new(endpoint, retry);
         Self { link, shared, keys, names, needs, create, has_begun: false, has_namesake: false, identity: None }
     }
 
     /// Connects, and makes the groups.
-    pub(super) fn open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
+    pub(super) fn until_open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
+        while !self.link.is_open() {
+            if self.link.may_connect(Duration::MAX, watch)? {
+                self.open(session, watch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
         session.now = clock::now();
         let Self { link, keys, names, needs, create, has_begun, has_namesake, identity, .. } = self;
         link.connect(session, watch, |transport, silence, watch| {
@@ -91,7 +101,11 @@ impl Drive {
                 let _ = self.link.send(session);
                 return batch.map(Some);
             }
-            self.run(session, deadline, watch)?;
+            let shared = Arc::clone(&self.shared);
+            match self.run(session, deadline, &mut Stopping { watch: &mut *watch, shared: &shared }) {
+                Err(Error::Interrupted) if shared.stops() => return Ok(None),
+                passed => passed?,
+            }
             // Also without time to wait, what has come is taken.
             if !session.is_ready() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
@@ -120,7 +134,10 @@ impl Drive {
             }
             self.link.ask(watch)?;
             if !self.link.is_open() {
-                self.open(session, watch)?;
+                if self.link.may_connect(left, watch)? {
+                    self.open(session, watch)?;
+                }
+                continue;
             }
             session.now = clock::now();
             session.request_work();
@@ -146,11 +163,14 @@ impl Drive {
     fn run(&mut self, session: &mut Session, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         self.link.ask(watch)?;
         if !self.link.is_open() {
-            return self.open(session, watch);
+            if self.link.may_connect(left(deadline), watch)? {
+                self.open(session, watch)?;
+            }
+            return Ok(());
         }
         let pause = session.pause();
         if !pause.is_zero() {
-            self.wait_for_more(pause.min(left(deadline)), watch)?;
+            wait_for_more(pause.min(left(deadline)), watch)?;
             session.paused();
         }
         session.now = clock::now();
@@ -159,7 +179,7 @@ impl Drive {
     }
 
     fn pass(&mut self, session: &mut Session, left: Duration, watch: &mut dyn Watch) -> Result<()> {
-        let stepped = self.link.step(session);
+        let stepped = self.link.step(session, watch);
         session.looked();
         match stepped {
             Ok(true) => Ok(()),
@@ -169,7 +189,7 @@ impl Drive {
                     self.link.close(session, false);
                     Err(error)
                 }
-                None => self.link.lose(session, &fault),
+                None => self.link.lose(session, fault, watch),
             },
         }
     }
@@ -180,21 +200,6 @@ impl Drive {
         let is_of = |key: &&Arc<[u8]>| fault.message.contains(&format!("'{}'", String::from_utf8_lossy(key)));
         let key = self.keys.iter().find(is_of).or(self.keys.first());
         is_missing.then(|| group_missing(key.map(AsRef::as_ref).unwrap_or_default(), &self.names))
-    }
-
-    /// Waits for more entries, which are not asked for meanwhile.
-    fn wait_for_more(&self, pause: Duration, watch: &mut dyn Watch) -> Result<()> {
-        let until = Instant::now() + pause;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.shared.stops() {
-                return Ok(());
-            }
-            thread::sleep(left.min(WATCH_EVERY));
-            if watch.interrupted() {
-                return Err(Error::Interrupted);
-            }
-        }
     }
 
     /// Ends the connection.
@@ -209,6 +214,26 @@ impl Drive {
     }
 }
 
+/// Ends waits when the caller stops, too.
+struct Stopping<'a> {
+    watch: &'a mut dyn Watch,
+    shared: &'a Shared,
+}
+
+impl Watch for Stopping<'_> {
+    fn interrupted(&mut self) -> bool {
+        self.watch.interrupted() || self.shared.stops()
+    }
+
+    fn retry_began(&mut self, wait: &RetryWait<'_>) {
+        self.watch.retry_began(wait);
+    }
+
+    fn retry_ended(&mut self, end: &RetryEnd<'_>) {
+        self.watch.retry_ended(end);
+    }
+}
+
 /// What the first connection does.
 fn begin(
     setup: &mut Setup<'_>,
@@ -216,12 +241,12 @@ fn begin(
     names: &Names,
     (acks, claims): (bool, bool),
     create: Option<&Create>,
-) -> Result<()> {
+) -> std::result::Result<(), Trouble> {
     for key in keys {
         setup.check_rights(key, names, acks, claims)?;
         match create {
             Some(create) => setup.create(key, names, create)?,
-            None if !setup.exists(key, names)? => return Err(group_missing(key, names)),
+            None if !setup.exists(key, names)? => return Err(group_missing(key, names).into()),
             None => {}
         }
     }

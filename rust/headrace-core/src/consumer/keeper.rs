@@ -15,13 +15,17 @@ use super::work::{Known, Names, Work, missed, refusal};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result, code};
 use crate::net::Watch;
+use crate::random;
 use crate::reading::{Exchange, Input, Link, Outbox};
 use crate::resp::framing::Framing;
+use crate::retry::RetryPolicy;
 
 /// How long the connection that reads has the first chance to send what the caller said.
 const PATIENCE: Duration = Duration::from_millis(80);
-/// How long the keeper waits before it connects again.
-const BACKOFF: Duration = Duration::from_millis(250);
+/// How long the keeper waits at least before it connects again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long it waits at most, unless a renewal is due earlier: leases must not end because of it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long the keeper sleeps at most.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// The most pieces of work of one round trip.
@@ -34,14 +38,16 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. `renews`: how often leases are renewed; `None`: never.
+    /// Starts the thread. `renews`: how often leases are renewed; `None`: never. `retry`: how long it pauses before it connects
+    /// again, which it does for as long as the consumer lives.
     pub(super) fn start(
         endpoint: Endpoint,
         shared: Arc<Shared>,
         names: Names,
         renews: Option<Duration>,
+        retry: RetryPolicy,
     ) -> std::io::Result<Self> {
-        let run = move || Rounds::new(endpoint, shared, names, renews).run();
+        let run = move || Rounds::new(endpoint, shared, names, renews, retry).run();
         Builder::new().name("headrace-keeper".to_owned()).spawn(run).map(|thread| Self { thread: Some(thread) })
     }
 
@@ -66,22 +72,43 @@ struct Rounds {
     link: Link,
     renews: Option<Duration>,
     renewed: Duration,
+    retry: RetryPolicy,
+    /// The rounds in a row that failed.
+    failures: u32,
 }
 
 impl Rounds {
-    fn new(endpoint: Endpoint, shared: Arc<Shared>, names: Names, renews: Option<Duration>) -> Self {
+    fn new(
+        endpoint: Endpoint,
+        shared: Arc<Shared>,
+        names: Names,
+        renews: Option<Duration>,
+        retry: RetryPolicy,
+    ) -> Self {
         let session = KeeperSession::new(Arc::clone(&shared), names);
-        Self { shared, session, link: Link::new(endpoint, false), renews, renewed: clock::now() }
+        let link = Link::new(endpoint, None);
+        Self { shared, session, link, renews, renewed: clock::now(), retry, failures: 0 }
     }
 
     fn run(mut self) {
         while !self.shared.ends() {
-            if self.takes_work() && self.round().is_err() {
+            if !self.takes_work() {
+                continue;
+            }
+            if self.round().is_ok() {
+                self.failures = 0;
+            } else {
                 self.link.close(&mut self.session, false);
-                self.shared.sleep(BACKOFF, false);
+                self.failures = self.failures.saturating_add(1);
+                self.shared.sleep(self.pause(), false);
             }
         }
         self.link.close(&mut self.session, false);
+    }
+
+    fn pause(&self) -> Duration {
+        let longest = self.renews.map_or(LONGEST_PAUSE, |every| LONGEST_PAUSE.min(every / 4));
+        self.retry.backoff(self.failures, random::jitter()).min(longest).max(SHORTEST_PAUSE)
     }
 
     /// Waits for work; returns whether there is some to do now.
@@ -122,10 +149,10 @@ impl Rounds {
         self.session.request(clock::now());
         while self.session.awaits_reply() {
             self.link.ask(&mut watch)?;
-            match self.link.step(&mut self.session) {
+            match self.link.step(&mut self.session, &mut watch) {
                 Ok(true) => {}
                 Ok(false) => self.link.wait(&mut self.session, Duration::MAX, &mut watch)?,
-                Err(fault) => self.link.lose(&mut self.session, &fault)?,
+                Err(fault) => self.link.lose(&mut self.session, fault, &mut watch)?,
             }
         }
         Ok(())

@@ -8,19 +8,23 @@ use super::batch::Extra;
 use super::work::Names;
 use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
 use crate::endpoint::given::Given;
-use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
+use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, option_table};
 use crate::entries::ColumnsPlan;
 use crate::error::{Error, Result};
 use crate::group::Start;
 use crate::reading::{MAX_BATCH_ROWS, columns, read_body};
+use crate::retry::RetryPolicy;
+use crate::retry_options::{RETRY_OPTIONS, read_retry};
 
 /// How often to look for idle entries of others, where few are pending: one look takes less than a millisecond.
 const CLAIM_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE: Takes = Takes::Seconds { min: 0.001, max: 31_536_000.0 };
 
+/// Every option of a consumer.
+pub const CONSUMER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + RETRY_OPTIONS.len() }>(&[OWN, RETRY_OPTIONS]);
+
 option_table! {
-    /// Every option of a consumer.
-    pub CONSUMER_OPTIONS:
+    OWN:
 
     /// Name of the consumer group.
     group => option(Takes::TextOrBytes);
@@ -81,9 +85,10 @@ option_table! {
     max_failures => option(Takes::Integer { min: 1, max: 1_000_000 });
     /// Key of the stream that dead letters are moved to. On a cluster it must be in the same slot as the stream.
     dead_letter_key => option(Takes::TextOrBytes);
-    /// Whether servers of which a connection was lost are connected to again at once, a single time between two replies. What was
-    /// delivered to the lost connection is found among the pending entries.
-    reconnect => option(Takes::Boolean).or(Bool(true));
+    /// Whether a server that is away, starts or is busy is waited for. In Python it is a `RetryPolicy`, which has the options
+    /// `retry_*` as its fields. By default a lost connection is replaced at once, a single time between two replies. What was
+    /// delivered to it is found among the pending entries.
+    retry => option(Takes::Boolean).or_depends(Bool(false));
 }
 
 /// The options of a consumer, read and checked.
@@ -110,7 +115,7 @@ pub struct ConsumerOptions {
     pub(super) deletes: bool,
     pub(super) max_failures: Option<u64>,
     pub(super) buries_bad: bool,
-    pub(super) reconnects: bool,
+    pub(super) retry: Option<RetryPolicy>,
 }
 
 impl ConsumerOptions {
@@ -169,7 +174,7 @@ impl ConsumerOptions {
             deletes: given.boolean_or_default("ack_delete")?,
             max_failures: given.integer("max_failures")?,
             buries_bad: on_bad == "dead_letter",
-            reconnects: given.boolean_or_default("reconnect")?,
+            retry: read_retry(&mut given, false)?,
         };
         checked.check()?;
         Ok(checked)

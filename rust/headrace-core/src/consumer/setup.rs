@@ -8,13 +8,15 @@ use redis::Value;
 
 use super::work::Names;
 use crate::entries::escaped;
-use crate::error::{Classifier, Error, Fault, ReplyText, Result};
+use crate::error::{Classifier, Error, Fault, ReplyText};
 use crate::net::{ConnectError, Deadline, Transport, Watch};
-use crate::reading::failed;
+use crate::reading::Trouble;
 
 /// How often a server is asked for another connection of the same name: it may not have noticed yet that it was closed.
 const LOOKS: usize = 5;
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+type Result<T> = std::result::Result<T, Trouble>;
 
 /// A connection as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,8 +151,8 @@ impl Setup<'_> {
     fn ask(&mut self, command: &redis::Cmd) -> Result<std::result::Result<Value, Fault>> {
         let mut patience = Deadline::of_silence(self.silence, self.watch);
         self.transport.query(command, &mut patience).map_err(|error| match error {
-            ConnectError::Interrupted => Error::Interrupted,
-            ConnectError::Fault(fault) => failed(&fault),
+            ConnectError::Interrupted => Error::Interrupted.into(),
+            ConnectError::Fault(fault) => Trouble::Fault(fault),
         })
     }
 }
@@ -161,7 +163,10 @@ fn client_name(names: &Names) -> String {
     format!("headrace-consumer:{}/{}", part(&names.group), part(&names.consumer))
 }
 
-fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Error {
+fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {
+    if Classifier::default().may_pass(refusal) {
+        return Trouble::Fault(refusal.clone());
+    }
     let key = escaped(key);
     let said = &refusal.message;
     let message = if refusal.code == "NOPERM" {
@@ -173,7 +178,7 @@ fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Error {
     } else {
         format!("{name} was refused: {said}")
     };
-    Error::Command { code: refusal.code.to_string(), kind: Classifier::default().kind(refusal), message }
+    Error::Command { code: refusal.code.to_string(), kind: Classifier::default().kind(refusal), message }.into()
 }
 
 /// The error for a group that is not there.

@@ -7,10 +7,11 @@ use crate::command::MAX_RUN;
 use crate::durability::Durability;
 use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
 use crate::endpoint::given::Given;
-use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
+use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, option_table};
 use crate::error::{Classify, Error, Kind, Result};
 use crate::producer::ExactlyOnce;
 use crate::retry::RetryPolicy;
+use crate::retry_options::{RETRY_OPTIONS, read_retry};
 use crate::rows::PAYLOAD_FIELD;
 
 /// A server remembers names for a day at most: the last try must come before that.
@@ -18,11 +19,11 @@ const MAX_IDMP_DEADLINE: Duration = Duration::from_secs(80_000);
 /// How much longer names are remembered than rows are sent again.
 const MARGIN: Duration = Duration::from_secs(10);
 
-const PAUSE: Takes = Takes::Seconds { min: 0.0, max: 3600.0 };
+/// Every option of a dispatcher.
+pub const DISPATCHER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + RETRY_OPTIONS.len() }>(&[OWN, RETRY_OPTIONS]);
 
 option_table! {
-    /// Every option of a dispatcher.
-    pub DISPATCHER_OPTIONS:
+    OWN:
 
     /// Most entries in flight; with `ordered` 1.
     window_max_entries => option(Takes::Integer { min: 1, max: i64::MAX }).or_depends(Int(8_192));
@@ -41,22 +42,6 @@ option_table! {
     /// Whether messages that failed are sent again. In Python it is a `RetryPolicy`, which has the options `retry_*` as its
     /// fields. With `exactly_once`, and with the data source, it is on by default.
     retry => option(Takes::Boolean).or_depends(Bool(false));
-    /// Most attempts per message, the first included; none: as many as the deadline allows.
-    retry_max_attempts => option(Takes::Integer { min: 1, max: u32::MAX as i64 });
-    /// Pause before the second attempt.
-    retry_initial_backoff => option(PAUSE).or(Float(RetryPolicy::DEFAULT.initial_backoff.as_secs_f64()));
-    /// Longest pause.
-    retry_max_backoff => option(PAUSE).or(Float(RetryPolicy::DEFAULT.max_backoff.as_secs_f64()));
-    /// Factor from one pause to the next.
-    retry_multiplier => option(Takes::Number { min: 1.0, max: 100.0 }).or(Float(RetryPolicy::DEFAULT.multiplier));
-    /// Random share of a pause.
-    retry_jitter => option(Takes::Number { min: 0.0, max: 1.0 }).or(Float(RetryPolicy::DEFAULT.jitter));
-    /// How long after its first failure a message is tried again.
-    retry_deadline => option(Takes::Seconds { min: 0.0, max: 86_400.0 })
-        .or(Float(RetryPolicy::DEFAULT.deadline.as_secs_f64()));
-    /// Whether messages that may be written already are sent again too, and may then be there twice;
-    /// `DeliveryReport.possible_duplicates` counts those. With the data source it is on by default, unless `exactly_once` is on.
-    retry_unknown => option(Takes::Boolean).or(Bool(RetryPolicy::DEFAULT.retry_unknown));
     /// How a batch that is sent again is written once. `script`: a script appends messages and remembers how far it came, on
     /// every server from Redis 6.2 and Valkey 7.2 on. `idmp`: the server remembers a name of each message (Redis 8.6.2 and
     /// later). `auto` is `script`. Not with `rows_per_entry`, `arrow_ipc` and `dispatch`; docs/exactly-once.md has the details.
@@ -156,32 +141,6 @@ impl DispatcherOptions {
             return Err(Error::config("ts_field", message));
         }
         Ok(read)
-    }
-}
-
-/// Options of a policy ask for one; `retry` alone asks for the default one.
-fn read_retry(given: &mut Given, exactly_once: bool) -> Result<Option<RetryPolicy>> {
-    let retry = given.boolean("retry")?;
-    let policy = RetryPolicy {
-        max_attempts: given.integer("retry_max_attempts")?,
-        initial_backoff: given.seconds_or_default("retry_initial_backoff")?,
-        max_backoff: given.seconds_or_default("retry_max_backoff")?,
-        multiplier: given.number_or_default("retry_multiplier")?,
-        jitter: given.number_or_default("retry_jitter")?,
-        deadline: given.seconds_or_default("retry_deadline")?,
-        retry_unknown: given.boolean_or_default("retry_unknown")?,
-    };
-    if policy.initial_backoff > policy.max_backoff {
-        let (initial, max) = (policy.initial_backoff.as_secs_f64(), policy.max_backoff.as_secs_f64());
-        let message = format!("retry_initial_backoff must be at most retry_max_backoff ({max}), got {initial}");
-        return Err(Error::config("retry_initial_backoff", message));
-    }
-    let is_default = policy == RetryPolicy::DEFAULT;
-    match retry {
-        Some(false) if !is_default => Err(Error::config("retry", "retry is false, but other options of it are given")),
-        Some(false) => Ok(None),
-        Some(true) => Ok(Some(policy)),
-        None => Ok((exactly_once || !is_default).then_some(policy)),
     }
 }
 

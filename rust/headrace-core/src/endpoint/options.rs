@@ -6,7 +6,7 @@ use super::server::SERVER_OPTIONS;
 use super::stream::STREAM_OPTIONS;
 
 /// The rows of several tables, in their order.
-const fn joined<const N: usize>(tables: [&[OptionSpec]; 3]) -> [OptionSpec; N] {
+pub(crate) const fn joined<const N: usize>(tables: &[&[OptionSpec]]) -> [OptionSpec; N] {
     let mut rows = [option(Takes::Text); N];
     let (mut table, mut row, mut at) = (0, 0, 0);
     while table < tables.len() {
@@ -22,7 +22,7 @@ const fn joined<const N: usize>(tables: [&[OptionSpec]; 3]) -> [OptionSpec; N] {
 
 /// Every option of an endpoint. A reader takes those of the server and the stream alone.
 pub const OPTIONS: &[OptionSpec] =
-    &joined::<{ SERVER_OPTIONS.len() + STREAM_OPTIONS.len() + PRODUCER_OPTIONS.len() }>([
+    &joined::<{ SERVER_OPTIONS.len() + STREAM_OPTIONS.len() + PRODUCER_OPTIONS.len() }>(&[
         SERVER_OPTIONS,
         STREAM_OPTIONS,
         PRODUCER_OPTIONS,

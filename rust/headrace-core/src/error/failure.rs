@@ -1,6 +1,7 @@
 //! The outcome of a message that was not delivered.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::code::{self, Kind, Written};
 use super::fault::MAX_MESSAGE;
@@ -23,6 +24,11 @@ impl Failure {
     pub(crate) fn with_more(&self, more: &str) -> Self {
         let kept: String = self.message.chars().take(MAX_MESSAGE - more.chars().count().min(MAX_MESSAGE)).collect();
         Self { message: kept + more, ..self.clone() }
+    }
+
+    /// The same failure, which says that a retry policy allows no more tries.
+    pub(crate) fn given_up(&self, tries: u32, took: Duration) -> Self {
+        self.with_more(&format!(" (given up after {tries} tries in {:.1} s)", took.as_secs_f64()))
     }
 
     /// Whether the server was not reached, or was lost.

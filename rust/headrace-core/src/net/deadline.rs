@@ -15,7 +15,7 @@ pub trait Watch {
     /// Whether the caller wants the wait to end now.
     fn interrupted(&mut self) -> bool;
 
-    /// The call begins to wait for messages that are sent again: once for all the tries that this takes.
+    /// The call begins to wait for messages that are sent again, or for a server: once for all the tries that this takes.
     fn retry_began(&mut self, _wait: &RetryWait<'_>) {}
 
     /// Such a wait is over. It may have begun in an earlier call.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Producer;
 use super::link::Link;
-use super::{Producer, random};
 use crate::connection::{Context, Disconnect, MAX_SLICES, RetryStep};
 use crate::error::{Error, Fault, Result, code};
 use crate::net::Watch;
+use crate::random;
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);

@@ -51,13 +51,13 @@ impl Producer {
             match event {
                 RetryEvent::Began { messages, since, failure } => watch.retry_began(&RetryWait {
                     endpoint: &self.endpoint,
-                    messages,
+                    messages: Some(messages),
                     left: self.deadline().saturating_sub(since.elapsed()),
                     failure: &failure,
                 }),
                 RetryEvent::Ended { tries, took, failure } => {
                     let (endpoint, failure) = (&self.endpoint, failure.as_deref());
-                    watch.retry_ended(&RetryEnd { endpoint, tries, took, failure });
+                    watch.retry_ended(&RetryEnd { endpoint, is_reading: false, tries, took, failure });
                 }
             }
         }

@@ -1,12 +1,12 @@
 //! The loop of a reader: sends, receives and waits, until there is a batch.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::net::Watch;
-use crate::reading::{Link, Pages, ReadBatch, WATCH_EVERY};
+use crate::reading::{Link, Pages, ReadBatch, wait_for_more};
+use crate::retry::RetryPolicy;
 
 /// The socket of a session.
 #[derive(Debug)]
@@ -15,8 +15,8 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    pub(super) fn new(endpoint: Endpoint, reconnects: bool) -> Self {
-        Self { link: Link::new(endpoint, reconnects) }
+    pub(super) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>) -> Self {
+        Self { link: Link::new(endpoint, retry) }
     }
 
     /// Runs until each stream has begun.
@@ -56,40 +56,28 @@ impl Drive {
     /// One pass: connects, asks, sends, receives or waits.
     fn run(&mut self, session: &mut dyn Pages, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         self.link.ask(watch)?;
-        if !self.link.is_open() {
-            return self.link.connect(session, watch, |_, _, _| Ok(()));
-        }
         let left = || deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+        if !self.link.is_open() {
+            if self.link.may_connect(left(), watch)? {
+                self.link.connect(session, watch, |_, _, _| Ok(()))?;
+            }
+            return Ok(());
+        }
         let pause = session.pause();
         if !pause.is_zero() {
             wait_for_more(pause.min(left()), watch)?;
             session.paused();
         }
         session.request(Some(left()));
-        match self.link.step(session) {
+        match self.link.step(session, watch) {
             Ok(true) => Ok(()),
             Ok(false) => self.link.wait(session, left(), watch),
-            Err(fault) => self.link.lose(session, &fault),
+            Err(fault) => self.link.lose(session, fault, watch),
         }
     }
 
     /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
     pub(super) fn close(&mut self, session: &mut dyn Pages, is_parents: bool) {
         self.link.close(session, is_parents);
-    }
-}
-
-/// Waits for more entries, which are not asked for meanwhile.
-pub(crate) fn wait_for_more(pause: Duration, watch: &mut dyn Watch) -> Result<()> {
-    let until = Instant::now() + pause;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        thread::sleep(left.min(WATCH_EVERY));
-        if watch.interrupted() {
-            return Err(Error::Interrupted);
-        }
     }
 }

@@ -6,16 +6,20 @@ use arrow_schema::Schema;
 
 use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
 use crate::endpoint::given::Given;
-use crate::endpoint::{Form, OptionValue, Takes, option, option_table};
+use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, option_table};
 use crate::entries::{ColumnsPlan, Unpack};
 use crate::error::{Error, Result};
 use crate::reading::{End, MAX_BATCH_ROWS, Position, Start, columns, first_backward, last_backward, read_body};
 use crate::resp::EntryId;
+use crate::retry::RetryPolicy;
+use crate::retry_options::{RETRY_OPTIONS, read_retry};
 use crate::rows::PAYLOAD_FIELD;
 
+/// Every option of a reader.
+pub const READER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + RETRY_OPTIONS.len() }>(&[OWN, RETRY_OPTIONS]);
+
 option_table! {
-    /// Every option of a reader.
-    pub READER_OPTIONS:
+    OWN:
 
     /// Where to begin: `earliest`, `latest` (behind the newest entry at the time when the reader is made), an entry ID (from
     /// there on), milliseconds (from the first entry of that time on), or the position of a reader (behind it). With `reverse`:
@@ -66,9 +70,10 @@ option_table! {
     /// What happens if entries were trimmed before they were read: `fail` raises `DataLossError`, `report` counts them in
     /// `ReadBatch.lost` and goes on.
     on_loss => option(Takes::Choice(&["fail", "report"])).or(Text("fail"));
-    /// Whether servers of which a connection was lost are connected to again at once, a single time between two replies. What was
-    /// not read is asked for again, so nothing is lost or doubled.
-    reconnect => option(Takes::Boolean).or(Bool(true));
+    /// Whether a server that is away, starts or is busy is waited for. In Python it is a `RetryPolicy`, which has the options
+    /// `retry_*` as its fields. By default a lost connection is replaced at once, a single time between two replies. What was not
+    /// read is asked for again, so nothing is lost or doubled.
+    retry => option(Takes::Boolean).or_depends(Bool(false));
 }
 
 /// Where a reader begins.
@@ -101,7 +106,7 @@ pub struct ReaderOptions {
     pub(super) block: Duration,
     pub(super) linger: Duration,
     pub(super) fails_on_loss: bool,
-    pub(super) reconnects: bool,
+    pub(super) retry: Option<RetryPolicy>,
 }
 
 impl ReaderOptions {
@@ -141,7 +146,7 @@ impl ReaderOptions {
             block: given.seconds_or_default("block")?,
             linger: given.seconds_or_default("linger")?,
             fails_on_loss: given.choice_or_default("on_loss")? == "fail",
-            reconnects: given.boolean_or_default("reconnect")?,
+            retry: read_retry(&mut given, false)?,
         })
     }
 }
@@ -205,7 +210,7 @@ mod tests {
         let options = ReaderOptions::default();
         assert_eq!(options.beginning, Beginning::Start(Start::Earliest));
         assert_eq!((options.way, options.limit, options.batch_rows), (Way::Forward(End::Never), u64::MAX, 8_192));
-        assert!(options.fails_on_loss && options.reconnects);
+        assert!(options.fails_on_loss && options.retry.is_none());
     }
 
     #[test]

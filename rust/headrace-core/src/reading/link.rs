@@ -1,23 +1,37 @@
 //! The socket of a session that reads: opens it, moves its bytes, waits for it, and replaces it.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::exchange::Exchange;
+use super::outage::{After, Outage};
 use crate::endpoint::Endpoint;
-use crate::error::{Classifier, Error, Fault, Result, code};
+use crate::error::{Classifier, Error, Fault, Result, Written, code};
 use crate::net::{ConnectError, Transport, Watch, connect};
+use crate::random;
+use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
-pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(50);
+const WATCH_EVERY: Duration = Duration::from_millis(50);
 
-/// The socket, and whether another one may take its place.
+/// What kept a connection from being of use: a fault, which may pass, or an error for the caller.
+pub(crate) enum Trouble {
+    Fault(Fault),
+    Error(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// The socket, and when another one may take its place.
 #[derive(Debug)]
 pub(crate) struct Link {
     endpoint: Endpoint,
     open: Option<(Transport, Duration)>,
-    /// Whether a lost connection is replaced, if it has brought a reply.
-    reconnects: bool,
-    is_proven: bool,
+    outage: Outage,
     /// When bytes last moved.
     used: Instant,
     /// When the watch was asked last.
@@ -25,9 +39,9 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(endpoint: Endpoint, reconnects: bool) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>) -> Self {
         let now = Instant::now();
-        Self { endpoint, open: None, reconnects, is_proven: false, used: now, watched: now }
+        Self { endpoint, open: None, outage: Outage::new(retry), used: now, watched: now }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -46,33 +60,53 @@ impl Link {
         Ok(())
     }
 
-    /// Connects. `prepare` has the socket to itself before the session does.
+    /// Waits for a moment, at most for `most`, if it is too early to connect; returns whether it is time.
+    pub(crate) fn may_connect(&self, most: Duration, watch: &mut dyn Watch) -> Result<bool> {
+        let left = self.outage.next().map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()));
+        if !left.is_zero() {
+            doze(left.min(most), watch)?;
+        }
+        Ok(left.is_zero())
+    }
+
+    /// Connects, or notes that it failed and is to be tried again. `prepare` has the socket to itself before the session does.
     pub(crate) fn connect(
         &mut self,
         session: &mut (impl Exchange + ?Sized),
         watch: &mut dyn Watch,
-        prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> Result<()>,
+        prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> std::result::Result<(), Trouble>,
     ) -> Result<()> {
         let settings = self.endpoint.settings()?;
         let mut transport = match connect(&self.endpoint, &settings, watch) {
             Ok(transport) => transport,
             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
-            Err(ConnectError::Fault(fault)) => return Err(failed(&fault)),
+            Err(ConnectError::Fault(fault)) => return self.endure(fault, watch),
         };
-        if let Err(error) = prepare(&mut transport, settings.command_timeout, watch) {
+        if let Err(trouble) = prepare(&mut transport, settings.command_timeout, watch) {
             transport.abort();
-            return Err(error);
+            return match trouble {
+                Trouble::Fault(fault) => self.endure(fault, watch),
+                Trouble::Error(error) => Err(error),
+            };
         }
         self.open = Some((transport, settings.command_timeout));
-        self.is_proven = false;
+        self.outage.connected();
         self.used = Instant::now();
         session.disconnected();
         Ok(())
     }
 
     /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
-    pub(crate) fn step(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
+    pub(crate) fn step(
+        &mut self,
+        session: &mut (impl Exchange + ?Sized),
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<bool, Fault> {
         let received = self.receive(session)?;
+        if received && let Some(ended) = self.outage.answered(self.used) {
+            let (endpoint, tries, took) = (&self.endpoint, ended.tries, ended.took);
+            watch.retry_ended(&RetryEnd { endpoint, is_reading: true, tries, took, failure: None });
+        }
         match self.send(session) {
             Ok(sent) => Ok(received || sent),
             Err(fault) => {
@@ -92,7 +126,6 @@ impl Link {
             session.received(count)?;
             self.used = Instant::now();
             session.took(Duration::ZERO, self.used - started);
-            self.is_proven = true;
         }
         Ok(count > 0 || goes_on)
     }
@@ -132,7 +165,7 @@ impl Link {
         if silent >= patience {
             let seconds = silent.as_secs_f64();
             let message = format!("{} was silent for {seconds:.3} s while a reply was expected", self.endpoint);
-            return self.lose(session, &Fault::new(code::TIMEOUT, message));
+            return self.lose(session, Fault::new(code::TIMEOUT, message), watch);
         }
         let timeout = WATCH_EVERY.min(patience.saturating_sub(silent)).min(most);
         let writable = !session.unsent().is_empty() || transport.wants_write();
@@ -145,13 +178,35 @@ impl Link {
     }
 
     /// The connection is of no further use. What was asked for is asked for again, on another one.
-    pub(crate) fn lose(&mut self, session: &mut (impl Exchange + ?Sized), fault: &Fault) -> Result<()> {
+    pub(crate) fn lose(
+        &mut self,
+        session: &mut (impl Exchange + ?Sized),
+        fault: Fault,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
         self.close(session, false);
-        if self.reconnects && self.is_proven && code::is_away(&fault.code) {
-            self.is_proven = false;
-            return Ok(());
+        self.endure(fault, watch)
+    }
+
+    /// The server is tried again, or the caller gets the error.
+    fn endure(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+        let endpoint = &self.endpoint;
+        let failure = Classifier::default().failure(&fault, Written::No);
+        match self.outage.faulted(&fault, Instant::now(), random::jitter()) {
+            After::Again(began) => {
+                if let Some(left) = began {
+                    watch.retry_began(&RetryWait { endpoint, messages: None, left, failure: &failure });
+                }
+                Ok(())
+            }
+            After::Failure(None) => Err(failed(&fault)),
+            After::Failure(Some(ended)) => {
+                let (tries, took) = (ended.tries, ended.took);
+                watch.retry_ended(&RetryEnd { endpoint, is_reading: true, tries, took, failure: Some(&failure) });
+                let failure = failure.given_up(tries, took);
+                Err(failed(&Fault { message: failure.message, ..fault }))
+            }
         }
-        Err(failed(fault))
     }
 
     /// The connection belongs to the process that this one was forked from, and the session is of no further use.
@@ -174,8 +229,26 @@ impl Link {
     }
 }
 
+/// Waits for more entries, which are not asked for meanwhile.
+pub(crate) fn wait_for_more(pause: Duration, watch: &mut dyn Watch) -> Result<()> {
+    let until = Instant::now() + pause;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        doze(left, watch)?;
+    }
+}
+
+/// Waits for a moment, at most for `most`, and asks the watch.
+fn doze(most: Duration, watch: &mut dyn Watch) -> Result<()> {
+    thread::sleep(most.min(WATCH_EVERY));
+    if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
 /// The error of a call that met this fault.
-pub(crate) fn failed(fault: &Fault) -> Error {
+fn failed(fault: &Fault) -> Error {
     let message = fault.message.clone();
     if code::is_away(&fault.code) {
         return Error::Connection { message };

@@ -1,12 +1,12 @@
-//! The random numbers of a producer: nothing else draws any.
+//! Random numbers: nothing else draws any.
 
 /// A number from 0 to 1; 0 if the system has no randomness.
-pub(super) fn jitter() -> f64 {
+pub(crate) fn jitter() -> f64 {
     f64::from(getrandom::u32().unwrap_or_default()) / f64::from(u32::MAX)
 }
 
 /// A random token, for a batch that was given none: it outlives a connection, not the process.
-pub(super) fn token() -> String {
+pub(crate) fn token() -> String {
     let mut bytes = [0; 16];
     // Without randomness, time and process make a token that no other process has.
     if getrandom::fill(&mut bytes).is_err() {

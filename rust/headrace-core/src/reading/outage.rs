@@ -1,0 +1,151 @@
+//! An outage of the server, as a reader sees it: whether it is tried again, and when. No I/O, no clock, no random number.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Classifier, Fault, code};
+use crate::retry::RetryPolicy;
+
+/// What comes after a fault.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Another try, once [`Outage::next`] is reached. With the first one of an outage: how long it may last.
+    Again(Option<Duration>),
+    /// The caller gets the error. With the end of the outage, if the caller waited.
+    Failure(Option<Ended>),
+}
+
+/// The end of an outage that the caller waited in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// How often the server was tried, the first time included.
+    pub(super) tries: u32,
+    /// The time since the first fault.
+    pub(super) took: Duration,
+}
+
+/// What is known of the server between two replies.
+#[derive(Debug)]
+pub(super) struct Outage {
+    /// `None`: a lost connection is replaced at once, if it has brought a reply.
+    policy: Option<RetryPolicy>,
+    is_proven: bool,
+    current: Option<Current>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Current {
+    since: Instant,
+    /// The tries that failed.
+    tries: u32,
+    next: Instant,
+}
+
+impl Outage {
+    pub(super) fn new(policy: Option<RetryPolicy>) -> Self {
+        Self { policy, is_proven: false, current: None }
+    }
+
+    /// When to try again; `None`: at once.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.current.map(|current| current.next)
+    }
+
+    /// A connection was opened, and has brought no reply yet.
+    pub(super) fn connected(&mut self) {
+        self.is_proven = false;
+    }
+
+    /// A reply came, or a part of one.
+    pub(super) fn answered(&mut self, now: Instant) -> Option<Ended> {
+        self.is_proven = true;
+        self.current.take().map(|Current { since, tries, .. }| Ended {
+            tries: tries.saturating_add(1),
+            took: now.saturating_duration_since(since),
+        })
+    }
+
+    /// A try failed. `chance`: 0 to 1, drawn for each fault.
+    pub(super) fn faulted(&mut self, fault: &Fault, now: Instant, chance: f64) -> After {
+        let Some(policy) = &self.policy else {
+            let is_again = std::mem::take(&mut self.is_proven) && code::is_away(&fault.code);
+            return if is_again { After::Again(None) } else { After::Failure(None) };
+        };
+        let before = self.current.take();
+        let since = before.map_or(now, |current| current.since);
+        let tries = before.map_or(1, |current| current.tries.saturating_add(1));
+        let took = now.saturating_duration_since(since);
+        if Classifier::default().may_pass(fault) && policy.allows(tries, took) {
+            self.current = Some(Current { since, tries, next: now + policy.backoff(tries, chance) });
+            return After::Again(before.is_none().then(|| policy.deadline.saturating_sub(took)));
+        }
+        After::Failure(before.map(|_| Ended { tries, took }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(code: &'static str) -> Fault {
+        Fault::new(code, "why".to_owned())
+    }
+
+    fn policy() -> RetryPolicy {
+        let pause = Duration::from_secs(1);
+        RetryPolicy { initial_backoff: pause, max_backoff: pause, jitter: 0.0, ..RetryPolicy::default() }
+    }
+
+    #[test]
+    fn without_a_policy_a_connection_that_brought_a_reply_is_replaced_once() {
+        let (mut outage, now) = (Outage::new(None), Instant::now());
+        assert_eq!(outage.faulted(&fault(code::EOF), now, 0.0), After::Failure(None));
+        assert_eq!(outage.answered(now), None);
+        assert_eq!(outage.faulted(&fault(code::EOF), now, 0.0), After::Again(None));
+        assert_eq!(outage.next(), None);
+        assert_eq!(outage.faulted(&fault(code::CONNECT), now, 0.0), After::Failure(None));
+        outage.answered(now);
+        assert_eq!(outage.faulted(&fault("LOADING"), now, 0.0), After::Failure(None));
+        outage.answered(now);
+        outage.connected();
+        assert_eq!(outage.faulted(&fault(code::RESET), now, 0.0), After::Failure(None));
+    }
+
+    #[test]
+    fn a_policy_pauses_before_each_try_until_its_deadline() {
+        let (mut outage, start) = (Outage::new(Some(policy())), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(outage.faulted(&fault(code::CONNECT), start, 0.0), After::Again(Some(policy().deadline)));
+        assert_eq!(outage.next(), Some(at(1)));
+        assert_eq!(outage.faulted(&fault("LOADING"), at(119), 0.0), After::Again(None));
+        assert_eq!(outage.next(), Some(at(120)));
+        let ended = Ended { tries: 3, took: Duration::from_secs(120) };
+        assert_eq!(outage.faulted(&fault(code::CONNECT), at(120), 0.0), After::Failure(Some(ended)));
+        // The next call begins anew.
+        assert_eq!(outage.faulted(&fault(code::CONNECT), at(130), 0.0), After::Again(Some(policy().deadline)));
+        let ended = Ended { tries: 2, took: Duration::from_secs(1) };
+        assert_eq!(outage.answered(at(131)), Some(ended));
+        assert_eq!(outage.next(), None);
+    }
+
+    #[test]
+    fn what_does_not_pass_by_itself_is_not_tried_again() {
+        let (mut outage, now) = (Outage::new(Some(policy())), Instant::now());
+        for code in ["WRONGPASS", "NOPERM", "READONLY", "OOM", "ERR", code::PROTOCOL, code::TLS] {
+            assert_eq!(outage.faulted(&fault(code), now, 0.0), After::Failure(None), "{code}");
+        }
+        for code in ["LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN", "TRYAGAIN", code::DNS, code::TIMEOUT] {
+            outage = Outage::new(Some(policy()));
+            assert!(matches!(outage.faulted(&fault(code), now, 0.0), After::Again(Some(_))), "{code}");
+        }
+        let ended = Ended { tries: 2, took: Duration::ZERO };
+        assert_eq!(outage.faulted(&fault("WRONGPASS"), now, 0.0), After::Failure(Some(ended)));
+    }
+
+    #[test]
+    fn one_attempt_is_no_wait() {
+        let policy = RetryPolicy { max_attempts: Some(1), ..policy() };
+        let (mut outage, now) = (Outage::new(Some(policy)), Instant::now());
+        outage.answered(now);
+        assert_eq!(outage.faulted(&fault(code::EOF), now, 0.0), After::Failure(None));
+    }
+}
