@@ -110,7 +110,7 @@ def test_a_reply_that_comes_long_after_block_is_waited_for(
     any_server: LocalServer, connect: Connect, kind: str
 ) -> None:
     client = connect(any_server)
-    with READERS[kind](endpoint_to(any_server)) as reader:
+    with READERS[kind](endpoint_to(any_server, command_timeout=60)) as reader:
         batches: list[Any] = []
         thread = threading.Thread(target=lambda: batches.append(poll(reader)))
         thread.start()
