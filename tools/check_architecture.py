@@ -22,7 +22,7 @@ ROWS = [
     {"consumer", "dispatcher", "reader"},
     {"group", "inspect", "producer", "reading"},
     {"admin", "batch", "connection", "import", "report"},
-    {"entries"},
+    {"dead_letters", "entries"},
     {"command", "durability", "ipc", "net", "retry_options", "rows"},
     {"endpoint"},
     {"counters", "extension", "nested", "resp", "retry", "secret", "utf8"},

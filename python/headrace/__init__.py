@@ -4,6 +4,7 @@ import warnings
 
 from headrace._headrace import __version__, debug_build
 from headrace.consumer import Consumer, ConsumerBatch, ReadReport
+from headrace.dead_letters import read_dead_letters
 from headrace.dispatcher import Dispatcher
 from headrace.endpoint import Endpoint, InsecureWarning
 from headrace.errors import (
@@ -66,6 +67,7 @@ __all__ = [
     "StreamReplacedError",
     "__version__",
     "inspect",
+    "read_dead_letters",
     "unpack",
     "unpack_arrow",
 ]

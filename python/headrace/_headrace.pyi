@@ -272,7 +272,7 @@ class Outcomes:
 class Rows:
     """Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`.
 
-    `headrace.unpack_arrow`, `headrace.inspect` and `headrace.Group.pending` return them.
+    `headrace.unpack_arrow`, `headrace.inspect`, `headrace.Group.pending` and `headrace.read_dead_letters` return them.
     """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -307,6 +307,9 @@ def inspect(
     endpoint: Endpoint, streams: list[str | bytes] | None, is_pattern: bool, options: dict[str, object]
 ) -> tuple[int | None, bool, Rows, Rows, Rows, Rows]:
     """Look at streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's."""
+
+def split_dead_letters(batch: ReadBatch) -> Rows:
+    """The dead letters of a batch; `headrace.read_dead_letters` wraps it."""
 
 def decode_rows(stream: bytes) -> Rows:
     """Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it."""

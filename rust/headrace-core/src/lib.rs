@@ -30,6 +30,7 @@ mod connection;
 pub mod consumer;
 mod contain;
 mod counters;
+mod dead_letters;
 mod decimal;
 mod dispatcher;
 mod durability;
@@ -77,6 +78,7 @@ pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::EntryId;
 pub use consumer::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, ReadReport};
 pub use counters::{CounterValues, Counters};
+pub use dead_letters::dead_letters;
 pub use dispatcher::{
     DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, JsonColumns, LAYOUT_OPTIONS, LayoutOptions,
     data_source_options, wrong_version,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use headrace_core::endpoint::{Form, OptionSpec, OptionValue, Takes};
-use headrace_core::{READER_OPTIONS, ReadBatch, Reader, ReaderOptions};
+use headrace_core::{READER_OPTIONS, ReadBatch, Reader, ReaderOptions, dead_letters};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString, PyTuple};
 use pyo3_arrow::ffi::to_schema_pycapsule;
@@ -17,6 +17,7 @@ use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
 use crate::panics::contained;
 use crate::signals::without_gil;
+use crate::unpack::PyRows;
 
 /// The native half of `headrace.Reader`, which documents it.
 #[pyclass(frozen, subclass, name = "Reader", module = "headrace._headrace")]
@@ -155,6 +156,15 @@ impl PyReader {
 /// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
 #[pyclass(frozen, name = "ReadBatch", module = "headrace._headrace")]
 pub(crate) struct PyReadBatch(ReadBatch);
+
+/// The dead letters of a batch; `headrace.read_dead_letters` wraps it.
+#[pyfunction]
+pub(crate) fn split_dead_letters(py: Python<'_>, batch: &Bound<'_, PyReadBatch>) -> PyResult<PyRows> {
+    contained(py, || {
+        let letters = dead_letters(batch.get().0.record_batch()).map_err(|error| to_py(&error))?;
+        Ok(PyRows::from(letters))
+    })
+}
 
 #[pymethods]
 impl PyReadBatch {

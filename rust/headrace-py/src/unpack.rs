@@ -13,7 +13,7 @@ use crate::{capsules, panics};
 
 /// Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`.
 ///
-/// `headrace.unpack_arrow`, `headrace.inspect` and `headrace.Group.pending` return them.
+/// `headrace.unpack_arrow`, `headrace.inspect`, `headrace.Group.pending` and `headrace.read_dead_letters` return them.
 #[pyclass(frozen, name = "Rows", module = "headrace._headrace")]
 pub(crate) struct PyRows {
     schema: SchemaRef,
@@ -23,6 +23,12 @@ pub(crate) struct PyRows {
 impl From<Decoded> for PyRows {
     fn from(Decoded { schema, batches }: Decoded) -> Self {
         Self { schema, batches }
+    }
+}
+
+impl From<RecordBatch> for PyRows {
+    fn from(batch: RecordBatch) -> Self {
+        Self { schema: batch.schema(), batches: vec![batch] }
     }
 }
 

@@ -241,6 +241,15 @@ def test_dead_letters_of_other_layouts(spark: SparkSession, client: redis.Redis,
     assert (letter["stream_key"], letter["entry_id"], letter["message_id"]) == (b"text", b"5-1", b"1")
     row = pa.table(headrace.unpack_arrow(letter, "row"))
     assert row.column_names == ["id", "x", "at", "list"]
+    (letters,) = headrace.read_dead_letters(Endpoint(unix_socket=any_server.unix_socket, stream_key="dead"))
+    (found,) = pa.table(letters).select(["stream", "original_id", "code", "failures", "fields"]).to_pylist()
+    assert found == {
+        "stream": "text",
+        "original_id": "5-1",
+        "code": letter["code"].decode(),
+        "failures": None,
+        "fields": [(b"row", letter["row"])],
+    }
     with Dispatcher(Endpoint(unix_socket=any_server.unix_socket, stream_key="again")) as dispatcher:
         dispatcher.produce_batch(row, json=True)
     expected = frame.where("id = 1").select(sf.to_json(sf.struct("id", "x", "at", "list")).alias("json")).first()

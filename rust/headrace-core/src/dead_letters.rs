@@ -1,0 +1,187 @@
+//! Dead letters as columns: what they say of an entry, apart from the entry's own fields.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::builder::{StringBuilder, UInt64Builder};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BinaryArray, MapArray, RecordBatch, StructArray, UInt64Array};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
+use arrow_select::take::take;
+
+use crate::decimal;
+use crate::error::Error;
+use crate::utf8;
+
+/// What a consumer appends to the fields of an entry, in this order.
+const OF_CONSUMER: [&[u8]; 4] = [b"dead:stream", b"dead:id", b"dead:reason", b"dead:failures"];
+/// The fields that every dead letter of the Spark writer has.
+const OF_SPARK: [&[u8]; 7] = [b"stream_key", b"code", b"message", b"kind", b"written", b"partition", b"ordinal"];
+/// What the Spark writer could not write: a payload, or a row. A payload that is null is left out.
+const CONTENTS: [&[u8]; 2] = [b"payload", b"row"];
+
+/// Names and values of the fields of all entries of a batch.
+struct AllFields<'a> {
+    names: &'a BinaryArray,
+    values: &'a BinaryArray,
+}
+
+/// What a dead letter says, by the places of its fields.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Letter {
+    stream: Option<usize>,
+    original_id: Option<usize>,
+    code: Option<usize>,
+    reason: Option<usize>,
+    failures: Option<usize>,
+    /// The fields of the entry itself.
+    own: Vec<usize>,
+}
+
+impl AllFields<'_> {
+    /// Reads the fields at these places. What is no dead letter has only fields of its own.
+    fn letter(&self, places: Range<usize>) -> Letter {
+        let own_end = places.end.saturating_sub(OF_CONSUMER.len()).max(places.start);
+        let appended = own_end..places.end;
+        if appended.len() == OF_CONSUMER.len()
+            && appended.clone().zip(OF_CONSUMER).all(|(at, name)| self.names.value(at) == name)
+        {
+            let [stream, original_id, reason, failures] = [0, 1, 2, 3].map(|more| Some(own_end + more));
+            let own = (places.start..own_end).collect();
+            return Letter { stream, original_id, code: None, reason, failures, own };
+        }
+        let find = |name: &[u8]| places.clone().rev().find(|at| self.names.value(*at) == name);
+        let [stream, code, reason, others @ ..] = OF_SPARK.map(find);
+        if [stream, code, reason].contains(&None) || others.contains(&None) {
+            return Letter { own: places.collect(), ..Letter::default() };
+        }
+        let own = CONTENTS.into_iter().filter_map(find).collect();
+        Letter { stream, original_id: find(b"entry_id"), code, reason, failures: None, own }
+    }
+
+    fn text(&self, at: Option<usize>) -> Option<String> {
+        at.map(|at| utf8::escape(self.values.value(at)).into_owned())
+    }
+}
+
+/// The dead letters of a batch that a reader read with the columns entry ID, timestamp, and a list of all fields as bytes:
+/// `entry_id`, `timestamp`, `stream`, `original_id`, `code`, `reason`, `failures` and `fields`, the entry's own ones.
+pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
+    let wrong = || Error::Internal { message: "dead letters were read with other columns".to_owned() };
+    let [entry_ids, timestamps, fields] = batch.columns() else { return Err(wrong()) };
+    let lists = fields.as_list_opt::<i32>().ok_or_else(wrong)?;
+    let pairs = lists.values().as_struct_opt().ok_or_else(wrong)?;
+    let [names, values] = pairs.columns() else { return Err(wrong()) };
+    let names = names.as_binary_opt::<i32>().ok_or_else(wrong)?;
+    let all = AllFields { names, values: values.as_binary_opt::<i32>().ok_or_else(wrong)? };
+    let mut texts = [(); 4].map(|()| StringBuilder::new());
+    let mut failures = UInt64Builder::new();
+    let (mut own, mut offsets) = (Vec::new(), vec![0]);
+    for bounds in lists.value_offsets().windows(2) {
+        let [start, end] = [bounds[0], bounds[1]].map(|bound| usize::try_from(bound).unwrap_or_default());
+        let letter = all.letter(start..end);
+        for (column, at) in texts.iter_mut().zip([letter.stream, letter.original_id, letter.code, letter.reason]) {
+            column.append_option(all.text(at));
+        }
+        failures.append_option(letter.failures.and_then(|at| decimal::parse(all.values.value(at))));
+        own.extend(letter.own.into_iter().map(|at| at as u64));
+        // At most as many as there were, whose number fits.
+        offsets.push(i32::try_from(own.len()).map_err(|_| wrong())?);
+    }
+    let built = own_fields(&all, own, offsets).and_then(|fields| {
+        let [stream, original_id, code, reason] =
+            texts.each_mut().map(|column| -> ArrayRef { Arc::new(column.finish()) });
+        let columns = [
+            ("entry_id", Arc::clone(entry_ids)),
+            ("timestamp", Arc::clone(timestamps)),
+            ("stream", stream),
+            ("original_id", original_id),
+            ("code", code),
+            ("reason", reason),
+            ("failures", Arc::new(failures.finish()) as ArrayRef),
+            ("fields", fields),
+        ];
+        let schema: Vec<Field> =
+            columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), true)).collect();
+        RecordBatch::try_new(Arc::new(Schema::new(schema)), columns.into_iter().map(|(_, column)| column).collect())
+    });
+    built.map_err(|error| Error::Internal { message: format!("building a record batch of dead letters: {error}") })
+}
+
+/// A map of the fields at these places. `offsets`: where those of each row begin and end.
+fn own_fields(all: &AllFields<'_>, places: Vec<u64>, offsets: Vec<i32>) -> Result<ArrayRef, ArrowError> {
+    let places = UInt64Array::from(places);
+    let pairs = vec![take(all.names, &places, None)?, take(all.values, &places, None)?];
+    let types = [Field::new("key", DataType::Binary, false), Field::new("value", DataType::Binary, true)];
+    let pairs = StructArray::try_new(Fields::from_iter(types), pairs, None)?;
+    let entries = Arc::new(Field::new("entries", pairs.data_type().clone(), false));
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    Ok(Arc::new(MapArray::try_new(entries, offsets, pairs, None, false)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letter(fields: &[(&str, &str)]) -> Letter {
+        let names = BinaryArray::from_iter_values(fields.iter().map(|(name, _)| name));
+        let values = BinaryArray::from_iter_values(fields.iter().map(|(_, value)| value));
+        AllFields { names: &names, values: &values }.letter(0..fields.len())
+    }
+
+    const TAIL: [(&str, &str); 4] =
+        [("dead:stream", "s"), ("dead:id", "1-0"), ("dead:reason", "r"), ("dead:failures", "2")];
+
+    #[test]
+    fn what_a_consumer_appended_is_at_the_end_and_in_order() {
+        let expected = Letter {
+            stream: Some(1),
+            original_id: Some(2),
+            code: None,
+            reason: Some(3),
+            failures: Some(4),
+            own: vec![0],
+        };
+        assert_eq!(letter(&[&[("a", "1")][..], &TAIL].concat()), expected);
+        // A dead letter that became one again: the inner one is its content.
+        let twice = letter(&[&[("a", "1")][..], &TAIL, &TAIL].concat());
+        assert_eq!((twice.stream, twice.own), (Some(5), vec![0, 1, 2, 3, 4]));
+        assert_eq!(letter(&TAIL).own, Vec::<usize>::new());
+    }
+
+    #[test]
+    fn other_entries_have_only_fields_of_their_own() {
+        let mut moved = TAIL;
+        moved.swap(0, 1);
+        for fields in [&TAIL[1..], &moved, &[], &[("payload", "x"), ("stream_key", "s"), ("code", "OOM")]] {
+            assert_eq!(letter(fields), Letter { own: (0..fields.len()).collect(), ..Letter::default() });
+        }
+    }
+
+    #[test]
+    fn dead_letters_of_the_spark_writer_go_by_their_names() {
+        let fields = [
+            ("payload", "x"),
+            ("stream_key", "s"),
+            ("entry_id", "5-1"),
+            ("kind", "permanent"),
+            ("code", "OOM"),
+            ("message", "m"),
+            ("written", "no"),
+            ("partition", "0"),
+            ("ordinal", "7"),
+        ];
+        let expected = Letter {
+            stream: Some(1),
+            original_id: Some(2),
+            code: Some(4),
+            reason: Some(5),
+            failures: None,
+            own: vec![0],
+        };
+        assert_eq!(letter(&fields), expected);
+        assert_eq!(letter(&fields[1..]).own, Vec::<usize>::new(), "its payload was null");
+        assert_eq!(letter(&[&fields[..], &TAIL].concat()).own.len(), fields.len(), "the consumer had it last");
+    }
+}
