@@ -97,9 +97,10 @@ KEPT := $(if $(PAIRS),--pairs "$(PAIRS)") $(if $(RECORD),--record docs/guarantee
 campaign: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS)
 
-# PAIRS="redis-8.6/reader valkey-9.1/redis-py-group" chooses.
+# PAIRS="redis-8.6/consumers valkey-9.1/redis-py-group" chooses. With SECONDS=600 no further share begins after ten minutes.
 campaign-read: machine $(VENV)/.test servers
-	@PYTHONPATH=tests $(PY) -m read_faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS)
+	@PYTHONPATH=tests $(PY) -m read_faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS) \
+	  $(if $(filter command,$(origin SECONDS)),--seconds $(SECONDS))
 
 sweep: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults sweep $(KEPT) $(ARGUMENTS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import multiprocessing
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,9 +112,14 @@ def run(
     jobs: int,
     on_result: Callable[[ShareResult], object],
     campaign: Campaign = WRITING,
+    seconds: float = math.inf,
 ) -> list[ShareResult]:
-    """Run shares in `jobs` processes until each pair has had its part of the faults."""
+    """Run shares in `jobs` processes until each pair has had its part of the faults.
+
+    After `seconds` no further share begins: each pair has had about the same number of faults.
+    """
     part = -(-faults // len(chosen))
+    deadline = time.monotonic() + seconds
     missing = dict.fromkeys(chosen, part)
     numbers = dict.fromkeys(chosen, 0)
     done: list[ShareResult] = []
@@ -120,7 +127,7 @@ def run(
     def next_share() -> Share | None:
         # The pair that is furthest behind, so that all processes finish at about the same time.
         pair = max(missing, key=missing.__getitem__)
-        if missing[pair] <= 0:
+        if missing[pair] <= 0 or time.monotonic() > deadline:
             return None
         numbers[pair] += 1
         share = Share(seed, *pair, numbers[pair], min(missing[pair], len(campaign.kinds_for(pair[1]))), campaign)

@@ -7,6 +7,7 @@ python -m read_faults replay SEED/SERVER/CLIENT/…      one episode of a campai
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import sys
@@ -38,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     campaign.add_argument("--seed", type=int, default=1)
     campaign.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     campaign.add_argument("--pairs", type=list_of, help="such as redis-8.6/reader,valkey-9.1/redis-py; default: all")
+    campaign.add_argument("--seconds", type=float, default=math.inf, help="no further share begins after that")
     campaign.add_argument("--record", type=Path, help="the document whose tables are replaced")
     replay = commands.add_parser("replay")
     replay.set_defaults(command=_replay)
@@ -61,7 +63,7 @@ def _campaign(arguments: argparse.Namespace) -> int:
                         file=sys.stderr,
                     )
 
-        done = run(chosen, total, arguments.seed, arguments.jobs, on_result, READING)
+        done = run(chosen, total, arguments.seed, arguments.jobs, on_result, READING, arguments.seconds)
     tables = pairs_table(done), violations_table(done), kinds_table(done), steps_table(done)
     print(*tables, sep="\n\n")
     wrong = [failure for each in done if is_ours(each.share.mode) for failure in each.failures]

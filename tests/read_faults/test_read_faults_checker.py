@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from faults.campaign import Share
+from faults.campaign import Share, run
 from read_faults import checker, group_checker
 from read_faults.checker import Promise, check
 from read_faults.group_checker import GroupFacts, check_group
@@ -394,3 +394,7 @@ def test_the_faults_of_a_share_follow_from_its_seed() -> None:
 
     assert drawn(3) == drawn(3) != drawn(4)
     assert sum(len(names) for _, names, _ in drawn(3)) == 40
+
+
+def test_a_campaign_whose_time_is_over_begins_nothing() -> None:
+    assert run([("redis-8.6", "reader")], 10, 1, 1, lambda _: None, READING, seconds=-1.0) == []
