@@ -19,6 +19,7 @@ SOURCES = CRATES / "headrace-core" / "src"
 
 # From top to bottom. A module may use those of lower rows, not its neighbours.
 ROWS = [
+    {"data_source"},
     {"consumer", "dispatcher", "reader"},
     {"group", "inspect", "producer", "reading"},
     {"admin", "batch", "connection", "import", "report"},

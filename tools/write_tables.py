@@ -13,7 +13,19 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.tables import CODES, CONSUMER, DATASOURCE, DISPATCHER, ENDPOINT, LAYOUT, READER, RETRY, Code, Option
+from headrace.tables import (
+    CODES,
+    CONSUMER,
+    DATASOURCE,
+    DATASOURCE_READ,
+    DISPATCHER,
+    ENDPOINT,
+    LAYOUT,
+    READER,
+    RETRY,
+    Code,
+    Option,
+)
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MARKED = re.compile(r"(<!-- ([\w: ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -39,6 +51,7 @@ def tables_of(page: str) -> dict[str, str]:
             "options: reader": options(READER.values()),
             "options: consumer": options(CONSUMER.values()),
             "options: datasource": options(DATASOURCE.values()),
+            "options: datasource read": options(DATASOURCE_READ.values()),
         },
         "outcomes.md": {
             "codes: own": codes(code for code in CODES.values() if code.is_own),

@@ -36,7 +36,7 @@ def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, list[_Wr
     """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
 
 def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
-    """Return a table of options: `endpoint`, `dispatcher`, `layout`, `reader`, `consumer` or `datasource`."""
+    """Return a table of options, by its name such as `endpoint` or `datasource_read`."""
 
 def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
     """Read the options of a table from text. A missing option has its default, or None if it has none."""
@@ -310,6 +310,21 @@ def inspect(
 
 def split_dead_letters(batch: ReadBatch) -> Rows:
     """The dead letters of a batch; `headrace.read_dead_letters` wraps it."""
+@final
+class Survey:
+    """Looks at streams over a connection that it keeps, and opens again where it was lost."""
+
+    def __new__(cls, endpoint: Endpoint) -> Self: ...
+    def streams(self, keys: list[bytes]) -> list[_Extent | None]:
+        """XINFO STREAM of each key, None if there is no such stream.
+
+        Its length, the oldest entry, the highest entry ID that there was, how many entries were ever added (None
+        before Redis 7.0), and the highest one that XDEL removed.
+        """
+    def first_ids(self, ranges: list[tuple[bytes, _Id, _Id]]) -> list[_Id | None]:
+        """The first entry of each range `(key, first, last)`, both ends included; None if there is none."""
+    def close(self) -> None:
+        """Close the connection. The next call opens another one."""
 
 def decode_rows(stream: bytes) -> Rows:
     """Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it."""
@@ -370,6 +385,8 @@ class ReadBatch:
     def __arrow_c_schema__(self) -> object:
         """The schema of the batch as a `PyCapsule`."""
 
+_Id = tuple[int, int]
+_Extent = tuple[int, _Id | None, _Id, int | None, _Id | None]
 _Counts = tuple[int, int, int, int, int, int, int, int, int, int]
 
 @final

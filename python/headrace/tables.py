@@ -15,6 +15,7 @@ __all__ = [
     "CONNECTION_CODES",
     "CONSUMER",
     "DATASOURCE",
+    "DATASOURCE_READ",
     "DISPATCHER",
     "ENDPOINT",
     "LAYOUT",
@@ -117,6 +118,8 @@ READER: Final = _keywords("reader")
 CONSUMER: Final = _keywords("consumer")
 #: Beside the options of the endpoint and of the dispatcher.
 DATASOURCE: Final = _options("datasource")
+#: Options of a read of the data source, beside those of the endpoint.
+DATASOURCE_READ: Final = _options("datasource_read")
 
 #: The fields of a `RetryPolicy`.
 RETRY: Final = {

@@ -8,6 +8,6 @@ mod table;
 
 pub(crate) use command::{Command, shown};
 pub(crate) use pending::Pending;
-pub(crate) use session::{Session, with_session};
+pub(crate) use session::{KeptConnection, Session, with_session};
 pub use table::Table;
 pub(crate) use table::{Cell, Column, Kind, TableBuilder};

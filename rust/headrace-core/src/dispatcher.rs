@@ -1,6 +1,5 @@
 //! The public face of the core: messages go in, outcomes come out.
 
-mod data_source;
 mod layout;
 mod options;
 
@@ -27,7 +26,6 @@ use crate::producer::{ExactlyOnce, Producer, ProducerOptions};
 use crate::report::DeliveryReport;
 use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID};
 
-pub use data_source::data_source_options;
 pub use layout::{JsonColumns, LAYOUT_OPTIONS, LayoutOptions};
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
 

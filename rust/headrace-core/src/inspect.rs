@@ -11,6 +11,7 @@ mod group;
 mod lag;
 mod options;
 mod stream;
+mod survey;
 
 use std::collections::BTreeSet;
 
@@ -25,9 +26,10 @@ use crate::resp::value::{bytes, integer, list};
 use crate::utf8;
 
 pub use options::{InspectOptions, Streams};
+pub use stream::StreamInfo;
+pub use survey::Survey;
 
 use group::{CONSUMER_COLUMNS, GROUP_COLUMNS, GroupInfo, push_consumers};
-use stream::StreamInfo;
 
 /// The most streams that a pattern finds.
 const MAX_FOUND: usize = 10_000;

@@ -30,6 +30,7 @@ mod connection;
 pub mod consumer;
 mod contain;
 mod counters;
+mod data_source;
 mod dead_letters;
 mod decimal;
 mod dispatcher;
@@ -78,15 +79,16 @@ pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::EntryId;
 pub use consumer::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, ReadReport};
 pub use counters::{CounterValues, Counters};
+pub use data_source::{data_source_options, data_source_read_options};
 pub use dead_letters::dead_letters;
 pub use dispatcher::{
     DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, JsonColumns, LAYOUT_OPTIONS, LayoutOptions,
-    data_source_options, wrong_version,
+    wrong_version,
 };
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use group::Group;
-pub use inspect::{Inspection, inspect};
+pub use inspect::{Inspection, Survey, inspect};
 pub use net::{NeverInterrupted, Watch};
 pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
 pub use reading::ReadBatch;

@@ -23,6 +23,7 @@ mod reader;
 mod report;
 mod signals;
 mod stream_reader;
+mod survey;
 mod tables;
 mod unpack;
 
@@ -49,6 +50,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<report::PyReport>()?;
     module.add_class::<stream_reader::PyReadBatch>()?;
     module.add_class::<stream_reader::PyReader>()?;
+    module.add_class::<survey::PySurvey>()?;
     module.add_class::<unpack::PyRows>()?;
     module.add_function(wrap_pyfunction!(inspect::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(stream_reader::split_dead_letters, module)?)?;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use headrace_core::endpoint::{Form, OPTIONS, OptionSpec, read_values};
 use headrace_core::error::{Classify, code};
-use headrace_core::{CONSUMER_OPTIONS, DISPATCHER_OPTIONS, LAYOUT_OPTIONS, READER_OPTIONS, data_source_options};
+use headrace_core::{
+    CONSUMER_OPTIONS, DISPATCHER_OPTIONS, LAYOUT_OPTIONS, READER_OPTIONS, data_source_options, data_source_read_options,
+};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -49,11 +51,12 @@ fn table_of(name: &str) -> PyResult<&'static [OptionSpec]> {
         "reader" => Ok(READER_OPTIONS),
         "consumer" => Ok(CONSUMER_OPTIONS),
         "datasource" => Ok(data_source_options()),
+        "datasource_read" => Ok(data_source_read_options()),
         _ => Err(PyKeyError::new_err(name.to_owned())),
     }
 }
 
-/// Return a table of options: `endpoint`, `dispatcher`, `layout`, `reader`, `consumer` or `datasource`.
+/// Return a table of options, by its name such as `endpoint` or `datasource_read`.
 #[pyfunction]
 pub(crate) fn option_table<'py>(py: Python<'py>, name: &str) -> PyResult<Vec<OptionRow<'py>>> {
     let row = |spec: &OptionSpec| {

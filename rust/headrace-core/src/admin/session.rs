@@ -1,4 +1,4 @@
-//! A connection for one call: opened, asked, closed. The only I/O of `group` and `inspect`.
+//! A connection for one call, or one that is kept between calls. The only I/O of `group` and `inspect`.
 
 use std::time::Duration;
 
@@ -25,9 +25,60 @@ pub(crate) fn with_session<T>(
     watch: &mut dyn Watch,
     work: impl FnOnce(&mut Session<'_>) -> Result<T>,
 ) -> Result<T> {
-    let endpoint = endpoint.without_consumer_group();
+    let mut kept = KeptConnection::new(endpoint);
+    let done = kept.once(watch, work);
+    kept.close();
+    done
+}
+
+/// A connection that stays open between calls.
+pub(crate) struct KeptConnection {
+    endpoint: Endpoint,
+    /// With `command_timeout`.
+    open: Option<(Transport, Duration)>,
+}
+
+impl KeptConnection {
+    /// Opens nothing yet, and never creates the endpoint's consumer group.
+    pub(crate) fn new(endpoint: &Endpoint) -> Self {
+        Self { endpoint: endpoint.without_consumer_group(), open: None }
+    }
+
+    /// Does `work`, which must only read: it is done again, over a new connection, if the server had closed the one that was kept.
+    pub(crate) fn with<T>(
+        &mut self,
+        watch: &mut dyn Watch,
+        mut work: impl FnMut(&mut Session<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let was_kept = self.open.is_some();
+        match self.once(watch, &mut work) {
+            Err(Error::Connection { .. }) if was_kept => self.once(watch, work),
+            done => done,
+        }
+    }
+
+    /// Closes the connection. The next call opens another one.
+    pub(crate) fn close(&mut self) {
+        if let Some((transport, _)) = self.open.take() {
+            transport.close();
+        }
+    }
+
+    fn once<T>(&mut self, watch: &mut dyn Watch, work: impl FnOnce(&mut Session<'_>) -> Result<T>) -> Result<T> {
+        let (transport, silence) = match self.open.take() {
+            Some(open) => open,
+            None => open(&self.endpoint, watch)?,
+        };
+        let mut session = Session { endpoint: self.endpoint.clone(), transport: Some(transport), silence, watch };
+        let done = work(&mut session);
+        self.open = session.transport.map(|transport| (transport, silence));
+        done
+    }
+}
+
+fn open(endpoint: &Endpoint, watch: &mut dyn Watch) -> Result<(Transport, Duration)> {
     let settings = endpoint.settings()?;
-    let transport = connect(&endpoint, &settings, watch).map_err(|error| match error {
+    let transport = connect(endpoint, &settings, watch).map_err(|error| match error {
         ConnectError::Interrupted => Error::Interrupted,
         ConnectError::Fault(fault) if is_of_connection(&fault) => Error::Connection { message: fault.message },
         ConnectError::Fault(fault) => {
@@ -35,12 +86,7 @@ pub(crate) fn with_session<T>(
             Error::Command { code: fault.code.into_owned(), kind, message: fault.message }
         }
     })?;
-    let mut session = Session { endpoint, transport: Some(transport), silence: settings.command_timeout, watch };
-    let done = work(&mut session);
-    if let Some(transport) = session.transport {
-        transport.close();
-    }
-    done
+    Ok((transport, settings.command_timeout))
 }
 
 impl Session<'_> {

@@ -23,18 +23,23 @@ pub(super) const COLUMNS: [Column; 12] = [
     ("groups", Kind::Number, true),
 ];
 
-/// What XINFO STREAM says of a stream.
+/// What XINFO STREAM says of a stream: <https://redis.io/docs/latest/commands/xinfo-stream/>.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StreamInfo {
-    pub(super) length: i64,
-    pub(super) first: Option<EntryId>,
-    pub(super) last: Option<EntryId>,
-    pub(super) last_generated: EntryId,
-    /// Since Redis 7.0.
-    pub(super) entries_added: Option<i64>,
-    /// Of the entries that XDEL removed; trimming does not count. Since Redis 7.0.
-    pub(super) max_deleted: Option<EntryId>,
-    pub(super) groups: i64,
+pub struct StreamInfo {
+    /// Its entries.
+    pub length: i64,
+    /// The oldest entry.
+    pub first: Option<EntryId>,
+    /// The newest entry.
+    pub last: Option<EntryId>,
+    /// The highest ID that any of its entries had.
+    pub last_generated: EntryId,
+    /// All entries that were ever added. Since Redis 7.0.
+    pub entries_added: Option<i64>,
+    /// The highest ID that XDEL removed; trimming does not count. Since Redis 7.0.
+    pub max_deleted: Option<EntryId>,
+    /// Its consumer groups.
+    pub groups: i64,
 }
 
 impl StreamInfo {

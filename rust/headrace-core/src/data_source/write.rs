@@ -1,11 +1,10 @@
-//! The options of the Spark data source, beside those of the endpoint and the dispatcher.
+//! The options of a write, beside those of the endpoint and the dispatcher.
 
 use std::sync::LazyLock;
 
+use crate::dispatcher::LAYOUT_OPTIONS;
 use crate::endpoint::OptionDefault::Text;
 use crate::endpoint::{OptionSpec, Takes, option, option_table};
-
-use super::layout::LAYOUT_OPTIONS;
 
 option_table! {
     /// Options that no other table has.

@@ -1,0 +1,80 @@
+//! The options of a read, beside those of the endpoint.
+
+use std::sync::LazyLock;
+
+use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
+use crate::endpoint::{OptionSpec, Takes, option, option_table};
+use crate::reader::READER_OPTIONS;
+
+/// The options of a reader that a data source takes too, each with the reader's row.
+const OF_THE_READER: [&str; 8] =
+    ["fields", "unpack", "payload_field", "max_entry_bytes", "on_bad_field", "metadata", "batch_bytes", "page_bytes"];
+
+option_table! {
+    /// Options that no other table has.
+    OWN_OPTIONS:
+
+    /// Keys of several streams, in the place of `stream_key`.
+    stream_keys => option(Takes::Columns);
+    /// Glob-style pattern of the keys of several streams, in the place of `stream_key`: those that exist when a batch is planned
+    /// or a query starts.
+    stream_pattern => option(Takes::Text);
+    /// Where to begin: `earliest`, `latest` (behind the newest entry), an entry ID (from there on), or JSON with one of these for
+    /// each stream: `{"orders": "1795324724029-0"}`. A stream that the JSON does not name begins as if nothing was given. A
+    /// streaming query begins there only once: later its checkpoint says where. By default `earliest` in batch, `latest` in
+    /// streaming.
+    starting => option(Takes::Text).or_depends(Text("earliest"));
+    /// In the place of `starting`: milliseconds since 1970, or an ISO 8601 time with a zone, or JSON with one of these for each
+    /// stream: from the first entry of that time on.
+    starting_timestamp => option(Takes::Text);
+    /// What happens if `starting_timestamp` is behind the newest entry: `error`, or `latest` begins with the next entry that
+    /// comes.
+    starting_timestamp_past_end => option(Takes::Choice(&["error", "latest"])).or(Text("error"));
+    /// In batch, where to end: `latest` (the newest entry at the time of planning), an entry ID (included), or JSON with one of
+    /// these for each stream.
+    ending => option(Takes::Text).or(Text("latest"));
+    /// In batch, in the place of `ending`: milliseconds since 1970, or an ISO 8601 time with a zone, or JSON with one of these
+    /// for each stream: up to the last entry of that time, included.
+    ending_timestamp => option(Takes::Text);
+    /// Whether entries that were trimmed before they were read, or a stream that was replaced, fail the job; otherwise they are
+    /// logged.
+    fail_on_data_loss => option(Takes::Boolean).or(Bool(true));
+    /// With `fail_on_data_loss=false`, in streaming: whether a micro-batch or a task that runs again may have fewer rows than
+    /// before, because entries were trimmed meanwhile. A sink that knows rows by their number, as this one does, then takes some
+    /// of them for others.
+    allow_short_replay => option(Takes::Boolean).or(Bool(false));
+    /// Partitions at least: streams are split into ranges of entry IDs. By default a stream is a partition.
+    min_partitions => option(Takes::Integer { min: 1, max: 100_000 });
+    /// In streaming: most entries of a micro-batch, over all streams.
+    max_entries_per_trigger => option(Takes::Integer { min: 1, max: i64::MAX });
+    /// In streaming on Spark 4.0 and 4.1, with `max_entries_per_trigger`: whether the trigger is AvailableNow, which these versions
+    /// do not tell. Required there, and without effect on later ones.
+    available_now => option(Takes::Boolean);
+    /// In streaming: how often an idle query asks the server for new entries, in seconds.
+    poll_interval => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(0.1));
+    /// Most rows of a record batch.
+    batch_rows => option(Takes::Integer { min: 1, max: 10_000 }).or(Int(10_000));
+}
+
+/// Every option of a read that is the data source's own, and those of a reader that it takes too.
+pub fn data_source_read_options() -> &'static [OptionSpec] {
+    static OPTIONS: LazyLock<Vec<OptionSpec>> = LazyLock::new(|| {
+        let of_the_reader = READER_OPTIONS.iter().filter(|spec| OF_THE_READER.contains(&spec.name));
+        OWN_OPTIONS.iter().chain(of_the_reader).copied().collect()
+    });
+    &OPTIONS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_row_is_missing_or_there_twice() {
+        let mut names: Vec<_> = data_source_read_options().iter().map(|spec| spec.name).collect();
+        assert_eq!(names.len(), OWN_OPTIONS.len() + OF_THE_READER.len());
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), data_source_read_options().len());
+    }
+}

@@ -1,0 +1,83 @@
+//! Looks at streams for the planner of a Spark read.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use headrace_core::inspect::StreamInfo;
+use headrace_core::{EntryId, Survey};
+use pyo3::prelude::*;
+
+use crate::endpoint::PyEndpoint;
+use crate::errors::raise;
+use crate::panics::contained;
+use crate::signals::without_gil;
+
+/// An entry ID: milliseconds and sequence number.
+type Id = (u64, u64);
+
+/// Length, the oldest entry, the highest ID that any entry had, all entries that were ever added, the highest deleted one.
+type Extent = (i64, Option<Id>, Id, Option<i64>, Option<Id>);
+
+/// Looks at streams over a connection that it keeps, and opens again where it was lost.
+#[pyclass(frozen, name = "Survey", module = "headrace._headrace")]
+pub(crate) struct PySurvey(Mutex<Survey>);
+
+#[pymethods]
+impl PySurvey {
+    #[new]
+    fn new(endpoint: &Bound<'_, PyEndpoint>) -> Self {
+        Self(Mutex::new(Survey::new(&endpoint.get().0)))
+    }
+
+    /// XINFO STREAM of each key, None if there is no such stream.
+    ///
+    /// Its length, the oldest entry, the highest entry ID that there was, how many entries were ever added (None
+    /// before Redis 7.0), and the highest one that XDEL removed.
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn streams(&self, py: Python<'_>, keys: Vec<Vec<u8>>) -> PyResult<Vec<Option<Extent>>> {
+        let found = contained(py, || {
+            let mut inner = self.lock()?;
+            let survey = &mut *inner;
+            without_gil(py, |signals| survey.streams(&keys, signals))
+        })?;
+        Ok(found.into_iter().map(|info| info.map(|info| extent(&info))).collect())
+    }
+
+    /// The first entry of each range `(key, first, last)`, both ends included; None if there is none.
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn first_ids(&self, py: Python<'_>, ranges: Vec<(Vec<u8>, Id, Id)>) -> PyResult<Vec<Option<Id>>> {
+        let id = |(ms, seq): Id| EntryId { ms, seq };
+        let ranges: Vec<_> = ranges.into_iter().map(|(key, first, last)| (key, id(first), id(last))).collect();
+        let found = contained(py, || {
+            let mut inner = self.lock()?;
+            let survey = &mut *inner;
+            without_gil(py, |signals| survey.first_ids(&ranges, signals))
+        })?;
+        Ok(found.into_iter().map(|id| id.map(pair)).collect())
+    }
+
+    /// Close the connection. The next call opens another one.
+    fn close(&self) -> PyResult<()> {
+        self.lock()?.close();
+        Ok(())
+    }
+}
+
+impl PySurvey {
+    /// Locks the survey for this call, also against a signal handler that runs during one.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Survey>> {
+        match self.0.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::WouldBlock) => Err(raise("ConcurrentUseError", "the survey is in use by another call")),
+            // The core contains its own panics, so its state is consistent.
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        }
+    }
+}
+
+fn extent(info: &StreamInfo) -> Extent {
+    (info.length, info.first.map(pair), pair(info.last_generated), info.entries_added, info.max_deleted.map(pair))
+}
+
+fn pair(id: EntryId) -> Id {
+    (id.ms, id.seq)
+}
