@@ -6,12 +6,17 @@ cannot be imported, Spark finds no data source at all: so headrace itself is imp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from headrace.spark.datasource import RedisStreams
@@ -27,7 +32,7 @@ class DefaultSource(DataSource):
         """The name of the format."""
         return "redis_streams"
 
-    def schema(self) -> StructType | str:
+    def schema(self) -> StructType:
         """See `RedisStreams`."""
         return self._source().schema()
 
@@ -39,13 +44,13 @@ class DefaultSource(DataSource):
         """See `RedisStreams`."""
         return self._source().streamWriter(schema, overwrite)
 
-    def reader(self, schema: StructType) -> NoReturn:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """See `RedisStreams`."""
-        self._source().reader(schema)
+        return self._source().reader(schema)
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, Spark's name
         """See `RedisStreams`."""
-        self._source().streamReader(schema)
+        return self._source().streamReader(schema)
 
     def _source(self) -> RedisStreams:
         from headrace.spark.datasource import RedisStreams

@@ -58,7 +58,7 @@ def main(unix_socket: str, folder: str) -> None:
     frame.write.format("redis_streams").mode("append").options(**to("batch")).save()
 
     options = f"OPTIONS (unix_socket '{unix_socket}', stream_key 'sql')"
-    spark.sql(f"CREATE TEMPORARY VIEW orders USING redis_streams {options}")
+    spark.sql(f"CREATE TEMPORARY VIEW orders (payload STRING) USING redis_streams {options}")
     spark.sql("INSERT INTO orders SELECT concat('p', id) FROM range(10)")
 
     lines = Path(folder, "lines")

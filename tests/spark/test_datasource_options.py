@@ -257,10 +257,9 @@ def test_a_pickled_writer_shows_no_secret() -> None:
             {"a": "long", "message_id": "long", "stream_key": "string", "entry_id": "string"},
             {},
             {
-                "json": ["a", "message_id"],
+                "json": ["a", "message_id", "entry_id"],
                 "message_id": "message_id",
                 "stream_key": "stream_key",
-                "entry_id": "entry_id",
             },
         ),
         # By option.
@@ -293,7 +292,7 @@ def test_a_pickled_writer_shows_no_secret() -> None:
         ),
         (
             {"stream": "string", "entry_id": "string", "fields": "map"},
-            {"fields_from": "fields", "stream_key_column": "stream"},
+            {"fields_from": "fields", "stream_key_column": "stream", "entry_id": "entry_id"},
             {"fields_from": "fields", "stream_key": "stream", "entry_id": "entry_id"},
         ),
         (
@@ -348,7 +347,16 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"a": "struct"}, {"fields": "a"}, '"a" cannot be a field'),
         ({"a": "variant"}, {}, '"a" cannot be in JSON'),
         ({"b": "string", "stream_key": "string"}, {"rows_per_entry": "2"}, "rows_per_entry puts several rows into one"),
-        ({"n": "long", "entry_id": "string"}, {"arrow_ipc": "true"}, "arrow_ipc puts several rows into one entry"),
+        (
+            {"n": "long", "entry_id": "string"},
+            {"arrow_ipc": "true", "entry_id": "entry_id"},
+            "arrow_ipc puts several rows into one entry",
+        ),
+        (
+            {"stream": "string", "entry_id": "string", "timestamp": "timestamp", "fields": "map"},
+            {},
+            "these are the columns of a read: fields_from='fields'",
+        ),
         ({"ts": "string", "n": "long"}, {"fields": "ts,n"}, '"ts" cannot be a field'),
     ],
 )  # fmt: skip

@@ -46,12 +46,16 @@ PLACES = {
     "errors of a server": ("printed", "DB index is out of range"),
     "tracebacks of the workers": ("printed", "SchemaError"),
     "progress of a query": ("printed", '"numInputRows": 3'),
+    "progress of a query that reads": ("printed", "read by a query:"),
+    "errors of the reader": ("printed", "unknown option 'startin'"),
+    "errors of a beginning": ("printed", "is behind the newest entry"),
     "summaries of write": ("printed", "written by headrace.spark.write"),
     "Java's log": ("printed", "INFO DAGScheduler"),
     "Python's log": ("printed", "INFO:py4j.clientserver:"),
     "headrace's log": ("printed", "INFO:headrace.spark:"),
     "the event log": ("events", "SparkListenerSQLExecutionStart"),
     "the checkpoint": ("checkpoint", "nextBatchWatermarkMs"),
+    "the offsets of a read": ("checkpoint", '"streams": {'),
     "the UI": ("ui", "AppendData"),
     "the UI's environment": ("ui", "/environment/"),
     "the REST API": ("ui", "/api/v1/applications/"),
@@ -157,7 +161,7 @@ def write_in_every_way(spark: SparkSession, options: dict[str, Any], folder: str
                 print(error)
 
     given = ", ".join(f"{name} '{value}'" for name, value in options.items())
-    spark.sql(f"CREATE TEMPORARY VIEW events USING redis_streams OPTIONS ({given})")
+    spark.sql(f"CREATE TEMPORARY VIEW events (payload STRING) USING redis_streams OPTIONS ({given})")
     spark.sql(f"CREATE TABLE orders (payload STRING) USING redis_streams OPTIONS ({given})")
     for form in ("EXTENDED", "FORMATTED", "COST", "CODEGEN"):
         spark.sql(f"EXPLAIN {form} INSERT INTO events SELECT 'x'").show(truncate=False)
@@ -176,6 +180,21 @@ def write_in_every_way(spark: SparkSession, options: dict[str, Any], folder: str
         try:
             spark.sql(statement).show(truncate=False)
         except (AnalysisException, PythonException) as error:
+            print(error)
+
+    for more in ({}, {"startin": "x"}, {"starting": "99999999999999-0"}):
+        try:
+            entries = spark.read.format("redis_streams").schema("payload string").options(**options, **more).load()
+            entries.explain(extended=True)
+            entries.collect()
+            entries = (
+                spark.readStream.format("redis_streams").options(**{"starting": "earliest", **options, **more}).load()
+            )
+            sink = entries.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint/of-a-read")
+            query = sink.trigger(availableNow=True).start()
+            query.awaitTermination()
+            print("read by a query:", query.lastProgress)
+        except (AnalysisException, PythonException, StreamingQueryException) as error:
             print(error)
 
     for more in ({}, {"portt": "1"}):

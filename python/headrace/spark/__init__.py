@@ -1,4 +1,4 @@
-"""Writes Spark DataFrames to Redis Streams.
+"""Writes Spark DataFrames to Redis Streams, and reads streams into DataFrames.
 
 Needs `pip install headrace[spark]` (pyspark 4.0 or newer, pyarrow 15 or newer).
 """

@@ -1,10 +1,10 @@
-"""The Spark data source `redis_streams`: `df.write.format("redis_streams")` and `df.writeStream.format(...)`."""
+"""The Spark data source `redis_streams`: `df.write`, `df.writeStream`, `spark.read`, `spark.readStream` and SQL."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession, datasource
@@ -16,6 +16,10 @@ from headrace.spark.commit import PartitionCommit, check_limits
 from headrace.spark.layout import ColumnLayout, resolve
 from headrace.spark.options import WriteSettings, hide_secrets, read
 from headrace.spark.partition import PartitionWriter, current_task
+from headrace.spark.source import options as source_options
+from headrace.spark.source.batch import BatchReader
+from headrace.spark.source.columns import read_schema
+from headrace.spark.source.stream import StreamReader
 from headrace.spark.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -39,21 +43,17 @@ logger = logging.getLogger("headrace.spark")
 #: The name of the format.
 NAME: Final = "redis_streams"
 
-WRITES_ONLY: Final = (
-    f"{NAME} only writes: read the stream with a client such as redis-py (XRANGE, XREADGROUP), and pass its entries to "
-    "createDataFrame; docs/spark.md shows how"
-)
-
 #: The local properties by which Spark passes the query and its micro-batch to tasks. The same since Spark 2.
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class RedisStreams(DataSource):
-    """Writes the rows of a DataFrame to a stream. docs/spark.md is the manual.
+    """Writes the rows of a DataFrame to a stream, and reads streams. docs/spark.md is the manual.
 
     ```python
     df.write.format("redis_streams").mode("append").options(host="redis", stream_key="order-events").save()
+    spark.read.format("redis_streams").options(host="redis", stream_key="order-events").load()
     ```
 
     Spark creates it, with the options as text and their names in lower case. It finds the format without `register`
@@ -65,14 +65,9 @@ class RedisStreams(DataSource):
         """The name of the format."""
         return NAME
 
-    def schema(self) -> str:
-        """The columns of a SQL view that names none: the payload alone."""
-        layout = self._settings(streaming=False).columns.layout
-        others = (layout.get("fields"), layout.get("fields_from"), layout.get("json"), layout.get("arrow_ipc"))
-        if layout.get("payload") not in (None, "payload") or any(others):
-            text = "name the view's columns, as its options do: CREATE TEMPORARY VIEW orders (id BIGINT, …) USING …"
-            raise ConfigError(text, option="schema")
-        return "payload STRING"
+    def schema(self) -> StructType:
+        """The columns of a read, or of a SQL view, that names none."""
+        return read_schema(self._read_settings(streaming=None))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Check options and columns before any task starts."""
@@ -90,16 +85,17 @@ class RedisStreams(DataSource):
         settings = self._settings(streaming=True)
         return StreamWriter(settings, resolve(settings, schema))
 
-    # Spark requests a reader when an action or a query runs. load() requests the schema alone, exactly as a SQL view
-    # without columns does, so schema() cannot refuse one of the two.
+    def reader(self, schema: StructType) -> BatchReader:
+        """Check options and columns before anything is read."""
+        return BatchReader(self._read_settings(streaming=False), schema)
 
-    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
-        """Refuse to read, with a hint how to."""
-        raise ConfigError(WRITES_ONLY, option="format")
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802, Spark's name
+        """Check options and columns before anything is read. Spark then requests no simpleStreamReader."""
+        return StreamReader(self._read_settings(streaming=True), schema)
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802, Spark's name
-        """Refuse to read, with a hint how to. Spark then requests no simpleStreamReader."""
-        raise ConfigError(WRITES_ONLY, option="format")
+    def _read_settings(self, *, streaming: bool | None) -> source_options.ReadSettings:
+        hide_secrets(self.options)
+        return source_options.read(dict(self.options.items()), streaming=streaming)
 
     def _settings(self, *, streaming: bool) -> WriteSettings:
         hide_secrets(self.options)

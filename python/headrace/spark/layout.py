@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["ColumnLayout", "resolve"]
+__all__ = ["ColumnLayout", "arrow_schema", "resolve"]
 
 EVERY = ("*",)
+
+#: The columns of a read without options. As a SQL view without columns has them too, it is read-only.
+OF_A_READ: Final = ["stream", "entry_id", "timestamp", "fields"]
 
 Role = Literal["payload", "fields_from", "message_id", "stream_key", "entry_id"]
 
@@ -118,6 +121,11 @@ class _Columns:
         if self.json:
             columns = rest if self.json is True else self.json
             return {"json": columns}, columns
+        if self.all == OF_A_READ:
+            raise SchemaError(
+                "these are the columns of a read: fields_from='fields' with ignore_columns='stream, entry_id, "
+                "timestamp' copies the entries; a SQL view for INSERT names its columns"
+            )
         payload = self.asked.get("payload") or ("payload" if "payload" in rest else None)
         others = [name for name in rest if name != self.message_id]
         if payload is None and len(others) == 1 and others[0] in self.payloads:
@@ -129,8 +137,11 @@ class _Columns:
         return {"json": rest}, rest
 
     def _role(self, role: Role) -> str | None:
-        """The column of that role: the one that an option names, else the one with the role's name."""
-        if (asked := self.asked.get(role)) is not None:
+        """The column of that role: the one that an option names, else the one with the role's name.
+
+        A column is an entry ID by option only: rows that were read from a stream have IDs that it does not take again.
+        """
+        if (asked := self.asked.get(role)) is not None or role == "entry_id":
             return asked
         others = {*self.ignored, self.asked.get("payload"), self.asked.get("fields_from")}
         return role if role in self.all and role not in others else None
@@ -187,14 +198,14 @@ def _check_types(settings: WriteSettings, layout: ColumnLayout, schema: StructTy
     """Pass the dispatcher a record batch without rows: it refuses types that it cannot write, and does not connect."""
     import pyarrow as pa
 
-    arrow = _arrow_schema(schema)
+    arrow = arrow_schema(schema)
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in arrow], schema=arrow)
     dispatcher = settings.make_dispatcher()
     dispatcher.produce_batch(empty, **layout.arguments)
     dispatcher.close()
 
 
-def _arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark's record batches will have."""
     from pyspark.sql.pandas.types import to_arrow_schema
 

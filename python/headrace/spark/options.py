@@ -13,12 +13,22 @@ from headrace.dispatcher import Dispatcher
 from headrace.endpoint import Endpoint, _restore
 from headrace.errors import ConfigError
 from headrace.spark.transaction import Transaction
-from headrace.tables import DATASOURCE, DISPATCHER, ENDPOINT, LAYOUT
+from headrace.tables import DATASOURCE, DATASOURCE_READ, DISPATCHER, ENDPOINT, LAYOUT
 
 if TYPE_CHECKING:
     from headrace._headrace import _Layout
 
-__all__ = ["ColumnOptions", "FailurePolicy", "Hidden", "WriteSettings", "hide_secrets", "known", "read"]
+__all__ = [
+    "ColumnOptions",
+    "FailurePolicy",
+    "Hidden",
+    "WriteSettings",
+    "hide_secrets",
+    "known",
+    "nearest",
+    "read",
+    "read_endpoint",
+]
 
 #: Options of a layout that have another name here: `stream_key` is the endpoint's.
 COLUMN_OPTIONS = {"stream_key": "stream_key_column"}
@@ -141,14 +151,14 @@ def read(given: Mapping[str, str], *, streaming: bool) -> WriteSettings:
     exactly_once = given.get("exactly_once", "auto" if streaming or transaction else "off")
     dispatcher = _dispatcher(given, exactly_once)
     columns, failure = _columns(own), _failure(given, own)
-    settings = WriteSettings(_endpoint(given), dispatcher, columns, failure, transaction)
+    settings = WriteSettings(read_endpoint(given), dispatcher, columns, failure, transaction)
     settings.make_dispatcher()  # opens no connection, and checks its options
     return settings
 
 
 def known() -> list[str]:
-    """The names of all options."""
-    return ["url", *ENDPOINT, *DISPATCHER, *DATASOURCE]
+    """The names of all options, of writes and of reads: a SQL view may hold both."""
+    return list(dict.fromkeys(["url", *ENDPOINT, *DISPATCHER, *DATASOURCE, *DATASOURCE_READ]))
 
 
 def hide_secrets(options: MutableMapping[str, str]) -> None:
@@ -180,7 +190,12 @@ def nearest(name: str, others: Iterable[str]) -> str:
 # --- the endpoint -----------------------------------------------------------------------------------------------------
 
 
-def _endpoint(given: Mapping[str, str]) -> Endpoint:
+def read_endpoint(given: Mapping[str, str]) -> Endpoint:
+    """The endpoint that the options describe.
+
+    Raises:
+        ConfigError: An option is wrong, or Spark would show a secret in it.
+    """
     options = {name: given[name] for name in ENDPOINT if name in given}
     state: dict[str, object] = {}
     try:

@@ -235,7 +235,7 @@ def test_dead_letters_of_other_layouts(spark: SparkSession, client: redis.Redis,
             if(id = 1, 'text', null) as stream_key, if(id = 1, '5-1', null) as entry_id
         from range(0, 3, 1, 1)
     """)
-    save(frame, any_server, on_failure="dead_letter", dead_letter_key="dead", message_id="id")
+    save(frame, any_server, on_failure="dead_letter", dead_letter_key="dead", message_id="id", entry_id="entry_id")
     assert client.xlen("events") == 2
     (letter,) = stored(client, "dead").values()
     assert (letter["stream_key"], letter["entry_id"], letter["message_id"]) == (b"text", b"5-1", b"1")

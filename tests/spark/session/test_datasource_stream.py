@@ -113,13 +113,6 @@ def test_other_output_modes_are_refused(client: redis.Redis, any_server: LocalSe
     assert client.dbsize() == 0
 
 
-def test_reading_is_refused_with_advice(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.readStream.format("redis_streams").options(host="h", stream_key="s").load()
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(StreamingQueryException, match="redis_streams only writes: read the stream with a client"):
-        query.awaitTermination(60)
-
-
 def test_dead_letters_name_their_micro_batch(client: redis.Redis, any_server: LocalServer, lines: Lines) -> None:
     client.set("text", "not a stream")
     for count in (2, 2):
@@ -168,7 +161,7 @@ def test_rows_after_a_refused_one_become_dead_letters(
     for count in (4, 2):
         lines.add(count)
     frame = lines.read().selectExpr("value AS payload", "if(value = 'line 2', '1-0', null) AS entry_id")
-    run(lines, any_server, frame=frame, on_failure="dead_letter", dead_letter_key="dead")
+    run(lines, any_server, frame=frame, on_failure="dead_letter", dead_letter_key="dead", entry_id="entry_id")
     assert payloads(client) == ["line 0", "line 1", "line 4", "line 5"]
     letters = [(fields["payload"], fields["code"]) for fields in stored(client, "dead").values()]
     assert letters == [(b"line 2", b"ERR"), (b"line 3", b"BLOCKED")]

@@ -1,0 +1,140 @@
+"""The columns of a read: its schema, what a `Reader` is asked for, and record batches of exactly Spark's types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace._headrace import ReadBatch
+from headrace.errors import ConfigError, SchemaError
+from headrace.spark.layout import arrow_schema
+from headrace.spark.source.options import ReadSettings
+
+__all__ = ["MAX_ROWS", "Columns", "read_schema"]
+
+#: Larger record batches slow Spark down.
+MAX_ROWS: Final = 10_000
+
+#: The metadata columns of a reader, with their types here. A sequence number has 64 unsigned bits.
+METADATA: Final[dict[str, DataType]] = {
+    "stream": StringType(),
+    "entry_id": StringType(),
+    "entry_ms": LongType(),
+    "entry_seq": DecimalType(20, 0),
+    "timestamp": TimestampType(),
+    "row_in_entry": IntegerType(),
+}
+#: Those of a read without `fields` and schema.
+USUAL: Final = ("stream", "entry_id", "timestamp")
+ALL_FIELDS: Final = StructField("fields", MapType(StringType(), BinaryType()))
+
+#: The last millisecond that has a number of microseconds in 63 bits.
+LAST_MS: Final = (2**63 - 1) // 1000
+
+
+def read_schema(settings: ReadSettings) -> StructType:
+    """The columns of a read for which the user gives no schema.
+
+    Raises:
+        ConfigError: A metadata column is unknown, or named as a field is.
+    """
+    metadata = settings.metadata
+    if metadata is None:
+        metadata = USUAL if settings.fields is None else ()
+    for name in metadata:
+        if name not in METADATA:
+            raise ConfigError(f"metadata must be some of {', '.join(METADATA)}, got {name!r}", option="metadata")
+    columns = [StructField(name, METADATA[name]) for name in metadata]
+    if settings.fields is None:
+        if "unpack" in settings.reader:
+            raise ConfigError("unpack needs fields or a schema, which name the columns of the rows", option="unpack")
+        return StructType([*columns, ALL_FIELDS])
+    if twice := next((name for name in settings.fields if name in metadata), None):
+        raise ConfigError(f"metadata and fields both name the column {twice!r}", option="fields")
+    return StructType([*columns, *(StructField(name, StringType()) for name in settings.fields)])
+
+
+class Columns:
+    """The columns of a read, checked.
+
+    With a schema of the user's each column is the field of its name, unless the option `metadata` names it.
+
+    Attributes:
+        arguments: Keyword arguments of `Reader`.
+
+    Raises:
+        ConfigError: An option contradicts the schema.
+        SchemaError: A metadata column has another type.
+    """
+
+    def __init__(self, settings: ReadSettings, schema: StructType) -> None:
+        self._target = arrow_schema(schema)
+        self._metadata = settings.metadata or ()
+        if _is_own(settings, schema):
+            self.arguments: dict[str, Any] = {"metadata": settings.metadata}
+            if settings.fields is not None:
+                self.arguments["fields"] = list(settings.fields)
+            return
+        if settings.fields is not None:
+            text = "fields and a schema are mutually exclusive: a schema names its fields"
+            raise ConfigError(text, option="fields")
+        self._check(schema)
+        fields = [field for field in self._target if field.name not in self._metadata]
+        if not fields:
+            raise SchemaError("the schema has metadata columns only: leave it out, or add a field")
+        self.arguments = {"metadata": self._metadata, "schema": pa.schema(fields)}
+
+    def _check(self, schema: StructType) -> None:
+        types = {field.name: field.dataType for field in schema}
+        for name in self._metadata:
+            if name not in METADATA:
+                raise ConfigError(f"metadata must be some of {', '.join(METADATA)}, got {name!r}", option="metadata")
+            if name not in types:
+                raise ConfigError(f"metadata names {name!r}, which is no column of the schema", option="metadata")
+            if types[name] != METADATA[name]:
+                wanted, got = METADATA[name].simpleString(), types[name].simpleString()
+                raise SchemaError(f"the metadata column {name!r} must be {wanted}, got {got}")
+
+    def convert(self, batch: ReadBatch) -> Iterator[pa.RecordBatch]:
+        """The record batches for Spark, which compares each type with its own."""
+        read = pa.record_batch(batch)
+        arrays = [_cast(read.column(field.name), field.type) for field in self._target]
+        whole = pa.RecordBatch.from_arrays(arrays, schema=self._target)
+        for first in range(0, whole.num_rows, MAX_ROWS):
+            yield whole.slice(first, MAX_ROWS)
+
+
+def _is_own(settings: ReadSettings, schema: StructType) -> bool:
+    """Whether the schema is the one that the options have by themselves."""
+    if settings.fields is None and "unpack" in settings.reader:
+        return False
+    names = schema.fieldNames()
+    own = settings.fields is not None or names[-1:] == [ALL_FIELDS.name]
+    return own and schema == read_schema(settings)
+
+
+def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if array.type == wanted:
+        return array
+    if pa.types.is_timestamp(array.type) or pa.types.is_uint64(array.type):
+        # What does not fit is null: any 64 bits can be an entry's milliseconds.
+        numbers = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array
+        limit = LAST_MS if pa.types.is_timestamp(wanted) else 2**63 - 1
+        if not pa.types.is_decimal(wanted) and len(array) and (pc.max(numbers).as_py() or 0) > limit:
+            array = pc.if_else(pc.less_equal(numbers, limit), array, pa.scalar(None, array.type))
+    return array.cast(wanted)

@@ -1,0 +1,57 @@
+"""What a server says of a stream: where it begins and ends, and how much was removed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.spark.source.entry_ids import LOWEST, Id
+
+__all__ = ["Extent", "Place"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place between two entries.
+
+    Attributes:
+        id: The entry before it.
+        added: How many entries had been added to the stream up to it, removed ones included; None if it is not known.
+    """
+
+    id: Id
+    added: int | None
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The reply to XINFO STREAM. The default is a stream that does not exist.
+
+    Attributes:
+        length: Its entries.
+        first: The oldest entry.
+        last: The highest ID that any of its entries had.
+        added: How many entries were ever added; None before Redis 7.0.
+        max_deleted: The highest ID that XDEL removed.
+    """
+
+    length: int = 0
+    first: Id | None = None
+    last: Id = LOWEST
+    added: int | None = 0
+    max_deleted: Id | None = None
+
+    @property
+    def removed(self) -> int | None:
+        """How many entries were removed, by trimming or XDEL."""
+        return None if self.added is None else max(0, self.added - self.length)
+
+    @property
+    def end(self) -> Place:
+        """The place behind the newest entry."""
+        return Place(self.last, self.added)
+
+    def entries_behind(self, place: Place) -> int:
+        """How many entries there are behind a place, at most."""
+        if self.added is None or place.added is None:
+            return self.length
+        return min(self.length, max(0, self.added - place.added))

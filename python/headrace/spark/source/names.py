@@ -1,0 +1,33 @@
+"""The names that other sources have for what is an option here, in lower case as Spark passes them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["OTHER_NAMES"]
+
+#: Those of Spark's Kafka source and of spark-redis, each with what to write here.
+OTHER_NAMES: Final = {
+    "subscribe": "stream_keys",
+    "assign": "stream_keys",
+    "subscribepattern": "stream_pattern",
+    "kafka.bootstrap.servers": "host and port",
+    "startingoffsets": "starting",
+    "startingtimestamp": "starting_timestamp",
+    "startingoffsetsbytimestamp": "starting_timestamp",
+    "startingoffsetsbytimestampstrategy": "starting_timestamp_past_end",
+    "endingoffsets": "ending",
+    "endingtimestamp": "ending_timestamp",
+    "endingoffsetsbytimestamp": "ending_timestamp",
+    "failondataloss": "fail_on_data_loss",
+    "maxoffsetspertrigger": "max_entries_per_trigger",
+    "minpartitions": "min_partitions",
+    "stream.keys": "stream_keys",
+    "stream.offsets": "starting",
+    "stream.parallelism": "min_partitions",
+    "stream.read.batch.size": "page_bytes",
+    "stream.read.block": "poll_interval",
+    "auth": "password_env",
+    "dbnum": "db",
+    "ssl": "tls",
+}

@@ -1,0 +1,107 @@
+"""The offset of a streaming query: a JSON object that Spark stores in the checkpoint.
+
+An end offset describes its whole micro-batch, where it begins and how it is split included, so that a batch that is
+planned again has the same partitions and rows whatever options, cores and entries there are then:
+
+```json
+{"v": 1, "streams": {"orders": {
+    "id": "1795324724029-361", "n": 1000000, "lost": 0,
+    "from": {"id": "1795324700000-0", "n": 999000}, "splits": [["1795324712000-0", null]]
+}}}
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from headrace.errors import StateError
+from headrace.spark.source.entry_ids import Id, parse, show
+from headrace.spark.source.extent import Place
+
+__all__ = ["Offset", "StreamOffset"]
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class StreamOffset:
+    """The end of a micro-batch in one stream.
+
+    Attributes:
+        end: The place behind its last entry.
+        lost: How many entries were trimmed before they were read, since the query began.
+        start: Where it begins; None if it has no entry of this stream.
+        splits: Where each of its partitions begins but the first one: an entry, and how many entries had been added
+            before it, None if that is not known.
+    """
+
+    end: Place
+    lost: int = 0
+    start: Place | None = None
+    splits: tuple[tuple[Id, int | None], ...] = ()
+
+    def idle(self) -> StreamOffset:
+        """The same place, for a micro-batch without an entry of this stream."""
+        return StreamOffset(self.end, self.lost)
+
+
+@dataclass(frozen=True)
+class Offset:
+    """The end of a micro-batch in each stream, by key."""
+
+    streams: Mapping[str, StreamOffset] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object for Spark. Equal offsets are equal texts."""
+        return {"v": VERSION, "streams": {key: _written(self.streams[key]) for key in sorted(self.streams)}}
+
+    @classmethod
+    def from_json(cls, whole: Mapping[str, Any]) -> Offset:
+        """Read what `to_json` made.
+
+        Raises:
+            StateError: The checkpoint is of another version, or of another source.
+        """
+        version = whole.get("v")
+        if version != VERSION:
+            _refuse(f"its version is {version!r}, and this headrace reads version {VERSION}")
+        try:
+            return cls({key: _read(value) for key, value in whole["streams"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            _refuse(f"it lacks a member or has a wrong one: {error!r}")
+
+
+def _written(stream: StreamOffset) -> dict[str, Any]:
+    written = {**_place(stream.end), "lost": stream.lost}
+    if stream.start is not None:
+        written["from"] = _place(stream.start)
+        written["splits"] = [[show(entry), added] for entry, added in stream.splits]
+    return written
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {"id": show(place.id), "n": place.added}
+
+
+def _read(value: Mapping[str, Any]) -> StreamOffset:
+    splits = tuple((_id(entry), added) for entry, added in value.get("splits", ()))
+    start = _read_place(value["from"]) if "from" in value else None
+    return StreamOffset(_read_place(value), int(value["lost"]), start, splits)
+
+
+def _read_place(value: Mapping[str, Any]) -> Place:
+    added = value["n"]
+    return Place(_id(value["id"]), None if added is None else int(added))
+
+
+def _id(text: str) -> Id:
+    if (entry_id := parse(text)) is None:
+        raise ValueError(text)
+    return entry_id
+
+
+def _refuse(why: str) -> NoReturn:
+    raise StateError(f"the offset in the checkpoint is none of this source: {why}")

@@ -1,0 +1,138 @@
+"""The options of a read: all text, as Spark passes them, checked before anything is asked of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from headrace._headrace import read_options
+from headrace.endpoint import Endpoint
+from headrace.errors import ConfigError
+from headrace.spark.options import known, nearest, read_endpoint
+from headrace.spark.source.bounds import Bounds, read_bounds
+from headrace.spark.source.names import OTHER_NAMES
+from headrace.tables import DATASOURCE_READ
+
+__all__ = ["ReadSettings", "read"]
+
+#: The options that name the streams, of which one must be given.
+STREAMS: Final = ("stream_key", "stream_keys", "stream_pattern")
+
+#: The options that only one of the two kinds of reads has.
+OF_BATCH: Final = ("ending", "ending_timestamp")
+OF_STREAMING: Final = ("max_entries_per_trigger", "available_now", "poll_interval", "allow_short_replay")
+
+#: The options that are passed to `Reader` as they are.
+OF_THE_READER: Final = ("batch_rows", "batch_bytes", "page_bytes", "on_bad_field")
+OF_UNPACK: Final = ("unpack", "payload_field", "max_entry_bytes")
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """All options of a read.
+
+    Attributes:
+        endpoint: The server.
+        keys: The keys of the streams; None with a pattern.
+        pattern: A glob-style pattern of keys.
+        start: Where each stream begins.
+        end: In batch, where each stream ends.
+        past_end: What a time behind the newest entry means.
+        fail_on_data_loss: Whether entries that were trimmed before they were read are an error.
+        allow_short_replay: Whether what runs again may have fewer rows than before.
+        min_partitions: Partitions at least; None for one per stream.
+        max_entries: Most entries of a micro-batch.
+        available_now: What the user says of the trigger.
+        poll_interval: Seconds between two looks at the server.
+        fields: The fields that become columns; None for all in one column, or for those of the user's schema.
+        metadata: The metadata columns; None for the usual ones.
+        reader: Options of each `Reader`.
+    """
+
+    endpoint: Endpoint
+    keys: tuple[str, ...] | None
+    pattern: str | None
+    start: Bounds
+    end: Bounds
+    past_end: Literal["error", "latest"]
+    fail_on_data_loss: bool
+    allow_short_replay: bool
+    min_partitions: int | None
+    max_entries: int | None
+    available_now: bool | None
+    poll_interval: float
+    fields: tuple[str, ...] | None
+    metadata: tuple[str, ...] | None
+    reader: Mapping[str, Any]
+
+
+def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
+    """Check the options that Spark passes, with names in lower case. `streaming` is None where it is not known yet.
+
+    Raises:
+        ConfigError: An option is unknown, wrong, or contradicts another one.
+    """
+    _check_names(given, streaming=streaming)
+    own = read_options("datasource_read", {name: given[name] for name in DATASOURCE_READ if name in given})
+    keys, pattern = _streams(given, own)
+    first = keys[0] if keys else pattern or ""
+    usual: Literal["earliest", "latest"] = "latest" if streaming else "earliest"
+    start = read_bounds("starting", given.get("starting"), own["starting_timestamp"], usual)
+    end = read_bounds("ending", given.get("ending"), own["ending_timestamp"], "latest")
+    for bounds in (start, end):
+        if keys is not None:
+            bounds.check(keys)
+    reader = {name: own[name] for name in OF_THE_READER}
+    if own["unpack"] is not None:
+        reader |= {name: own[name] for name in OF_UNPACK}
+    return ReadSettings(
+        endpoint=read_endpoint({**given, "stream_key": first}),
+        keys=keys,
+        pattern=pattern,
+        start=start,
+        end=end,
+        past_end=own["starting_timestamp_past_end"],
+        fail_on_data_loss=own["fail_on_data_loss"],
+        allow_short_replay=own["allow_short_replay"],
+        min_partitions=own["min_partitions"],
+        max_entries=own["max_entries_per_trigger"],
+        available_now=own["available_now"],
+        poll_interval=own["poll_interval"],
+        fields=_names(own["fields"]),
+        metadata=_names(own["metadata"]) if "metadata" in given else None,
+        reader=reader,
+    )
+
+
+def _check_names(given: Mapping[str, str], *, streaming: bool | None) -> None:
+    if "path" in given:
+        raise ConfigError("load() takes no path: the option stream_key names the stream", option="path")
+    allowed = known()
+    for name in given:
+        if name in OTHER_NAMES:
+            raise ConfigError(f"unknown option {name!r}: here it is {OTHER_NAMES[name]}", option=name)
+        if name not in allowed:
+            raise ConfigError(f"unknown option {name!r}; did you mean {nearest(name, allowed)!r}?", option=name)
+    others = () if streaming is None else OF_BATCH if streaming else OF_STREAMING
+    for name in others:
+        if name in given:
+            kind = "spark.read: a streaming query has no end" if streaming else "spark.readStream"
+            raise ConfigError(f"{name} is for {kind}", option=name)
+
+
+def _streams(given: Mapping[str, str], own: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, str | None]:
+    named = [name for name in STREAMS if name in given]
+    if len(named) != 1:
+        got = " and ".join(named) or "none"
+        raise ConfigError(f"one of {', '.join(STREAMS)} must name the streams, got {got}", option=(*named, *STREAMS)[0])
+    if pattern := own["stream_pattern"]:
+        return None, pattern
+    keys = (given["stream_key"],) if "stream_key" in given else tuple(own["stream_keys"])
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise ConfigError(f"stream_keys must name each stream once, got {twice!r} twice", option="stream_keys")
+    return keys, None
+
+
+def _names(names: Any) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)

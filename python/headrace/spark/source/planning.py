@@ -1,0 +1,91 @@
+"""The next micro-batch: where it ends in each stream, and what was lost before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import DataLossError, StreamReplacedError
+from headrace.spark.source.entry_ids import LOWEST, show
+from headrace.spark.source.extent import Extent, Place
+from headrace.spark.source.offset import StreamOffset
+
+__all__ = ["News", "find_news", "quotas"]
+
+
+@dataclass(frozen=True)
+class News:
+    """Entries of a stream that no micro-batch has had yet.
+
+    Attributes:
+        start: Behind this place.
+        end: Up to this one, included.
+        lost: How many entries were trimmed before they were read, since the query began.
+        warnings: What went wrong and does not end the query.
+    """
+
+    start: Place
+    end: Place
+    lost: int
+    warnings: tuple[str, ...] = ()
+
+
+def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: bool) -> News | None:
+    """What there is behind the last micro-batch; `before` is None for a stream that was added. None: nothing.
+
+    Raises:
+        DataLossError: Entries were trimmed before they were read, and `fails` is set.
+        StreamReplacedError: The stream is not the one that was read before, and `fails` is set.
+    """
+    if before is None:
+        if not extent.length:
+            return None
+        return News(Place(LOWEST, extent.removed), extent.end, 0)
+    place, lost, warnings = before.end, before.lost, []
+    if replaced := _replaced(place, extent):
+        text = f"stream {key!r} is not the one that was read up to {show(place.id)}: {replaced}"
+        if fails:
+            raise StreamReplacedError(text, stream=key.encode())
+        # An end never falls below its start.
+        warnings.append(f"{text}; its entries up to {show(place.id)} are not read")
+        place = Place(place.id, None)
+    if extent.last <= place.id:
+        return News(place, place, lost, tuple(warnings)) if warnings else None
+    is_passed = extent.first is None or extent.first > place.id
+    if is_passed and extent.removed is not None:
+        gone = 0 if place.added is None else extent.removed - place.added
+        if gone > 0:
+            is_exact = extent.max_deleted is None or extent.max_deleted <= place.id
+            text = f"{'' if is_exact else 'at most '}{gone} entries of stream {key!r} behind {show(place.id)}"
+            text += " were trimmed before they were read"
+            if fails:
+                text += "; fail_on_data_loss=false goes on without them"
+                raise DataLossError(text, stream=key.encode(), lost=gone, exact=is_exact)
+            warnings.append(text)
+            lost += gone
+        # Nothing up to the place remains, so all that was removed counts as read.
+        place = Place(place.id, max(extent.removed, place.added or 0))
+    return News(place, extent.end, lost, tuple(warnings))
+
+
+def _replaced(place: Place, extent: Extent) -> str | None:
+    """Why this cannot be the stream that was read up to `place`."""
+    if extent.last < place.id:
+        if extent.last == LOWEST:
+            return "it was deleted"
+        return f"its newest entry is {show(extent.last)}: it was deleted and recreated, or its server lost entries"
+    if extent.added is not None and place.added is not None and extent.added < place.added:
+        return f"{extent.added} entries were ever added, and {place.added} had been: it was deleted and recreated"
+    return None
+
+
+def quotas(news: Mapping[str, int], limit: int) -> dict[str, int]:
+    """How many entries of each stream a micro-batch of `limit` has, by how many there are: one at least, if it can."""
+    left, total = limit, sum(news.values())
+    shares = {}
+    for key, count in sorted(news.items(), key=lambda pair: (pair[1], pair[0])):
+        share = min(count, left, max(1, left * count // total if total else 0))
+        shares[key] = share
+        left -= share
+        total -= count
+    return {key: share for key, share in shares.items() if share}

@@ -1,0 +1,77 @@
+"""The ranges of entry IDs that tasks read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from headrace.spark.source.entry_ids import HIGHEST, Id, after, before
+from headrace.spark.source.extent import Extent, Place
+from headrace.spark.source.splits import borders, cut, share
+from headrace.spark.source.survey import Survey
+
+__all__ = ["Range", "Split", "StreamRange", "split"]
+
+#: Where the parts of a range begin but the first one: an entry, and how many entries had been added before it.
+Split = tuple[Id, int | None]
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """What one task reads, of one stream.
+
+    Attributes:
+        key: The stream.
+        start: Behind this place.
+        last: Up to this ID, included.
+        first: The first entry, as it was planned; None if that is not known.
+        is_streaming: Whether it is a part of a micro-batch.
+        is_replay: Whether an earlier process planned the micro-batch, so that it may have run before.
+    """
+
+    key: str
+    start: Place
+    last: Id
+    first: Id | None = None
+    is_streaming: bool = False
+    is_replay: bool = False
+
+
+@dataclass(frozen=True)
+class StreamRange:
+    """What a read takes of one stream: all behind a place, up to an ID."""
+
+    key: str
+    start: Place
+    last: Id
+
+    def parts(self, splits: Sequence[Split], first: Id | None = None, **flags: bool) -> list[Range]:
+        """The range in parts; `first` is its first entry, if that is known."""
+        begins = [(self.start, first)]
+        begins += [(Place(before(entry) or (0, 0), added), entry) for entry, added in splits]
+        ends = [place.id for place, _ in begins[1:]] + [self.last]
+        return [Range(self.key, place, end, known, **flags) for (place, known), end in zip(begins, ends, strict=True)]
+
+
+def split(
+    survey: Survey, wanted: Sequence[StreamRange], extents: dict[str, Extent], parts: int
+) -> list[tuple[Id | None, list[Split]]]:
+    """For each range: its first entry, None if it has none, and where its parts begin. One round trip."""
+    weights = [extents[one.key].entries_behind(one.start) for one in wanted]
+    asked: list[tuple[str, Id, Id]] = []
+    counts = []
+    for one, number in zip(wanted, share(parts, weights), strict=True):
+        first = max(after(one.start.id) or HIGHEST, extents[one.key].first or one.last)
+        inner = cut(first, one.last, number) if first <= one.last else []
+        begins = [after(one.start.id) or HIGHEST, *inner]
+        ends = [*(before(border) or (0, 0) for border in inner), one.last]
+        asked += [(one.key, begin, end) for begin, end in zip(begins, ends, strict=True)]
+        counts.append(len(begins))
+    found = iter(survey.first_ids(asked) if asked else [])
+    made: list[tuple[Id | None, list[Split]]] = []
+    for count in counts:
+        entry, inner = borders([next(found) for _ in range(count)])
+        made.append((entry, [(border, None) for border in inner]))
+    return made

@@ -1,0 +1,236 @@
+"""`spark.readStream`: offsets, partitions of micro-batches, and what a task reads. One class for Spark 4.0 to 4.3."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from headrace.errors import ConfigError, StateError
+from headrace.spark.source.bounds import start_place
+from headrace.spark.source.columns import Columns
+from headrace.spark.source.extent import Extent, Place
+from headrace.spark.source.offset import Offset, StreamOffset
+from headrace.spark.source.options import ReadSettings
+from headrace.spark.source.paging import read_page
+from headrace.spark.source.planning import News, find_news, quotas
+from headrace.spark.source.ranges import Range, Split, StreamRange, split
+from headrace.spark.source.splits import share
+from headrace.spark.source.survey import Survey
+from headrace.spark.source.task import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # Spark 4.0 and 4.1
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Spark tells no triggers and no limits."""
+
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = True
+
+__all__ = ["HAS_LIMITS", "StreamReader"]
+
+logger = logging.getLogger("headrace.spark")
+
+_Json = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams in micro-batches. Their ends are in the checkpoint, and nothing moves on the server.
+
+    Spark calls all methods but `read` in one process for each query, one after the other, and `read` in tasks.
+    """
+
+    def __init__(self, settings: ReadSettings, schema: StructType) -> None:
+        if settings.max_entries is not None and settings.available_now is None and not HAS_LIMITS:
+            text = (
+                "max_entries_per_trigger needs available_now on Spark 4.0 and 4.1, which do not tell the trigger: "
+                "'true' with trigger(availableNow=True), which then takes everything in one micro-batch, else 'false'"
+            )
+            raise ConfigError(text, option="available_now")
+        self._settings = settings
+        self._columns = Columns(settings, schema)
+        self._forget()
+
+    def _forget(self) -> None:
+        """What the process of the query knows, and tasks do not."""
+        self._survey: Survey | None = None
+        self._keys: tuple[str, ...] | None = None
+        self._extents: dict[str, Extent] = {}
+        self._looked_at = float("-inf")
+        #: Where AvailableNow ends.
+        self._target: dict[str, Extent] | None = None
+        self._initial: _Json | None = None
+        #: The end of the last micro-batch, where Spark does not say it.
+        self._position: _Json | None = None
+        #: The ends that this process has planned.
+        self._planned: list[_Json] = []
+        #: What was logged, and need not be at each poll.
+        self._logged: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings, "_columns": self._columns}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> _Json:  # noqa: N802, Spark's name
+        """Where a query without a checkpoint begins. Spark asks twice, and gets the same."""
+        if self._initial is None:
+            settings = self._settings
+            streams = {}
+            for key, extent in self._look().items():
+                streams[key] = StreamOffset(start_place(settings.start, key, extent, past_end=settings.past_end))
+            self._initial = Offset(streams).to_json()
+        return self._initial
+
+    def latestOffset(self, start: _Json | None = None, limit: object = None) -> _Json:  # noqa: N802, Spark's name
+        """The end of the next micro-batch; `start` itself if there is nothing new.
+
+        Spark 4.0 and 4.1 pass nothing. Unless the query is new, they have called `partitions` for the last micro-batch
+        before.
+        """
+        if start is None:
+            start = self._position if self._position is not None else self.initialOffset()
+        before = Offset.from_json(start)
+        end = self._next(before, self._limit(limit))
+        if end is None:
+            return start
+        made = end.to_json()
+        self._planned = [*self._planned[-7:], made]
+        return made
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802, Spark's name
+        """The cap of a micro-batch. Spark 4.2 and later ask for it."""
+        limit = self._settings.max_entries
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def reportLatestOffset(self) -> _Json | None:  # noqa: N802, Spark's name
+        """The newest entries, for the progress of the query; as of the last look, because Spark asks at each poll."""
+        if not self._extents:
+            return None
+        return Offset({key: StreamOffset(extent.end) for key, extent in self._extents.items()}).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802, Spark's name
+        """Take the newest entries of now as the end of the query."""
+        self._target = self._look()
+
+    def _limit(self, limit: object) -> int | None:
+        if HAS_LIMITS:
+            return limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return None if self._settings.available_now else self._settings.max_entries
+
+    def _look(self) -> dict[str, Extent]:
+        """Where the streams end. Spark polls a hundred times in a second; the server is asked each `poll_interval`."""
+        now = time.monotonic()
+        if now - self._looked_at >= self._settings.poll_interval:
+            if self._survey is None:
+                self._survey = Survey(self._settings)
+            if self._keys is None:
+                self._keys = self._survey.keys()
+            self._extents = self._survey.extents(self._keys)
+            self._looked_at = time.monotonic()
+        return self._extents
+
+    def _next(self, before: Offset, limit: int | None) -> Offset | None:
+        extents = self._look() if self._target is None else self._target
+        if removed := sorted(set(before.streams) - set(extents)):
+            text = (
+                f"the checkpoint has a position in stream {removed[0]!r}, which is not read any more: name it in the "
+                "options, or begin with a new checkpoint"
+            )
+            raise StateError(text)
+        news: dict[str, News] = {}
+        for key, extent in extents.items():
+            fails = self._settings.fail_on_data_loss
+            if (found := find_news(key, before.streams.get(key), extent, fails=fails)) is None:
+                continue
+            for text in found.warnings:
+                if text not in self._logged:
+                    self._logged.add(text)
+                    logger.warning("%s", text)
+            if found.end.id > found.start.id:
+                news[key] = found
+        if not news:
+            return None
+        counts = {key: extents[key].entries_behind(one.start) for key, one in news.items()}
+        if limit is not None and sum(counts.values()) > limit:
+            ends = self._capped(news, counts, limit)
+        else:
+            ends = self._whole(news, extents)
+        idle = {key: stream.idle() for key, stream in before.streams.items()}
+        return Offset({**idle, **ends})
+
+    def _whole(self, news: dict[str, News], extents: dict[str, Extent]) -> dict[str, StreamOffset]:
+        """Everything that is new, split by time."""
+        wanted = [StreamRange(key, one.start, one.end.id) for key, one in news.items()]
+        parts = self._settings.min_partitions or 1
+        if parts <= len(wanted):
+            return {key: StreamOffset(one.end, one.lost, one.start) for key, one in news.items()}
+        assert self._survey is not None
+        divided = split(self._survey, wanted, extents, parts)
+        return {
+            key: StreamOffset(one.end, one.lost, one.start, tuple(splits))
+            for (key, one), (_, splits) in zip(news.items(), divided, strict=True)
+        }
+
+    def _capped(self, news: dict[str, News], counts: dict[str, int], limit: int) -> dict[str, StreamOffset]:
+        """The first entries of what is new, split into parts of equal size."""
+        taken = quotas(counts, limit)
+        parts = share(self._settings.min_partitions or 1, list(taken.values()))
+        ends = {}
+        for (key, count), number in zip(taken.items(), parts, strict=True):
+            one = news[key]
+            page = read_page(self._settings, key, one, count)
+            splits: list[Split] = []
+            for first in sorted({len(page.ids) * part // number for part in range(1, number)} - {0}):
+                # With fewer entries than asked for some were deleted, and no number is certain.
+                added = page.end.added if len(page.ids) == count else None
+                splits.append((page.ids[first], None if added is None else added - count + first))
+            start = one.start if one.start.added is None else Place(one.start.id, one.start.added + page.lost)
+            ends[key] = StreamOffset(page.end, one.lost + page.lost, start, tuple(splits))
+        return ends
+
+    # --- micro-batches ------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: _Json, end: _Json) -> list[InputPartition]:
+        """The partitions of a micro-batch, as its end says: the same whenever they are asked for.
+
+        After a restart Spark 4.0 and 4.1 ask for those of an empty one, from the last end to itself.
+        """
+        self._position = end
+        if start == end:
+            return []
+        is_replay = end not in self._planned
+        made: list[InputPartition] = []
+        for key, stream in sorted(Offset.from_json(end).streams.items()):
+            if stream.start is not None:
+                one = StreamRange(key, stream.start, stream.end.id)
+                made += one.parts(stream.splits, is_streaming=True, is_replay=is_replay)
+        return made
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a partition."""
+        assert isinstance(partition, Range)
+        return read_range(self._settings, self._columns, partition)
+
+    def commit(self, end: _Json) -> None:
+        """Nothing: the checkpoint has the position."""
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._survey is not None:
+            self._survey.close()

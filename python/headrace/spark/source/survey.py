@@ -1,0 +1,67 @@
+"""The driver's look at the server, over one connection that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from headrace import _headrace
+from headrace.errors import ConfigError
+from headrace.inspect import inspect
+from headrace.spark.source.entry_ids import Id
+from headrace.spark.source.extent import Extent
+from headrace.spark.source.options import ReadSettings
+
+__all__ = ["Survey"]
+
+
+class Survey:
+    """Looks at streams. It changes nothing."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._native = _headrace.Survey(settings.endpoint)
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the streams: as they were given, or those that match the pattern now.
+
+        Raises:
+            ConfigError: No stream matches the pattern, too many do, or the key of one is not UTF-8.
+        """
+        settings = self._settings
+        if settings.keys is not None:
+            return settings.keys
+        found = inspect(settings.endpoint, settings.pattern, groups=False)
+        if found.truncated:
+            text = f"stream_pattern={settings.pattern!r} matches more than 10,000 streams"
+            raise ConfigError(text, option="stream_pattern")
+        keys = tuple(sorted(_key(shown) for shown in pa.table(found.streams)["key"].to_pylist()))
+        if not keys:
+            text = f"stream_pattern={settings.pattern!r} matches no stream"
+            raise ConfigError(text, option="stream_pattern")
+        settings.start.check(keys)
+        settings.end.check(keys)
+        return keys
+
+    def extents(self, keys: Sequence[str]) -> dict[str, Extent]:
+        """Where each stream begins and ends. One round trip."""
+        found = self._native.streams([key.encode() for key in keys])
+        return {key: Extent() if info is None else Extent(*info) for key, info in zip(keys, found, strict=True)}
+
+    def first_ids(self, ranges: Iterable[tuple[str, Id, Id]]) -> list[Id | None]:
+        """The first entry of each range of a stream, both ends included. One round trip."""
+        return self._native.first_ids([(key.encode(), first, last) for key, first, last in ranges])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._native.close()
+
+
+def _key(shown: str) -> str:
+    """The key that `inspect` shows with an escape for each byte that is not UTF-8, and a doubled backslash."""
+    key = shown.replace("\\\\", "\0")
+    if "\\" in key:
+        text = f"stream_pattern matches the key '{shown}', which is not UTF-8: Spark's checkpoint holds text"
+        raise ConfigError(text, option="stream_pattern")
+    return key.replace("\0", "\\")

@@ -1,0 +1,160 @@
+"""`spark.read.format("redis_streams")` in real Spark, and SELECT from SQL views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace.testing import LocalServer
+from support.datasource import save, to
+from support.source import add
+
+
+def read(spark: SparkSession, server: LocalServer, schema: str | None = None, **options: Any) -> DataFrame:
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    return reader.format("redis_streams").options(**to(server, **options)).load()
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return sorted(row.n for row in frame.select("n").collect())
+
+
+def test_entries_come_as_they_are(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    client.xadd("events", {"a": b"\xff\x00", "b": ""}, id="1795324724029-361")
+    client.xadd("events", {"a": "x"}, id=f"{2**64 - 1}-{2**64 - 2}")  # outside of Spark's timestamps
+    frame = read(spark, any_server)
+    assert frame.columns == ["stream", "entry_id", "timestamp", "fields"]
+    rows = [row.asDict() for row in frame.withColumn("timestamp", sf.unix_millis("timestamp")).collect()]
+    assert rows == [
+        {
+            "stream": "events",
+            "entry_id": "1795324724029-361",
+            "timestamp": 1795324724029,
+            "fields": {"a": b"\xff\x00", "b": b""},
+        },
+        {"stream": "events", "entry_id": f"{2**64 - 1}-{2**64 - 2}", "timestamp": None, "fields": {"a": b"x"}},
+    ]
+    columns = "entry_seq decimal(20,0), a binary, row_in_entry int, stream string"
+    named = read(spark, any_server, columns, metadata="entry_seq,row_in_entry")
+    assert [tuple(row) for row in named.collect()] == [(361, b"\xff\x00", 0, None), (2**64 - 2, b"x", 0, None)]
+    assert read(spark, any_server, "a binary", stream_key="nothing").collect() == []
+    assert read(spark, any_server, fields="a,c", on_bad_field="null", starting="1795324724029-362").collect() == [
+        ("x", None)
+    ]
+
+
+def test_streams_are_divided_and_every_entry_is_there_once(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
+    add(client, "one", range(1_000))  # by time
+    add(client, "two", range(1_000, 1_300), ids=lambda n: f"7-{n}")  # by sequence number
+    add(client, "three", range(1_300, 1_303), ids=lambda n: f"{n}-0")
+    frame = read(spark, any_server, "n long", stream_key="one", min_partitions=5)
+    assert frame.rdd.getNumPartitions() == 5
+    options: dict[str, Any] = {"unix_socket": any_server.unix_socket, "min_partitions": 8, "batch_rows": 100}
+    for streams in ({"stream_keys": "one,two,three"}, {"stream_pattern": "[ot]*"}):
+        several = spark.read.schema("n long").format("redis_streams").options(**options, **streams).load()
+        assert numbers(several) == list(range(1_303))
+        assert 3 < several.rdd.getNumPartitions() <= 8
+
+
+def test_a_read_begins_and_ends_where_it_is_told(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
+    add(client, "events", range(1, 101), ids=lambda n: f"{n * 10}-{n}")
+
+    def found(**options: Any) -> list[int]:
+        return numbers(read(spark, any_server, "n long", min_partitions=3, **options))
+
+    assert found(starting="20-2", ending="40-4") == [2, 3, 4]
+    assert found(starting="20-3", ending="40-3") == [3]
+    assert found(starting_timestamp=985) == [99, 100]
+    assert found(starting='{"events": "latest"}') == []
+    client.xtrim("events", maxlen=30, approximate=False)
+    assert found(ending_timestamp="1970-01-01T00:00:00.719Z") == [71]
+    with pytest.raises(AnalysisException, match="starting_timestamp=1001 is behind the newest entry"):
+        found(starting_timestamp=1001)
+
+
+def test_what_was_written_comes_back(spark: SparkSession, any_server: LocalServer) -> None:
+    """In each layout, with columns that are named as metadata is."""
+    frame = spark.sql("""
+        select id, cast(id / 8 as decimal(10, 3)) as price, timestamp '2026-04-14 12:00:00.120' as timestamp,
+            date '2026-04-14' as day, cast('bytes' as binary) as bytes, id = 1 as flag, 'ü"' as stream,
+            if(id = 1, null, concat('entry ', id)) as entry_id, cast(id as double) / 3 as third
+        from range(0, 5, 1, 2)
+    """)
+    names = ", ".join(frame.columns)
+    schema = ", ".join(f"{name} {kind}" for name, kind in frame.dtypes)
+    expected = sorted(frame.collect())
+    layouts: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+        "fields": ({"fields": names}, {}),
+        "json": ({"json": "true", "rows_per_entry": "2"}, {"unpack": "json"}),
+        "arrow": ({"arrow_ipc": "true", "codec": "zstd"}, {"unpack": "arrow_ipc"}),
+    }
+    for key, (written, given) in layouts.items():
+        save(frame, any_server, stream_key=key, **written)
+        back = read(spark, any_server, schema, stream_key=key, **given)
+        assert sorted(back.collect()) == expected, key
+        assert back.dtypes == frame.dtypes
+
+
+def test_entries_are_copied(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    add(client, "events", range(5))
+    copy = read(spark, any_server)
+    save(copy, any_server, stream_key="copy", fields_from="fields", ignore_columns="*", entry_id="entry_id")
+    assert client.xrange("copy") == client.xrange("events")
+
+
+def test_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    def create(name: str, columns: str = "", **options: Any) -> None:
+        given = ", ".join(f"{option} '{value}'" for option, value in to(any_server, **options).items())
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} {columns} USING redis_streams OPTIONS ({given})")
+
+    # One view for both directions.
+    create("both", "(id BIGINT, total DECIMAL(9, 2))", fields="id,total", unpack="json", maxlen=10)
+    with pytest.raises(AnalysisException, match="fields and a schema are mutually exclusive"):
+        spark.sql("SELECT * FROM both").collect()
+    create("both", "(id BIGINT, total DECIMAL(9, 2))", unpack="json", message_id="id")
+    spark.sql("INSERT INTO both VALUES (1, 9.5), (2, null)")
+    assert [str(row.total) for row in spark.sql("SELECT total FROM both ORDER BY id").collect()] == ["9.50", "None"]
+    create("entries")
+    (row,) = spark.sql("SELECT count(*) AS n, max(stream) AS stream FROM entries WHERE timestamp IS NOT NULL").collect()
+    assert (row.n, row.stream) == (2, "events")
+    create("named", fields="payload", metadata="entry_id")
+    assert spark.sql("SELECT * FROM named").columns == ["entry_id", "payload"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"startin": "latest"}, "unknown option 'startin'; did you mean 'starting'?"),
+        ({"startingOffsets": "latest"}, "unknown option 'startingoffsets': here it is starting"),
+        ({"starting": "newest"}, "starting must be 'earliest'"),
+        ({"max_entries_per_trigger": "5"}, "max_entries_per_trigger is for spark.readStream"),
+        ({"stream_key": "text"}, "the key 'text' holds no stream"),
+        ({"stream_pattern": "nothing*"}, "matches no stream"),
+    ],
+)
+def test_mistakes_end_the_read_before_a_task_starts(
+    spark: SparkSession, any_server: LocalServer, text_key: None, options: dict[str, str], text: str
+) -> None:
+    given = to(any_server, **options)
+    if "stream_pattern" in options:
+        del given["stream_key"]
+    with pytest.raises(PySparkException, match=text.replace("?", r"\?")) as caught:
+        spark.read.format("redis_streams").options(**given).load().collect()
+    assert "Job aborted" not in str(caught.value)
+
+
+def test_a_value_that_does_not_fit(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    client.xadd("events", {"n": "1"}, id="1-0")
+    client.xadd("events", {"n": "one"}, id="2-0")
+    with pytest.raises(PythonException, match=r"FieldError.*2-0"):
+        read(spark, any_server, "n long").collect()
+    assert [row.n for row in read(spark, any_server, "n long", on_bad_field="null").collect()] == [1, None]

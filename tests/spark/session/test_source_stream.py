@@ -1,0 +1,153 @@
+"""`spark.readStream.format("redis_streams")` in real Spark: micro-batches, restarts, replays, caps, losses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.spark.source.stream import HAS_LIMITS
+from headrace.testing import LocalServer
+from support.datasource import payloads, to
+from support.source import add
+
+
+class Numbers:
+    """A query that reads the field `n` of entries, and what its micro-batches had."""
+
+    def __init__(self, spark: SparkSession, server: LocalServer, folder: Path) -> None:
+        self._spark = spark
+        self._server = server
+        self.checkpoint = folder / "checkpoint"
+        self.batches: list[list[int]] = []
+
+    def read(self, **options: Any) -> DataFrame:
+        given = {"starting": "earliest", **to(self._server, **options)}
+        if "stream_keys" in given:
+            del given["stream_key"]
+        if "max_entries_per_trigger" in given and not HAS_LIMITS:
+            given["available_now"] = "true"
+        return self._spark.readStream.format("redis_streams").schema("n long").options(**given).load()
+
+    def run(self, **options: Any) -> StreamingQuery:
+        """Run the query up to the newest entry."""
+
+        def keep(frame: DataFrame, number: int) -> None:
+            first, second = ([row.n for row in frame.collect()] for _ in range(2))
+            assert first == second  # two actions read the same rows
+            self.batches.append(first)
+
+        return self.end(self.read(**options).writeStream.foreachBatch(keep))
+
+    def end(self, writer: Any) -> StreamingQuery:
+        query: StreamingQuery = (
+            writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        )
+        assert query.awaitTermination(100)
+        return query
+
+    def offset(self, number: int) -> dict[str, Any]:
+        """The offset of a micro-batch, in each stream."""
+        lines = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()
+        offset: dict[str, Any] = json.loads(lines[2])
+        return dict(offset["streams"])
+
+    def forget_commit(self, number: int) -> None:
+        """Remove the commit of a micro-batch, as if the driver had died before it: it runs again."""
+        for path in (self.checkpoint / "commits").glob(f"*{number}*"):
+            path.unlink()
+
+
+@pytest.fixture
+def query(spark: SparkSession, any_server: LocalServer, tmp_path: Path) -> Numbers:
+    return Numbers(spark, any_server, tmp_path)
+
+
+def test_every_entry_once_over_restarts(client: redis.Redis, query: Numbers) -> None:
+    add(client, "events", range(900))
+    query.run(max_entries_per_trigger=400)
+    if HAS_LIMITS:
+        assert [len(batch) for batch in query.batches if batch] == [400, 400, 100]
+    add(client, "events", range(900, 1_000))
+    add(client, "more", range(1_000, 1_050))  # a stream that is added begins with its oldest entry
+    query.run(stream_keys="events,more,nothing", max_entries_per_trigger=400)
+    assert sorted(n for batch in query.batches for n in batch) == list(range(1_050))
+    with pytest.raises(StreamingQueryException, match="the checkpoint has a position in stream 'more'"):
+        query.run()
+
+
+def test_a_micro_batch_is_the_same_whenever_it_is_planned(client: redis.Redis, query: Numbers) -> None:
+    add(client, "events", range(300))
+    query.run(min_partitions=3)
+    planned = query.offset(0)["events"]
+    assert len(planned["splits"]) == 2
+    query.forget_commit(0)
+    add(client, "events", range(300, 400))
+    query.run(min_partitions=7, starting="latest")
+    first, again, rest = query.batches
+    assert first == again
+    assert rest == list(range(300, 400))
+    assert query.offset(0)["events"] == planned
+
+
+def test_rows_that_are_written_to_a_stream_are_there_once(
+    spark: SparkSession, client: redis.Redis, query: Numbers, any_server: LocalServer
+) -> None:
+    add(client, "events", range(100))
+    for partitions in (3, 1):
+        frame = query.read(min_partitions=partitions).selectExpr("string(n) AS payload")
+        query.end(frame.writeStream.format("redis_streams").options(**to(any_server, stream_key="copy")))
+        assert sorted(map(int, payloads(client, "copy"))) == list(range(100))
+        query.forget_commit(0)
+
+
+def test_trimming_between_micro_batches_is_counted(client: redis.Redis, query: Numbers) -> None:
+    add(client, "events", range(100))
+    query.run()
+    add(client, "events", range(100, 200))
+    client.xtrim("events", maxlen=40, approximate=False)
+    with pytest.raises(StreamingQueryException, match=r"DataLossError.*60 entries of stream 'events'"):
+        query.run()
+    query.run(fail_on_data_loss=False)
+    assert query.batches == [list(range(100)), list(range(160, 200))]
+    assert (query.offset(1)["events"]["lost"], query.offset(1)["events"]["n"]) == (60, 200)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_replay_that_trimming_made_shorter_fails(client: redis.Redis, query: Numbers, partitions: int) -> None:
+    add(client, "events", range(100))
+    query.run(min_partitions=partitions)
+    query.forget_commit(0)
+    client.xtrim("events", maxlen=30, approximate=False)
+    with pytest.raises(StreamingQueryException, match="allow_short_replay"):
+        query.run(fail_on_data_loss=False)
+    query.run(fail_on_data_loss=False, allow_short_replay=True)
+    assert query.batches == [list(range(100)), list(range(70, 100))]
+
+
+def test_a_stream_that_was_replaced_is_noticed(client: redis.Redis, query: Numbers) -> None:
+    add(client, "events", range(10))
+    query.run()
+    client.delete("events")
+    add(client, "events", range(20, 25))
+    with pytest.raises(StreamingQueryException, match=r"StreamReplacedError.*5 entries were ever added"):
+        query.run()
+    query.run(fail_on_data_loss=False)
+    assert query.batches == [list(range(10)), list(range(20, 25))]
+
+
+def test_mistakes_end_the_query(client: redis.Redis, query: Numbers) -> None:
+    add(client, "events", range(1))
+    for options, text in [
+        ({"ending": "5-0"}, "ending is for spark.read"),
+        ({"maxOffsetsPerTrigger": "5"}, "unknown option 'maxoffsetspertrigger': here it is max_entries_per_trigger"),
+        ({"starting": "9999999999999-0"}, "is behind the newest entry"),
+    ]:
+        with pytest.raises(StreamingQueryException, match=text):
+            query.run(**options)

@@ -1,0 +1,255 @@
+"""The options of a Spark read, its columns, and the next micro-batch. No Spark and no server runs here."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from headrace import ConfigError, DataLossError, SchemaError, StreamReplacedError
+from headrace.spark.datasource import RedisStreams
+from headrace.spark.source.bounds import Moment, last_id, start_place
+from headrace.spark.source.columns import Columns, read_schema
+from headrace.spark.source.entry_ids import LOWEST, MAX
+from headrace.spark.source.extent import Extent, Place
+from headrace.spark.source.names import OTHER_NAMES
+from headrace.spark.source.offset import StreamOffset
+from headrace.spark.source.options import ReadSettings, read
+from headrace.spark.source.planning import News, find_news, quotas
+from headrace.spark.source.stream import HAS_LIMITS, StreamReader
+
+HERE = {"host": "h", "stream_key": "s"}
+
+#: 100 entries were added, 1-0 to 100-0; the first 60 were trimmed.
+TRIMMED = Extent(40, (61, 0), (100, 0), 100)
+
+
+def settings(streaming: bool | None = False, /, **options: str) -> ReadSettings:
+    return read({**HERE, **options}, streaming=streaming)
+
+
+def refused(given: dict[str, str], streaming: bool | None = False) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(given, streaming=streaming)
+    text = str(caught.value)
+    assert text[0].islower()
+    return text
+
+
+def test_defaults() -> None:
+    made = settings()
+    assert (made.keys, made.start.usual, made.end.usual, made.fail_on_data_loss) == (("s",), "earliest", "latest", True)
+    assert made.reader["batch_rows"] == 10_000
+    assert settings(True).start.usual == "latest"
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"host": "h"}, "one of stream_key, stream_keys, stream_pattern must name the streams, got none"),
+        ({**HERE, "stream_pattern": "*"}, "got stream_key and stream_pattern"),
+        ({"host": "h", "stream_keys": "a,b,a"}, "got 'a' twice"),
+        ({**HERE, "startin": "latest"}, "unknown option 'startin'; did you mean 'starting'?"),
+        ({**HERE, "path": "x"}, "load() takes no path"),
+        ({**HERE, "starting": "newest"}, "starting must be 'earliest', 'latest', an entry ID"),
+        ({**HERE, "starting": "5"}, "got '5'"),
+        ({**HERE, "starting": "{"}, "starting is no JSON"),
+        ({**HERE, "starting": '{"s": 5}'}, "got 5"),
+        ({**HERE, "starting": '{"t": "5-0"}'}, "starting names the stream 't', which is not read"),
+        ({**HERE, "ending": "earliest"}, "ending must be 'latest', an entry ID"),
+        ({**HERE, "starting": "5-0", "starting_timestamp": "5"}, "starting and starting_timestamp are mutually"),
+        ({**HERE, "starting_timestamp": "yesterday"}, "starting_timestamp must be milliseconds since 1970"),
+        ({**HERE, "starting_timestamp": "2026-11-22T10:00:00"}, "an ISO 8601 time with a zone"),
+        ({**HERE, "ending_timestamp": '{"s": "-5"}'}, "got '-5' for 's'"),
+        ({**HERE, "batch_rows": "20000"}, "batch_rows must be an integer from 1 to 10000"),
+        ({**HERE, "min_partitions": "0"}, "min_partitions must be"),
+        ({**HERE, "fail_on_data_loss": "maybe"}, "fail_on_data_loss must be a boolean"),
+        ({**HERE, "max_entries_per_trigger": "5"}, "max_entries_per_trigger is for spark.readStream"),
+        ({"url": "redis://:secret@h", "stream_key": "s"}, "url must not hold a password"),
+    ],
+)
+def test_wrong_options(given: dict[str, str], text: str) -> None:
+    assert text in refused(given)
+
+
+def test_a_streaming_query_has_no_end() -> None:
+    assert "ending is for spark.read" in refused({**HERE, "ending": "5-0"}, streaming=True)
+    assert read({**HERE, "ending": "5-0", "poll_interval": "1"}, streaming=None).poll_interval == 1
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_names_of_other_sources_are_translated(name: str) -> None:
+    assert refused({**HERE, name: "x"}) == f"unknown option {name!r}: here it is {OTHER_NAMES[name]}"
+
+
+def test_options_of_a_write_are_left_to_it() -> None:
+    made = settings(message_id="id", exactly_once="script", maxlen="5", on_failure="never")
+    assert made.keys == ("s",)
+    with pytest.raises(ConfigError, match="on_failure"):
+        RedisStreams({**HERE, "on_failure": "never"}).writer(StructType().add("payload", "string"), overwrite=False)
+
+
+# --- where to begin and end -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"starting": "earliest"}, Place(LOWEST, 60)),
+        ({"starting": "latest"}, Place((100, 0), 100)),
+        ({"starting": "5-0"}, Place((4, MAX), 60)),
+        ({"starting": "61-0"}, Place((60, MAX), 60)),
+        ({"starting": "62-0"}, Place((61, MAX), None)),
+        ({"starting": "0-0"}, Place(LOWEST, 60)),
+        ({"starting_timestamp": "62"}, Place((61, MAX), None)),
+        ({"starting_timestamp": "1970-01-01T00:00:00.0615+00:00"}, Place((61, MAX), None)),
+        ({"starting_timestamp": '{"s": 62}'}, Place((61, MAX), None)),
+        ({"starting_timestamp": "101", "starting_timestamp_past_end": "latest"}, Place((100, 0), 100)),
+    ],
+)
+def test_where_a_stream_begins(options: dict[str, str], place: Place) -> None:
+    made = settings(**options)
+    assert start_place(made.start, "s", TRIMMED, past_end=made.past_end) == place
+    assert start_place(made.start, "s", Extent(), past_end=made.past_end) == Place(LOWEST, 0)
+
+
+@pytest.mark.parametrize("options", [{"starting": "101-0"}, {"starting_timestamp": "101"}])
+def test_a_beginning_behind_the_newest_entry_is_an_error(options: dict[str, str]) -> None:
+    made = settings(**options)
+    with pytest.raises(ConfigError, match="is behind the newest entry of stream 's', 100-0"):
+        start_place(made.start, "s", TRIMMED, past_end=made.past_end)
+
+
+def test_where_a_stream_ends() -> None:
+    def end(**options: str) -> object:
+        return last_id(settings(**options).end, "s", TRIMMED)
+
+    assert (end(), end(ending="70-1"), end(ending="200-0")) == ((100, 0), (70, 1), (100, 0))
+    assert end(ending_timestamp="1970-01-01T00:00:00.070999Z") == (70, MAX)
+    assert settings(ending_timestamp="70").end.usual == Moment(70)
+
+
+# --- the next micro-batch ---------------------------------------------------------------------------------------------
+
+
+def news(ms: int, added: int | None, extent: Extent = TRIMMED, *, fails: bool = True, lost: int = 0) -> News | None:
+    return find_news("s", StreamOffset(Place((ms, 0), added), lost), extent, fails=fails)
+
+
+def test_what_is_new() -> None:
+    assert news(100, 100) is None
+    assert news(70, 70) == News(Place((70, 0), 70), Place((100, 0), 100), 0)
+    # Everything up to the place was trimmed, and nothing behind it.
+    assert news(60, 60) == News(Place((60, 0), 60), Place((100, 0), 100), 0)
+    assert find_news("s", None, TRIMMED, fails=True) == News(Place(LOWEST, 60), Place((100, 0), 100), 0)
+    assert find_news("s", None, Extent(), fails=True) is None
+
+
+def test_trimmed_entries_are_counted() -> None:
+    with pytest.raises(DataLossError, match="10 entries of stream 's' behind 50-0 were trimmed") as caught:
+        news(50, 50)
+    assert (caught.value.lost, caught.value.exact) == (10, True)
+    found = news(50, 50, fails=False, lost=5)
+    assert found is not None
+    assert (found.start, found.lost, len(found.warnings)) == (Place((50, 0), 60), 15, 1)
+    emptied = Extent(0, None, (100, 0), 100)
+    with pytest.raises(DataLossError, match="50 entries"):
+        news(50, 50, emptied)
+    deleted = Extent(39, (61, 0), (100, 0), 100, (90, 0))
+    with pytest.raises(DataLossError, match="at most 11 entries"):
+        news(50, 50, deleted)
+    # Before Redis 7.0 no server counts.
+    assert news(50, None, Extent(40, (61, 0), (100, 0), None)) == News(Place((50, 0), None), Place((100, 0), None), 0)
+
+
+@pytest.mark.parametrize(
+    ("extent", "text"),
+    [
+        (Extent(), "it was deleted"),
+        (Extent(5, (1, 0), (5, 0), 5), "its newest entry is 5-0"),
+        (Extent(5, (196, 0), (200, 0), 5), "5 entries were ever added, and 70 had been"),
+    ],
+)
+def test_a_replaced_stream_is_noticed(extent: Extent, text: str) -> None:
+    with pytest.raises(StreamReplacedError, match=text):
+        news(70, 70, extent)
+    found = news(70, 70, extent, fails=False)
+    assert found is not None
+    assert text in found.warnings[0]
+    assert found.end.id >= found.start.id == (70, 0)
+
+
+def test_a_cap_is_shared_by_what_there_is() -> None:
+    assert quotas({"a": 900, "b": 100}, 100) == {"a": 90, "b": 10}
+    assert quotas({"a": 10_000, "b": 1}, 100) == {"a": 99, "b": 1}
+    assert quotas({"a": 5, "b": 5, "c": 5}, 2) == {"a": 1, "b": 1}
+    assert sum(quotas({"a": 7, "b": 11, "c": 13}, 10).values()) == 10
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def columns(schema: str | StructType, **options: str) -> dict[str, Any]:
+    made = schema if isinstance(schema, StructType) else StructType()
+    if isinstance(schema, str):
+        for column in schema.split(", "):
+            name, kind = column.split(" ")
+            made.add(name, kind)
+    return Columns(settings(**options), made).arguments
+
+
+def test_columns_without_a_schema() -> None:
+    assert read_schema(settings()).simpleString() == (
+        "struct<stream:string,entry_id:string,timestamp:timestamp,fields:map<string,binary>>"
+    )
+    named = settings(fields="a,stream", metadata="entry_seq,row_in_entry")
+    assert (
+        read_schema(named).simpleString() == "struct<entry_seq:decimal(20,0),row_in_entry:int,a:string,stream:string>"
+    )
+    assert columns(read_schema(settings())) == {"metadata": None}
+    assert columns("a string, b string", fields="a,b") == {"metadata": None, "fields": ["a", "b"]}
+
+
+def test_every_column_of_a_schema_is_a_field_unless_metadata_names_it() -> None:
+    made = columns("id long, entry_id string, stream string", metadata="entry_id")
+    assert made["metadata"] == ("entry_id",)
+    assert made["schema"].names == ["id", "stream"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "text"),
+    [
+        ("id long", {"fields": "id"}, "fields and a schema are mutually exclusive"),
+        ("id long", {"metadata": "entry_id"}, "metadata names 'entry_id', which is no column of the schema"),
+        ("id long", {"metadata": "id"}, "metadata must be some of stream, entry_id"),
+        ("id long, entry_seq long", {"metadata": "entry_seq"}, r"must be decimal\(20,0\), got bigint"),
+        ("entry_id string", {"metadata": "entry_id"}, "metadata columns only"),
+    ],
+)
+def test_wrong_schemas(schema: str, options: dict[str, str], text: str) -> None:
+    with pytest.raises((ConfigError, SchemaError), match=text):
+        columns(schema, **options)
+
+
+def test_wrong_columns_without_a_schema() -> None:
+    for options, text in (
+        ({"unpack": "json"}, "unpack needs fields or a schema"),
+        ({"fields": "a", "metadata": "id"}, "metadata must be some of"),
+        ({"fields": "stream", "metadata": "stream"}, "metadata and fields both name the column 'stream'"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            read_schema(settings(**options))
+
+
+def test_a_cap_needs_the_trigger_where_spark_does_not_tell_it() -> None:
+    schema = read_schema(settings())
+    capped = settings(True, max_entries_per_trigger="5")
+    if HAS_LIMITS:
+        StreamReader(capped, schema)
+        return
+    with pytest.raises(ConfigError, match=r"needs available_now on Spark 4\.0 and 4\.1"):
+        StreamReader(capped, schema)
+    StreamReader(settings(True, max_entries_per_trigger="5", available_now="false"), schema)

@@ -1,0 +1,288 @@
+"""What the driver and the tasks of a Spark read do on real servers, with trimming at each step. No Spark runs here."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.sql.types import StructType
+
+from headrace import CommandError, ConfigError, DataLossError, StreamReplacedError
+from headrace.spark.source.batch import BatchReader
+from headrace.spark.source.entry_ids import HIGHEST, LOWEST
+from headrace.spark.source.extent import Extent
+from headrace.spark.source.options import ReadSettings, read
+from headrace.spark.source.ranges import Range
+from headrace.spark.source.stream import HAS_LIMITS, StreamReader
+from headrace.spark.source.survey import Survey
+from headrace.testing import LocalServer
+from support.source import add
+
+SCHEMA = StructType().add("n", "long")
+
+Connect = Callable[..., redis.Redis]
+
+
+def settings(server: LocalServer, streaming: bool = False, **options: Any) -> ReadSettings:
+    given = {"unix_socket": server.unix_socket, "stream_key": "s", **options}
+    return read({name: str(value) for name, value in given.items()}, streaming=streaming)
+
+
+def batch_of(server: LocalServer, **options: Any) -> BatchReader:
+    return BatchReader(settings(server, **options), SCHEMA)
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [n for batch in batches for n in batch.column(0).to_pylist()]
+
+
+def ids(number: int) -> str:
+    return f"{number + 1}-0"
+
+
+# --- the look at the server -------------------------------------------------------------------------------------------
+
+
+def test_streams_are_looked_at(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    add(client, "s", range(10), ids)
+    client.xtrim("s", maxlen=4, approximate=False)
+    client.xdel("s", "9-0")
+    survey = Survey(settings(server))
+    found = survey.extents(["s", "nothing"])
+    counts = "entries-added" in client.xinfo_stream("s")
+    max_deleted = (9, 0) if counts else None
+    assert found == {"s": Extent(3, (7, 0), (10, 0), 10 if counts else None, max_deleted), "nothing": Extent()}
+    asked = [("s", LOWEST, HIGHEST), ("s", (8, 1), (9, 5)), ("s", (8, 1), (10, 0)), ("nothing", LOWEST, HIGHEST)]
+    assert survey.first_ids(asked) == [(7, 0), None, (10, 0), None]
+
+
+def test_the_connection_is_kept_and_replaced(client: redis.Redis, any_server: LocalServer) -> None:
+    add(client, "s", range(3), ids)
+
+    def connections() -> int:
+        return int(client.info("stats")["total_connections_received"])
+
+    survey = Survey(settings(any_server))
+    survey.extents(["s"])
+    before = connections()
+    client.config_resetstat()
+    for _ in range(5):
+        assert survey.extents(["s"])["s"].length == 3
+    assert client.info("commandstats")["cmdstat_xinfo|stream"]["calls"] == 5
+    assert connections() <= before
+    client.client_kill_filter(_type="normal", skipme=True)
+    assert survey.extents(["s"])["s"].length == 3
+    survey.close()
+    assert survey.extents(["s"])["s"].length == 3
+
+
+def test_what_cannot_be_looked_at(client: redis.Redis, any_server: LocalServer, text_key: None) -> None:
+    with pytest.raises(CommandError, match="the key 'text' holds no stream"):
+        Survey(settings(any_server)).extents(["text"])
+    client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+xrange"])
+    with pytest.raises(CommandError, match=r"needs \+xinfo\|stream ~s"):
+        Survey(settings(any_server, username="reader", password="x")).extents(["s"])
+
+
+def test_a_pattern_finds_streams(client: redis.Redis, any_server: LocalServer) -> None:
+    for key in ("orders-a", "orders-\\b", "other"):
+        client.xadd(key, {"n": 1})
+    client.set("orders-text", "no stream")
+
+    def keys(pattern: str) -> tuple[str, ...]:
+        given = {"unix_socket": any_server.unix_socket, "stream_pattern": pattern}
+        return Survey(read(given, streaming=False)).keys()
+
+    assert keys("orders-*") == ("orders-\\b", "orders-a")
+    with pytest.raises(ConfigError, match="matches no stream"):
+        keys("x*")
+    client.xadd(b"bad-\xff", {"n": 1})
+    with pytest.raises(ConfigError, match="which is not UTF-8"):
+        keys("bad*")
+
+
+# --- batch ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_range_is_the_same_for_each_attempt(server: LocalServer, connect: Connect) -> None:
+    add(connect(server), "s", range(1_000), ids)
+    reader = batch_of(server, min_partitions=4, batch_rows=50)
+    planned = reader.partitions()
+    assert len(planned) == 4
+    for partition in planned:
+        attempt = reader.read(partition)
+        next(attempt)  # it fails behind its first rows
+        attempt.close()  # type: ignore[attr-defined]
+    connect(server).xadd("s", {"n": 1_000}, id="2000-0")
+    assert [n for partition in planned for n in rows(reader.read(partition))] == list(range(1_000))
+
+
+@pytest.mark.needs("redis-7.0")
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_trimming_between_planning_and_reading(
+    client: redis.Redis, any_server: LocalServer, partitions: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(client, "s", range(1_000), ids)
+    strict, lenient = (
+        batch_of(any_server, min_partitions=partitions, fail_on_data_loss=fails) for fails in (True, False)
+    )
+    planned = strict.partitions()
+    client.xtrim("s", maxlen=600, approximate=False)
+    with pytest.raises(DataLossError, match="400 entries" if partitions == 1 else "trimmed"):
+        rows(strict.read(planned[0]))
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        assert [n for partition in planned for n in rows(lenient.read(partition))] == list(range(400, 1_000))
+    assert (
+        "400 entries" in caplog.text if partitions == 1 else "were trimmed between planning and reading" in caplog.text
+    )
+    # An entry that XDEL removed is no loss.
+    again = strict.partitions()
+    client.xdel("s", "701-0")
+    assert sum(len(rows(strict.read(partition))) for partition in again) == 599
+
+
+@pytest.mark.parametrize("start", [None, 300])
+def test_trimming_while_a_task_reads(
+    client: redis.Redis, any_server: LocalServer, start: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(client, "s", range(20_000), ids)
+    first = {} if start is None else {"starting": ids(start)}
+
+    def trimmed(**options: Any) -> list[int]:
+        reader = batch_of(any_server, batch_rows=10, page_bytes=1, batch_bytes=1, **first, **options)
+        (partition,) = reader.partitions()
+        batches = reader.read(partition)
+        found = rows(iter([next(batches)]))
+        client.xtrim("s", maxlen=10, approximate=False)
+        return found + rows(batches)
+
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        found = trimmed(fail_on_data_loss=False)
+    assert found[-10:] == list(range(19_990, 20_000))
+    assert len(found) < 19_000
+    assert "entries of stream 's'" in caplog.text
+    client.delete("s")
+    add(client, "s", range(20_000), ids)
+    with pytest.raises(DataLossError, match="were trimmed"):
+        trimmed()
+
+
+def test_a_stream_that_is_deleted_under_a_read(client: redis.Redis, any_server: LocalServer) -> None:
+    add(client, "s", range(100), ids)
+    reader = batch_of(any_server)
+    (partition,) = reader.partitions()
+    client.delete("s")
+    add(client, "s", range(5), ids)
+    with pytest.raises((StreamReplacedError, DataLossError)):
+        rows(reader.read(partition))
+
+
+# --- streaming --------------------------------------------------------------------------------------------------------
+
+
+def query_on(server: LocalServer, **options: Any) -> StreamReader:
+    given = {"starting": "earliest", "poll_interval": 0.001, **options}
+    if not HAS_LIMITS and "max_entries_per_trigger" in given:
+        given["available_now"] = False
+    return StreamReader(settings(server, streaming=True, **given), SCHEMA)
+
+
+def next_end(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """What Spark does for a micro-batch: the end, through the text of the checkpoint."""
+    reader._looked_at = float("-inf")  # poll_interval is over
+    if not HAS_LIMITS:
+        return json.loads(json.dumps(reader.latestOffset()))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))  # type: ignore[no-any-return]
+
+
+def test_micro_batches_follow_each_other(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    add(client, "s", range(1_000), ids)
+    reader = query_on(server, max_entries_per_trigger=300, min_partitions=3)
+    start = reader.initialOffset()
+    found, sizes = [], []
+    while (end := next_end(reader, start)) != start:
+        partitions = reader.partitions(start, end)
+        found += [n for partition in partitions for n in rows(reader.read(partition))]
+        sizes.append(len(found))
+        if len(sizes) == 1:
+            assert len(partitions) == 3
+        start = end
+    assert found == list(range(1_000))
+    assert sizes == [300, 600, 900, 1_000]
+    assert next_end(reader, start) == start
+    add(client, "s", range(1_000, 1_001), ids)
+    end = next_end(reader, start)
+    # Another process, with other options, plans the same.
+    other = query_on(server, min_partitions=9)
+    assert [one.last for one in other.partitions(start, end) if isinstance(one, Range)] == [(1_001, 0)]
+
+
+def test_a_first_micro_batch_that_runs_again_begins_where_it_began(
+    client: redis.Redis, any_server: LocalServer
+) -> None:
+    """Spark asks for the first offset again, and `latest` is another one by then."""
+    add(client, "s", range(10), ids)
+    reader = query_on(any_server, starting="latest")
+    start = reader.initialOffset()
+    add(client, "s", range(10, 20), ids)
+    end = next_end(reader, start)
+    again = query_on(any_server, starting="latest")
+    partitions = again.partitions(again.initialOffset(), end)
+    assert [n for partition in partitions for n in rows(again.read(partition))] == list(range(10, 20))
+
+
+@pytest.mark.needs("redis-7.0")
+def test_tasks_report_trimmed_entries_of_a_capped_micro_batch_exactly(
+    client: redis.Redis, any_server: LocalServer
+) -> None:
+    add(client, "s", range(1_000), ids)
+    reader = query_on(any_server, max_entries_per_trigger=600, min_partitions=2)
+    start = reader.initialOffset()
+    partitions = reader.partitions(start, next_end(reader, start))
+    client.xtrim("s", maxlen=550, approximate=False)
+    with pytest.raises(DataLossError) as caught:
+        rows(reader.read(partitions[0]))
+    assert caught.value.exact
+    with pytest.raises(DataLossError) as caught:
+        rows(reader.read(partitions[1]))
+    assert (caught.value.lost, caught.value.exact) == (150, True)
+
+
+def test_an_idle_query_asks_once_in_an_interval(client: redis.Redis, any_server: LocalServer) -> None:
+    add(client, "s", range(3), ids)
+    reader = query_on(any_server, poll_interval=600, stream_key="s")
+    start = reader.initialOffset()
+    end = next_end(reader, start)
+    reader.partitions(start, end)
+    for _ in range(100):
+        assert reader.latestOffset(end, None) == end
+        reader.reportLatestOffset()
+    assert client.info("commandstats")["cmdstat_xinfo|stream"]["calls"] == 2
+
+
+def test_no_place_of_an_offset_shows_a_password(any_server: LocalServer, client: redis.Redis) -> None:
+    client.acl_setuser("reader", enabled=True, passwords=["+hunter2"], keys=["*"], commands=["+@all"])
+    add(client, "s", range(3), ids)
+    reader = query_on(any_server, username="reader", password="hunter2")
+    start = reader.initialOffset()
+    end = next_end(reader, start)
+    partitions = reader.partitions(start, end)
+    shown = f"{start} {end} {reader.reportLatestOffset()} {partitions} {reader.__dict__}"
+    assert "hunter2" not in shown
+
+
+def test_a_place_beyond_the_last_id_is_not_read(client: redis.Redis, any_server: LocalServer) -> None:
+    client.xadd("s", {"n": 1}, id=f"{HIGHEST[0]}-{HIGHEST[1]}")
+    reader = query_on(any_server)
+    start = reader.initialOffset()
+    end = next_end(reader, start)
+    (partition,) = reader.partitions(start, end)
+    assert rows(reader.read(partition)) == [1]
+    assert next_end(reader, end) == end
