@@ -17,6 +17,7 @@ __all__ = [
     "Reader",
     "Report",
     "Rows",
+    "Survey",
     "__version__",
     "code_table",
     "debug_build",
@@ -24,6 +25,7 @@ __all__ = [
     "inspect",
     "option_table",
     "read_options",
+    "split_dead_letters",
 ]
 
 __version__: Final[str]
@@ -310,6 +312,7 @@ def inspect(
 
 def split_dead_letters(batch: ReadBatch) -> Rows:
     """The dead letters of a batch; `headrace.read_dead_letters` wraps it."""
+
 @final
 class Survey:
     """Looks at streams over a connection that it keeps, and opens again where it was lost."""
