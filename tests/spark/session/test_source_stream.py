@@ -17,6 +17,9 @@ from headrace.testing import LocalServer
 from support.datasource import payloads, to
 from support.source import add
 
+# Several jobs or queries each, which take long on a busy machine.
+pytestmark = pytest.mark.timeout(300)
+
 
 class Numbers:
     """A query that reads the field `n` of entries, and what its micro-batches had."""
