@@ -231,6 +231,13 @@ class Counters:
         """All counters by name, as `headrace.metrics.Stats` takes them."""
 
 @final
+class ReadCounters:
+    """The counters of a reader or a consumer. Any thread may read them, even after it was collected."""
+
+    def read(self) -> dict[str, Any]:
+        """All counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them."""
+
+@final
 class Report:
     """The outcomes of a run of messages; `headrace.DeliveryReport` wraps it."""
     @property
@@ -438,6 +445,9 @@ class Consumer:
         """No further batch: `poll` returns None. From any thread and from a signal handler."""
     def report(self) -> _Counts:
         """The counts so far."""
+    @property
+    def counters(self) -> ReadCounters:
+        """The counters so far; `headrace.Consumer.stats` reads them."""
     def ack(self, batch: ConsumerBatch, mask: Sequence[bool] | None = None) -> None:
         """The entries of a batch, or those that `mask` names, are done."""
     def ack_ids(self, stream: bytes, entry_ids: Sequence[str]) -> None:
@@ -479,6 +489,9 @@ class Reader:
         """Whether `lost` is their number; otherwise it is the most that it can be."""
     def take_doubt(self) -> bool:
         """Whether entries may have been lost that the server does not count. Asked once."""
+    @property
+    def counters(self) -> ReadCounters:
+        """The counters so far; `headrace.Reader.stats` reads them."""
     def close(self) -> None:
         """Close the connection."""
     def __arrow_c_schema__(self) -> object:

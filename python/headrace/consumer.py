@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
-from headrace.reader import stream_keys
+from headrace.reader import key_bytes, stream_keys
 from headrace.retry import RetryPolicy, resolved
+from headrace.stats import ConsumerStats
 from headrace.tables import CONSUMER, documented, signature
 
 __all__ = ["Consumer", "ConsumerBatch", "ConsumerOptions", "ReadReport"]
@@ -139,8 +140,11 @@ class Consumer:
     ) -> None:
         if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
+        keys = stream_keys(streams)
         self._endpoint = endpoint  # first: the repr of a consumer that was not made is shown in tracebacks
-        self._native = _headrace.Consumer(endpoint, stream_keys(streams), resolved({**options}), schema)
+        self._native = _headrace.Consumer(endpoint, keys, resolved({**options}), schema)
+        self._streams = keys or [key_bytes(endpoint.stream_key)]
+        self._group = key_bytes(options["group"])
         if self._native.has_namesake:
             group, consumer = options["group"], options["consumer"]
             warnings.warn(
@@ -154,6 +158,16 @@ class Consumer:
     def endpoint(self) -> Endpoint:
         """The endpoint that is read from."""
         return self._endpoint
+
+    @property
+    def streams(self) -> list[bytes]:
+        """The keys of the streams."""
+        return self._streams.copy()
+
+    @property
+    def group(self) -> bytes:
+        """The name of the group."""
+        return self._group
 
     def __iter__(self) -> Iterator[ConsumerBatch]:
         return self
@@ -257,6 +271,15 @@ class Consumer:
     def __arrow_c_schema__(self) -> object:
         """The schema of the batches as a `PyCapsule`."""
         return self._native.__arrow_c_schema__()
+
+    @property
+    def counters(self) -> _headrace.ReadCounters:
+        """The counters so far; `stats` reads them."""
+        return self._native.counters
+
+    def stats(self) -> ConsumerStats:
+        """Return the counters of this consumer since its creation. Any thread may call this, at any time."""
+        return ConsumerStats(**self.counters.read())
 
     def __enter__(self) -> Self:
         return self

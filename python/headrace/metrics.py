@@ -1,4 +1,4 @@
-"""Counters of dispatchers, and their export to Prometheus and OpenTelemetry.
+"""Counters of dispatchers, readers and consumers, and their export to Prometheus and OpenTelemetry.
 
 Export is opt-in. `PrometheusCollector` needs `pip install headrace[prometheus]`, `OpenTelemetryInstruments` needs
 `headrace[opentelemetry]`; either library is imported only when its class is used.
@@ -10,9 +10,12 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from headrace.stats import Stats
+from headrace.consumer import Consumer
+from headrace.read_metrics import READ_COUNTERS, READ_GAUGES, ReadMetric
+from headrace.reader import Reader
+from headrace.stats import ConsumerStats, ReaderStats, Stats
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -20,8 +23,13 @@ if TYPE_CHECKING:
 
     from headrace import _headrace
     from headrace.dispatcher import Dispatcher
+    from headrace.endpoint import Endpoint
 
-__all__ = ["OpenTelemetryInstruments", "PrometheusCollector", "Stats"]
+__all__ = ["ConsumerStats", "OpenTelemetryInstruments", "PrometheusCollector", "ReaderStats", "Stats"]
+
+_Label = TypeVar("_Label", bound=tuple[Any, ...])
+_Counters = TypeVar("_Counters")
+_Counts = TypeVar("_Counts", Stats, ReaderStats)
 
 
 class _Counter(NamedTuple):
@@ -127,51 +135,105 @@ class _Destination(NamedTuple):
     @classmethod
     def of(cls, dispatcher: Dispatcher) -> _Destination:
         endpoint = dispatcher.endpoint
-        key = endpoint.stream_key
-        text = key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
-        return cls(endpoint.unix_socket or endpoint.host or "", endpoint.port, text)
+        return cls(_address(endpoint), endpoint.port, _text(endpoint.stream_key))
 
 
-class _Watched:
-    """The dispatchers of an export, summed by destination. Collected ones stay in the sums, which must not fall."""
+class _Source(NamedTuple):
+    """The source of entries, which labels a series."""
 
-    def __init__(self, dispatchers: Iterable[Dispatcher]) -> None:
+    address: str
+    port: int | None
+    stream_key: str
+    #: Of a consumer.
+    group: str | None
+
+    @classmethod
+    def of(cls, reading: Reader | Consumer) -> _Source:
+        endpoint, keys = reading.endpoint, ",".join(map(_text, reading.streams))
+        group = _text(reading.group) if isinstance(reading, Consumer) else None
+        return cls(_address(endpoint), endpoint.port, keys, group)
+
+
+def _address(endpoint: Endpoint) -> str:
+    return endpoint.unix_socket or endpoint.host or ""
+
+
+def _text(key: str | bytes) -> str:
+    return key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
+
+
+def _dispatcher_stats(_: _Destination, counters: _headrace.Counters) -> Stats:
+    return Stats(**counters.read())
+
+
+def _reading_stats(source: _Source, counters: _headrace.ReadCounters) -> ReaderStats:
+    return (ReaderStats if source.group is None else ConsumerStats)(**counters.read())
+
+
+class _Watched(Generic[_Label, _Counters, _Counts]):
+    """The objects of an export, summed by label. Collected ones stay in the sums, which must not fall.
+
+    Args:
+        label: The label of an object.
+        read: The values of its counters.
+        end: What stays of them when it was collected.
+    """
+
+    def __init__(
+        self,
+        label: Callable[[Any], _Label],
+        read: Callable[[_Label, _Counters], _Counts],
+        end: Callable[[_Counts], _Counts],
+    ) -> None:
         # Scrapes run in threads of their own.
         self._lock = threading.Lock()
-        # The counters, not the dispatcher, so that it can be collected and its connection closed.
-        self._alive: list[tuple[weakref.ref[Dispatcher], _Destination, _headrace.Counters]] = []
-        self._gone: dict[_Destination, Stats] = {}
-        for dispatcher in dispatchers:
-            self.add(dispatcher)
+        self._label = label
+        self._read: Callable[[_Label, _Counters], _Counts] = read
+        self._end: Callable[[_Counts], _Counts] = end
+        # The counters, not the object, so that it can be collected and its connection closed.
+        self._alive: list[tuple[weakref.ref[Any], _Label, _Counters]] = []
+        self._gone: dict[_Label, _Counts] = {}
 
-    def add(self, dispatcher: Dispatcher) -> None:
+    def add(self, watched: Any) -> None:
         with self._lock:
-            if all(reference() is not dispatcher for reference, _, _ in self._alive):
-                self._alive.append((weakref.ref(dispatcher), _Destination.of(dispatcher), dispatcher.counters))
+            if all(reference() is not watched for reference, _, _ in self._alive):
+                self._alive.append((weakref.ref(watched), self._label(watched), watched.counters))
 
-    def read(self) -> dict[_Destination, Stats]:
+    def read(self) -> dict[_Label, _Counts]:
         with self._lock:
             alive = []
             for watched in self._alive:
-                reference, destination, counters = watched
+                reference, label, counters = watched
                 if reference() is None:
-                    _count(self._gone, destination, counters)
+                    _count(self._gone, label, self._end(self._read(label, counters)))
                 else:
                     alive.append(watched)
             self._alive = alive
             sums = dict(self._gone)
-            for _, destination, counters in alive:
-                _count(sums, destination, counters)
+            for _, label, counters in alive:
+                _count(sums, label, self._read(label, counters))
             return sums
 
 
-def _count(sums: dict[_Destination, Stats], destination: _Destination, counters: _headrace.Counters) -> None:
-    stats = Stats(**counters.read())
-    sums[destination] = sums[destination] + stats if destination in sums else stats
+def _count(sums: dict[_Label, _Counts], label: _Label, stats: _Counts) -> None:
+    sums[label] = sums[label] + stats if label in sums else stats
+
+
+class _Exported:
+    """What an export watches."""
+
+    def __init__(self, watched: Iterable[Dispatcher | Reader | Consumer]) -> None:
+        self.dispatchers = _Watched(_Destination.of, _dispatcher_stats, lambda stats: stats)
+        self.reading = _Watched(_Source.of, _reading_stats, lambda stats: stats.without_gauges())
+        for each in watched:
+            self.add(each)
+
+    def add(self, watched: Dispatcher | Reader | Consumer) -> None:
+        (self.reading if isinstance(watched, Reader | Consumer) else self.dispatchers).add(watched)
 
 
 class PrometheusCollector:
-    """Exports the counters of dispatchers to `prometheus_client`.
+    """Exports the counters of dispatchers, readers and consumers to `prometheus_client`.
 
     ```python
     from prometheus_client import REGISTRY, start_http_server
@@ -188,38 +250,42 @@ class PrometheusCollector:
     `headrace_script_calls_total`, `headrace_script_rows_shared_total`, `headrace_script_rows_whole_total`; and the
     histogram `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's stream key.
 
-    Dispatchers with the same destination are summed, including closed and collected ones. Reading never waits for a
-    dispatcher or slows it down. In processes that fork (gunicorn, Spark's workers) each process has its own counters
+    Of readers and consumers, with the labels `server`, `stream_key` (all keys, with commas) and `group` (of consumers):
+    `headrace_read_*_total` for each counter of `ReaderStats` and `ConsumerStats`, and the gauges
+    `headrace_read_behind_seconds` and `headrace_read_pending`.
+
+    Those with the same labels are summed, including closed and collected ones. Reading never waits for a dispatcher or
+    slows it down. In processes that fork (gunicorn, Spark's workers) each process has its own counters
     and needs a collector of its own, created after the fork.
 
     Args:
-        *dispatchers: The dispatchers to export; `watch` adds more.
+        *watched: The dispatchers, readers and consumers to export; `watch` adds more.
 
     Raises:
         ImportError: `prometheus_client` is not installed.
     """
 
-    def __init__(self, *dispatchers: Dispatcher) -> None:
+    def __init__(self, *watched: Dispatcher | Reader | Consumer) -> None:
         try:
             from prometheus_client import core
         except ImportError as error:
             raise ImportError("the export needs prometheus-client: pip install headrace[prometheus]") from error
         self._core = core
-        self._watched = _Watched(dispatchers)
+        self._watched = _Exported(watched)
 
-    def watch(self, dispatcher: Dispatcher) -> None:
-        """Add a dispatcher. Adding it again has no effect."""
-        self._watched.add(dispatcher)
+    def watch(self, watched: Dispatcher | Reader | Consumer) -> None:
+        """Add one. Adding it again has no effect."""
+        self._watched.add(watched)
 
     def describe(self) -> Iterator[Metric]:
         """Name the metrics, so that the registry can check for duplicates."""
-        return self._families({})
+        return self._families({}, {})
 
     def collect(self) -> Iterator[Metric]:
         """Read the counters, as `prometheus_client` does for each scrape."""
-        return self._families(self._watched.read())
+        return self._families(self._watched.dispatchers.read(), self._watched.reading.read())
 
-    def _families(self, sums: dict[_Destination, Stats]) -> Iterator[Metric]:
+    def _families(self, sums: dict[_Destination, Stats], read: dict[_Source, ReaderStats]) -> Iterator[Metric]:
         labelled = [([_server(destination), destination.stream_key], stats) for destination, stats in sums.items()]
         for counter in _COUNTERS:
             family = self._core.CounterMetricFamily(counter.prometheus, counter.help, labels=["server", "stream_key"])
@@ -239,9 +305,20 @@ class PrometheusCollector:
         for labels, stats in labelled:
             histogram.add_metric(labels, _cumulative(stats.flush_seconds), stats.flush_seconds_sum)
         yield histogram
+        for metric in READ_COUNTERS:
+            yield self._filled(self._core.CounterMetricFamily, metric, read)
+        for metric in READ_GAUGES:
+            yield self._filled(self._core.GaugeMetricFamily, metric, read)
+
+    def _filled(self, family_of: Any, metric: ReadMetric, read: dict[_Source, ReaderStats]) -> Metric:
+        family: Any = family_of(metric.prometheus, metric.help, labels=["server", "stream_key", "group"])
+        for source, stats in read.items():
+            if (value := metric.value(stats)) is not None:
+                family.add_metric([_server(source), source.stream_key, source.group or ""], value)
+        return family  # type: ignore[no-any-return]
 
 
-def _server(destination: _Destination) -> str:
+def _server(destination: _Destination | _Source) -> str:
     if destination.port is None:
         return destination.address
     host = f"[{destination.address}]" if ":" in destination.address else destination.address
@@ -258,7 +335,7 @@ def _cumulative(buckets: Sequence[tuple[float, int]]) -> list[tuple[str, float]]
 
 
 class OpenTelemetryInstruments:
-    """Exports the counters of dispatchers to OpenTelemetry, as observable counters.
+    """Exports the counters of dispatchers, readers and consumers to OpenTelemetry, as observable counters.
 
     ```python
     from headrace.metrics import OpenTelemetryInstruments
@@ -274,17 +351,19 @@ class OpenTelemetryInstruments:
     `messaging.destination.name` (the stream key), `server.address`, `server.port`. Sums and forks work as with
     `PrometheusCollector`.
 
+    Of readers and consumers `headrace.read.*`, with `messaging.consumer.group.name` for consumers.
+
     OpenTelemetry keeps instruments as long as their meter provider: create one object, and `watch` with it.
 
     Args:
-        *dispatchers: The dispatchers to export; `watch` adds more.
+        *watched: The dispatchers, readers and consumers to export; `watch` adds more.
         meter_provider: The provider of the instruments. Default None: the provider of the process.
 
     Raises:
         ImportError: `opentelemetry-api` is not installed.
     """
 
-    def __init__(self, *dispatchers: Dispatcher, meter_provider: MeterProvider | None = None) -> None:
+    def __init__(self, *watched: Dispatcher | Reader | Consumer, meter_provider: MeterProvider | None = None) -> None:
         try:
             from opentelemetry import metrics
         except ImportError as error:
@@ -292,7 +371,7 @@ class OpenTelemetryInstruments:
         from headrace._headrace import __version__
 
         self._observation = metrics.Observation
-        self._watched = _Watched(dispatchers)
+        self._watched = _Exported(watched)
         meter = metrics.get_meter("headrace", __version__, meter_provider)
         counters = [
             *_COUNTERS,
@@ -302,25 +381,39 @@ class OpenTelemetryInstruments:
         for _, name, unit, description, value in counters:
             meter.create_observable_counter(name, [self._observe(value)], unit, description)
         meter.create_observable_counter("headrace.failed", [self._observe_failed], "{message}", "Messages that failed")
+        for metric in READ_COUNTERS:
+            callbacks = [self._observe_reading(metric)]
+            meter.create_observable_counter(metric.opentelemetry, callbacks, metric.unit, metric.help)
+        for metric in READ_GAUGES:
+            callbacks = [self._observe_reading(metric)]
+            meter.create_observable_gauge(metric.opentelemetry, callbacks, metric.unit, metric.help)
 
-    def watch(self, dispatcher: Dispatcher) -> None:
-        """Add a dispatcher. Adding it again has no effect."""
-        self._watched.add(dispatcher)
+    def watch(self, watched: Dispatcher | Reader | Consumer) -> None:
+        """Add one. Adding it again has no effect."""
+        self._watched.add(watched)
 
     def _observe(self, value: Callable[[Stats], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for destination, stats in self._watched.read().items():
+            for destination, stats in self._watched.dispatchers.read().items():
                 yield self._observation(value(stats), _attributes(destination))
 
         return observe
 
+    def _observe_reading(self, metric: ReadMetric) -> Callable[[CallbackOptions], Iterator[Observation]]:
+        def observe(_: CallbackOptions) -> Iterator[Observation]:
+            for source, stats in self._watched.reading.read().items():
+                if (value := metric.value(stats)) is not None:
+                    yield self._observation(value, _attributes(source))
+
+        return observe
+
     def _observe_failed(self, _: CallbackOptions) -> Iterator[Observation]:
-        for destination, stats in self._watched.read().items():
+        for destination, stats in self._watched.dispatchers.read().items():
             for code, count in stats.failed_by_code.items():
                 yield self._observation(count, {**_attributes(destination), "error.type": code})
 
 
-def _attributes(destination: _Destination) -> dict[str, str | int]:
+def _attributes(destination: _Destination | _Source) -> dict[str, str | int]:
     attributes: dict[str, str | int] = {
         "messaging.system": "redis",
         "messaging.destination.name": destination.stream_key,
@@ -328,4 +421,6 @@ def _attributes(destination: _Destination) -> dict[str, str | int]:
     }
     if destination.port is not None:
         attributes["server.port"] = destination.port
+    if isinstance(destination, _Source) and destination.group is not None:
+        attributes["messaging.consumer.group.name"] = destination.group
     return attributes

@@ -12,6 +12,7 @@ from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
 from headrace.retry import RetryPolicy, resolved
+from headrace.stats import ReaderStats
 from headrace.tables import READER, documented, signature
 
 __all__ = ["ReadBatch", "Reader", "ReaderOptions"]
@@ -88,6 +89,7 @@ class Reader(_headrace.Reader):
     """
 
     _endpoint: Endpoint
+    _streams: list[bytes]
 
     def __new__(  # noqa: D102, see the class
         cls,
@@ -103,14 +105,21 @@ class Reader(_headrace.Reader):
                 given[name] = _milliseconds(name, moment, is_last=is_last != (given.get("reverse") is True))
         if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
-        self = super().__new__(cls, endpoint, stream_keys(streams), given, schema)
+        keys = stream_keys(streams)
+        self = super().__new__(cls, endpoint, keys, given, schema)
         self._endpoint = endpoint
+        self._streams = keys or [key_bytes(endpoint.stream_key)]
         return self
 
     @property
     def endpoint(self) -> Endpoint:
         """The endpoint that is read from."""
         return self._endpoint
+
+    @property
+    def streams(self) -> list[bytes]:
+        """The keys of the streams."""
+        return self._streams.copy()
 
     def __iter__(self) -> Iterator[ReadBatch]:
         return self
@@ -142,6 +151,10 @@ class Reader(_headrace.Reader):
             )
         return batch
 
+    def stats(self) -> ReaderStats:
+        """Return the counters of this reader since its creation. Any thread may call this, at any time."""
+        return ReaderStats(**self.counters.read())
+
     def __enter__(self) -> Self:
         return self
 
@@ -164,10 +177,15 @@ def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
     for key in streams:
         if not isinstance(key, str | bytes) or not key:
             raise ConfigError(f"streams must be keys, str or bytes that are not empty, got {key!r}", option="streams")
-        keys.append(key.encode() if isinstance(key, str) else key)
+        keys.append(key_bytes(key))
     if not keys:
         raise ConfigError("streams must have at least one key, got none", option="streams")
     return keys
+
+
+def key_bytes(key: str | bytes) -> bytes:
+    """The key as bytes; text is UTF-8."""
+    return key.encode() if isinstance(key, str) else key
 
 
 def _milliseconds(option: str, moment: datetime, *, is_last: bool) -> str:

@@ -1,11 +1,12 @@
-"""The counters of a dispatcher."""
+"""The counters of a dispatcher, of a reader and of a consumer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Final
+import time
+from dataclasses import dataclass, fields, replace
+from typing import Final, Self
 
-__all__ = ["Stats"]
+__all__ = ["ConsumerStats", "ReaderStats", "Stats"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +72,83 @@ class Stats:
 
 #: The attributes of `Stats` that are one number each.
 _NUMBERS: Final = [field.name for field in fields(Stats) if field.name not in ("failed_by_code", "flush_seconds")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderStats:
+    """The counters of a reader since its creation. They only grow, but for `last_entry_time`.
+
+    Attributes:
+        batches: Batches handed out.
+        entries: Their entries.
+        rows: Their rows.
+        lost: Entries that were trimmed or deleted before they could be handed out.
+        bytes_received: Bytes received, after decryption.
+        requests: Requests that were sent, each with all its commands.
+        connections: Connections that were opened and authenticated.
+        reconnects: The part of `connections` that replaced a lost connection.
+        retry_waits: Waits for a server that was away or busy, whatever the number of attempts (`retry`).
+        retry_wait_seconds: Seconds of these waits, each from its first failure, including a wait in progress.
+        last_entry_time: The time of the entry that was handed out last, by its ID, in seconds since 1970. None: there
+            was none.
+    """
+
+    batches: int = 0
+    entries: int = 0
+    rows: int = 0
+    lost: int = 0
+    bytes_received: int = 0
+    requests: int = 0
+    connections: int = 0
+    reconnects: int = 0
+    retry_waits: int = 0
+    retry_wait_seconds: float = 0.0
+    last_entry_time: float | None = None
+
+    @property
+    def seconds_behind(self) -> float | None:
+        """Seconds since `last_entry_time`, by the clock of this machine. It also grows while no entry is added."""
+        return None if self.last_entry_time is None else max(0.0, time.time() - self.last_entry_time)
+
+    def without_gauges(self) -> Self:
+        """What still counts of one that was collected."""
+        return replace(self, last_entry_time=None)
+
+    def __add__(self, other: Self) -> Self:
+        times = [each for each in (self.last_entry_time, other.last_entry_time) if each is not None]
+        names = [field.name for field in fields(self) if field.name != "last_entry_time"]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return type(self)(**sums, last_entry_time=max(times, default=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStats(ReaderStats):
+    """The counters of a consumer since its creation. They only grow, but for `last_entry_time` and `pending`.
+
+    Those of `ReaderStats` are of the connection that reads. The others count entries, as `ReadReport` does.
+
+    Attributes:
+        redelivered: Of `entries`, those that had been delivered before.
+        reclaimed: Taken over from other consumers.
+        acked: Acknowledged: the server confirmed it.
+        stale: Acknowledged, failed or released when they were another consumer's already.
+        unknown: The reply was lost, and it was not found out whether the server did what was said.
+        released: Given back to the group, or failed and to be tried again.
+        dead: Moved to `dead_letter_key`.
+        pending: Handed over, or read ahead, and not settled yet.
+        renewals: Renewals of leases that the server confirmed; each entry counts.
+    """
+
+    redelivered: int = 0
+    reclaimed: int = 0
+    acked: int = 0
+    stale: int = 0
+    unknown: int = 0
+    released: int = 0
+    dead: int = 0
+    pending: int = 0
+    renewals: int = 0
+
+    def without_gauges(self) -> Self:
+        """What still counts of one that was collected."""
+        return replace(self, last_entry_time=None, pending=0)

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Dispatcher, Endpoint, RetryPolicy
 from headrace.metrics import OpenTelemetryInstruments, PrometheusCollector, Stats
+from headrace.read_metrics import READ_COUNTERS, READ_GAUGES
 from headrace.testing import LocalServer
 from support.endpoints import CANARY
 
@@ -195,7 +196,7 @@ def test_the_names_keep_to_the_conventions(endpoint: Endpoint) -> None:
         write: Any = openmetrics.exposition.generate_latest
         read: Any = parse_openmetrics
         families = list(read(write(registry).decode()))
-        assert len(families) == len(COUNTERS) + 2
+        assert len(families) == len(COUNTERS) + 2 + len(READ_COUNTERS) + len(READ_GAUGES)
         assert all(family.documentation for family in families)
         with pytest.raises(ValueError, match="Duplicated timeseries"):
             registry.register(PrometheusCollector(dispatcher))
@@ -243,7 +244,7 @@ def test_counts_outlive_their_dispatchers(client: redis.Redis, endpoint: Endpoin
         del dispatcher  # never scraped while it lived
         for _ in range(2):
             assert scrape(collector)["headrace_messages_total", "events"] == 10 * n
-        assert not collector._watched._alive
+        assert not collector._watched.dispatchers._alive
 
 
 # --- OpenTelemetry ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use arrow_schema::{Schema, SchemaRef};
 
 use crate::contain::contain;
+use crate::counters::{ReadCounterValues, ReadCounters};
 use crate::endpoint::Endpoint;
 use crate::entries::escaped;
 use crate::error::{Error, Result};
@@ -60,6 +61,7 @@ pub struct Consumer {
     drive: Drive,
     keeper: Option<Keeper>,
     shared: Arc<Shared>,
+    counters: Arc<ReadCounters>,
     endpoint: Endpoint,
     options: ConsumerOptions,
     schema: SchemaRef,
@@ -71,8 +73,20 @@ pub struct Consumer {
 #[derive(Debug, Clone)]
 pub struct ConsumerHandle {
     shared: Arc<Shared>,
+    counters: Arc<ReadCounters>,
     keys: Arc<[Arc<[u8]>]>,
     fork: forkguard::Guard,
+}
+
+/// The counters of a consumer at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ConsumerStats {
+    /// What was read.
+    pub read: ReadCounterValues,
+    /// What became of it.
+    pub report: ReadReport,
+    /// Renewals of entries that the server confirmed.
+    pub renewals: u64,
 }
 
 impl Consumer {
@@ -121,9 +135,11 @@ impl Consumer {
         let plan = Arc::new(options.columns.clone());
         let schema: Schema = options.extra.schema(&plan.schema());
         let create = options.creates.then(|| Create { after: options.start.last_delivered() });
+        let counters = Arc::new(ReadCounters::default());
         let drive = Drive::new(
             endpoint.clone(),
             options.retry.clone(),
+            Arc::clone(&counters),
             Arc::clone(&shared),
             options.names.clone(),
             (options.acks, options.claim_interval.is_some()),
@@ -134,6 +150,7 @@ impl Consumer {
             drive,
             keeper: None,
             shared,
+            counters,
             endpoint,
             options,
             schema: Arc::new(schema),
@@ -156,7 +173,8 @@ impl Consumer {
     /// What any thread may say of the entries.
     pub fn handle(&self) -> ConsumerHandle {
         let keys = Arc::from(self.shared.ledger().keys());
-        ConsumerHandle { shared: Arc::clone(&self.shared), keys, fork: self.fork.clone() }
+        let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(&self.counters));
+        ConsumerHandle { shared, counters, keys, fork: self.fork.clone() }
     }
 
     /// Connects, makes the groups, and starts the keeper.
@@ -186,7 +204,12 @@ impl Consumer {
     /// An error leaves the consumer where it was: the next call goes on.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ConsumerBatch>> {
         self.enter()?;
-        self.contained(|consumer| consumer.drive.until_batch(&mut consumer.session, timeout, watch))
+        let read = self.contained(|consumer| consumer.drive.until_batch(&mut consumer.session, timeout, watch));
+        if let Ok(Some(batch)) = &read {
+            let last = batch.ids().last().copied().unwrap_or_default();
+            self.counters.handed_out(batch.record_batch().num_rows(), batch.ids().len() as u64, last.ms);
+        }
+        read
     }
 
     /// Waits until the server knows what the caller said so far, or `timeout` is over.
@@ -356,6 +379,20 @@ impl ConsumerHandle {
             Ok(()) | Err(Error::Closed { .. }) => Ok(self.shared.ledger().report()),
             Err(error) => Err(error),
         }
+    }
+
+    /// The counters so far, also of a consumer that was closed. In a forked process there are none.
+    pub fn stats(&self) -> ConsumerStats {
+        // The parent may have held the lock as it forked.
+        if self.fork.clone().detected_fork() {
+            return ConsumerStats::default();
+        }
+        let (report, renewals) = {
+            let ledger = self.shared.ledger();
+            (ledger.report(), ledger.renewals())
+        };
+        let read = ReadCounterValues { lost: report.lost, ..self.counters.read() };
+        ConsumerStats { read, report, renewals }
     }
 
     fn check_arguments(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<()> {

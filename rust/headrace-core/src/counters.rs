@@ -1,4 +1,4 @@
-//! The counters of a dispatcher: written by its owner, readable from any thread at any time.
+//! The counters of a dispatcher, and those of a reader or a consumer: written by its owner, readable from any thread at any time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -49,8 +49,84 @@ impl Counter {
         self.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
+    /// Sets a value that is not a sum.
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
     fn get(&self) -> u64 {
         self.0.load(Relaxed)
+    }
+}
+
+/// The counters of a reader, or of the reading of a consumer. One thread at a time writes them.
+#[derive(Debug, Default)]
+pub struct ReadCounters {
+    pub(crate) batches: Counter,
+    pub(crate) rows: Counter,
+    pub(crate) entries: Counter,
+    pub(crate) lost: Counter,
+    pub(crate) bytes_received: Counter,
+    pub(crate) requests: Counter,
+    pub(crate) connections: Counter,
+    pub(crate) retry_waits: Counter,
+    retry_wait_nanos: Counter,
+    last_entry_ms: Counter,
+}
+
+/// The values of [`ReadCounters`] at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ReadCounterValues {
+    /// Batches handed out.
+    pub batches: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Their entries.
+    pub entries: u64,
+    /// Entries that were lost by trimming or deletion.
+    pub lost: u64,
+    /// Bytes received, after TLS and without handshakes.
+    pub bytes_received: u64,
+    /// Requests that were sent, each with all its commands.
+    pub requests: u64,
+    /// Connections whose handshake succeeded.
+    pub connections: u64,
+    /// Waits for a server that is away or busy, including the current one.
+    pub retry_waits: u64,
+    /// Total seconds of these waits so far.
+    pub retry_wait_seconds: f64,
+    /// The milliseconds of the entry that was handed out last.
+    pub last_entry_ms: Option<u64>,
+}
+
+impl ReadCounters {
+    /// A batch was handed out.
+    pub(crate) fn handed_out(&self, rows: usize, entries: u64, last_ms: u64) {
+        self.batches.add(1);
+        self.rows.add(rows as u64);
+        self.entries.add(entries);
+        // 0: none was.
+        self.last_entry_ms.set(last_ms.saturating_add(1));
+    }
+
+    pub(crate) fn waited(&self, time: Duration) {
+        self.retry_wait_nanos.add_time(time);
+    }
+
+    /// Reads all counters. Counters that change during the call may not be consistent with each other.
+    pub fn read(&self) -> ReadCounterValues {
+        ReadCounterValues {
+            batches: self.batches.get(),
+            rows: self.rows.get(),
+            entries: self.entries.get(),
+            lost: self.lost.get(),
+            bytes_received: self.bytes_received.get(),
+            requests: self.requests.get(),
+            connections: self.connections.get(),
+            retry_waits: self.retry_waits.get(),
+            retry_wait_seconds: Duration::from_nanos(self.retry_wait_nanos.get()).as_secs_f64(),
+            last_entry_ms: self.last_entry_ms.get().checked_sub(1),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use arrow_schema::SchemaRef;
 
 use crate::contain::contain;
+use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
@@ -31,6 +32,7 @@ pub struct Reader {
     session: Box<dyn Pages>,
     drive: Drive,
     schema: SchemaRef,
+    counters: Arc<ReadCounters>,
     fork: forkguard::Guard,
     is_closed: bool,
 }
@@ -84,10 +86,12 @@ impl Reader {
                 Box::new(BackwardSession::new(streams.collect(), session_options, &plan))
             }
         };
+        let counters = Arc::new(ReadCounters::default());
         Ok(Self {
             schema: plan.schema(),
             session,
-            drive: Drive::new(endpoint, options.retry.clone()),
+            drive: Drive::new(endpoint, options.retry.clone(), Arc::clone(&counters)),
+            counters,
             fork: forkguard::new(),
             is_closed: false,
         })
@@ -96,6 +100,11 @@ impl Reader {
     /// The schema of the record batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// The counters, which any thread may read.
+    pub fn counters(&self) -> &Arc<ReadCounters> {
+        &self.counters
     }
 
     /// Connects, and asks where each stream begins and ends.
@@ -109,7 +118,12 @@ impl Reader {
     /// An error leaves the reader where it was: the next call goes on.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
         self.enter()?;
-        self.contained(|reader| reader.drive.until_batch(reader.session.as_mut(), timeout, watch))
+        let read = self.contained(|reader| reader.drive.until_batch(reader.session.as_mut(), timeout, watch));
+        self.counters.lost.set(self.session.lost().0);
+        if let Ok(Some(batch)) = &read {
+            self.counters.handed_out(batch.record_batch().num_rows(), batch.entries, batch.last_id().ms);
+        }
+        read
     }
 
     /// Whether everything was read, so that there is no further batch.

@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
 use pyo3_arrow::ffi::to_schema_pycapsule;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 
+use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, from_python};
 use crate::errors::{raise, to_py};
 use crate::panics::contained;
@@ -121,6 +122,12 @@ impl PyConsumer {
     /// The counts so far.
     fn report(&self) -> PyResult<Counts> {
         self.handle.report().map(counts).map_err(|error| to_py(&error))
+    }
+
+    /// The counters so far; `headrace.Consumer.stats` reads them.
+    #[getter]
+    fn counters(&self) -> PyReadCounters {
+        PyReadCounters(Reading::Consumer(self.handle.clone()))
     }
 
     /// The entries of a batch, or those that `mask` names, are done.

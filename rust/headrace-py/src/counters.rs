@@ -1,8 +1,8 @@
-//! The counters of a dispatcher for Python, readable from any thread, even after the dispatcher was collected.
+//! The counters of a dispatcher, a reader or a consumer for Python, readable from any thread, even after it was collected.
 
 use std::sync::Arc;
 
-use headrace_core::Counters;
+use headrace_core::{ConsumerHandle, Counters, ReadCounterValues, ReadCounters};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -40,6 +40,75 @@ impl PyCounters {
         read.set_item("failed_by_code", failed)?;
         read.set_item("flush_seconds", PyTuple::new(py, values.flush_seconds)?)?;
         read.set_item("flush_seconds_sum", values.flush_seconds_sum)?;
+        Ok(read)
+    }
+}
+
+/// Whose counters they are.
+pub(crate) enum Reading {
+    Reader(Arc<ReadCounters>),
+    Consumer(ConsumerHandle),
+}
+
+/// The counters of a reader or a consumer. Any thread may read them, even after it was collected.
+#[pyclass(frozen, name = "ReadCounters", module = "headrace._headrace")]
+pub(crate) struct PyReadCounters(pub(crate) Reading);
+
+#[pymethods]
+impl PyReadCounters {
+    /// All counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them.
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let read = PyDict::new(py);
+        let values = match &self.0 {
+            Reading::Reader(counters) => counters.read(),
+            Reading::Consumer(handle) => {
+                let stats = handle.stats();
+                let report = stats.report;
+                for (name, count) in [
+                    ("redelivered", report.redelivered),
+                    ("reclaimed", report.reclaimed),
+                    ("acked", report.acked),
+                    ("stale", report.stale),
+                    ("unknown", report.unknown),
+                    ("released", report.released),
+                    ("dead", report.dead),
+                    ("pending", report.pending),
+                    ("renewals", stats.renewals),
+                ] {
+                    read.set_item(name, count)?;
+                }
+                stats.read
+            }
+        };
+        let ReadCounterValues {
+            batches,
+            rows,
+            entries,
+            lost,
+            bytes_received,
+            requests,
+            connections,
+            retry_waits,
+            retry_wait_seconds,
+            last_entry_ms,
+        } = values;
+        for (name, count) in [
+            ("batches", batches),
+            ("rows", rows),
+            ("entries", entries),
+            ("lost", lost),
+            ("bytes_received", bytes_received),
+            ("requests", requests),
+            ("connections", connections),
+            ("reconnects", connections.saturating_sub(1)),
+            ("retry_waits", retry_waits),
+        ] {
+            read.set_item(name, count)?;
+        }
+        read.set_item("retry_wait_seconds", retry_wait_seconds)?;
+        // A stream may have IDs that are no times, up to 2^64 - 1.
+        #[allow(clippy::cast_precision_loss)]
+        read.set_item("last_entry_time", last_entry_ms.map(|ms| ms as f64 / 1_000.0))?;
         Ok(read)
     }
 }

@@ -43,6 +43,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<consumer::PyConsumer>()?;
     module.add_class::<consumer::PyConsumerBatch>()?;
     module.add_class::<counters::PyCounters>()?;
+    module.add_class::<counters::PyReadCounters>()?;
     module.add_class::<dispatcher::PyDispatcher>()?;
     module.add_class::<endpoint::PyEndpoint>()?;
     module.add_class::<group::PyGroup>()?;

@@ -1,18 +1,19 @@
 //! The reader of streams for Python, and its batches. The GIL is held only to read arguments.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use headrace_core::endpoint::{Form, OptionSpec, OptionValue, Takes};
-use headrace_core::{READER_OPTIONS, ReadBatch, Reader, ReaderOptions, dead_letters};
+use headrace_core::{READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, dead_letters};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString, PyTuple};
 use pyo3_arrow::ffi::to_schema_pycapsule;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use crate::capsules;
+use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
 use crate::panics::contained;
@@ -24,6 +25,7 @@ use crate::unpack::PyRows;
 pub(crate) struct PyReader {
     inner: Mutex<Reader>,
     schema: SchemaRef,
+    counters: Arc<ReadCounters>,
 }
 
 impl PyReader {
@@ -62,7 +64,8 @@ impl PyReader {
         let options = options.map_err(|error| to_py(&error))?;
         let mut inner = Reader::new(endpoint.get().0.clone(), &streams, &options).map_err(|error| to_py(&error))?;
         without_gil(py, |signals| inner.open(signals))?;
-        Ok(Self { schema: inner.schema().clone(), inner: Mutex::new(inner) })
+        let (schema, counters) = (inner.schema().clone(), Arc::clone(inner.counters()));
+        Ok(Self { schema, counters, inner: Mutex::new(inner) })
     }
 
     /// The next batch, or None when `timeout` seconds are over or everything was read.
@@ -105,6 +108,12 @@ impl PyReader {
     /// Whether entries may have been lost that the server does not count. Asked once.
     fn take_doubt(&self) -> PyResult<bool> {
         Ok(self.lock()?.take_doubt())
+    }
+
+    /// The counters so far; `headrace.Reader.stats` reads them.
+    #[getter]
+    fn counters(&self) -> PyReadCounters {
+        PyReadCounters(Reading::Reader(Arc::clone(&self.counters)))
     }
 
     /// Close the connection.

@@ -10,6 +10,7 @@ use super::session::Session;
 use super::setup::{Create, Identity, Setup, group_missing};
 use super::shared::Shared;
 use super::work::Names;
+use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result};
 use crate::net::Watch;
@@ -38,13 +39,14 @@ impl Drive {
     pub(super) fn new(
         endpoint: Endpoint,
         retry: Option<RetryPolicy>,
+        counters: Arc<ReadCounters>,
         shared: Arc<Shared>,
         names: Names,
         needs: (bool, bool),
         create: Option<Create>,
     ) -> Self {
         let keys = shared.ledger().keys().to_vec();
-        let link = Link::new(endpoint, retry);
+        let link = Link::new(endpoint, retry, counters);
         Self { link, shared, keys, names, needs, create, has_begun: false, has_namesake: false, identity: None }
     }
 

@@ -86,7 +86,8 @@ impl Rounds {
         retry: RetryPolicy,
     ) -> Self {
         let session = KeeperSession::new(Arc::clone(&shared), names);
-        let link = Link::new(endpoint, None);
+        // Those of the connection that reads are counted.
+        let link = Link::new(endpoint, None, Arc::default());
         Self { shared, session, link, renews, renewed: clock::now(), retry, failures: 0 }
     }
 

@@ -52,6 +52,7 @@ pub(super) struct Ledger {
     /// Entries that this consumer has released, each until others had the time to claim it.
     released: BTreeMap<(usize, EntryId), Duration>,
     report: ReadReport,
+    renewals: u64,
     /// What the next call of the caller raises.
     errors: VecDeque<Error>,
     /// Whether the connection that reads waits for new entries, so that nothing can be sent over it.
@@ -70,6 +71,7 @@ impl Ledger {
             taken: 0,
             released: BTreeMap::new(),
             report: ReadReport::default(),
+            renewals: 0,
             errors: VecDeque::new(),
             reader_waits: false,
         }
@@ -303,6 +305,9 @@ impl Ledger {
     /// The server did the work, but for the entries `missed`.
     pub(super) fn done(&mut self, work: &Work, missed: &[(EntryId, Missed)]) {
         self.taken = self.taken.saturating_sub(1);
+        if work.action == Action::Renew {
+            self.renewals += (work.ids.len() - missed.len().min(work.ids.len())) as u64;
+        }
         for id in &work.ids {
             let missed = missed.iter().find(|(of, _)| of == id).map(|(_, missed)| *missed);
             self.done_one(work, *id, missed);
@@ -360,6 +365,11 @@ impl Ledger {
     pub(super) fn report(&self) -> ReadReport {
         let pending = self.held.values().map(|held| held.open() as u64).sum();
         ReadReport { pending, ..self.report }
+    }
+
+    /// How many renewals of entries the server confirmed.
+    pub(super) fn renewals(&self) -> u64 {
+        self.renewals
     }
 
     /// What cannot be settled any more.

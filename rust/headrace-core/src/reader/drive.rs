@@ -1,7 +1,9 @@
 //! The loop of a reader: sends, receives and waits, until there is a batch.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::Result;
 use crate::net::Watch;
@@ -15,8 +17,8 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    pub(super) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>) -> Self {
-        Self { link: Link::new(endpoint, retry) }
+    pub(super) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>, counters: Arc<ReadCounters>) -> Self {
+        Self { link: Link::new(endpoint, retry, counters) }
     }
 
     /// Runs until each stream has begun.

@@ -244,9 +244,18 @@ impl BackwardSession {
         let bad = self.bad.take();
         if let Some(Open { first_id, last_id }) = self.open.take() {
             stream.handed_out = last_id;
+            let entries = self.columns.entries() as u64;
             let finished = self.columns.finish();
             let (stream, position) = (Arc::clone(&key), self.position());
-            self.ready.push_back(finished.map(|batch| ReadBatch { batch, stream, first_id, last_id, lost, position }));
+            self.ready.push_back(finished.map(|batch| ReadBatch {
+                batch,
+                stream,
+                entries,
+                first_id,
+                last_id,
+                lost,
+                position,
+            }));
         }
         if let Some((id, value)) = bad {
             self.streams[self.at].handed_out = id;

@@ -13,6 +13,7 @@ use crate::resp::EntryId;
 pub struct ReadBatch {
     pub(crate) batch: RecordBatch,
     pub(crate) stream: Arc<[u8]>,
+    pub(crate) entries: u64,
     pub(crate) first_id: EntryId,
     pub(crate) last_id: EntryId,
     pub(crate) lost: Option<Loss>,

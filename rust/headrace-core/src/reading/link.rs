@@ -1,10 +1,12 @@
 //! The socket of a session that reads: opens it, moves its bytes, waits for it, and replaces it.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::exchange::Exchange;
 use super::outage::{After, Outage};
+use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
 use crate::net::{ConnectError, Transport, Watch, connect};
@@ -32,6 +34,9 @@ pub(crate) struct Link {
     endpoint: Endpoint,
     open: Option<(Transport, Duration)>,
     outage: Outage,
+    counters: Arc<ReadCounters>,
+    /// Until when the wait for the server was counted, if there is one now.
+    counted: Option<Instant>,
     /// When bytes last moved.
     used: Instant,
     /// When the watch was asked last.
@@ -39,9 +44,9 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>, counters: Arc<ReadCounters>) -> Self {
         let now = Instant::now();
-        Self { endpoint, open: None, outage: Outage::new(retry), used: now, watched: now }
+        Self { endpoint, open: None, outage: Outage::new(retry), counters, counted: None, used: now, watched: now }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -61,10 +66,12 @@ impl Link {
     }
 
     /// Waits for a moment, at most for `most`, if it is too early to connect; returns whether it is time.
-    pub(crate) fn may_connect(&self, most: Duration, watch: &mut dyn Watch) -> Result<bool> {
+    pub(crate) fn may_connect(&mut self, most: Duration, watch: &mut dyn Watch) -> Result<bool> {
         let left = self.outage.next().map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()));
         if !left.is_zero() {
-            doze(left.min(most), watch)?;
+            let dozed = doze(left.min(most), watch);
+            self.count_wait();
+            dozed?;
         }
         Ok(left.is_zero())
     }
@@ -91,6 +98,7 @@ impl Link {
         }
         self.open = Some((transport, settings.command_timeout));
         self.outage.connected();
+        self.counters.connections.add(1);
         self.used = Instant::now();
         session.disconnected();
         Ok(())
@@ -104,6 +112,8 @@ impl Link {
     ) -> std::result::Result<bool, Fault> {
         let received = self.receive(session)?;
         if received && let Some(ended) = self.outage.answered(self.used) {
+            self.count_wait();
+            self.counted = None;
             let (endpoint, tries, took) = (&self.endpoint, ended.tries, ended.took);
             watch.retry_ended(&RetryEnd { endpoint, is_reading: true, tries, took, failure: None });
         }
@@ -122,6 +132,7 @@ impl Link {
         let goes_on = session.is_suspended();
         let count = if goes_on { 0 } else { transport.receive(session.space())? };
         if count > 0 || goes_on {
+            self.counters.bytes_received.add(count as u64);
             let started = Instant::now();
             session.received(count)?;
             self.used = Instant::now();
@@ -134,6 +145,7 @@ impl Link {
     pub(crate) fn send(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
         let Some((transport, _)) = &mut self.open else { return Ok(false) };
         let mut moved = transport.push()? > 0;
+        let is_request = !session.unsent().is_empty();
         while !session.unsent().is_empty() {
             let count = transport.send(session.unsent())?;
             if count == 0 {
@@ -141,6 +153,9 @@ impl Link {
             }
             session.sent(count);
             moved = true;
+        }
+        if is_request && session.unsent().is_empty() {
+            self.counters.requests.add(1);
         }
         if moved {
             self.used = Instant::now();
@@ -188,19 +203,32 @@ impl Link {
         self.endure(fault, watch)
     }
 
+    /// Counts the time of a wait for the server up to now.
+    fn count_wait(&mut self) {
+        if let Some(counted) = &mut self.counted {
+            let now = Instant::now();
+            self.counters.waited(now.saturating_duration_since(*counted));
+            *counted = now;
+        }
+    }
+
     /// The server is tried again, or the caller gets the error.
     fn endure(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+        self.count_wait();
         let endpoint = &self.endpoint;
         let failure = Classifier::default().failure(&fault, Written::No);
         match self.outage.faulted(&fault, Instant::now(), random::jitter()) {
             After::Again(began) => {
                 if let Some(left) = began {
+                    self.counted = Some(Instant::now());
+                    self.counters.retry_waits.add(1);
                     watch.retry_began(&RetryWait { endpoint, messages: None, left, failure: &failure });
                 }
                 Ok(())
             }
             After::Failure(None) => Err(failed(&fault)),
             After::Failure(Some(ended)) => {
+                self.counted = None;
                 let (tries, took) = (ended.tries, ended.took);
                 watch.retry_ended(&RetryEnd { endpoint, is_reading: true, tries, took, failure: Some(&failure) });
                 let failure = failure.given_up(tries, took);

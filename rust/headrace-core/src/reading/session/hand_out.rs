@@ -76,6 +76,7 @@ impl Session {
 
     /// Adds a batch of what is open, or of its first `rows` rows.
     pub(super) fn push_batch(&mut self, at: usize, mut open: Open, rows: Option<usize>) {
+        let entries = if rows.is_some() { open.proven } else { open.columns.entries() } as u64;
         let finished = open.columns.finish();
         if self.spare.len() < MAX_SPARE {
             self.spare.push(open.columns);
@@ -87,6 +88,7 @@ impl Session {
         self.ready.push_back(finished.map(|batch| ReadBatch {
             batch: rows.map_or_else(|| batch.clone(), |rows| batch.slice(0, rows.min(batch.num_rows()))),
             stream: Arc::clone(&stream.key),
+            entries,
             first_id: open.first_id,
             last_id: stream.handed_out.id,
             lost,
