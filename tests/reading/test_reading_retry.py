@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import CommandError, ConfigError, ConnectionFailedError, Consumer, Reader, RetryPolicy
+from headrace import CommandError, ConfigError, ConnectionFailedError, Consumer, Endpoint, Reader, RetryPolicy
 from headrace.testing import LocalServer
 from support.consumers import consumer_of, next_batch
 from support.fixture_types import StartServer
 from support.groups import add
 from support.interrupts import interrupted
 from support.pipelines import KEY, endpoint_to
-from support.processes import after_ticks, wait_until
+from support.processes import after_ticks, resume, stop, stopped, wait_until
 from support.servers import DURABLE
 
 Connect = Callable[..., Any]
@@ -86,12 +86,13 @@ Make = Callable[..., contextlib.AbstractContextManager[Reading]]
 @pytest.fixture(params=["reader", "consumer"])
 def make(request: pytest.FixtureRequest) -> Make:
     @contextlib.contextmanager
-    def made(server: LocalServer, **options: Any) -> Iterator[Reading]:
+    def made(where: LocalServer | Endpoint, **options: Any) -> Iterator[Reading]:
+        endpoint = where if isinstance(where, Endpoint) else endpoint_to(where)
         if request.param == "reader":
-            with Reader(endpoint_to(server), linger=0.0, **options) as reader:
+            with Reader(endpoint, linger=0.0, **options) as reader:
                 yield Reading(reader)
         else:
-            consumer = consumer_of(server, **options)
+            consumer = consumer_of(endpoint, **options)
             try:
                 yield Reading(consumer)
             finally:
@@ -242,6 +243,46 @@ def test_a_busy_server_is_waited_for(make: Make, any_server: LocalServer, connec
         with after_ticks(10, back):
             assert reading.next() == ["4-0", "4-0"]
         log.check(any_server, began("BUSY: .*"), ENDED)
+
+
+#: How long a server may be silent in the next tests: longer than a busy machine makes it.
+SILENCE = 1.5
+
+
+def silent_after(server: LocalServer) -> Endpoint:
+    return endpoint_to(server, command_timeout=SILENCE, connect_timeout=SILENCE)
+
+
+def test_a_server_that_falls_silent_while_it_is_waited_for_is_noticed(
+    make: Make, any_server: LocalServer, connect: Connect
+) -> None:
+    """The kernel takes the bytes, and nothing comes back: as behind a firewall that drops packets."""
+    client = connect(any_server)
+    add(client, 3)
+    with make(silent_after(any_server), block=0.05) as reading:
+        assert reading.next() == ["1-0", "3-0"]
+        with stopped(any_server), pytest.raises(ConnectionFailedError, match=r"timed out while|was silent for"):
+            reading.next()
+        add(client, 1, first=4)
+        assert reading.next() == ["4-0", "4-0"]
+
+
+def test_a_server_that_falls_silent_is_waited_for(
+    make: Make, any_server: LocalServer, connect: Connect, log: Log
+) -> None:
+    client = connect(any_server)
+    add(client, 3)
+    with make(silent_after(any_server), block=0.05, retry=PATIENT) as reading:
+        assert reading.next() == ["1-0", "3-0"]
+        stop(any_server)
+
+        def back() -> None:
+            resume(any_server)
+            add(client, 1, first=4)
+
+        with after_ticks(round(2 * SILENCE / 0.02), back):
+            assert reading.next() == ["4-0", "4-0"]
+        assert re.search(r"for up to 500\.0 s: TIMEOUT: .* was silent for \d", log.caplog.text)
 
 
 def test_what_does_not_pass_by_itself_is_raised_at_once(
