@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
@@ -61,7 +61,7 @@ class ConsumerOptions(TypedDict, total=False):
     create: bool
     fields: Sequence[str] | None
     on_bad_field: Literal["fail", "null", "keep", "dead_letter"]
-    metadata: Sequence[str] | None
+    metadata: Sequence[str] | Mapping[str, str] | None
     fields_as: Literal["map", "list"]
     names: Literal["text", "binary"]
     batch_rows: int

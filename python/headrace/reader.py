@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Final, Literal, Self, TypedDict, Unpack
@@ -35,7 +35,7 @@ class ReaderOptions(TypedDict, total=False):
     payload_field: str
     max_entry_bytes: int
     on_bad_field: Literal["fail", "null", "keep"]
-    metadata: Sequence[str] | None
+    metadata: Sequence[str] | Mapping[str, str] | None
     fields_as: Literal["map", "list"]
     names: Literal["text", "binary"]
     batch_rows: int

@@ -306,6 +306,13 @@ def test_a_bad_value_is_raised_behind_the_entries_before_it(server: LocalServer,
     assert pending_of(client) == {"5-0": (b"c", 0)}
 
 
+def test_metadata_columns_may_have_other_names(server: LocalServer, client: Any) -> None:
+    client.execute_command("XADD", KEY, "7-0", "n", "1")
+    metadata = {"reclaimed": "back", "entry_ms": "ms", "deliveries": "times"}
+    with consumer_of(server, fields=["n"], metadata=metadata) as consumer:
+        assert pa.record_batch(next_batch(consumer)).to_pylist() == [{"ms": 7, "n": "1", "times": 1, "back": False}]
+
+
 def test_bad_values_as_nulls(server: LocalServer, client: Any) -> None:
     for number, text in enumerate(["1", "x"], 1):
         client.execute_command("XADD", KEY, f"{number}-0", "n", text)

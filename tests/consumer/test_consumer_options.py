@@ -57,6 +57,7 @@ NAMES: dict[str, Any] = {"group": "g", "consumer": "c"}
         ({"ack": "none", "max_failures": 1, "dead_letter_key": "d"}, "max_failures", "needs ack='explicit'"),
         ({"fields": ["a"], "metadata": ["a"]}, "metadata", "a"),
         ({"fields": ["deliveries"], "metadata": ["deliveries"]}, "metadata", "deliveries"),
+        ({"fields": ["a"], "metadata": {"deliveries": "a"}}, "metadata", "a"),
         ({"nonsense": 1}, "nonsense", "nonsense"),
     ],
 )

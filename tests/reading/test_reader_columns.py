@@ -127,6 +127,28 @@ def test_schemas_that_cannot_be_read_are_refused(endpoint: Endpoint) -> None:
         Reader(endpoint, fields=["stream"], metadata=["stream"])
 
 
+def test_metadata_columns_may_have_other_names(endpoint: Endpoint) -> None:
+    write(endpoint, pa.table({"entry_id": [1], "raw": ["x"]}), fields=["entry_id", "raw"])
+    schema = pa.schema({"entry_id": pa.int64(), "raw": pa.int64()})
+    metadata = {"raw": "all of it", "entry_seq": "größe", "stream": "stream"}
+    with Reader(endpoint, end="latest", schema=schema, metadata=metadata, on_bad_field="keep") as reader:
+        read = pa.table(reader)
+    assert read.column_names == ["all of it", "größe", "stream", "entry_id", "raw"]
+    assert read.drop_columns("all of it").to_pylist() == [{"größe": 0, "stream": "s", "entry_id": 1, "raw": None}]
+    assert read["all of it"][0].as_py()[:2] == [("entry_id", b"1"), ("raw", b"x")]
+    for wrong, reason in [
+        ({"stream": "raw"}, "fields must name each column once, got 'raw' twice"),
+        ({"stream": "a", "entry_id": "a"}, "metadata must name each column once, got 'a' twice"),
+        ({"id": "a"}, "metadata must be some of 'stream'.* got 'id'"),
+        ({"stream": ""}, "a mapping from columns to the names that they get"),
+        ({"stream": 1}, "a mapping from columns to the names that they get"),
+    ]:
+        with pytest.raises(ConfigError, match=reason):
+            Reader(endpoint, schema=schema, metadata=wrong)  # type: ignore[arg-type]
+    with Reader(endpoint, end="latest", fields=["raw"], metadata={}) as reader:
+        assert pa.schema(reader).names == ["raw"]
+
+
 def test_other_libraries_take_a_reader_and_its_batches(endpoint: Endpoint) -> None:
     polars = pytest.importorskip("polars")
     write(endpoint, pa.table({"a": range(1_000), "b": ["x"] * 1_000}), fields=["a", "b"])

@@ -130,7 +130,7 @@ impl Consumer {
             acks: options.acks,
             max_failures: options.max_failures,
             buries_bad: options.buries_bad,
-            extra: options.extra,
+            extra: options.extra.clone(),
         };
         let plan = Arc::new(options.columns.clone());
         let schema: Schema = options.extra.schema(&plan.schema());

@@ -22,6 +22,7 @@ pub(crate) use self::cast::{BadValue, OnBadField};
 pub(crate) use self::escape::{escaped, unescaped};
 use self::fields::FieldColumns;
 pub(crate) use self::fields::FieldsPlan;
+pub(crate) use self::json::for_each_member;
 use self::map::MapColumn;
 pub(crate) use self::map::{FIELDS, FieldsAs, MapPlan};
 use self::metadata::Metadata;
@@ -68,12 +69,18 @@ impl ColumnsPlan {
 
     /// `metadata`: in this order before the body. Refuses two columns of the same name.
     pub(crate) fn new(metadata: &[MetadataColumn], body: BodyPlan) -> Result<Self> {
-        Self::with_raw(metadata, None, body)
+        Self::with_raw(metadata.iter().map(|column| (*column, column.name().to_owned())).collect(), None, body)
     }
 
-    /// The same with a column of the entries that do not fit, if there is to be one.
-    pub(crate) fn with_raw(metadata: &[MetadataColumn], raw: Option<RawPlan>, body: BodyPlan) -> Result<Self> {
-        let mut fields: Vec<Field> = metadata.iter().map(|column| column.field()).collect();
+    /// The same under other names, and with a column of the entries that do not fit, if there is to be one.
+    pub(crate) fn with_raw(
+        metadata: Vec<(MetadataColumn, String)>,
+        raw: Option<RawPlan>,
+        body: BodyPlan,
+    ) -> Result<Self> {
+        let (metadata, names): (Vec<_>, Vec<_>) = metadata.into_iter().unzip();
+        let mut fields: Vec<Field> =
+            metadata.iter().zip(names).map(|(column, name)| column.field().with_name(name)).collect();
         if let Some(raw) = &raw {
             fields.insert(raw.place, raw.field());
         }
@@ -90,7 +97,7 @@ impl ColumnsPlan {
                 return Err(Error::config(option, message));
             }
         }
-        Ok(Self { metadata: metadata.to_vec(), raw, body, schema: Arc::new(Schema::new(fields)) })
+        Ok(Self { metadata, raw, body, schema: Arc::new(Schema::new(fields)) })
     }
 
     /// Whether an entry may be any number of rows.

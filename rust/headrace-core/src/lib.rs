@@ -80,8 +80,6 @@ pub use command::EntryId;
 pub use consumer::{
     CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, ConsumerStats, ReadReport,
 };
-pub use consumer::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, ReadReport};
-pub use counters::{CounterValues, Counters};
 pub use counters::{CounterValues, Counters, ReadCounterValues, ReadCounters};
 pub use data_source::{data_source_options, data_source_read_options};
 pub use dead_letters::dead_letters;

@@ -24,7 +24,7 @@ mod stream;
 
 pub(crate) use backward::{Backward, BackwardSession};
 pub use batch::ReadBatch;
-pub(crate) use columns::{MAX_BATCH_ROWS, columns, read_body};
+pub(crate) use columns::{MAX_BATCH_ROWS, columns, read_body, read_metadata};
 pub(crate) use exchange::Exchange;
 pub(crate) use input::Input;
 pub(crate) use link::{Link, Trouble, wait_for_more};

@@ -9,20 +9,21 @@ use crate::error::{Error, Result};
 use crate::resp::EntryId;
 
 /// Columns that only a group can fill, behind the others.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Extra {
-    pub(super) deliveries: bool,
-    pub(super) reclaimed: bool,
+    /// Its name, if it was asked for.
+    pub(super) deliveries: Option<String>,
+    pub(super) reclaimed: Option<String>,
 }
 
 impl Extra {
-    pub(super) fn fields(self) -> impl Iterator<Item = Field> {
-        let deliveries = self.deliveries.then(|| Field::new("deliveries", DataType::UInt64, false));
-        let reclaimed = self.reclaimed.then(|| Field::new("reclaimed", DataType::Boolean, false));
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
+        let deliveries = self.deliveries.as_ref().map(|name| Field::new(name, DataType::UInt64, false));
+        let reclaimed = self.reclaimed.as_ref().map(|name| Field::new(name, DataType::Boolean, false));
         [deliveries, reclaimed].into_iter().flatten()
     }
 
-    pub(super) fn schema(self, schema: &Schema) -> Schema {
+    pub(super) fn schema(&self, schema: &Schema) -> Schema {
         let fields = schema.fields().iter().map(|field| field.as_ref().clone());
         Schema::new(fields.chain(self.fields()).collect::<Vec<_>>())
     }
@@ -48,15 +49,15 @@ impl ConsumerBatch {
         ids: Vec<EntryId>,
         deliveries: &[u64],
         is_reclaimed: bool,
-        extra: Extra,
+        extra: &Extra,
     ) -> Result<Self> {
         let rows = batch.num_rows();
         let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
-        if extra.deliveries {
+        if extra.deliveries.is_some() {
             let first = |at: usize| deliveries.get(at).copied().unwrap_or(1);
             columns.push(Arc::new(UInt64Array::from_iter_values((0..rows).map(first))));
         }
-        if extra.reclaimed {
+        if extra.reclaimed.is_some() {
             columns.push(Arc::new(BooleanArray::from(vec![is_reclaimed; rows])));
         }
         let batch = if columns.len() == batch.num_columns() {
@@ -114,9 +115,9 @@ mod tests {
         let column: ArrayRef = Arc::new(UInt64Array::from(vec![7, 8]));
         let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
         let ids = vec![EntryId { ms: 1, seq: 0 }, EntryId { ms: 2, seq: 0 }];
-        let extra = Extra { deliveries: true, reclaimed: true };
+        let extra = Extra { deliveries: Some("deliveries".to_owned()), reclaimed: Some("back".to_owned()) };
         let new = |deliveries: &[u64]| {
-            ConsumerBatch::new(batch.clone(), (0, 1), Arc::from(&b"s"[..]), ids.clone(), deliveries, true, extra)
+            ConsumerBatch::new(batch.clone(), (0, 1), Arc::from(&b"s"[..]), ids.clone(), deliveries, true, &extra)
                 .unwrap()
         };
         let read = |batch: &ConsumerBatch| {

@@ -12,7 +12,7 @@ use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, opti
 use crate::entries::ColumnsPlan;
 use crate::error::{Error, Result};
 use crate::group::Start;
-use crate::reading::{MAX_BATCH_ROWS, columns, read_body};
+use crate::reading::{MAX_BATCH_ROWS, columns, read_body, read_metadata};
 use crate::retry::RetryPolicy;
 use crate::retry_options::{RETRY_OPTIONS, read_retry};
 
@@ -46,7 +46,7 @@ option_table! {
     /// Metadata columns, before the fields: those of a reader, and `deliveries` and `reclaimed` behind all others: the group's
     /// counter of deliveries (above 20: 20 and how often the entry failed alone or by name), and whether the entry was another
     /// consumer's. With `fields` or `schema` there are none by default.
-    metadata => option(Takes::Columns).or_depends(Text("stream,entry_id,timestamp"));
+    metadata => option(Takes::RenamedColumns).or_depends(Text("stream,entry_id,timestamp"));
     /// What the column `fields` or `raw` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
     /// values in their order.
     fields_as => option(Takes::Choice(&["map", "list"])).or(Text("map"));
@@ -131,7 +131,7 @@ impl ConsumerOptions {
         let batch_rows = given.integer_or_default("batch_rows")?;
         let batch_bytes = given.integer_or_default("batch_bytes")?;
         let body = read_body(&mut given, on_bad, schema, [batch_rows, batch_bytes])?;
-        let mut metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
+        let mut metadata = read_metadata(&mut given)?;
         let extra = metadata.as_mut().map(take_extra).unwrap_or_default();
         let columns = columns(metadata, body)?;
         let schema = columns.schema();
@@ -218,11 +218,11 @@ fn name(option: &'static str, given: Option<Vec<u8>>) -> Result<Vec<u8>> {
     }
 }
 
-/// Takes the columns that only a group can fill out of the names of metadata columns.
-fn take_extra(names: &mut Vec<String>) -> Extra {
+/// Takes the columns that only a group can fill out of the metadata columns, each with its name.
+fn take_extra(columns: &mut Vec<(String, String)>) -> Extra {
     let mut take = |wanted: &str| {
-        let place = names.iter().position(|name| name == wanted);
-        place.map(|place| names.remove(place)).is_some()
+        let place = columns.iter().position(|(column, _)| column == wanted);
+        place.map(|place| columns.remove(place).1)
     };
     Extra { deliveries: take("deliveries"), reclaimed: take("reclaimed") }
 }

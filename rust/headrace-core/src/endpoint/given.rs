@@ -76,6 +76,11 @@ impl Given {
         matches!(self.values.get(name), Some((_, OptionValue::Text(given))) if given.as_str() == text)
     }
 
+    /// Whether `name` was given as a mapping, which is the text of a JSON object.
+    pub(crate) fn has_mapping(&self, name: &str) -> bool {
+        matches!(self.values.get(name), Some((_, OptionValue::Text(text))) if text.trim_start().starts_with('{'))
+    }
+
     /// Whether `name` was given, and not read yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
@@ -166,7 +171,8 @@ impl Given {
                 self.text(name)?.map(|text| OptionValue::text(&text))
             }
             Takes::Choice(_) => Some(OptionValue::text(self.choice_or_default(name)?)),
-            Takes::Columns => self.columns(name)?.map(OptionValue::Names),
+            Takes::RenamedColumns if self.has_mapping(name) => self.value(name),
+            Takes::Columns | Takes::RenamedColumns => self.columns(name)?.map(OptionValue::Names),
             Takes::BooleanOrColumns => match self.values.get(name) {
                 Some((_, OptionValue::Bool(value))) => Some(OptionValue::Bool(*value)),
                 Some((Form::Text, OptionValue::Text(text)))

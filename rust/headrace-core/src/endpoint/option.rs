@@ -148,6 +148,8 @@ pub enum Takes {
     Column,
     /// The names of columns; as text, with commas between them or as a JSON array.
     Columns,
+    /// The names of columns; or a mapping from columns to the names that they get, as text a JSON object.
+    RenamedColumns,
     /// A boolean, or the names of columns.
     BooleanOrColumns,
 }
@@ -219,6 +221,11 @@ impl OptionSpec {
             Takes::Columns => {
                 "column names: a sequence, or as text names with commas between them or a JSON array of names".to_owned()
             }
+            Takes::RenamedColumns => {
+                "column names: a sequence, or as text names with commas between them or a JSON array of names; or a mapping \
+                 from columns to the names that they get"
+                    .to_owned()
+            }
             Takes::BooleanOrColumns => {
                 "a boolean, or column names: a sequence, or as text names with commas between them or a JSON array of names"
                     .to_owned()
@@ -253,6 +260,7 @@ impl OptionSpec {
             | Takes::Mapping(_)
             | Takes::Column
             | Takes::Columns
+            | Takes::RenamedColumns
             | Takes::BooleanOrColumns
             | Takes::StreamId
             | Takes::EntryId

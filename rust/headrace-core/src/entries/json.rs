@@ -8,7 +8,7 @@ use serde_core::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Passes on the name and the value of each member of an object, in their order.
-pub(super) fn for_each_member<'a>(
+pub(crate) fn for_each_member<'a>(
     object: &'a str,
     take: &mut dyn FnMut(&str, &'a RawValue),
 ) -> Result<(), serde_json::Error> {

@@ -264,11 +264,11 @@ fn a_field_with_the_name_of_a_metadata_column_is_refused() {
 #[test]
 fn entries_that_do_not_fit_are_kept_among_the_metadata() {
     let fields = || vec![Field::new("id", DataType::Int32, false), Field::new("city", DataType::Int32, true)];
-    let metadata = [MetadataColumn::EntryMs, MetadataColumn::EntrySeq];
+    let metadata = [MetadataColumn::EntryMs, MetadataColumn::EntrySeq].map(|column| (column, column.name().to_owned()));
     for (fields_as, last_id) in [(FieldsAs::Map, "id=5"), (FieldsAs::List, "id=4|id=5")] {
         let raw = RawPlan { place: 1, name: RAW.to_owned(), map: MapPlan { fields_as, names_as: NamesAs::Utf8 } };
         let body = BodyPlan::Fields(FieldsPlan::new(fields(), OnBadField::Null).unwrap());
-        let plan = Arc::new(ColumnsPlan::with_raw(&metadata, Some(raw), body).unwrap());
+        let plan = Arc::new(ColumnsPlan::with_raw(metadata.to_vec(), Some(raw), body).unwrap());
         let names: Vec<_> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
         assert_eq!(names, ["entry_ms", "raw", "entry_seq", "id", "city"]);
         let mut columns = EntryColumns::new(&plan);
@@ -303,8 +303,9 @@ fn a_packed_entry_that_does_not_fit_is_kept_once() {
     let limits = [1 << 20, 100, 1 << 20];
     let packed = PackedPlan::new(Unpack::Json, "payload".to_owned(), fields, OnBadField::Null, limits).unwrap();
     let raw = RawPlan { place: 1, name: RAW.to_owned(), map: MapPlan::default() };
-    let plan =
-        Arc::new(ColumnsPlan::with_raw(&[MetadataColumn::EntryMs], Some(raw), BodyPlan::Packed(packed)).unwrap());
+    let metadata = vec![(MetadataColumn::EntryMs, "ms".to_owned())];
+    let plan = Arc::new(ColumnsPlan::with_raw(metadata, Some(raw), BodyPlan::Packed(packed)).unwrap());
+    assert_eq!(plan.schema().field(0).name(), "ms");
     let mut columns = EntryColumns::new(&plan);
     columns.stream(b"s");
     push(&mut columns, 1, 0, Some(&[(b"payload:0", br#"{"id":1}"#), (b"payload:1", br#"{"id":2}"#)]));

@@ -9,7 +9,9 @@ use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, option_table};
 use crate::entries::{ColumnsPlan, Unpack};
 use crate::error::{Error, Result};
-use crate::reading::{End, MAX_BATCH_ROWS, Position, Start, columns, first_backward, last_backward, read_body};
+use crate::reading::{
+    End, MAX_BATCH_ROWS, Position, Start, columns, first_backward, last_backward, read_body, read_metadata,
+};
 use crate::resp::EntryId;
 use crate::retry::RetryPolicy;
 use crate::retry_options::{RETRY_OPTIONS, read_retry};
@@ -50,8 +52,8 @@ option_table! {
     on_bad_field => option(Takes::Choice(&["fail", "null", "keep"])).or(Text("fail"));
     /// Metadata columns, before the fields: `stream`, `entry_id` (text), `entry_ms`, `entry_seq` (unsigned 64-bit integers),
     /// `timestamp`, `row_in_entry`, and `raw` with `on_bad_field="keep"`. With `fields` or `schema` there are none by default but
-    /// for `raw`, which is the last one unless it is named.
-    metadata => option(Takes::Columns).or_depends(Text("stream,entry_id,timestamp"));
+    /// for `raw`, which is the last one unless it is named. A mapping gives them other names: `{"entry_id": "id"}`.
+    metadata => option(Takes::RenamedColumns).or_depends(Text("stream,entry_id,timestamp"));
     /// What the column `fields` or `raw` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
     /// values in their order.
     fields_as => option(Takes::Choice(&["map", "list"])).or(Text("map"));
@@ -127,7 +129,7 @@ impl ReaderOptions {
         let batch_rows = given.integer_or_default("batch_rows")?;
         let batch_bytes = given.integer_or_default("batch_bytes")?;
         let body = read_body(&mut given, on_bad, schema, [batch_rows, batch_bytes])?;
-        let metadata = if given.is_no_names("metadata") { Some(Vec::new()) } else { given.columns("metadata")? };
+        let metadata = read_metadata(&mut given)?;
         let (start, end) = (given.text("start")?, given.text("end")?);
         let (beginning, way) = if given.boolean_or_default("reverse")? {
             read_backward(start.as_deref().unwrap_or("latest"), end.as_deref().unwrap_or("earliest"))?

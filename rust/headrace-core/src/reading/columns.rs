@@ -2,10 +2,11 @@
 
 use arrow_schema::{DataType, Field, Schema};
 
+use crate::endpoint::OptionValue;
 use crate::endpoint::given::Given;
 use crate::entries::{
     BodyPlan, ColumnsPlan, FieldsAs, FieldsPlan, MapPlan, MetadataColumn, NamesAs, OnBadField, PackedPlan, RAW,
-    RawPlan, Unpack,
+    RawPlan, Unpack, for_each_member,
 };
 use crate::error::{Error, Result};
 
@@ -63,32 +64,49 @@ pub(crate) fn read_body(
     Ok(Asked { body, kept })
 }
 
-/// The columns of a batch. `metadata`: the names of its metadata columns; `None`: those that are usual with the body.
-pub(crate) fn columns(metadata: Option<Vec<String>>, Asked { body, kept }: Asked) -> Result<ColumnsPlan> {
-    let mut names = metadata.unwrap_or_else(|| {
-        let usual = if matches!(body, BodyPlan::Map(_)) { &ColumnsPlan::METADATA_OF_MAP[..] } else { &[] };
-        usual.iter().map(|column| column.name().to_owned()).collect()
+/// The metadata columns that were asked for, each with the name that it gets; `None`: those that are usual.
+pub(crate) fn read_metadata(given: &mut Given) -> Result<Option<Vec<(String, String)>>> {
+    if given.is_no_names("metadata") {
+        return Ok(Some(Vec::new()));
+    }
+    if !given.has_mapping("metadata") {
+        let names = given.columns("metadata")?;
+        return Ok(names.map(|names| names.into_iter().map(|name| (name.clone(), name)).collect()));
+    }
+    let (mut renamed, mut is_named) = (Vec::new(), true);
+    let value = given.value("metadata").unwrap_or(OptionValue::Null);
+    let OptionValue::Text(text) = &value else { return Err(given.refuse("metadata", &value)) };
+    let read = for_each_member(text, &mut |column, name| match serde_json::from_str::<String>(name.get()) {
+        Ok(name) if !name.is_empty() => renamed.push((column.to_owned(), name)),
+        _ => is_named = false,
     });
-    let asked = names.iter().position(|name| name == RAW);
+    if read.is_ok() && is_named { Ok(Some(renamed)) } else { Err(given.refuse("metadata", &value)) }
+}
+
+/// The columns of a batch. `metadata`: what [`read_metadata`] has read.
+pub(crate) fn columns(metadata: Option<Vec<(String, String)>>, Asked { body, kept }: Asked) -> Result<ColumnsPlan> {
+    let mut columns = metadata.unwrap_or_else(|| {
+        let usual = if matches!(body, BodyPlan::Map(_)) { &ColumnsPlan::METADATA_OF_MAP[..] } else { &[] };
+        usual.iter().map(|column| (column.name().to_owned(), column.name().to_owned())).collect()
+    });
+    let asked = columns.iter().position(|(column, _)| column == RAW);
     if asked.is_some() && kept.is_none() {
         return Err(Error::config("metadata", "metadata 'raw' needs on_bad_field 'keep', which fills it"));
     }
     // Where it was not asked for it is behind the other metadata columns.
-    let place = asked.unwrap_or(names.len());
-    if let Some(place) = asked {
-        names.remove(place);
-    }
-    if names.iter().any(|name| name == RAW) {
+    let place = asked.unwrap_or(columns.len());
+    let name = asked.map_or_else(|| RAW.to_owned(), |place| columns.remove(place).1);
+    if columns.iter().any(|(column, _)| column == RAW) {
         return Err(Error::config("metadata", "metadata must name each column once, got 'raw' twice"));
     }
-    let raw = kept.map(|map| RawPlan { place, name: RAW.to_owned(), map });
-    let column = |name: &String| {
-        MetadataColumn::named(name).ok_or_else(|| {
+    let raw = kept.map(|map| RawPlan { place, name, map });
+    let known = |(column, name): (String, String)| {
+        let found = MetadataColumn::named(&column).map(|column| (column, name));
+        found.ok_or_else(|| {
             let allowed = MetadataColumn::ALL.map(MetadataColumn::name).join("', '");
-            let message = format!("metadata must be some of '{allowed}', '{RAW}', got '{}'", name.escape_debug());
+            let message = format!("metadata must be some of '{allowed}', '{RAW}', got '{}'", column.escape_debug());
             Error::config("metadata", message)
         })
     };
-    let metadata: Vec<_> = names.iter().map(column).collect::<Result<_>>()?;
-    ColumnsPlan::with_raw(&metadata, raw, body)
+    ColumnsPlan::with_raw(columns.into_iter().map(known).collect::<Result<_>>()?, raw, body)
 }

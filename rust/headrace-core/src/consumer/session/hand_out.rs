@@ -71,7 +71,7 @@ impl Session {
                     (Ok(_), true) => self.ledger().hold(at, ids.clone(), deliveries.clone(), since),
                     _ => 0,
                 };
-                let extra = self.options.extra;
+                let extra = &self.options.extra;
                 let number = (self.ledger().number, number);
                 self.ready.push_back(finished.and_then(|batch| {
                     ConsumerBatch::new(batch, number, Arc::clone(&key), ids, &deliveries, is_reclaimed, extra)
