@@ -12,6 +12,7 @@
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|stream_reply|encoder|connections|session EXECUTIONS=1000000 SEED=1 FIRST=0
 #                TARGET=arrow: record batches through the Arrow C data interface, valid and broken
+#                TARGET=read: random tables, written in each layout and read back
 #   make fuzz-coverage   the same checks on bytes that libFuzzer makes up: TARGET=scanner|control SECONDS=60; needs a C++ compiler
 #   make memcheck   a little of make fuzz, and what handles secrets, under valgrind
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
@@ -42,7 +43,7 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills campaign campaign-read \
-        sweep bounds fuzz fuzz-arrow fuzz-coverage \
+        sweep bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
         memcheck bench bench-instructions bench-programs lint docs clean prepare clippy rust-tests-build failpoints spark-env \
         servers machine
 help:
@@ -118,6 +119,10 @@ fuzz: machine fuzz-$(TARGET)
 
 fuzz-arrow: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m arrow_fuzz --executions $(EXECUTIONS) --seed $(SEED) --first $(FIRST) $(ARGUMENTS)
+
+fuzz-read: EXECUTIONS := 20000
+fuzz-read: machine $(VENV)/.test servers
+	@PYTHONPATH=tests $(PY) -m read_fuzz --executions $(EXECUTIONS) --seed $(SEED) --first $(FIRST)
 
 fuzz-scanner fuzz-control fuzz-stream_reply fuzz-encoder fuzz-connections fuzz-session: fuzz-%: machine
 	$(STEP) "Compiling with assertions and overflow checks (the first time some minutes)" \

@@ -1,0 +1,1 @@
+"""Laboratory: random tables that are written in each layout and read back."""
