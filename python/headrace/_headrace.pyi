@@ -14,6 +14,7 @@ __all__ = [
     "Group",
     "Outcomes",
     "ReadBatch",
+    "ReadCounters",
     "Reader",
     "Report",
     "Rows",

@@ -133,7 +133,7 @@ def test_names_that_occur_twice(endpoint: Endpoint, client: redis.Redis, library
         ({}, [("x", b"2"), ("id", b"3")]),
         ({"fields_as": "list"}, [("id", b"1"), ("x", b"2"), ("id", b"3")]),
     ]:
-        with Reader(endpoint, end="latest", metadata=[], **options) as reader:  # type: ignore[arg-type]
+        with Reader(endpoint, end="latest", metadata=[], **options) as reader:
             assert library(reader) == [{"fields": column}]
     with Reader(endpoint, end="latest", schema=pa.schema({"id": pa.int64()})) as reader:
         assert library(reader) == [{"id": 3}]
@@ -146,9 +146,9 @@ def test_names_that_occur_twice(endpoint: Endpoint, client: redis.Redis, library
 def test_names_that_are_not_utf8(endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]) -> None:
     client.xadd("s", {b"\xff": "1", "\\xff": "2", "ü": "3"}, id="1-0")
     for form in ("map", "list"):
-        with Reader(endpoint, end="latest", metadata=[], fields_as=form) as reader:  # type: ignore[arg-type]
+        with Reader(endpoint, end="latest", metadata=[], fields_as=form) as reader:
             assert library(reader) == [{"fields": [("\\xff", b"1"), ("\\\\xff", b"2"), ("ü", b"3")]}]
-        with Reader(endpoint, end="latest", metadata=[], fields_as=form, names="binary") as reader:  # type: ignore[arg-type]
+        with Reader(endpoint, end="latest", metadata=[], fields_as=form, names="binary") as reader:
             assert library(reader) == [{"fields": [(b"\xff", b"1"), (b"\\xff", b"2"), ("ü".encode(), b"3")]}]
     key = Reader(endpoint, [b"re\xff"], end="latest")
     client.xadd(b"re\xff", {"a": 1})
