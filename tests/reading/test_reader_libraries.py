@@ -133,7 +133,7 @@ def test_names_that_occur_twice(endpoint: Endpoint, client: redis.Redis, library
         ({}, [("x", b"2"), ("id", b"3")]),
         ({"fields_as": "list"}, [("id", b"1"), ("x", b"2"), ("id", b"3")]),
     ]:
-        with Reader(endpoint, end="latest", metadata=[], **options) as reader:
+        with Reader(endpoint, end="latest", metadata=[], **options) as reader:  # type: ignore[arg-type]
             assert library(reader) == [{"fields": column}]
     with Reader(endpoint, end="latest", schema=pa.schema({"id": pa.int64()})) as reader:
         assert library(reader) == [{"id": 3}]
