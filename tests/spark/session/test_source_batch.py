@@ -161,3 +161,18 @@ def test_a_value_that_does_not_fit(spark: SparkSession, client: redis.Redis, any
     with pytest.raises(PythonException, match=r"FieldError.*2-0"):
         read(spark, any_server, "n long").collect()
     assert [row.n for row in read(spark, any_server, "n long", on_bad_field="null").collect()] == [1, None]
+
+
+def test_entries_that_do_not_fit_can_be_kept(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+    client.xadd("events", {"n": "1"}, id="1-0")
+    client.xadd("events", {"n": "x", "other": b"\xff"}, id="2-0")
+    schema = "n long, raw map<string, binary>"
+    frame = read(spark, any_server, schema, on_bad_field="keep", metadata="raw")
+    kept = {"n": bytearray(b"x"), "other": bytearray(b"\xff")}
+    assert [(row.n, row.raw) for row in frame.collect()] == [(1, None), (None, kept)]
+    frame = read(spark, any_server, fields="n", on_bad_field="keep")
+    assert frame.columns == ["raw", "n"]
+    with pytest.raises(Exception, match="on_bad_field='keep' needs the column raw"):
+        read(spark, any_server, "n long", on_bad_field="keep").collect()
+    with pytest.raises(Exception, match="metadata must be a list of columns"):
+        read(spark, any_server, fields="n", metadata='{"entry_id": "id"}').collect()

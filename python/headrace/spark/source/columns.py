@@ -30,6 +30,8 @@ __all__ = ["MAX_ROWS", "Columns", "read_schema"]
 #: Larger record batches slow Spark down.
 MAX_ROWS: Final = 10_000
 
+#: The entries that do not fit, with on_bad_field="keep".
+RAW: Final = "raw"
 #: The metadata columns of a reader, with their types here. A sequence number has 64 unsigned bits.
 METADATA: Final[dict[str, DataType]] = {
     "stream": StringType(),
@@ -38,6 +40,7 @@ METADATA: Final[dict[str, DataType]] = {
     "entry_seq": DecimalType(20, 0),
     "timestamp": TimestampType(),
     "row_in_entry": IntegerType(),
+    RAW: MapType(StringType(), BinaryType()),
 }
 #: Those of a read without `fields` and schema.
 USUAL: Final = ("stream", "entry_id", "timestamp")
@@ -56,6 +59,8 @@ def read_schema(settings: ReadSettings) -> StructType:
     metadata = settings.metadata
     if metadata is None:
         metadata = USUAL if settings.fields is None else ()
+    if settings.fields is not None and settings.keeps_raw and RAW not in metadata:
+        metadata = (*metadata, RAW)
     for name in metadata:
         if name not in METADATA:
             raise ConfigError(f"metadata must be some of {', '.join(METADATA)}, got {name!r}", option="metadata")
@@ -93,6 +98,9 @@ class Columns:
         if settings.fields is not None:
             text = "fields and a schema are mutually exclusive: a schema names its fields"
             raise ConfigError(text, option="fields")
+        if settings.keeps_raw and RAW not in self._metadata:
+            text = f"on_bad_field='keep' needs the column {RAW}: a map of string and binary in the schema, and in metadata"
+            raise ConfigError(text, option="on_bad_field")
         self._check(schema)
         fields = [field for field in self._target if field.name not in self._metadata]
         if not fields:

@@ -66,6 +66,11 @@ class ReadSettings:
     metadata: tuple[str, ...] | None
     reader: Mapping[str, Any]
 
+    @property
+    def keeps_raw(self) -> bool:
+        """Whether entries that do not fit are kept in the metadata column `raw`."""
+        return bool(self.reader["on_bad_field"] == "keep")
+
 
 def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
     """Check the options that Spark passes, with names in lower case. `streaming` is None where it is not known yet.
@@ -100,7 +105,7 @@ def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
         available_now=own["available_now"],
         poll_interval=own["poll_interval"],
         fields=_names(own["fields"]),
-        metadata=_names(own["metadata"]) if "metadata" in given else None,
+        metadata=_metadata(own["metadata"]) if "metadata" in given else None,
         reader=reader,
     )
 
@@ -132,6 +137,13 @@ def _streams(given: Mapping[str, str], own: Mapping[str, Any]) -> tuple[tuple[st
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise ConfigError(f"stream_keys must name each stream once, got {twice!r} twice", option="stream_keys")
     return keys, None
+
+
+def _metadata(names: Any) -> tuple[str, ...]:
+    if isinstance(names, str | Mapping):
+        text = f"metadata must be a list of columns, got {names!r}: name columns with select or withColumnRenamed"
+        raise ConfigError(text, option="metadata")
+    return tuple(names)
 
 
 def _names(names: Any) -> tuple[str, ...] | None:
