@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalServer
-from support import Program
+from support import Monitor, Program
 from support.delivery import script
 from support.fixture_types import StartServer
 from support.modes import SOON
@@ -261,3 +261,49 @@ def test_another_version_refuses_a_batch_of_several_streams(server: LocalServer,
         with pytest.raises(ResponseError, match="BAD_MARKER"):
             after.write(KEYS[row % 3], [str(row)])
     assert [numbers(client, key) for key in KEYS] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_batch_takes_a_limited_number_of_streams(any_server: LocalServer, connect: Connect) -> None:
+    """Rows of other streams wait for the next batch; those of its own go on. A row that is never written counts."""
+    client, most = connect(any_server), 262_144
+    without_payload = pa.record_batch(
+        {"payload": pa.nulls(most - 1, pa.binary()), "key": [f"s{row}" for row in range(most - 1)]}
+    )
+    keys = ["last", "s0", "more", "last", "s0", "other", "more"]
+    batch = pa.record_batch({"payload": [str(row) for row in range(len(keys))], "key": keys})
+    late = {"more": [2, 6], "other": [5]}
+    with script(any_server) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(without_payload, stream_key="key")
+        codes = pa.table(dispatcher.flush().to_arrow())["code"].value_counts().to_pylist()
+        assert codes == [{"values": "NULL_PAYLOAD", "counts": most - 1}]
+        dispatcher.produce_batch(batch, stream_key="key")
+        report = dispatcher.flush()
+        for row, outcome in enumerate(outcomes(report)):
+            label = ("retryable", "TOO_MANY", "unknown") if keys[row] in late else (None, None, None)
+            assert outcome.label == label, "an earlier try of a smaller batch may have written it"
+        assert [numbers(client, key) for key in ["last", "s0", *late]] == [[0, 3], [1, 4], [], []]
+
+        dispatcher.begin("the next one")
+        left = [row for row, key in enumerate(keys) if key in late]
+        dispatcher.produce_batch(batch.take(pa.array(left)), stream_key="key")
+        assert dispatcher.flush().ok
+    assert {key: numbers(client, key) for key in late} == late
+
+
+def test_the_largest_group_is_sent_when_all_have_too_many_bytes(any_server: LocalServer, connect: Connect) -> None:
+    """Whichever was opened first; the flush sends the others."""
+    small = [f"small{row}" for row in range(8)]
+    keys = [*small, *["large"] * 30, *small]
+    payloads = [b"%d-" % row + b"x" * (2_000 if key == "large" else 3_000) for row, key in enumerate(keys)]
+    batch = pa.record_batch({"payload": pa.array(payloads, pa.binary()), "key": keys})
+    with Monitor(any_server) as monitor, script(any_server, window_max_bytes=65_536) as dispatcher:
+        dispatcher.produce_batch(batch, stream_key="key")
+        report = dispatcher.flush().raise_for_failures()
+        calls = [(call[3].decode(), int(call[8])) for call in monitor.commands("EVAL", "EVALSHA")[1:]]
+    check_accounting(connect(any_server), list(zip(keys, payloads, strict=True)), outcomes(report))
+    first = calls[1][1]
+    assert 15 < first < 25, "the eight others have 24,000 bytes, and something around them"
+    # The rest of it is the largest again. The first stream had a row before there were several streams.
+    assert calls[:3] == [("small0", 1), ("large", first), ("large", 30 - first)]
+    assert calls[3:] == [*[(key, 2) for key in small[1:]], ("small0", 1)]
