@@ -56,3 +56,35 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violati
     }
     Ok(Some((Reply::Run(ScriptReply { deduplicated, refused, appended, is_range, ids: &bytes[start..at] }), at)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_accepted(rows: u64, first: u64, last: u64) -> bool {
+        let bulk = |seq| format!("${}\r\n7-{seq}\r\n", format!("7-{seq}").len());
+        let reply = format!("*5\r\n:0\r\n$0\r\n\r\n:{rows}\r\n{}{}", bulk(first), bulk(last));
+        match decode(reply.as_bytes()) {
+            Ok(Some((Reply::Run(run), length))) => {
+                assert_eq!((length, run.ids().collect::<Vec<_>>().len()), (reply.len(), 1));
+                true
+            }
+            Ok(other) => panic!("{reply}: {other:?}"),
+            Err(_) => false,
+        }
+    }
+
+    #[test]
+    fn a_last_id_that_is_off_by_one_is_a_violation() {
+        for rows in [3, 400, MAX_RUN] {
+            // Numbers of Lua have 53 bits: about 2^53 and at the end two neighbours are the same to it.
+            for last in [rows, 1 << 53, (1 << 53) + 1, (1 << 53) + rows, u64::MAX - 2, u64::MAX - 1] {
+                let first = last - (rows - 1);
+                assert!(is_accepted(rows, first, last), "{rows} {last}");
+                assert!(!is_accepted(rows, first, last - 1), "{rows} {last}");
+                assert!(!is_accepted(rows, first, last + 1), "{rows} {last}");
+                assert!(!is_accepted(rows, last, first), "{rows} {last}: backwards");
+            }
+        }
+    }
+}
