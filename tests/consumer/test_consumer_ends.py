@@ -74,6 +74,18 @@ def test_what_was_read_ahead_goes_back_as_well(server: LocalServer, client: Any)
         assert sorted(take(other, 184, ack=True)) == sorted(as_ids(range(17, 201)))
 
 
+def test_what_was_read_ahead_long_ago_goes_back_as_well(server: LocalServer, client: Any) -> None:
+    add(client, 2_000)
+    with consumer_of(server, batch_rows=16, min_idle=2.0, claim=False) as consumer:
+        handed = 0
+        # It reads ahead unless the batch before took long.
+        while len(pending_of(client)) == handed:
+            handed += next_batch(consumer).num_rows
+        # Longer than half of min_idle: too old to be handed out. What was handed out is renewed.
+        wait_until(lambda: client.xpending_range(KEY, GROUP, "-", "+", 2_000, idle=1_200))
+    assert set(pending_of(client).values()) == {(b"c", 0)}
+
+
 def test_an_exception_keeps_entries_pending(server: LocalServer, client: Any) -> None:
     add(client, 3)
     with pytest.raises(ZeroDivisionError), consumer_of(server) as consumer:  # noqa: PT012

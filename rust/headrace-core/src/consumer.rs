@@ -255,6 +255,7 @@ impl Consumer {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         // A server that waits for entries with a long BLOCK is not waited for: the connection is closed instead.
+        self.session.closes = true;
         let drained = self.drive.drain(&mut self.session, drains_until, watch);
         if drained == Err(Error::Interrupted) {
             return drained;

@@ -92,9 +92,11 @@ impl Ledger {
         confirmed.is_some_and(|confirmed| now.saturating_sub(confirmed) > self.options.min_idle / 2)
     }
 
-    /// The caller will not get the batch.
+    /// The caller will not get the batch. Entries of it that a renewal found deleted are pending no more: nothing else tells of
+    /// them.
     pub(super) fn forget(&mut self, batch: u64) {
-        self.held.remove(&batch);
+        let forgotten = self.held.remove(&batch);
+        self.report.lost += forgotten.map_or(0, |held| held.in_state(State::Deleted).count() as u64);
     }
 
     /// A batch was handed to the caller.
@@ -404,7 +406,13 @@ impl Ledger {
             Action::Release { .. } => report.released += 1,
             Action::Dead { .. } => report.dead += 1,
         }
-        let Some((batch, at)) = place else { return };
+        let Some((batch, at)) = place else {
+            // Its batch was forgotten while the renewal was under way.
+            if is_renewal && missed == Some(Missed::Deleted) && !self.has(work.stream, id) {
+                self.report.lost += 1;
+            }
+            return;
+        };
         let Some(held) = self.held.get_mut(&batch) else { return };
         if is_renewal {
             held.renewed(work.since);

@@ -99,6 +99,8 @@ pub(super) struct Session {
     taken_at: Duration,
     /// Whether the caller works on a batch for so long that entries which are read ahead would wait for too long.
     is_slow: bool,
+    /// The consumer is being closed: what is read is given back, however old it is. The server looks whose it is.
+    pub(super) closes: bool,
 }
 
 impl Session {
@@ -137,6 +139,7 @@ impl Session {
             looked_at: Duration::ZERO,
             taken_at: Duration::ZERO,
             is_slow: false,
+            closes: false,
         }
     }
 

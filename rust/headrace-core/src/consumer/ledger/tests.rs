@@ -78,6 +78,22 @@ fn a_lease_ends_when_no_renewal_was_confirmed_in_time() {
 }
 
 #[test]
+fn an_entry_that_was_deleted_in_a_batch_that_is_not_handed_out_is_lost() {
+    let mut ledger = ledger(None);
+    for is_late in [false, true] {
+        let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
+        ledger.renew(20 * SECOND);
+        let renewal = ledger.take().unwrap();
+        if is_late {
+            ledger.forget(batch);
+        }
+        ledger.done(&renewal, &[(id(2), Missed::Deleted)]);
+        ledger.forget(batch);
+        assert_eq!(ledger.report(), ReadReport { lost: 1 + u64::from(is_late), ..ReadReport::default() });
+    }
+}
+
+#[test]
 fn an_acknowledgement_whose_reply_was_lost_is_repeated_and_then_known() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);

@@ -49,7 +49,7 @@ impl Session {
     /// Hands out what is open of a stream, and then the entries that do not fit. What was delivered too long ago may be another
     /// consumer's by now: it is looked for among the pending entries.
     pub(super) fn push_batch(&mut self, at: usize) {
-        let is_old = self.is_older_than(at, self.options.min_idle / 2);
+        let is_old = !self.closes && self.is_older_than(at, self.options.min_idle / 2);
         let stream = &mut self.streams[at];
         let key = Arc::clone(&stream.key);
         let bad = std::mem::take(&mut stream.bad);
