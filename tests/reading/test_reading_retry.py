@@ -211,6 +211,28 @@ def test_a_replica_without_its_primary_is_waited_for(any_server: LocalServer, co
     log.check(any_server, began("MASTERDOWN: .*"), ENDED)
 
 
+def test_a_server_that_becomes_a_replica_while_it_waits(
+    make: Make, server: LocalServer, connect: Connect, log: Log
+) -> None:
+    """Its group is not missing."""
+    client = connect(server)
+    add(client, 3)
+
+    def demote() -> None:
+        client.execute_command("REPLICAOF", "127.0.0.1", 1)
+
+    def promote() -> None:
+        client.execute_command("REPLICAOF", "NO", "ONE")
+        add(client, 1, first=4)
+
+    with make(server, block=60.0) as reading:
+        reading.next()
+        with after_ticks(5, demote), pytest.raises(CommandError, match="UNBLOCKED"):
+            reading.next()
+        promote()
+        assert reading.next() == ["4-0", "4-0"]
+
+
 def test_a_busy_server_is_waited_for(make: Make, any_server: LocalServer, connect: Connect, log: Log) -> None:
     """BUSY: a script that does not end."""
     client = connect(any_server)

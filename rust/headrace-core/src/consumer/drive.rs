@@ -197,8 +197,9 @@ impl Drive {
     }
 
     fn missing(&self, fault: &Fault) -> Option<Error> {
-        // UNBLOCKED: Redis before 7.2, where the stream was deleted while the server waited.
-        let is_missing = fault.code == "NOGROUP" || fault.code == "UNBLOCKED";
+        // Redis before 7.2, where the stream was deleted while the server waited. Other texts with this code are no such thing.
+        let is_deleted = fault.code == "UNBLOCKED" && fault.message.contains("no longer exists");
+        let is_missing = fault.code == "NOGROUP" || is_deleted;
         let is_of = |key: &&Arc<[u8]>| fault.message.contains(&format!("'{}'", String::from_utf8_lossy(key)));
         let key = self.keys.iter().find(is_of).or(self.keys.first());
         is_missing.then(|| group_missing(key.map(AsRef::as_ref).unwrap_or_default(), &self.names))

@@ -302,6 +302,8 @@ server_codes! {
     MISCONF => RETRYABLE.passes();
     /// The server does not know the script; it is sent again with its text.
     NOSCRIPT => RETRYABLE.passes();
+    /// In reading: the server became a replica while it waited for new entries.
+    UNBLOCKED => RETRYABLE.passes();
 }
 
 /// The row of `name`, if there is one.
@@ -384,6 +386,7 @@ mod tests {
             "TRYAGAIN",
             "MISCONF",
             "NOSCRIPT",
+            "UNBLOCKED",
         ];
         assert_eq!(named(SERVER, |code| code.passes), passing);
         assert_eq!(named(SERVER, Code::is_of_password), ["NOAUTH", "WRONGPASS"]);
