@@ -238,6 +238,40 @@ def test_a_first_micro_batch_that_runs_again_begins_where_it_began(
     assert [n for partition in partitions for n in rows(again.read(partition))] == list(range(10, 20))
 
 
+def test_a_query_that_found_nothing_begins_where_it_began(client: redis.Redis, any_server: LocalServer) -> None:
+    add(client, "s", range(10), ids)
+    reader = query_on(any_server, starting="latest")
+    start = reader.initialOffset()
+    end = next_end(reader, start)
+    assert reader.partitions(start, end) == []
+    assert end != start  # so that Spark stores it
+    assert next_end(reader, end) == end
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_an_end_that_is_asked_for_before_the_position_is_known(
+    client: redis.Redis, any_server: LocalServer, starting: str
+) -> None:
+    """Spark 4.0 and 4.1 do so with AvailableNow, when a micro-batch was not committed."""
+    add(client, "s", range(10), ids)
+    first = query_on(any_server)
+    initial = first.initialOffset()
+    reached = next_end(first, initial)
+    first.partitions(initial, reached)
+    add(client, "s", range(10, 100), ids)
+    second = query_on(any_server, starting=starting, min_partitions=4)
+    end = json.loads(json.dumps(second.latestOffset()))
+    replayed = second.partitions(second.initialOffset(), reached)
+    assert [n for partition in replayed for n in rows(second.read(partition))] == list(range(10))
+    planned = second.partitions(reached, end)
+    assert [n for partition in planned for n in rows(second.read(partition))] == list(range(10, 100))
+    # The same in another process.
+    again = query_on(any_server).partitions(reached, end)
+    assert [(one.start, one.last) for one in again if isinstance(one, Range)] == [
+        (one.start, one.last) for one in planned if isinstance(one, Range)
+    ]
+
+
 @pytest.mark.needs("redis-7.0")
 def test_tasks_report_trimmed_entries_of_a_capped_micro_batch_exactly(
     client: redis.Redis, any_server: LocalServer

@@ -50,13 +50,21 @@ class StreamOffset:
 
 @dataclass(frozen=True)
 class Offset:
-    """The end of a micro-batch in each stream, by key."""
+    """The end of a micro-batch in each stream, by key.
+
+    Attributes:
+        streams: The end in each stream.
+        is_initial: Whether it is where a query without a checkpoint begins, and not the end of a micro-batch. After a
+            crash in the first micro-batch Spark asks for it again, when it may be another one.
+    """
 
     streams: Mapping[str, StreamOffset] = field(default_factory=dict)
+    is_initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The object for Spark. Equal offsets are equal texts."""
-        return {"v": VERSION, "streams": {key: _written(self.streams[key]) for key in sorted(self.streams)}}
+        streams = {key: _written(self.streams[key]) for key in sorted(self.streams)}
+        return {"v": VERSION, **({"initial": True} if self.is_initial else {}), "streams": streams}
 
     @classmethod
     def from_json(cls, whole: Mapping[str, Any]) -> Offset:
@@ -69,7 +77,8 @@ class Offset:
         if version != VERSION:
             _refuse(f"its version is {version!r}, and this headrace reads version {VERSION}")
         try:
-            return cls({key: _read(value) for key, value in whole["streams"].items()})
+            streams = {key: _read(value) for key, value in whole["streams"].items()}
+            return cls(streams, whole.get("initial") is True)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             _refuse(f"it lacks a member or has a wrong one: {error!r}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import ConfigError, StateError
 from headrace.spark.source.bounds import start_place
 from headrace.spark.source.columns import Columns
+from headrace.spark.source.entry_ids import LOWEST
 from headrace.spark.source.extent import Extent, Place
 from headrace.spark.source.offset import Offset, StreamOffset
 from headrace.spark.source.options import ReadSettings
@@ -43,6 +44,11 @@ __all__ = ["HAS_LIMITS", "StreamReader"]
 logger = logging.getLogger("headrace.spark")
 
 _Json = dict[str, Any]
+
+REMOVED: Final = (
+    "the checkpoint has a position in stream '{}', which is not read any more: name it in the options, or begin with a "
+    "new checkpoint"
+)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -94,11 +100,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             streams = {}
             for key, extent in self._look().items():
                 streams[key] = StreamOffset(start_place(settings.start, key, extent, past_end=settings.past_end))
-            self._initial = Offset(streams).to_json()
+            self._initial = Offset(streams, is_initial=True).to_json()
         return self._initial
 
     def latestOffset(self, start: _Json | None = None, limit: object = None) -> _Json:  # noqa: N802, Spark's name
         """The end of the next micro-batch; `start` itself if there is nothing new.
+
+        The first micro-batch may be empty: it keeps in the checkpoint where the query began.
 
         Spark 4.0 and 4.1 pass nothing. Unless the query is new, they have called `partitions` for the last micro-batch
         before.
@@ -108,7 +116,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = Offset.from_json(start)
         end = self._next(before, self._limit(limit))
         if end is None:
-            return start
+            if not before.is_initial:
+                return start
+            end = Offset(before.streams)
         made = end.to_json()
         self._planned = [*self._planned[-7:], made]
         return made
@@ -148,11 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next(self, before: Offset, limit: int | None) -> Offset | None:
         extents = self._look() if self._target is None else self._target
         if removed := sorted(set(before.streams) - set(extents)):
-            text = (
-                f"the checkpoint has a position in stream {removed[0]!r}, which is not read any more: name it in the "
-                "options, or begin with a new checkpoint"
-            )
-            raise StateError(text)
+            raise StateError(REMOVED.format(removed[0]))
         news: dict[str, News] = {}
         for key, extent in extents.items():
             fails = self._settings.fail_on_data_loss
@@ -216,10 +222,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         is_replay = end not in self._planned
         made: list[InputPartition] = []
-        for key, stream in sorted(Offset.from_json(end).streams.items()):
-            if stream.start is not None:
-                one = StreamRange(key, stream.start, stream.end.id)
-                made += one.parts(stream.splits, is_streaming=True, is_replay=is_replay)
+        before, after = Offset.from_json(start), Offset.from_json(end)
+        if removed := sorted(set(before.streams) - set(after.streams)):
+            raise StateError(REMOVED.format(removed[0]))
+        for key, stream in sorted(after.streams.items()):
+            place, splits = stream.start, stream.splits
+            if not before.is_initial:
+                # With AvailableNow Spark 4.0 and 4.1 may ask for the end before they have said where they are. The end
+                # then is that of a new query, and its beginning is not.
+                reached = before.streams[key].end if key in before.streams else place or Place(LOWEST, None)
+                if place is None or place.id != reached.id:
+                    place = reached
+                    splits = tuple(split for split in splits if split[0] > place.id)
+            if place is not None and place.id < stream.end.id:
+                one = StreamRange(key, place, stream.end.id)
+                made += one.parts(splits, is_streaming=True, is_replay=is_replay)
         return made
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
