@@ -93,6 +93,8 @@ def test_a_micro_batch_is_the_same_whenever_it_is_planned(client: redis.Redis, q
     query.forget_commit(0)
     add(client, "events", range(300, 400))
     query.run(min_partitions=7, starting="latest")
+    if not HAS_LIMITS:  # there AvailableNow ends with the micro-batch that runs again
+        query.run()
     first, again, rest = query.batches
     assert first == again
     assert rest == list(range(300, 400))
