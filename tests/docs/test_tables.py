@@ -21,6 +21,7 @@ from headrace.tables import (
     CODES,
     CONNECTION_CODES,
     DATASOURCE,
+    DATASOURCE_READ,
     DISPATCHER,
     ENDPOINT,
     LAYOUT,
@@ -93,7 +94,9 @@ def test_the_keyword_arguments_of_produce_batch() -> None:
 
 
 def test_the_options_of_the_data_source() -> None:
-    assert known() == ["url", *ENDPOINT, *DISPATCHER, *DATASOURCE]
+    of_writes = ["url", *ENDPOINT, *DISPATCHER, *DATASOURCE]
+    assert known()[: len(of_writes)] == of_writes
+    assert set(known()) == {"url", *ENDPOINT, *DISPATCHER, *DATASOURCE, *DATASOURCE_READ}
     layout = {COLUMN_OPTIONS.get(name, name) for name in LAYOUT}
     policy = {field.name for field in dataclasses.fields(FailurePolicy)}
     assert layout | policy | {"ignore_columns", "txn_app_id", "txn_version"} == DATASOURCE.keys()
