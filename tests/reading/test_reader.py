@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 import redis
 
@@ -232,6 +233,16 @@ def test_entries_of_any_size(client: redis.Redis, endpoint: Endpoint) -> None:
     with Reader(endpoint, end="latest", batch_rows=3) as reader:
         found = [(len(dict(row)["v"])) for batch in reader for row in pa.record_batch(batch)["fields"].to_pylist()]
     assert found == sizes
+
+
+def test_entries_that_xinfo_shows_in_more_than_64_mib_are_read(any_server: LocalServer, connect: Connect) -> None:
+    # XINFO STREAM shows it twice, as the first entry and as the last one.
+    connect(any_server).xadd("s", {"v": b"x" * (33 << 20)}, id="5-0")
+    for reverse in (False, True):
+        options: dict[str, Any] = {"reverse": reverse} if reverse else {"end": "latest"}
+        with Reader(Endpoint.from_url(any_server.url, stream_key="s"), fields=["v"], **options) as reader:
+            values = pa.table(reader)["v"]
+        assert pa.compute.binary_length(values).to_pylist() == [33 << 20]
 
 
 def counts_entries(program_label: str) -> bool:

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::batch::ReadBatch;
 use super::errors::{bad_field, data_loss, protocol, stream_replaced};
 use super::exchange::Exchange;
-use super::info;
+use super::info::InfoReply;
 use super::input::Input;
 use super::loss::{Loss, StreamInfo};
 use super::outbox::Outbox;
@@ -22,7 +22,6 @@ use super::session::SessionOptions;
 use crate::entries::{BadValue, ColumnsPlan, EntryColumns};
 use crate::error::{Fault, Result};
 use crate::resp::EntryId;
-use crate::resp::framing::Framing;
 use crate::resp::stream_reply::{EntrySink, Limits, Scanned, Shape, StreamReply, Wrong};
 
 /// One stream, from its newest entry on.
@@ -134,7 +133,7 @@ pub(crate) struct BackwardSession {
     outbox: Outbox,
     input: Input,
     reply: Option<StreamReply>,
-    framing: Framing,
+    info: InfoReply,
     page: Page,
     /// Bytes that must be there before another look at them helps.
     needed: usize,
@@ -159,7 +158,7 @@ impl BackwardSession {
             outbox: Outbox::default(),
             input: Input::default(),
             reply: None,
-            framing: Framing::default(),
+            info: InfoReply::default(),
             page: Page::default(),
             needed: 1,
             ready: VecDeque::new(),
@@ -372,7 +371,7 @@ impl Exchange for BackwardSession {
             return Ok(());
         }
         if let Some(Ask::Begin | Ask::End) = ask {
-            let Some(info) = info::take(&mut self.input, &mut self.framing)? else {
+            let Some(info) = self.info.take(&mut self.input)? else {
                 self.needed = self.input.unread().len() + 1;
                 return Ok(());
             };
@@ -400,7 +399,7 @@ impl Exchange for BackwardSession {
         self.outbox.clear();
         self.input.clear();
         self.reply = None;
-        self.framing = Framing::default();
+        self.info = InfoReply::default();
         self.needed = 1;
     }
 }

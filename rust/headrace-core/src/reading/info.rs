@@ -1,4 +1,7 @@
 //! The reply to XINFO STREAM.
+//!
+//! It shows the first and the last entry as a whole, of up to 1 GiB each, where only their IDs are wanted. Their fields are
+//! therefore passed over as they come, and take no memory.
 
 use redis::{Value, parse_redis_value};
 
@@ -7,32 +10,111 @@ use super::input::Input;
 use super::loss::StreamInfo;
 use crate::error::{Fault, ReplyText};
 use crate::resp::entry_id;
-use crate::resp::framing::{Framing, MAX_REPLY};
+use crate::resp::framing::{Head, Nesting};
 use crate::resp::value::{bytes, field, integer, list};
 
-/// Takes the reply out of what has arrived; `None`: it is not there as a whole. A stream that does not exist is empty.
-pub(super) fn take(input: &mut Input, framing: &mut Framing) -> Result<Option<StreamInfo>, Fault> {
-    let unread = input.unread();
-    let Some(length) = framing.find(unread).map_err(protocol)? else {
-        return if unread.len() > MAX_REPLY { Err(protocol("a reply that is too large")) } else { Ok(None) };
-    };
-    *framing = Framing::default();
-    let reply = unread.get(..length).unwrap_or_default();
-    let info = match reply.strip_prefix(b"-") {
-        Some(line) => {
-            let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
-            if fault.text != ReplyText::NoSuchKey {
-                return Err(fault.of_command("XINFO STREAM"));
+/// The fields of an entry are an array within the entry, which is one within the reply.
+const FIELDS: usize = 2;
+/// The most bytes of the reply without the fields of its entries: some forty names and numbers.
+const MOST_BYTES: usize = 128 * 1024;
+
+/// How much of the reply was read.
+#[derive(Debug, Default)]
+pub(super) struct InfoReply {
+    nesting: Nesting,
+    /// The reply without the fields of its entries.
+    kept: Vec<u8>,
+    /// The bytes of a bulk string that are still to be passed over.
+    rest: Option<u64>,
+}
+
+impl InfoReply {
+    /// Takes the reply out of what has arrived; `None`: it is not there as a whole. A stream that does not exist is empty.
+    pub(super) fn take(&mut self, input: &mut Input) -> Result<Option<StreamInfo>, Fault> {
+        loop {
+            let Some(parts) = self.part(input).map_err(protocol)? else { return Ok(None) };
+            if self.kept.len() > MOST_BYTES {
+                return Err(protocol("a reply that is too large"));
             }
-            StreamInfo { added: Some(0), ..StreamInfo::default() }
+            if self.nesting.pass(parts).map_err(protocol)? {
+                break;
+            }
         }
-        None => parse_redis_value(reply)
-            .ok()
-            .and_then(|value| read(&value))
-            .ok_or_else(|| protocol("a reply that is none to XINFO STREAM"))?,
-    };
-    input.consume(length);
-    Ok(Some(info))
+        let reply = std::mem::take(self).kept;
+        match reply.strip_prefix(b"-") {
+            Some(line) => {
+                let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
+                if fault.text != ReplyText::NoSuchKey {
+                    return Err(fault.of_command("XINFO STREAM"));
+                }
+                Ok(Some(StreamInfo { added: Some(0), ..StreamInfo::default() }))
+            }
+            None => parse_redis_value(&reply)
+                .ok()
+                .and_then(|value| read(&value))
+                .ok_or_else(|| protocol("a reply that is none to XINFO STREAM"))
+                .map(Some),
+        }
+    }
+
+    /// Takes one part, or the header of an array: then returns how many parts that has. `None`: it is not there as a whole.
+    fn part(&mut self, input: &mut Input) -> Result<Option<u64>, &'static str> {
+        if self.rest.is_some() {
+            return Ok(self.pass_over(input)?.then_some(0));
+        }
+        let unread = input.unread();
+        let Some(head) = Head::read(unread)? else { return Ok(None) };
+        let is_kept = self.nesting.depth() <= FIELDS;
+        let (mut length, mut parts) = (head.length, 0);
+        match (head.kind, head.declared) {
+            (b'*', declared) => {
+                parts = declared.unwrap_or(0);
+                if self.nesting.depth() == FIELDS {
+                    self.kept.extend_from_slice(b"*0\r\n");
+                    input.consume(length);
+                    return Ok(Some(parts));
+                }
+            }
+            (b'$', Some(body)) if !is_kept => {
+                self.rest = Some(body);
+                input.consume(length);
+                return Ok(self.pass_over(input)?.then_some(0));
+            }
+            (b'$', Some(body)) => {
+                let body = usize::try_from(body).ok().filter(|body| *body <= MOST_BYTES);
+                length += body.ok_or("a reply that is too large")? + 2;
+                if unread.len() < length {
+                    return Ok(None);
+                }
+                if !unread[..length].ends_with(b"\r\n") {
+                    return Err("a bulk string without an end");
+                }
+            }
+            _ => {}
+        }
+        if is_kept {
+            self.kept.extend_from_slice(&unread[..length]);
+        }
+        input.consume(length);
+        Ok(Some(parts))
+    }
+
+    /// Passes over what has arrived of a bulk string. True: it was all.
+    fn pass_over(&mut self, input: &mut Input) -> Result<bool, &'static str> {
+        let rest = self.rest.unwrap_or_default();
+        let unread = input.unread();
+        let count = usize::try_from(rest).unwrap_or(usize::MAX).min(unread.len());
+        let (end, is_all) = match unread.get(count..count + 2) {
+            Some(end) => (end == b"\r\n", true),
+            None => (true, false),
+        };
+        if !end {
+            return Err("a bulk string without an end");
+        }
+        self.rest = if is_all { None } else { Some(rest - count as u64) };
+        input.consume(if is_all { count + 2 } else { count });
+        Ok(is_all)
+    }
 }
 
 /// Reads the reply; `None`: it is none, or lacks what every server sends.
@@ -61,6 +143,74 @@ mod tests {
     fn reply(fields: &[(&str, Value)]) -> Value {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         Value::Array(fields.iter().flat_map(|(name, value)| [text(name), value.clone()]).collect())
+    }
+
+    /// What is read of bytes that come in pieces of this size, and the most that was kept of them.
+    fn take(reply: &[u8], piece: usize) -> (Result<Option<StreamInfo>, Fault>, usize) {
+        let (mut input, mut info, mut most) = (Input::default(), InfoReply::default(), 0);
+        for bytes in reply.chunks(piece) {
+            input.space()[..bytes.len()].copy_from_slice(bytes);
+            input.filled(bytes.len());
+            let taken = info.take(&mut input);
+            most = most.max(info.kept.len() + input.unread().len());
+            if !matches!(taken, Ok(None)) {
+                assert!(taken.is_err() || input.unread().is_empty());
+                return (taken, most);
+            }
+        }
+        (Ok(None), most)
+    }
+
+    fn shown(size: usize, fields: usize) -> Vec<u8> {
+        let mut reply = b"*10\r\n$6\r\nlength\r\n:2\r\n$17\r\nlast-generated-id\r\n$3\r\n7-5\r\n".to_vec();
+        reply.extend_from_slice(b"$6\r\ngroups\r\n:0\r\n");
+        for (name, id) in [("first-entry", "5-0"), ("last-entry", "7-5")] {
+            reply.extend_from_slice(
+                format!("${}\r\n{name}\r\n*2\r\n$3\r\n{id}\r\n*{fields}\r\n", name.len()).as_bytes(),
+            );
+            for _ in 0..fields {
+                reply.extend_from_slice(format!("${size}\r\n").as_bytes());
+                reply.extend(std::iter::repeat_n(b'v', size));
+                reply.extend_from_slice(b"\r\n");
+            }
+        }
+        reply
+    }
+
+    #[test]
+    fn the_fields_of_entries_are_passed_over() {
+        let expected = StreamInfo {
+            length: 2,
+            last_id: EntryId { ms: 7, seq: 5 },
+            first_id: Some(EntryId { ms: 5, seq: 0 }),
+            ..StreamInfo::default()
+        };
+        for (size, fields) in [(0, 0), (0, 2), (5, 2), (3_000, 4), (2, 2_000), (600_000, 2)] {
+            let reply = shown(size, fields);
+            for piece in [1, 7, 60_000] {
+                if reply.len() / piece < 100_000 {
+                    let (taken, most) = take(&reply, piece);
+                    assert_eq!(taken.unwrap().as_ref(), Some(&expected), "{size} {fields} {piece}");
+                    assert!(most < 70_000, "{most}");
+                }
+            }
+            assert!(matches!(take(&reply[..reply.len() - 1], 60_000).0, Ok(None)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused() {
+        let mut unended = shown(5, 2);
+        let end = unended.len() - 1;
+        unended[end] = b'x';
+        let long = [&b"*2\r\n$400000\r\n"[..], &[b'x'; 100]].concat();
+        let many = [&b"*20000\r\n"[..], &b"$9\r\nabcdefghi\r\n".repeat(20_000)].concat();
+        for bytes in [&unended[..], b"*1\r\n:1\r\n", b"*-1\r\n", b"$3\r\nabcde", b"_\r\n", &long, &many] {
+            assert!(take(bytes, 50_000).0.is_err(), "{}", bytes[..20.min(bytes.len())].escape_ascii());
+        }
+        let error = take(b"-WRONGTYPE no\r\n", 3).0.unwrap_err();
+        assert_eq!(error.code, "WRONGTYPE");
+        assert_eq!(take(b"-ERR no such key\r\n", 3).0.unwrap().unwrap().added, Some(0));
     }
 
     #[test]

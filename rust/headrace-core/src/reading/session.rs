@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::batch::ReadBatch;
 use super::errors::protocol;
 use super::exchange::Exchange;
+use super::info::InfoReply;
 use super::input::Input;
 use super::loss::Loss;
 use super::outbox::Outbox;
@@ -26,7 +27,6 @@ use super::stream::Stream;
 use crate::entries::{ColumnsPlan, EntryColumns};
 use crate::error::{Fault, Result};
 use crate::resp::EntryId;
-use crate::resp::framing::Framing;
 use crate::resp::stream_reply::{Shape, StreamReply};
 
 /// How much a session reads at a time, and what it does about what it missed.
@@ -90,7 +90,7 @@ pub(crate) struct Session {
     outbox: Outbox,
     input: Input,
     reply: Option<StreamReply>,
-    framing: Framing,
+    info: InfoReply,
     pages: Vec<(usize, Page)>,
     /// Bytes that must be there before another look at them helps.
     needed: usize,
@@ -123,7 +123,7 @@ impl Session {
             outbox: Outbox::default(),
             input: Input::default(),
             reply: None,
-            framing: Framing::default(),
+            info: InfoReply::default(),
             pages: Vec::new(),
             needed: 1,
             ready: VecDeque::new(),
@@ -227,7 +227,7 @@ impl Exchange for Session {
         self.outbox.clear();
         self.input.clear();
         self.reply = None;
-        self.framing = Framing::default();
+        self.info = InfoReply::default();
         self.needed = 1;
         self.is_suspended = false;
         self.linger = Linger::No;

@@ -25,8 +25,7 @@ const MAX_HEADER: usize = 32;
 pub(crate) struct Framing {
     /// Where the next part begins.
     at: usize,
-    /// Of each array that is open how many parts are to come.
-    open: Vec<u64>,
+    nesting: Nesting,
     parts: u64,
 }
 
@@ -38,8 +37,11 @@ impl Framing {
     pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Wrong> {
         loop {
             let Some(more) = self.part(bytes.get(self.at..).unwrap_or_default())? else { return Ok(None) };
-            self.count(more)?;
-            if self.open.is_empty() {
+            self.parts = self.parts.saturating_add(more);
+            if self.parts > MAX_PARTS {
+                return Err("a reply of too many parts");
+            }
+            if self.nesting.pass(more)? {
                 return Ok(Some(self.at));
             }
         }
@@ -47,6 +49,40 @@ impl Framing {
 
     /// Passes one part, or the header of an array: then returns how many parts that has.
     fn part(&mut self, bytes: &[u8]) -> Result<Option<u64>, Wrong> {
+        let Some(head) = Head::read(bytes)? else { return Ok(None) };
+        let (mut length, mut parts) = (head.length, 0);
+        match (head.kind, head.declared) {
+            (b'*', declared) => parts = declared.unwrap_or(0),
+            (b'$', Some(body)) => {
+                let body =
+                    usize::try_from(body).ok().filter(|body| *body <= MAX_REPLY).ok_or("a reply that is too large")?;
+                match bytes.get(length + body..length + body + 2) {
+                    None => return Ok(None),
+                    Some(b"\r\n") => length += body + 2,
+                    Some(_) => return Err("a bulk string without an end"),
+                }
+            }
+            _ => {}
+        }
+        self.at += length;
+        Ok(Some(parts))
+    }
+}
+
+/// The first line of a part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    /// Its first byte.
+    pub(crate) kind: u8,
+    /// With the line end.
+    pub(crate) length: usize,
+    /// The parts of an array or the bytes of a bulk string; `None`: nil, or another kind.
+    pub(crate) declared: Option<u64>,
+}
+
+impl Head {
+    /// The line at the start of these bytes, if the whole of it is there.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<Self>, Wrong> {
         let longest = match bytes.first() {
             None => return Ok(None),
             Some(b'+' | b'-') => MAX_LINE,
@@ -63,47 +99,38 @@ impl Framing {
             Some(b'\n') => {}
             Some(_) => return Err("a line end without a line feed"),
         }
-        let mut length = line.len() + 2;
-        let mut parts = 0;
-        if bytes[0] == b'$' || bytes[0] == b'*' {
-            let declared = declared(&line[1..])?;
-            if bytes[0] == b'*' {
-                parts = declared.unwrap_or(0);
-            } else if let Some(body) = declared {
-                let body =
-                    usize::try_from(body).ok().filter(|body| *body <= MAX_REPLY).ok_or("a reply that is too large")?;
-                match bytes.get(length + body..length + body + 2) {
-                    None => return Ok(None),
-                    Some(b"\r\n") => length += body + 2,
-                    Some(_) => return Err("a bulk string without an end"),
-                }
-            }
-        }
-        self.at += length;
-        Ok(Some(parts))
+        let declared = if matches!(bytes[0], b'$' | b'*') { declared(&line[1..])? } else { None };
+        Ok(Some(Self { kind: bytes[0], length: line.len() + 2, declared }))
+    }
+}
+
+/// The arrays that are open, each with how many of its parts are to come.
+#[derive(Debug, Default)]
+pub(crate) struct Nesting(Vec<u64>);
+
+impl Nesting {
+    /// How many arrays are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.0.len()
     }
 
-    /// A part was passed that has `parts` parts itself.
-    fn count(&mut self, parts: u64) -> Result<(), Wrong> {
-        self.parts = self.parts.saturating_add(parts);
-        if self.parts > MAX_PARTS {
-            return Err("a reply of too many parts");
-        }
+    /// A part was passed that has `parts` parts itself. True: the reply is complete.
+    pub(crate) fn pass(&mut self, parts: u64) -> Result<bool, Wrong> {
         if parts > 0 {
-            if self.open.len() == MAX_DEPTH {
+            if self.0.len() == MAX_DEPTH {
                 return Err("arrays that are too deep in one another");
             }
-            self.open.push(parts);
-            return Ok(());
+            self.0.push(parts);
+            return Ok(false);
         }
-        while let Some(left) = self.open.last_mut() {
+        while let Some(left) = self.0.last_mut() {
             *left -= 1;
             if *left > 0 {
-                break;
+                return Ok(false);
             }
-            self.open.pop();
+            self.0.pop();
         }
-        Ok(())
+        Ok(true)
     }
 }
 

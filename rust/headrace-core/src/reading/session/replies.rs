@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::errors::{data_loss, protocol, stream_replaced};
-use super::super::info;
 use super::super::loss::{Loss, StreamInfo};
 use super::super::pages::Pages;
 use super::super::position::Place;
@@ -96,7 +95,7 @@ impl Session {
 
     /// Reads the reply to XINFO STREAM; returns whether it was there.
     pub(super) fn read_info(&mut self, at: usize) -> Result<bool, Fault> {
-        let Some(info) = info::take(&mut self.input, &mut self.framing)? else {
+        let Some(info) = self.info.take(&mut self.input)? else {
             self.needed = self.input.unread().len() + 1;
             return Ok(false);
         };
