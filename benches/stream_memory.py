@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 import redis
@@ -23,7 +23,8 @@ from support.processes import PeakMemory
 
 STREAMS = 65_536
 ROWS_OF_BATCH = 8_192
-MODES = ("off", "script")
+Mode = Literal["off", "script"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def batches(rows: int) -> Iterator[pa.RecordBatch]:
@@ -33,7 +34,7 @@ def batches(rows: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"payload": pa.array([b"x" * 120] * len(keys), pa.binary()), "key": keys})
 
 
-def send(unix_socket: str, mode: str, rows: int) -> None:
+def send(unix_socket: str, mode: Mode, rows: int) -> None:
     schema = next(batches(1)).schema
     with Dispatcher(Endpoint(unix_socket=unix_socket, stream_key="first"), exactly_once=mode) as dispatcher:
         dispatcher.produce(b"x")
@@ -69,6 +70,6 @@ def used(client: Any) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        send(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+        send(sys.argv[1], cast(Mode, sys.argv[2]), int(sys.argv[3]))
     else:
         main()
