@@ -99,7 +99,7 @@ class Columns:
             text = "fields and a schema are mutually exclusive: a schema names its fields"
             raise ConfigError(text, option="fields")
         if settings.keeps_raw and RAW not in self._metadata:
-            text = f"on_bad_field='keep' needs the column {RAW}: in metadata, and in the schema as a map of string and binary"
+            text = f"on_bad_field='keep' needs the column {RAW} in metadata, and as map<string, binary> in the schema"
             raise ConfigError(text, option="on_bad_field")
         self._check(schema)
         fields = [field for field in self._target if field.name not in self._metadata]
