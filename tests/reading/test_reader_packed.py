@@ -232,6 +232,25 @@ def test_rows_that_cost_more_than_their_json_are_bounded(endpoint: Endpoint, cli
         next(reader)
 
 
+def test_elements_that_cost_more_than_their_json_are_bounded_before_they_are_all_read(
+    endpoint: Endpoint, client: redis.Redis
+) -> None:
+    wide = pa.struct([(f"m{number}", pa.int64()) for number in range(100)])
+    client.xadd("s", {"payload": '{"a": [' + ", ".join(["{}"] * 1_000) + "]}"})
+    client.xadd("s", {"payload": '{"a": {' + ", ".join(f'"{number}": {{}}' for number in range(1_000)) + "}}"})
+    for kind in (pa.list_(wide), pa.list_(pa.list_(wide)), pa.map_(pa.string(), wide)):
+        schema = pa.schema({"a": kind})
+        options: dict[str, Any] = {"schema": schema, "unpack": "json", "start": "1-0", "end": "latest"}
+        fits = 0
+        with Reader(endpoint, max_entry_bytes=100_000, **options) as reader:
+            for _ in range(2):
+                with pytest.raises(FieldError, match="does not fit its column of type"):
+                    next(reader)
+        with Reader(endpoint, on_bad_field="null", **options) as reader:
+            fits = sum(row is not None for row in pa.table(reader)["a"].to_pylist())
+        assert fits == (0 if kind == pa.list_(pa.list_(wide)) else 1)
+
+
 def test_a_batch_has_whole_entries_and_may_exceed_its_rows_for_one(endpoint: Endpoint) -> None:
     table = pa.table({"n": range(4_000)})
     write(endpoint, table, arrow_ipc=True, rows_per_entry=40)

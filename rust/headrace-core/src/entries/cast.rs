@@ -74,8 +74,8 @@ pub(crate) enum OnBadField {
 pub(crate) enum ValueForm {
     /// The text of a field.
     Text,
-    /// A member of a JSON object.
-    Json,
+    /// A member of a JSON object. `most`: about the most bytes that one value may take in its column.
+    Json { most: usize },
 }
 
 /// Builds the column of a field, one value per row.
@@ -100,8 +100,8 @@ impl FieldColumn {
     pub(crate) fn of(field: &Field, form: ValueForm, on_bad: OnBadField) -> crate::Result<Self> {
         let (values, source, nested) = match form {
             ValueForm::Text => (values_of(field), "a field", ""),
-            ValueForm::Json => {
-                (json::values_of_json(field), "JSON", ", struct, list, large_list, fixed_size_list, map")
+            ValueForm::Json { most } => {
+                (json::values_of_json(field, most), "JSON", ", struct, list, large_list, fixed_size_list, map")
             }
         };
         let Some(values) = values else {

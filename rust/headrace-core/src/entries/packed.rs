@@ -90,7 +90,7 @@ impl PackedPlan {
         }
         let rows = match unpack {
             Unpack::Payload => RowsPlan::Payload(FieldsPlan::new(fields, on_bad)?),
-            Unpack::Json => RowsPlan::Json(FieldsPlan::of(fields, ValueForm::Json, on_bad)?),
+            Unpack::Json => RowsPlan::Json(FieldsPlan::of(fields, ValueForm::Json { most: max_entry_bytes }, on_bad)?),
             Unpack::ArrowIpc => RowsPlan::ArrowIpc(fields),
         };
         Ok(Self { rows, payload_field, on_bad, max_entry_bytes, batch_rows, batch_bytes })

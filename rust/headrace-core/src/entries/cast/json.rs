@@ -21,7 +21,8 @@ const MOST_BYTES: usize = 1 << 30;
 const COUNT_EVERY: usize = 256;
 
 /// The values of a column, by their texts in JSON. `None` for a type that the writer has no JSON for.
-pub(super) fn values_of_json(field: &Field) -> Option<Box<dyn Values>> {
+/// `most`: about the most bytes that one value may take.
+pub(super) fn values_of_json(field: &Field, most: usize) -> Option<Box<dyn Values>> {
     if Extension::of(field).is_some() {
         return values_of(field);
     }
@@ -30,11 +31,13 @@ pub(super) fn values_of_json(field: &Field) -> Option<Box<dyn Values>> {
         DataType::Dictionary(keys, values) if is_binary(values) => {
             dictionary_of(keys, Base64::boxed(values_of_type(values)?))?
         }
-        DataType::List(item) => Box::new(Lists::new(Kind::List, item)?),
-        DataType::LargeList(item) => Box::new(Lists::new(Kind::Large, item)?),
-        DataType::FixedSizeList(item, size) => Box::new(Lists::new(Kind::Fixed(usize::try_from(*size).ok()?), item)?),
-        DataType::Struct(members) => Box::new(Objects::new(members)?),
-        DataType::Map(entries, is_sorted) => Box::new(Maps::new(entries, *is_sorted)?),
+        DataType::List(item) => Box::new(Lists::new(Kind::List, item, most)?),
+        DataType::LargeList(item) => Box::new(Lists::new(Kind::Large, item, most)?),
+        DataType::FixedSizeList(item, size) => {
+            Box::new(Lists::new(Kind::Fixed(usize::try_from(*size).ok()?), item, most)?)
+        }
+        DataType::Struct(members) => Box::new(Objects::new(members, most)?),
+        DataType::Map(entries, is_sorted) => Box::new(Maps::new(entries, *is_sorted, most)?),
         _ => values_of(field)?,
     })
 }
@@ -115,9 +118,9 @@ impl Lengths {
     }
 }
 
-/// Whether a nested column has room for another element, of which it has `count`.
-fn has_room(count: usize, values: &dyn Values) -> bool {
-    count < i32::MAX as usize && (!count.is_multiple_of(COUNT_EVERY) || values.bytes() < MOST_BYTES)
+/// Whether a nested column has room for another element, of which it has `count`, in less than `end` bytes.
+fn has_room(count: usize, values: &dyn Values, end: usize) -> bool {
+    count < i32::MAX as usize && (!count.is_multiple_of(COUNT_EVERY) || values.bytes() < end.min(MOST_BYTES))
 }
 
 /// Appends a value that may be null, if it fits.
@@ -140,6 +143,8 @@ struct Lists {
     lengths: Lengths,
     /// The number of elements of all lists.
     count: usize,
+    /// The most bytes that the elements of one list may take.
+    most: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,9 +155,9 @@ enum Kind {
 }
 
 impl Lists {
-    fn new(kind: Kind, item: &FieldRef) -> Option<Self> {
-        let values = values_of_json(item)?;
-        Some(Self { kind, item: Arc::clone(item), values, lengths: Lengths::new(), count: 0 })
+    fn new(kind: Kind, item: &FieldRef, most: usize) -> Option<Self> {
+        let values = values_of_json(item, most)?;
+        Some(Self { kind, item: Arc::clone(item), values, lengths: Lengths::new(), count: 0, most })
     }
 }
 
@@ -160,9 +165,10 @@ impl Values for Lists {
     fn push(&mut self, text: &[u8]) -> bool {
         let Some(text) = as_text(text) else { return false };
         let (first, mut fits) = (self.count, true);
+        let end = self.values.bytes().saturating_add(self.most);
         let read = for_each_element(text, &mut |element| {
             fits = fits
-                && has_room(self.count, &*self.values)
+                && has_room(self.count, &*self.values, end)
                 && push_value(&self.item, &mut *self.values, text_of(element).as_deref());
             self.count += usize::from(fits);
         });
@@ -222,8 +228,8 @@ struct Objects {
 }
 
 impl Objects {
-    fn new(fields: &Fields) -> Option<Self> {
-        let members: Vec<_> = fields.iter().map(|field| values_of_json(field)).collect::<Option<_>>()?;
+    fn new(fields: &Fields, most: usize) -> Option<Self> {
+        let members: Vec<_> = fields.iter().map(|field| values_of_json(field, most)).collect::<Option<_>>()?;
         let filled = vec![false; members.len()];
         Some(Self { fields: fields.clone(), members, filled, nulls: NullBufferBuilder::new(0) })
     }
@@ -299,10 +305,12 @@ struct Maps {
     values: Box<dyn Values>,
     lengths: Lengths,
     count: usize,
+    /// The most bytes that the keys or the values of one map may take.
+    most: usize,
 }
 
 impl Maps {
-    fn new(entries: &FieldRef, is_sorted: bool) -> Option<Self> {
+    fn new(entries: &FieldRef, is_sorted: bool, most: usize) -> Option<Self> {
         let DataType::Struct(pair) = entries.data_type() else { return None };
         let [key, value] = &**pair else { return None };
         // Of a date or a time the writer has another text as a key: a number.
@@ -310,9 +318,9 @@ impl Maps {
         if key_type.is_temporal() || is_binary(key_type) && Extension::of(key).is_none() || key_type.is_nested() {
             return None;
         }
-        let (keys, values) = (values_of_json(key)?, values_of_json(value)?);
+        let (keys, values) = (values_of_json(key, most)?, values_of_json(value, most)?);
         let entries = Arc::clone(entries);
-        Some(Self { pair: pair.clone(), entries, is_sorted, keys, values, lengths: Lengths::new(), count: 0 })
+        Some(Self { pair: pair.clone(), entries, is_sorted, keys, values, lengths: Lengths::new(), count: 0, most })
     }
 
     fn take_back(&mut self, length: usize) {
@@ -328,10 +336,11 @@ impl Values for Maps {
     fn push(&mut self, text: &[u8]) -> bool {
         let Some(text) = as_text(text) else { return false };
         let (first, mut fits) = (self.count, true);
+        let ends = [&self.keys, &self.values].map(|column| column.bytes().saturating_add(self.most));
         let read = for_each_member(text, &mut |name, value| {
             fits = fits
-                && has_room(self.count, &*self.keys)
-                && has_room(self.count, &*self.values)
+                && has_room(self.count, &*self.keys, ends[0])
+                && has_room(self.count, &*self.values, ends[1])
                 && self.keys.push(name.as_bytes());
             if !fits {
                 return;
