@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import Consumer, ConsumerBatch, GroupMissingError, LeaseLostError
+from headrace import Consumer, ConsumerBatch, GroupMissingError, LeaseLostError, RetryPolicy
 from headrace.errors import CommandError, ConnectionFailedError
 
 from .client_base import DEAD_LETTERS, GROUP, Config, Control, Ended, failed, pairs_of
@@ -58,7 +58,7 @@ def _options(config: Config, rng: random.Random) -> dict[str, Any]:
         "block": rng.choice([0.01, 0.05, 1.0]),
         "linger": rng.choice([0.0, 0.002, 0.005]),
         "claim_interval": rng.choice([None, 0.02]),
-        "reconnect": rng.choice([True, True, False]),
+        "retry": rng.choice([None, RetryPolicy(max_attempts=1), RetryPolicy(deadline=1.0, max_backoff=0.05)]),
         "fields_as": rng.choice(["map", "list"]),
         "names": "binary",
         "metadata": ["stream", "entry_id", "deliveries", "reclaimed"],
