@@ -86,6 +86,19 @@ def test_what_was_read_ahead_long_ago_goes_back_as_well(server: LocalServer, cli
     assert set(pending_of(client).values()) == {(b"c", 0)}
 
 
+def test_what_was_claimed_and_not_read_yet_goes_back_as_well(server: LocalServer, client: Any) -> None:
+    """Entries that came back several times are read one after the other."""
+    add(client, 8)
+    client.xgroup_create(KEY, GROUP, "0")
+    client.xreadgroup(GROUP, "other", {KEY: ">"})
+    # Idle for long, and delivered often.
+    client.xclaim(KEY, GROUP, "other", 0, as_ids(range(1, 9)), idle=120_000, retrycount=20, justid=True)
+    with consumer_of(server, batch_rows=8, claim_interval=0.02) as consumer:
+        assert next_batch(consumer).num_rows == 1
+        assert {name for name, _ in pending_of(client).values()} == {b"c"}
+    assert len(client.xpending_range(KEY, GROUP, "-", "+", 100, idle=60_000)) == 8
+
+
 def test_an_exception_keeps_entries_pending(server: LocalServer, client: Any) -> None:
     add(client, 3)
     with pytest.raises(ZeroDivisionError), consumer_of(server) as consumer:  # noqa: PT012

@@ -369,9 +369,9 @@ _UNREADABLE = tuple(
     )
 )
 
-#: Errors that no producer gets, unless from a proxy: treated like any other.
+#: Errors that no producer gets, unless from a proxy: treated like any other. UNBLOCKED passes by itself, for readers.
 _OF_OTHERS = tuple(
-    ErrorText(" ".join(text.split()[:4]), "RRR", _all(text), unverified=why)
+    ErrorText(" ".join(text.split()[:4]), "RRR", _all(text), passes=text.startswith("UNBLOCKED"), unverified=why)
     for text, why in (
         ("UNKILLABLE Sorry the script already executed write commands against the dataset.", "to SCRIPT KILL"),
         ("NOGOODSLAVE No suitable replica to promote", "by Sentinel"),

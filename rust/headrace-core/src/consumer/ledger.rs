@@ -398,6 +398,7 @@ impl Ledger {
         let place = self.place(work.stream, id, if is_renewal { State::Held } else { State::Settling });
         let report = &mut self.report;
         match &work.action {
+            Action::Return { .. } if missed == Some(Missed::Deleted) => report.lost += 1,
             Action::Renew | Action::Isolate { .. } | Action::AckLost | Action::Return { .. } => {}
             _ if is_unknown => report.unknown += 1,
             _ if is_stale => report.stale += 1,

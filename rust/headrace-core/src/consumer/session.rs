@@ -183,6 +183,13 @@ impl Session {
             self.push_batch(at);
         }
         self.ready.clear();
+        let ledger = Arc::clone(&self.ledger);
+        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, stream) in self.streams.iter().enumerate() {
+            for id in stream.unread() {
+                ledger.release_again(at, id, self.now);
+            }
+        }
     }
 
     /// Whether the server waits for new entries before it replies.

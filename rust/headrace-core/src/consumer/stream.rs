@@ -38,6 +38,8 @@ pub(super) struct Stream {
     pub(super) open: Option<Open>,
     /// The range of the own pending entries that is to be looked at: from here on, and the last one.
     pub(super) recovery: Option<(EntryId, EntryId)>,
+    /// The entries that were claimed, until they are looked at.
+    pub(super) claimed: Vec<EntryId>,
     /// The entries of it that are to be read: each part becomes a batch.
     pub(super) planned: VecDeque<Vec<Pending>>,
     /// Entries of other consumers up to here were claimed, of those that were idle.
@@ -62,6 +64,7 @@ impl Stream {
             is_behind: true,
             open: None,
             recovery: Some((EntryId::default(), EntryId::MAX)),
+            claimed: Vec::new(),
             planned: VecDeque::new(),
             claim_cursor: EntryId::default(),
             claims_at: Duration::ZERO,
@@ -83,6 +86,12 @@ impl Stream {
     /// Whether own pending entries come before new ones.
     pub(super) fn is_recovering(&self) -> bool {
         self.recovery.is_some() || !self.planned.is_empty()
+    }
+
+    /// The entries that are this consumer's and were not read.
+    pub(super) fn unread(&self) -> Vec<EntryId> {
+        let planned = self.planned.iter().flatten().map(|entry| entry.id);
+        planned.chain(self.claimed.iter().copied()).collect()
     }
 
     /// The own pending entries are to be looked at from the first one.

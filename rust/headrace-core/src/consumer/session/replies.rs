@@ -142,6 +142,7 @@ impl Session {
         let is_last = (pending.len() as u64) < PAGE;
         stream.recovery =
             pending.last().filter(|_| !is_last).and_then(|entry| entry.id.next()).map(|first| (first, last));
+        stream.claimed.retain(|id| stream.recovery.is_some_and(|(first, _)| *id >= first));
         let mut wanted = Vec::with_capacity(pending.len());
         let mut breaks = false;
         for mut entry in pending {
@@ -203,6 +204,7 @@ impl Session {
             ledger.claimed(foreign.len() as u64);
             stream.recovery = Some((*first, *last));
             stream.is_reclaimed = true;
+            stream.claimed = foreign;
         }
         Some(())
     }
