@@ -21,7 +21,7 @@ from support.processes import wait_until
 ORDERS = 20_000
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_each_order_is_enriched_once(client: redis.Redis, any_server: LocalServer, tmp_path: Path) -> None:
     pipeline = client.pipeline(transaction=False)
     for number in range(ORDERS):
@@ -46,7 +46,7 @@ def test_each_order_is_enriched_once(client: redis.Redis, any_server: LocalServe
             os.killpg(killed.pid, signal.SIGKILL)
         killed.wait(10)
     assert client.xlen("enriched-orders"), output.read_text()[-5_000:]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=220, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-5_000:]
     enriched = [json.loads(payload) for payload in payloads(client, "enriched-orders")]
     assert sorted(order["order_id"] for order in enriched) == list(range(ORDERS))

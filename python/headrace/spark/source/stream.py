@@ -33,7 +33,7 @@ try:
 except ImportError:  # Spark 4.0 and 4.1
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark tells no triggers and no limits."""
+        """The equivalent where Spark passes neither triggers nor limits."""
 
     HAS_LIMITS = False
 else:
@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         if settings.max_entries is not None and settings.available_now is None and not HAS_LIMITS:
             text = (
-                "max_entries_per_trigger needs available_now on Spark 4.0 and 4.1, which do not tell the trigger: "
+                "max_entries_per_trigger needs available_now on Spark 4.0 and 4.1, which do not pass the trigger: "
                 "'true' with trigger(availableNow=True), which then takes everything in one micro-batch, else 'false'"
             )
             raise ConfigError(text, option="available_now")
