@@ -41,7 +41,7 @@ def test_each_order_is_enriched_once(client: redis.Redis, any_server: LocalServe
     output = tmp_path / "killed.txt"
     with output.open("w") as file:
         killed = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
-        wait_until(lambda: client.xlen("enriched-orders") or killed.poll() is not None, 100)
+        wait_until(lambda: client.xlen("enriched-orders") or killed.poll() is not None, 200)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(killed.pid, signal.SIGKILL)
         killed.wait(10)
