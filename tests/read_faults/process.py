@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import multiprocessing
 import os
@@ -53,6 +54,7 @@ class _State:
 
 def _body(config: Config, state_path: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger("headrace").setLevel(logging.ERROR)  # each fault causes retries, with two warnings each
     state = _State(state_path)
     parent = os.getppid()
 

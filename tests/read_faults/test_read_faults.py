@@ -15,7 +15,7 @@ from support.servers import find_programs
 pytestmark = pytest.mark.timeout(240)
 
 #: Faults of each server and client, and processes: they wait most of the time.
-FAULTS = {"reader": 24, "consumer": 8, "consumers": 8}
+FAULTS = {"reader": 12, "consumer": 6, "consumers": 6}
 JOBS = 4
 
 NEWEST = max(find_programs()).label
