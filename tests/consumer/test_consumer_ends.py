@@ -14,7 +14,7 @@ import pytest
 from faults.proxy import Direction, Pair, Proxy
 from headrace import CommandError, ConnectionFailedError, Endpoint, GroupMissingError, StateError
 from headrace.testing import LocalServer
-from support.consumers import as_ids, consumer_of, next_batch, take
+from support.consumers import add_sizes, as_ids, consumer_of, next_batch, take
 from support.fixture_types import StartServer
 from support.groups import GROUP, add, pending_of
 from support.interrupts import interrupted
@@ -84,6 +84,30 @@ def test_what_was_read_ahead_long_ago_goes_back_as_well(server: LocalServer, cli
         # Longer than half of min_idle: too old to be handed out. What was handed out is renewed.
         wait_until(lambda: client.xpending_range(KEY, GROUP, "-", "+", 2_000, idle=1_200))
     assert set(pending_of(client).values()) == {(b"c", 0)}
+
+
+@pytest.mark.parametrize("size", [100, 5_000])
+def test_what_a_lost_connection_got_goes_back_as_well(
+    size: int, start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    """The consumer is closed before it has looked which entries these are."""
+    server = start_server(program, transport="tcp")
+    client = connect(server)
+    add_sizes(client, [size] * 1_000, KEY)
+    cut = threading.Event()
+
+    def cuts(pair: Pair) -> None:
+        pair.reset()
+        cut.set()
+
+    with Proxy(port_of(server)) as proxy:
+        endpoint = Endpoint(host="127.0.0.1", port=proxy.port, stream_key=KEY)
+        with consumer_of(endpoint, claim=False, batch_rows=10) as consumer:
+            next_batch(consumer)
+            proxy.at("replies", 15 * size, cuts)
+            while not cut.is_set():
+                consumer.poll(0.0)
+    assert len(client.xpending_range(KEY, GROUP, "-", "+", 1_000, idle=60_000)) == len(pending_of(client))
 
 
 def test_what_was_claimed_and_not_read_yet_goes_back_as_well(server: LocalServer, client: Any) -> None:

@@ -101,6 +101,8 @@ pub(super) struct Session {
     is_slow: bool,
     /// The consumer is being closed: what is read is given back, however old it is. The server looks whose it is.
     pub(super) closes: bool,
+    /// What is pending under this consumer's name, and not held, is given back as well.
+    gives_back: bool,
 }
 
 impl Session {
@@ -140,6 +142,7 @@ impl Session {
             taken_at: Duration::ZERO,
             is_slow: false,
             closes: false,
+            gives_back: false,
         }
     }
 
@@ -177,19 +180,36 @@ impl Session {
         !self.ready.is_empty()
     }
 
-    /// The caller takes no further batch: what was read for the next ones is only held.
+    /// The caller takes no further batch: what was read for the next ones is only held, and what is this consumer's and was not
+    /// read is given back. After a lost connection the server is asked which entries these are.
     pub(super) fn drop_ready(&mut self) {
         for at in 0..self.streams.len() {
             self.push_batch(at);
         }
         self.ready.clear();
+        self.gives_back = true;
+        let has_read = self.asked_at > Duration::ZERO;
         let ledger = Arc::clone(&self.ledger);
         let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        for (at, stream) in self.streams.iter().enumerate() {
+        for (at, stream) in self.streams.iter_mut().enumerate() {
+            if has_read && stream.rechecks_at.take().is_some() {
+                stream.recover_all();
+                continue;
+            }
             for id in stream.unread() {
                 ledger.release_again(at, id, self.now);
             }
+            stream.planned.clear();
+            // Without a read, the entries may be those of a process that runs under the same name.
+            if !has_read || !stream.claimed.is_empty() {
+                stream.recovery = None;
+            }
         }
+    }
+
+    /// Whether the server is still to be asked what there is to give back.
+    pub(super) fn looks_back(&self) -> bool {
+        self.gives_back && self.streams.iter().any(|stream| stream.recovery.is_some())
     }
 
     /// Whether the server waits for new entries before it replies.

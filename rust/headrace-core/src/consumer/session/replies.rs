@@ -142,6 +142,14 @@ impl Session {
         let is_last = (pending.len() as u64) < PAGE;
         stream.recovery =
             pending.last().filter(|_| !is_last).and_then(|entry| entry.id.next()).map(|first| (first, last));
+        if self.gives_back {
+            for entry in pending {
+                if !ledger.has(at, entry.id) {
+                    ledger.release_again(at, entry.id, self.now);
+                }
+            }
+            return Some(());
+        }
         stream.claimed.retain(|id| stream.recovery.is_some_and(|(first, _)| *id >= first));
         let mut wanted = Vec::with_capacity(pending.len());
         let mut breaks = false;

@@ -14,10 +14,13 @@ use crate::reading::Exchange;
 const MAX_WORK: usize = 16;
 
 impl Session {
-    /// Sends what the caller said of entries, and nothing else.
+    /// Sends what the caller said of entries, and reads nothing.
     pub(in crate::consumer) fn request_work(&mut self) {
         if self.in_flight.is_empty() {
             self.send_work();
+            if self.looks_back() {
+                self.look_at_pending();
+            }
         }
     }
 
@@ -125,9 +128,14 @@ impl Session {
             self.asked_at = self.now;
             return;
         }
-        for at in 0..total {
-            if let Some((first, last)) = self.streams[at].recovery {
-                request::pending(&mut self.outbox.bytes, &self.options.names, &self.streams[at].key, first, last, PAGE);
+        self.look_at_pending();
+    }
+
+    /// Asks which entries are pending, a page per stream.
+    fn look_at_pending(&mut self) {
+        for (at, stream) in self.streams.iter().enumerate() {
+            if let Some((first, last)) = stream.recovery {
+                request::pending(&mut self.outbox.bytes, &self.options.names, &stream.key, first, last, PAGE);
                 self.in_flight.push_back(Ask::Pending { stream: at, last });
             }
         }
