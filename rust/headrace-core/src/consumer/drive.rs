@@ -109,7 +109,10 @@ impl Drive {
                 passed => passed?,
             }
             // Also without time to wait, what has come is taken.
-            if !session.is_ready() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if !session.is_ready()
+                && !session.is_suspended()
+                && deadline.is_some_and(|deadline| deadline <= Instant::now())
+            {
                 return Ok(None);
             }
         }

@@ -3,6 +3,7 @@
 //! Own pending entries come first, then new ones, and between them entries that other consumers had for too long. Pending
 //! entries are looked at with XPENDING, which delivers nothing, so that only what is about to be handed over counts as delivered.
 
+mod ahead;
 mod hand_out;
 mod replies;
 mod requests;
@@ -69,6 +70,18 @@ enum Linger {
     Over,
 }
 
+/// Whether the next entries are asked for before the reply in front is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    No,
+    /// When the end of the reply is here.
+    May,
+    /// The request is to leave, then the reply is read.
+    Sends,
+    /// It was sent.
+    Asked,
+}
+
 #[derive(Debug)]
 pub(super) struct Session {
     options: SessionOptions,
@@ -77,9 +90,12 @@ pub(super) struct Session {
     ledger: Arc<Mutex<Ledger>>,
     spare: Vec<EntryColumns>,
     in_flight: VecDeque<Ask>,
+    ahead: Ahead,
     outbox: Outbox,
     input: Input,
     reply: Option<StreamReply>,
+    /// The server delivered its entries at this time or later.
+    since: Duration,
     framing: Framing,
     pages: Vec<Page>,
     needed: usize,
@@ -124,9 +140,11 @@ impl Session {
             ledger,
             spare: Vec::new(),
             in_flight: VecDeque::new(),
+            ahead: Ahead::No,
             outbox: Outbox::default(),
             input: Input::default(),
             reply: None,
+            since: Duration::ZERO,
             framing: Framing::default(),
             pages: Vec::new(),
             needed: 1,
@@ -244,7 +262,15 @@ impl Exchange for Session {
 
     fn received(&mut self, count: usize) -> std::result::Result<(), Fault> {
         self.input.filled(count);
-        while let Some(ask) = self.in_flight.front() {
+        if self.ahead == Ahead::Sends {
+            self.ahead = Ahead::Asked;
+        }
+        loop {
+            if self.ahead == Ahead::May && self.ask_ahead()? {
+                self.ahead = Ahead::Sends;
+                return Ok(());
+            }
+            let Some(ask) = self.in_flight.front() else { break };
             if self.input.unread().len() < self.needed {
                 return Ok(());
             }
@@ -286,7 +312,11 @@ impl Exchange for Session {
             }
             self.in_flight.pop_front();
             self.needed = 1;
-            if self.in_flight.is_empty() {
+            let is_ahead = self.ahead == Ahead::Asked;
+            if is_ahead {
+                self.ahead = Ahead::No;
+            }
+            if is_ahead || self.in_flight.is_empty() {
                 self.hand_out();
             }
         }
@@ -300,6 +330,10 @@ impl Exchange for Session {
 
     fn awaits_reply(&self) -> bool {
         !self.in_flight.is_empty()
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.ahead == Ahead::Sends
     }
 
     fn blocks_for(&self) -> Duration {
@@ -323,6 +357,7 @@ impl Exchange for Session {
         self.outbox.clear();
         self.input.clear();
         self.reply = None;
+        self.ahead = Ahead::No;
         self.framing = Framing::default();
         self.needed = 1;
         self.linger = Linger::No;

@@ -17,6 +17,15 @@ pub(super) struct Page {
     pub(super) largest: u64,
 }
 
+impl Page {
+    /// Of the stream with this key.
+    pub(super) fn new(streams: &[Stream], key: &[u8]) -> Result<Self, &'static str> {
+        let stream = streams.iter().position(|stream| *stream.key == *key);
+        let stream = stream.ok_or("entries of a stream that was not asked for")?;
+        Ok(Self { stream, entries: 0, largest: 0 })
+    }
+}
+
 /// Where the entries of a reply go.
 pub(super) struct Sink<'a> {
     pub(super) streams: &'a mut [Stream],
@@ -47,9 +56,9 @@ impl Sink<'_> {
 
 impl EntrySink for Sink<'_> {
     fn stream(&mut self, key: &[u8]) {
-        match self.streams.iter().position(|stream| *stream.key == *key) {
-            Some(stream) => self.pages.push(Page { stream, entries: 0, largest: 0 }),
-            None => *self.violation = Some("entries of a stream that was not asked for"),
+        match Page::new(self.streams, key) {
+            Ok(page) => self.pages.push(page),
+            Err(violation) => *self.violation = Some(violation),
         }
     }
 

@@ -210,10 +210,7 @@ pub fn check(ends: &mut Ends, bytes: &[u8], shape: Shape, limits: Limits, chance
     // Where the bytes are that were not consumed; how many are here; how many are needed; which parts a record batch has had.
     let (mut start, mut fed, mut needed, mut taken) = (0, 0, 0, 0);
     let found = loop {
-        let rest = match shape {
-            Shape::Entries if chance.below(2) == 0 => reply.look_ahead(&bytes[start..fed]),
-            _ => None,
-        };
+        let rest = if chance.one_in(2) { reply.look_ahead(&bytes[start..fed], &mut told) } else { None };
         let scanned = match reply.scan(&bytes[start..fed], &mut told) {
             Ok(scanned) => scanned,
             Err(wrong) => break Err(wrong),

@@ -160,12 +160,19 @@ impl StreamReply {
         }
     }
 
-    /// Finds the entries that are complete in `bytes` and passes none of them on: the next scan does, and reports what is wrong
-    /// with them. Returns what is left of the reply when all of it is there. For [`Shape::Entries`].
-    pub(crate) fn look_ahead(&mut self, bytes: &[u8]) -> Option<Rest> {
-        if self.next == Next::Reply {
-            let Ok(Found::Whole(length)) = self.outside_entries(bytes, &mut Nowhere) else { return None };
-            self.header = length;
+    /// Finds the entries that are complete in `bytes` and passes none of them on, only the key of their stream: the next scan does,
+    /// and reports what is wrong with them. Returns what is left of the reply when all of it is there. For replies of one stream.
+    pub(crate) fn look_ahead(&mut self, bytes: &[u8], sink: &mut impl EntrySink) -> Option<Rest> {
+        loop {
+            if self.streams > 1 || self.next == Next::Nothing {
+                return None;
+            }
+            if self.next == Next::Entry {
+                break;
+            }
+            let rest = bytes.get(self.header..).unwrap_or_default();
+            let Ok(Found::Whole(length)) = self.outside_entries(rest, sink) else { return None };
+            self.header += length;
         }
         while self.violation.is_none() && self.ahead.len() < self.entries {
             let rest = bytes.get(self.header + self.ahead.bytes()..).unwrap_or_default();

@@ -21,12 +21,8 @@ impl Session {
     pub(super) fn read_entries(&mut self, count: u64, wanted: Option<&[Pending]>) -> Result<bool, Fault> {
         loop {
             let streams = if wanted.is_some() { 1 } else { self.streams.len() as u64 };
-            if self.reply.is_none() {
-                self.pages.clear();
-            }
-            let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
-            let reply = self.reply.get_or_insert_with(|| StreamReply::new(Shape::Streams, limits));
-            let since = self.asked_at.max(self.looked_at);
+            self.begin_reply(count, streams);
+            let Some(reply) = &mut self.reply else { return Ok(true) };
             let (mut violation, mut has_strays, mut deleted) = (None, false, Vec::new());
             let mut sink = Sink {
                 streams: &mut self.streams,
@@ -37,7 +33,7 @@ impl Session {
                 deleted: &mut deleted,
                 has_strays: &mut has_strays,
                 violation: &mut violation,
-                since,
+                since: self.since,
                 is_left_out: false,
                 size: 0,
             };
@@ -75,8 +71,19 @@ impl Session {
         }
     }
 
+    /// Begins with a reply of `streams` streams with `count` entries each at most, unless it is being read already.
+    pub(super) fn begin_reply(&mut self, count: u64, streams: u64) {
+        if self.reply.is_none() {
+            self.pages.clear();
+            self.since = self.asked_at.max(self.looked_at);
+            let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
+            self.reply = Some(StreamReply::new(Shape::Streams, limits));
+        }
+    }
+
     pub(super) fn end_new(&mut self, count: u64) {
         let is_slow = self.waited > self.busy;
+        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
         for stream in &mut self.streams {
             stream.is_behind = false;
         }

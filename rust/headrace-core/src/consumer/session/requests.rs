@@ -16,6 +16,7 @@ const MAX_WORK: usize = 16;
 impl Session {
     /// Sends what the caller said of entries, and reads nothing.
     pub(in crate::consumer) fn request_work(&mut self) {
+        self.look_ahead(false);
         if self.in_flight.is_empty() {
             self.send_work();
             if self.looks_back() {
@@ -27,6 +28,7 @@ impl Session {
     /// Writes the next commands, unless replies are to come or batches are ready. `waits`: for how long the server may wait for
     /// new entries; `None`: the caller has not asked for the next batch yet, so only new entries that are there are read ahead.
     pub(in crate::consumer) fn request(&mut self, waits: Option<Duration>) {
+        self.look_ahead(waits.is_some());
         if self.awaits_reply() || self.is_ready() || self.linger == Linger::Waits {
             return;
         }
@@ -58,9 +60,8 @@ impl Session {
             }
         }
         let Some(waits) = waits else {
-            let is_due = self.next_look().is_some_and(|at| at <= now);
-            if !is_recovering && !is_due && !self.is_slow && self.streams.iter().any(|stream| stream.is_behind) {
-                self.ask_new(None);
+            if self.may_read_ahead() && self.streams.iter().any(|stream| stream.is_behind) {
+                self.ask_new(None, 0);
             }
             return;
         };
@@ -76,7 +77,14 @@ impl Session {
         let until_next = self.next_look().map_or(Duration::MAX, |at| at.saturating_sub(now));
         let block = waits.min(self.options.block).min(until_next.max(Duration::from_millis(1)));
         let is_over = has_rows || is_claiming || self.linger != Linger::No || waits.is_zero();
-        self.ask_new(if is_over { None } else { Some(block) });
+        self.ask_new(if is_over { None } else { Some(block) }, 0);
+    }
+
+    /// Whether new entries come next, and the caller is quick enough.
+    pub(super) fn may_read_ahead(&self) -> bool {
+        let is_recovering = self.streams.iter().any(Stream::is_recovering);
+        let is_due = self.next_look().is_some_and(|at| at <= self.now);
+        !is_recovering && !is_due && !self.is_slow && !self.closes
     }
 
     /// When to look for pending entries next: those of others, and own ones that a lost connection may have got late.
@@ -156,11 +164,12 @@ impl Session {
         }
     }
 
-    pub(super) fn ask_new(&mut self, block: Option<Duration>) {
+    /// Asks for new entries. `unread`: the entries of the reply before, which are not in a batch yet.
+    pub(super) fn ask_new(&mut self, block: Option<Duration>, unread: usize) {
         let streams = self.streams.len() as u64;
         let fewest = self.streams.iter().map(|stream| stream.paging.count()).min().unwrap_or(1);
         let most = self.streams.iter().map(Stream::rows).max().unwrap_or(0);
-        let room = self.options.batch_rows.saturating_sub(most) as u64;
+        let room = self.options.batch_rows.saturating_sub((most + unread) % self.options.batch_rows) as u64;
         let count = (fewest / streams).min(room).max(1);
         let keys: Vec<&[u8]> = self.streams.iter().map(|stream| &*stream.key).collect();
         request::read_new(&mut self.outbox.bytes, &self.options.names, &keys, count, block, self.options.acks);

@@ -20,7 +20,7 @@ impl Session {
             return false;
         };
         self.begin_reply(Shape::Entries, at, count);
-        let rest = self.reply.as_mut().and_then(|reply| reply.look_ahead(self.input.unread()));
+        let rest = self.reply.as_mut().and_then(|reply| reply.look_ahead(self.input.unread(), &mut Nowhere));
         let Some(rest) = rest else { return false };
         self.looks_ahead = false;
         let stream = &self.streams[at];

@@ -1,0 +1,68 @@
+//! Asks for the next entries before those that are here are read: the server prepares them meanwhile.
+
+use super::super::sink::Page;
+use super::super::stream::Stream;
+use super::{Ahead, Ask, Session, protocol};
+use crate::error::Fault;
+use crate::resp::EntryId;
+use crate::resp::stream_reply::EntrySink;
+
+impl Session {
+    /// The caller wants a batch, or not. A reply may be looked at ahead, unless the size of the next one depends on what it has.
+    /// Of several streams, one may have entries while another one has none, which only the whole reply shows.
+    pub(super) fn look_ahead(&mut self, wants: bool) {
+        let is_settled = matches!(&*self.streams, [stream] if stream.paging.is_settled());
+        let may = wants && is_settled && !self.plan.is_packed();
+        if matches!(self.ahead, Ahead::No | Ahead::May) {
+            self.ahead = if may { Ahead::May } else { Ahead::No };
+        }
+    }
+
+    /// Sends what the caller said, and asks for the entries behind those of the reply in front, if all of that is here. Returns
+    /// whether it did.
+    pub(super) fn ask_ahead(&mut self) -> Result<bool, Fault> {
+        let (Some(Ask::New { count, .. }), 1) = (self.in_flight.front(), self.in_flight.len()) else {
+            return Ok(false);
+        };
+        let count = *count;
+        self.begin_reply(count, 1);
+        let mut key = Key { streams: &self.streams, pages: &mut self.pages, violation: None };
+        let rest = self.reply.as_mut().and_then(|reply| reply.look_ahead(self.input.unread(), &mut key));
+        if let Some(violation) = key.violation {
+            return Err(protocol(violation));
+        }
+        let Some(rest) = rest else { return Ok(false) };
+        self.ahead = Ahead::No;
+        let read = self.pages.last().map_or(0, |page| page.entries);
+        let is_last = read + rest.entries < count;
+        let is_old = self.is_older_than(0, self.options.min_idle / 4);
+        if is_last || is_old || self.is_ready() || !self.may_read_ahead() {
+            return Ok(false);
+        }
+        self.send_work();
+        self.ask_new(None, rest.entries as usize);
+        Ok(true)
+    }
+}
+
+/// Takes the key of the stream in front of the entries.
+struct Key<'a> {
+    streams: &'a [Stream],
+    pages: &'a mut Vec<Page>,
+    violation: Option<&'static str>,
+}
+
+impl EntrySink for Key<'_> {
+    fn stream(&mut self, key: &[u8]) {
+        match Page::new(self.streams, key) {
+            Ok(page) => self.pages.push(page),
+            Err(violation) => self.violation = Some(violation),
+        }
+    }
+
+    fn entry(&mut self, _: EntryId, _: Option<usize>) {}
+
+    fn field(&mut self, _: &[u8], _: &[u8]) {}
+
+    fn end(&mut self) {}
+}
