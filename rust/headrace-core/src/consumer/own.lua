@@ -6,20 +6,29 @@
 -- or "deleted" (the stream no longer has the entry).
 local key, group, consumer, action = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local ids = {unpack(ARGV, 6)}
-local most = 2 * #ids
+local total = #ids
 -- One look at the range. Where it has too many other entries, one look per ID.
-local pending = redis.call('XPENDING', key, group, ids[1], ids[#ids], most + 1, consumer)
-local is_complete, mine = #pending <= most, {}
-for _, entry in ipairs(pending) do
-  mine[entry[1]] = true
+local most = 2 * total
+local pending = redis.call('XPENDING', key, group, ids[1], ids[total], most + 1, consumer)
+-- Mostly the range has these entries and no other one. To compare them fills no table.
+local same = 0
+while same < total and pending[same + 1] and pending[same + 1][1] == ids[same + 1] do
+  same = same + 1
 end
-local owned, rest = {}, {}
-for _, id in ipairs(ids) do
-  if mine[id] or not is_complete and #redis.call('XPENDING', key, group, id, id, 1, consumer) == 1 then
-    owned[#owned + 1] = id
-  else
-    rest[#rest + 1] = id
-    rest[#rest + 1] = #redis.call('XPENDING', key, group, id, id, 1) == 0 and 'gone' or 'other'
+local owned, rest = ids, {}
+if same < total then
+  local is_complete, mine = #pending <= most, {}
+  for _, entry in ipairs(pending) do
+    mine[entry[1]] = true
+  end
+  owned = {}
+  for _, id in ipairs(ids) do
+    if mine[id] or not is_complete and #redis.call('XPENDING', key, group, id, id, 1, consumer) == 1 then
+      owned[#owned + 1] = id
+    else
+      rest[#rest + 1] = id
+      rest[#rest + 1] = #redis.call('XPENDING', key, group, id, id, 1) == 0 and 'gone' or 'other'
+    end
   end
 end
 if #owned == 0 then
