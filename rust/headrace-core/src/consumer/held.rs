@@ -11,12 +11,21 @@ pub(super) enum State {
     Held,
     /// What the caller said is on its way to the server.
     Settling,
+    /// The same, and a renewal found it deleted meanwhile: the server has forgotten it.
+    SettlingDeleted,
     /// The server knows.
     Settled,
     /// The stream no longer has it, so no other consumer can get it.
     Deleted,
     /// It is not this consumer's any more, and the caller has not said anything of it.
     Stale,
+}
+
+impl State {
+    /// Whether the caller has the entry, or the server is about to know what became of it.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::Held | Self::Settling | Self::SettlingDeleted)
+    }
 }
 
 /// The entries of a batch.

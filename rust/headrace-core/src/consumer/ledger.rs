@@ -109,7 +109,7 @@ impl Ledger {
         self.held
             .values()
             .filter(|held| held.stream == stream)
-            .any(|held| held.find(id).is_some_and(|at| matches!(held.state(at), Some(State::Held | State::Settling))))
+            .any(|held| held.find(id).and_then(|at| held.state(at)).is_some_and(State::is_open))
     }
 
     /// Whether this consumer has released the entry so lately that others should get it.
@@ -345,10 +345,10 @@ impl Ledger {
             return;
         }
         for id in &work.ids {
-            if let Some((batch, at)) = self.place(work.stream, *id, State::Settling)
-                && let Some(held) = self.held.get_mut(&batch)
-            {
-                held.set(at, State::Held);
+            if let Some((batch, at)) = self.place(work.stream, *id, State::Settling) {
+                self.set(batch, at, State::Held);
+            } else if let Some((batch, at)) = self.place(work.stream, *id, State::SettlingDeleted) {
+                self.set(batch, at, State::Deleted);
             }
         }
     }
@@ -382,6 +382,23 @@ impl Ledger {
 
     fn done_one(&mut self, work: &Work, id: EntryId, missed: Option<Missed>) {
         let is_ack = matches!(work.action, Action::Ack | Action::AckDelete);
+        let is_renewal = work.action == Action::Renew;
+        let (mut place, mut missed) = (None, missed);
+        if is_renewal {
+            place = self.place(work.stream, id, State::Held);
+            if missed == Some(Missed::Deleted)
+                && place.is_none()
+                && let Some((batch, at)) = self.place(work.stream, id, State::Settling)
+            {
+                self.set(batch, at, State::SettlingDeleted);
+                return;
+            }
+        } else if let Some(settling) = self.place(work.stream, id, State::Settling) {
+            place = Some(settling);
+        } else if let Some(deleted) = self.place(work.stream, id, State::SettlingDeleted) {
+            place = Some(deleted);
+            missed = missed.map(|_| Missed::Deleted);
+        }
         // What was repeated may have taken effect the first time: an acknowledged entry is gone, a released one may be another's.
         let is_unknown = work.is_repeated
             && match missed {
@@ -394,11 +411,9 @@ impl Ledger {
             Some(Missed::Gone) => !work.is_repeated,
             Some(Missed::Other) => !is_unknown,
         };
-        let is_renewal = work.action == Action::Renew;
-        let place = self.place(work.stream, id, if is_renewal { State::Held } else { State::Settling });
         let report = &mut self.report;
         match &work.action {
-            Action::Return { .. } if missed == Some(Missed::Deleted) => report.lost += 1,
+            Action::Return { .. } | Action::Isolate { .. } if missed == Some(Missed::Deleted) => report.lost += 1,
             Action::Renew | Action::Isolate { .. } | Action::AckLost | Action::Return { .. } => {}
             _ if is_unknown => report.unknown += 1,
             _ if is_stale => report.stale += 1,
@@ -432,6 +447,12 @@ impl Ledger {
         let of_stream = self.held.iter().filter(|(_, held)| held.stream == stream);
         let mut found = of_stream.filter_map(|(batch, held)| held.find(id).map(|at| (*batch, at, held.state(at))));
         found.find(|(.., is)| *is == Some(state)).map(|(batch, at, _)| (batch, at))
+    }
+
+    fn set(&mut self, batch: u64, at: usize, state: State) {
+        if let Some(held) = self.held.get_mut(&batch) {
+            held.set(at, state);
+        }
     }
 
     fn hold_alone(&mut self, stream: usize, id: EntryId, failures: u64, now: Duration) {

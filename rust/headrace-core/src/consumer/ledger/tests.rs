@@ -94,6 +94,34 @@ fn an_entry_that_was_deleted_in_a_batch_that_is_not_handed_out_is_lost() {
 }
 
 #[test]
+fn an_entry_that_a_renewal_finds_deleted_while_it_is_given_back_is_lost() {
+    let mut ledger = ledger(None);
+    let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
+    ledger.renew(20 * SECOND);
+    let renewal = ledger.take().unwrap();
+    ledger.ack(batch, Some(&[true, false, false]), 20 * SECOND);
+    ledger.release(batch, None, Duration::ZERO, 20 * SECOND);
+    ledger.done(&renewal, &[(id(1), Missed::Deleted), (id(2), Missed::Deleted)]);
+    assert!(ledger.has(0, id(2)));
+    while let Some(work) = ledger.take() {
+        // The renewal was the last that the server knew of them.
+        let gone: Vec<_> = work.ids.iter().filter(|of| **of < id(3)).map(|of| (*of, Missed::Gone)).collect();
+        ledger.done(&work, &gone);
+    }
+    assert_eq!(ledger.report(), ReadReport { acked: 1, lost: 1, released: 1, ..ReadReport::default() });
+}
+
+#[test]
+fn an_entry_that_is_deleted_before_it_is_delivered_alone_is_lost() {
+    let mut ledger = ledger(None);
+    ledger.begin();
+    let action = Action::Isolate { deliveries: 21 };
+    let work = Work { stream: 0, action, ids: vec![id(1)], is_repeated: false, since: SECOND };
+    ledger.done(&work, &[(id(1), Missed::Deleted)]);
+    assert_eq!(ledger.report(), ReadReport { lost: 1, ..ReadReport::default() });
+}
+
+#[test]
 fn an_acknowledgement_whose_reply_was_lost_is_repeated_and_then_known() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
