@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -21,15 +21,17 @@ from typing import Any
 from benches.contenders.common import payloads
 from benches.turns import Target
 
-from headrace import Dispatcher, Endpoint
+from headrace import Consumer, Dispatcher, Endpoint, Reader
 
 #: The function at whose calls callgrind dumps its counts.
 MARK = "getpriority"
 ROWS_OF_BATCH = 10_000
 FIRST, SHORT, LONG = 2, 1, 3
 
-#: Sends a number of batches and waits for the replies.
+#: Sends a number of batches and waits for the replies, or reads so many.
 Send = Callable[[int], object]
+#: The rows of each batch that is read, with these fields.
+Read = Callable[[Endpoint, list[str]], Iterator[int]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Case:
     prepare: Callable[[Dispatcher], Send]
     endpoint_options: Mapping[str, Any] = field(default_factory=dict)
     loop: str = ""
+    #: Whether a real server is needed: the counting one stores nothing.
+    reads: bool = False
 
 
 def rows(size: int) -> list[bytes]:
@@ -73,6 +77,16 @@ def of_payloads(size: int) -> Callable[[], Any]:
     return make
 
 
+TWO = ["payload", "ts"]
+
+
+def payload_and_time() -> Any:
+    import pyarrow as pa
+
+    times = pa.array([str(1_795_000_000_000 + n) for n in range(ROWS_OF_BATCH)])
+    return pa.record_batch([pa.array(rows(120), pa.binary()), times], names=TWO)
+
+
 def six_columns() -> Any:
     """Columns such as an order has: int64, double, string, bool, timestamp, decimal."""
     import pyarrow as pa
@@ -89,6 +103,45 @@ def six_columns() -> Any:
             "total": pa.array([Decimal(n * 1_999 + 1).scaleb(-2) for n in numbers], pa.decimal128(18, 2)),
         }
     )
+
+
+def of_reader(make: Callable[[], Any], fields: list[str], read: Read) -> Callable[[Dispatcher], Send]:
+    """The rows are written as fields first. A batch of the reading side has as many rows as one of the writing side."""
+
+    def prepare(dispatcher: Dispatcher) -> Send:
+        batch = make()
+        with Dispatcher(dispatcher.endpoint, ts_field=None) as writer:
+            for _ in range(FIRST + SHORT + LONG):
+                writer.produce_batch(batch, fields=fields)
+        batches = read(dispatcher.endpoint, fields)
+
+        def send(count: int) -> None:
+            rows = 0
+            while rows < count * ROWS_OF_BATCH:
+                rows += next(batches)
+            assert rows == count * ROWS_OF_BATCH
+
+        return send
+
+    return prepare
+
+
+def by_position(endpoint: Endpoint, fields: list[str]) -> Iterator[int]:
+    import pyarrow as pa
+
+    with Reader(endpoint, end="latest", fields=fields, metadata=["entry_id"], batch_rows=ROWS_OF_BATCH) as reader:
+        for batch in reader:
+            yield pa.record_batch(batch).num_rows
+
+
+def through_a_group(endpoint: Endpoint, fields: list[str]) -> Iterator[int]:
+    import pyarrow as pa
+
+    options: dict[str, Any] = {"fields": fields, "metadata": ["entry_id"], "batch_rows": ROWS_OF_BATCH}
+    with Consumer(endpoint, group="bench", consumer="bench", **options) as consumer:
+        for batch in consumer:
+            yield pa.record_batch(batch).num_rows
+            consumer.ack(batch)
 
 
 SIX = ["order_id", "weight", "customer", "express", "ordered_at", "total"]
@@ -133,6 +186,13 @@ CASES = {
     "arrow-ipc": Case("the same as arrow_ipc=True", of_batches(of_payloads(120), arrow_ipc=True)),
     "fields": Case("fields= of six typed columns", of_batches(six_columns, fields=SIX)),
     "json": Case("json=True of the same six", of_batches(six_columns, json=True)),
+    "read": Case("Reader, payload of 120 bytes and time", of_reader(payload_and_time, TWO, by_position), reads=True),
+    "read-fields": Case("Reader, fields= of the same six", of_reader(six_columns, SIX, by_position), reads=True),
+    "consume": Case(
+        "Consumer, payload of 120 bytes and time, acknowledged",
+        of_reader(payload_and_time, TWO, through_a_group),
+        reads=True,
+    ),
     "produce": Case("produce(payload), with the loop around it", of_loop(with_ids=False), loop="loop"),
     "produce-ids": Case("produce(payload, int), with the loop around it", of_loop(with_ids=True), loop="loop-ids"),
     "loop": Case("a loop that does nothing", of_loop(with_ids=False, sends=False)),
@@ -144,12 +204,14 @@ def mark() -> None:
     os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def main(port: int, names: list[str]) -> None:
+def main(counting: int, storing: int, names: list[str]) -> None:
+    """`counting`, `storing`: the ports of the server that only counts and of the real one; 0: no case needs it."""
     gc.disable()  # a collection would fall into one of the intervals
     for number, name in enumerate(names, 1):
         case = CASES[name]
         print(f"under callgrind, {number} of {len(names)}: {case.title}", file=sys.stderr, flush=True)
-        endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=name, maxlen=1_000, **case.endpoint_options)
+        port, maxlen = (storing, None) if case.reads else (counting, 1_000)
+        endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=name, maxlen=maxlen, **case.endpoint_options)
         with Dispatcher(endpoint) as dispatcher:
             send = case.prepare(dispatcher)
             send(FIRST)
@@ -161,4 +223,4 @@ def main(port: int, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -1,4 +1,4 @@
-"""Instructions and allocations per message, by callgrind: they are stable where seconds are not.
+"""Instructions and allocations per message or entry, by callgrind: they are stable where seconds are not.
 
     python -m benches.instructions                    every case, against the ceilings of instructions.toml
     python -m benches.instructions payload json       only these
@@ -6,7 +6,8 @@
 
 Exit status 1: a case is above its ceiling, and no profile was asked for. What the kernel does is not counted. The
 messages go to a server that only counts: under callgrind a client is about fifty times slower, so a real server's
-entry IDs would change their milliseconds that much more often; the counting server's clock advances by entries.
+entry IDs would change their milliseconds that much more often; the counting server's clock advances by entries. What
+is read comes from the newest Redis.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +29,10 @@ from benches.callgrind import Counts, read
 from benches.counting import CountingServer
 from benches.instruction_cases import CASES, LONG, MARK, ROWS_OF_BATCH, SHORT
 from benches.machine import described
+from benches.servers import newest_program
 from benches.tables import aligned
+
+from headrace.testing import LocalServer
 
 BUDGET = Path(__file__).with_name("instructions.toml")
 #: A ceiling further above the figure than this guards too little.
@@ -88,11 +93,14 @@ def main() -> int:
 def run(folder: Path, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
     """Run the cases; for each the dumps of its short and of its long interval."""
     log = folder / "valgrind.log"
-    with CountingServer() as server:
+    with CountingServer() as counting, ExitStack() as stack:
+        storing = 0
+        if any(CASES[name].reads for name in names):
+            storing = stack.enter_context(LocalServer(newest_program().path, transport="tcp")).port or 0
         command = [
             *("valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/dump", f"--dump-before={MARK}"),
             f"--log-file={log}",
-            *(sys.executable, "-m", "benches.instruction_cases", str(server.port), *names),
+            *(sys.executable, "-m", "benches.instruction_cases", str(counting.port), str(storing), *names),
         ]
         # The hashes of str decide in which order a dict is searched; idle threads of numpy are counted too.
         fixed = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
