@@ -48,51 +48,15 @@ def test_two_concurrent_attempts_write_each_row_once(any_server: LocalServer, co
 
 
 def main(unix_socket: str, folder: str) -> None:
-    from pyspark.sql import SparkSession
+    from support.spark_cluster import speculating
 
-    spark = (
-        SparkSession.builder.master(start_cluster(folder))
-        .config("spark.executor.memory", "512m")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(RECORD_BATCH))
-        .config("spark.speculation", "true")
-        .config("spark.speculation.interval", "50ms")
-        .config("spark.speculation.minTaskRuntime", "50ms")
-        .config("spark.speculation.multiplier", "0.1")
-        .config("spark.speculation.efficiency.enabled", "false")
-        .config("spark.speculation.quantile", "0.5")
-        .getOrCreate()
-    )
+    record_batch = ("spark.sql.execution.arrow.maxRecordsPerBatch", str(RECORD_BATCH))
+    spark = speculating(folder).config(*record_batch).getOrCreate()
     for key, transaction in (("once", {"txn_app_id": "job", "txn_version": "1"}), ("twice", {})):
         frame = spark.range(0, 2 * ROWS, 1, 2).mapInArrow(paced(unix_socket, key), "payload string")
         options = {"unix_socket": unix_socket, "stream_key": key, **transaction}
         frame.write.format("redis_streams").mode("append").options(**options).save()
     spark.stop()
-
-
-def start_cluster(folder: str) -> str:
-    """Start a master and two workers in the driver's JVM, as `local-cluster` does, and return the master's URL.
-
-    Unlike in `local-cluster` each worker has its own host: Spark runs no second attempt on the host of the first.
-    """
-    from pyspark import SparkConf, SparkContext
-
-    SparkContext._ensure_initialized()
-    gateway: Any = SparkContext._gateway
-    jvm: Any = SparkContext._jvm
-    conf = SparkConf()._jconf
-    deploy = jvm.org.apache.spark.deploy
-    started = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)
-    master = f"spark://127.0.0.1:{started._1().address().port()}"
-    masters = gateway.new_array(jvm.String, 1)
-    masters[0] = master
-    for number in (1, 2):
-        option = jvm.scala.Option.apply(number)
-        arguments = (f"127.0.0.{number}", 0, 0, 1, 512, masters, folder, option, conf, jvm.scala.Option.empty())
-        deploy.worker.Worker.startRpcEnvAndEndpoint(*arguments)
-    return master
 
 
 def paced(unix_socket: str, key: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
