@@ -17,10 +17,10 @@ import pyspark
 
 from support.servers import Program, program_named
 
-from .plan import KINDS, Plan, make_plan
+from .plan import KINDS, OF_FILES, Plan, make_plan, make_source_plan
 from .pool import Pool
 from .results import Result, append, read, table
-from .run import RECORD_BATCH, HungError, Setting, run
+from .run import CORES, RECORD_BATCH, SOURCES, HungError, Setting, run
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     kept = read(arguments.results) if arguments.results else []
     results: list[Result] = []
     try:
-        with Pool(folder) as pool:
+        with Pool(folder, CORES[arguments.source]) as pool:
             for number in range(arguments.runs):
                 seed = arguments.seed + number
                 result = _one(arguments, seed, programs[seed % len(programs)], kept, pool, folder)
@@ -59,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="seed of the first run; later runs count up")
     parser.add_argument("--servers", type=_list, default=["7.0", "8.6", "valkey"], help="used in turn, by seed")
     parser.add_argument("--rows", type=int, default=200_000, help="rows of a run")
-    parser.add_argument("--faults", type=_list, default=list(KINDS), help=f"default {','.join(KINDS)}")
+    parser.add_argument("--source", default="files", choices=SOURCES, help="what the query reads")
+    parser.add_argument("--faults", type=_list, help=f"default {','.join(KINDS)}; files have no trim")
     parser.add_argument("--exactly-once", default="auto", choices=["auto", "script", "off"])
     parser.add_argument("--sink", default="redis_streams", choices=["redis_streams", "plain"])
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds of a run")
@@ -76,6 +77,7 @@ def _one(
     arguments: argparse.Namespace, seed: int, program: Program, kept: list[Result], pool: Pool, folder: Path
 ) -> Result:
     """Do one run, unless it was done before."""
+    faults = arguments.faults or (OF_FILES if arguments.source == "files" else KINDS)
     names: dict[str, Any] = {
         "seed": seed,
         "server": program.label,
@@ -83,13 +85,15 @@ def _one(
         "sink": arguments.sink,
         "exactly_once": "off" if arguments.sink == "plain" else arguments.exactly_once,
         "rows": arguments.rows,
-        "faults": sorted(arguments.faults),
+        "source": arguments.source,
+        "faults": sorted(faults),
     }
     for result in kept:
         if result.run == names:
             return result
-    plan = make_plan(seed, arguments.rows, RECORD_BATCH, arguments.faults)
-    setting = Setting(arguments.sink, arguments.exactly_once, arguments.timeout)
+    draw = make_plan if arguments.source == "files" else make_source_plan
+    plan = draw(seed, arguments.rows, RECORD_BATCH, faults)
+    setting = Setting(arguments.sink, arguments.exactly_once, arguments.timeout, arguments.source)
     if sys.stdout.isatty():
         print(_announcement(plan, program), end="\r", flush=True)
     own = folder / f"run-{seed}-{time.time_ns()}"
@@ -114,10 +118,10 @@ def _announcement(plan: Plan, program: Program) -> str:
 def _again(arguments: argparse.Namespace, result: Result) -> str:
     """The command that repeats this run."""
     words = ["PYTHONPATH=tests", "python", "-m", "spark_kills", "--runs", "1", "--keep"]
-    for name in ("rows", "sink"):
+    for name in ("rows", "sink", "source"):
         words += [f"--{name}", str(result.run[name])]
     words += ["--seed", str(result.run["seed"]), "--servers", result.run["server"]]
-    words += ["--exactly-once", arguments.exactly_once, "--faults", ",".join(arguments.faults)]
+    words += ["--exactly-once", arguments.exactly_once, "--faults", ",".join(result.run["faults"])]
     return shlex.join(words)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .rows import Rows, parse
@@ -21,7 +21,7 @@ class Verdict:
     lost: int = 0
     #: Entries beyond the first of each row.
     duplicated: int = 0
-    #: Entries that are no row, or one with other bytes.
+    #: Entries that are no row, or one with other bytes, or one that was trimmed before it could be read.
     foreign: int = 0
     #: Rows whose first entry follows that of a later row of their partition, or of a later micro-batch.
     out_of_order: int = 0
@@ -42,23 +42,36 @@ class Verdict:
             examples.append(row)
 
 
-def check(rows: Rows, payloads: Iterable[bytes], batches: Mapping[int, int] | None = None) -> Verdict:
+#: The micro-batch and the partition of a row.
+Place = Callable[[int, int], tuple[int, int]]
+
+
+def by_files(batches: Mapping[int, int]) -> Place:
+    """The place of a row where each file is a partition, by the micro-batch of each file."""
+    return lambda file, _: (batches[file], file)
+
+
+def check(
+    rows: Rows, payloads: Iterable[bytes], place: Place | None = None, trimmed: Mapping[int, int] | None = None
+) -> Verdict:
     """Judge the payloads of a stream, in the stream's order.
 
     Args:
         rows: The expected rows.
         payloads: The content of the stream.
-        batches: The actual micro-batch of each file; None: the planned one.
+        place: The actual place of each row; None: the planned one of its file.
+        trimmed: How many of the first rows of a file were trimmed before they could be read.
     """
-    batch_of = rows.batch_of if batches is None else batches.__getitem__
-    verdict = Verdict(expected=rows.count)
+    place_of = place or by_files({file: rows.batch_of(file) for file in range(rows.files)})
+    gone = [(trimmed or {}).get(file, 0) for file in range(rows.files)]
+    verdict = Verdict(expected=rows.count - sum(gone))
     seen = [bytearray(rows.rows_per_file) for _ in range(rows.files)]
-    newest = [-1] * rows.files  # the latest row of each file so far
+    newest: dict[int, tuple[int, int]] = {}  # the latest row of each partition so far
     batch = 0  # the latest micro-batch so far
     for payload in payloads:
         verdict.entries += 1
         row = parse(payload)
-        if row is None or row[0] >= rows.files or row[1] >= rows.rows_per_file:
+        if row is None or row[0] >= rows.files or not gone[row[0]] <= row[1] < rows.rows_per_file:
             verdict.add("foreign", repr(payload[:40]))
             continue
         file, number = row
@@ -66,12 +79,13 @@ def check(rows: Rows, payloads: Iterable[bytes], batches: Mapping[int, int] | No
             verdict.add("duplicated", f"{file}:{number}")
             continue
         seen[file][number] = 1
-        if number < newest[file] or batch_of(file) < batch:
+        of_batch, partition = place_of(file, number)
+        if row < newest.get(partition, row) or of_batch < batch:
             verdict.add("out_of_order", f"{file}:{number}")
-        newest[file] = max(newest[file], number)
-        batch = max(batch, batch_of(file))
+        newest[partition] = max(newest.get(partition, row), row)
+        batch = max(batch, of_batch)
     for file, numbers in enumerate(seen):
         for number, is_there in enumerate(numbers):
-            if not is_there:
+            if not is_there and number >= gone[file]:
                 verdict.add("lost", f"{file}:{number}")
     return verdict

@@ -1,8 +1,8 @@
 """The driver of a streaming query: the process to be killed. It runs the queries from its standard input.
 
-Each line of input is a `Query` as JSON; to the file descriptor of its one argument it writes a line of JSON per event.
-It restarts a failed query from its checkpoint, as a supervisor would. It ends at once when its input
-ends, because its parent is gone then.
+Each line of input is a `Query` as JSON; to the file descriptor of its first argument it writes a line of JSON per
+event. The second one is the number of cores. It restarts a failed query from its checkpoint, as a supervisor would. It
+ends at once when its input ends, because its parent is gone then.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """A stream: `sink` is a format of Spark, with its options."""
+    """A stream: `source` and `sink` are formats of Spark, with their options. Rows have one column, of text."""
 
-    input: str
+    source: str
+    source_options: dict[str, str]
     checkpoint: str
-    files_per_batch: int
     record_batch: int
     sink: str
     options: dict[str, str]
 
 
-def start_spark() -> SparkSession:
+def start_spark(cores: str) -> SparkSession:
     options: dict[str, str | int | float | bool | None] = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -55,8 +55,8 @@ def start_spark() -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    # Two threads; a task may fail eight times, for several things may go wrong with it.
-    spark = SparkSession.builder.master("local[2,8]").config(map=options).getOrCreate()
+    # A task may fail eight times, for several things may go wrong with it.
+    spark = SparkSession.builder.master(f"local[{cores},8]").config(map=options).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for source in (TrappedPlain, TrappedRedisStreams):
         spark.dataSource.register(source)
@@ -66,7 +66,8 @@ def start_spark() -> SparkSession:
 def run(spark: SparkSession, query: Query) -> None:
     """Run a query once over all available rows, in several micro-batches."""
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", query.record_batch)
-    frame = spark.readStream.format("text").option("maxFilesPerTrigger", query.files_per_batch).load(query.input)
+    source = spark.readStream.format(query.source).schema("payload string").options(**query.source_options)
+    frame = source.load()
     writer = frame.writeStream.format(query.sink).options(**query.options)
     started = writer.option("checkpointLocation", query.checkpoint).trigger(availableNow=True).start()
     started.awaitTermination()
@@ -92,7 +93,7 @@ def main() -> None:
 
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=[commands], daemon=True).start()
-    spark = start_spark()
+    spark = start_spark(sys.argv[2])
     tell("ready")
     while True:
         query = Query(**json.loads(commands.get()))

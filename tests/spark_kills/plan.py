@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,9 +10,12 @@ from typing import Literal, get_args
 
 from .rows import Rows
 
-#: driver, worker and server are killed by SIGKILL; task and commit fail with an exception.
-Kind = Literal["driver", "worker", "task", "commit", "server"]
+#: driver, worker and server are killed by SIGKILL; task and commit fail with an exception. trim removes what a stream
+#: that is read has and the query has committed.
+Kind = Literal["driver", "worker", "task", "commit", "server", "trim"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+#: Text files cannot be trimmed.
+OF_FILES: tuple[Kind, ...] = KINDS[:-1]
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,33 @@ class Plan:
     #: In order: each waits until the one before it was carried out.
     strikes: tuple[Strike, ...]
     traps: tuple[Trap, ...]
+    #: If a stream is read: of each round's rows, how many are trimmed before the query can read them.
+    losses: tuple[int, ...] = ()
 
 
-def make_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] = KINDS) -> Plan:
+#: How often a query that reads a stream is started, each time with more rows in it.
+ROUNDS = 4
+
+
+def make_source_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] = KINDS) -> Plan:
+    """Draw a plan for a query that reads a stream: a file of the plan is what a round adds to it.
+
+    Its micro-batches and partitions differ from start to start, so that some traps are at places that no task comes to.
+    """
+    shape = Rows(ROUNDS, rows // ROUNDS, 1)
+    plan = _draw(seed, shape, record_batch, faults)
+    dice = random.Random(f"{seed} losses")
+    losses = [0] * ROUNDS
+    if "trim" in faults and dice.random() < 0.6:
+        # Not of the first: a query that begins with the oldest entry does not miss those before it.
+        losses[1:] = [dice.choice((0, dice.randint(1, shape.rows_per_file - 1))) for _ in losses[1:]]
+    traps = (
+        trap if trap.kind == "commit" else dataclasses.replace(trap, partition=dice.randrange(3)) for trap in plan.traps
+    )
+    return dataclasses.replace(plan, traps=tuple(traps), losses=tuple(losses))
+
+
+def make_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] = OF_FILES) -> Plan:
     """Draw a plan.
 
     Args:
@@ -78,11 +106,14 @@ def make_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] 
         record_batch: Rows of a record batch.
         faults: The kinds of faults that may be drawn.
     """
+    files_per_batch = random.Random(f"{seed} rows").randint(2, 5)
+    return _draw(seed, Rows(20, rows // 20, files_per_batch), record_batch, faults)
+
+
+def _draw(seed: int, shape: Rows, record_batch: int, faults: Collection[Kind]) -> Plan:
     # Strings seed it the same way in every version of Python; each kind draws from a separate generator, so that
     # leaving one out leaves the others as they are.
-    dice = {name: random.Random(f"{seed} {name}") for name in ("rows", *KINDS)}
-    files_per_batch = dice["rows"].randint(2, 5)
-    shape = Rows(20, rows // 20, files_per_batch)
+    dice = {name: random.Random(f"{seed} {name}") for name in KINDS}
     record_batches = -(-shape.rows_per_file // record_batch)
     strikes: list[Strike] = []
     traps: list[Trap] = []
@@ -98,6 +129,8 @@ def make_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] 
         traps += [Trap("commit", batch, 0, dice["commit"].choice((0, None))) for batch in batches]
     if "server" in faults:
         strikes += [_server(dice["server"], shape) for _ in range(dice["server"].randint(1, 2))]
+    if "trim" in faults:
+        strikes += [_strike(dice["trim"], "trim", shape) for _ in range(dice["trim"].randint(1, 3))]
     return Plan(seed, shape, tuple(sorted(strikes, key=lambda strike: _position(strike, shape))), tuple(traps))
 
 

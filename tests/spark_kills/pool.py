@@ -10,7 +10,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,13 +27,13 @@ class Driver:
     when the driver is gone.
     """
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, cores: int) -> None:
         self.log = folder / f"driver-{number}.log"
         self._log = open(self.log, "wb")  # noqa: SIM115 (the process writes to it: it is closed with it)
         reader, writer = os.pipe()
         path = os.pathsep.join([str(TESTS), *map(os.path.abspath, filter(None, _python_path()))])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "spark_kills.driver", str(writer)],
+            [sys.executable, "-m", "spark_kills.driver", str(writer), str(cores)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
             stdin=subprocess.PIPE,
@@ -110,24 +110,30 @@ def _python_path() -> list[str]:
 
 
 class Pool:
-    """Drivers for one run after the other. One is always started ahead: a killed driver's successor is soon at work."""
+    """Drivers for one run after the other. One is always started ahead: a killed driver's successor is soon at work.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: For their files.
+        cores: Of each driver; one after the other has the next of these numbers.
+    """
+
+    def __init__(self, folder: Path, cores: Sequence[int] = (2,)) -> None:
         self._folder = folder
+        self._cores = cores
         self._all: list[Driver] = []
         self._idle: list[Driver] = []
 
     def take(self, spare: bool = True) -> Driver:
         """A driver that runs nothing; with `spare` its successor is started too."""
         while len(self._idle) < 1 + spare:
-            driver = Driver(self._folder, len(self._all))
+            driver = Driver(self._folder, len(self._all), self._cores[len(self._all) % len(self._cores)])
             self._all.append(driver)
             self._idle.append(driver)
         return self._idle.pop(0)
 
     def give_back(self, driver: Driver) -> None:
-        """It runs nothing any more; the next run may have it."""
-        self._idle.insert(0, driver)
+        """It runs nothing any more; the next run may have it, after those that were started before."""
+        self._idle.append(driver)
 
     def __enter__(self) -> Self:
         return self

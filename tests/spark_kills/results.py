@@ -29,6 +29,9 @@ class Result:
     seconds: float
     #: Why there is no result (the run hung); empty otherwise.
     error: str = ""
+    #: Rows of a stream that were trimmed before the query could read them, and how many the query reported.
+    trimmed: int = 0
+    reported_trimmed: int = 0
 
     @classmethod
     def of(cls, run: dict[str, Any], outcome: Outcome) -> Self:
@@ -44,6 +47,8 @@ class Result:
             out_of_order=verdict.out_of_order,
             reported=outcome.reported,
             seconds=round(outcome.seconds, 1),
+            trimmed=outcome.trimmed,
+            reported_trimmed=outcome.reported_trimmed,
         )
 
     @classmethod
@@ -57,7 +62,7 @@ class Result:
         A micro-batch that runs again as a whole, because its driver was killed or its query failed, does not know its
         first run: without `exactly_once` its duplicates are not reported.
         """
-        if self.error or self.lost or self.foreign:
+        if self.error or self.lost or self.foreign or self.trimmed != self.reported_trimmed:
             return False
         if self.run["exactly_once"] != "off":
             return not (self.duplicated or self.out_of_order)
@@ -78,6 +83,7 @@ class Result:
         return (
             f"{faults or 'no faults'}; lost {self.lost}, duplicated {self.duplicated}"
             f"{f' (reported {self.possible_duplicates})' * bool(self.reported)}, out of order {self.out_of_order}"
+            f"{f', trimmed {self.trimmed} (reported {self.reported_trimmed})' * bool(self.trimmed)}"
             f"{f', foreign {self.foreign}' * bool(self.foreign)}; {self.seconds} s"
         )
 
@@ -93,7 +99,7 @@ def append(path: Path, result: Result) -> None:
 
 COLUMNS = (
     "server", "mode", "runs", *(f"{kind}s" for kind in KINDS),
-    "restarts", "lost", "duplicated", "reported", "out of order", "hung",
+    "restarts", "lost", "duplicated", "reported", "out of order", "trimmed", "reported trimmed", "hung",
 )  # fmt: skip
 
 
@@ -122,6 +128,8 @@ def _row(server: str, mode: str, results: Sequence[Result]) -> tuple[str | int, 
         total("duplicated"),
         total("possible_duplicates"),
         total("out_of_order"),
+        total("trimmed"),
+        total("reported_trimmed"),
         hung,
     )
     return (server, mode, len(results), *faults, *ends)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+import random
 import shutil
 import signal
 import time
@@ -12,20 +14,28 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import redis
 
+from headrace.spark.source.stream import HAS_LIMITS
 from headrace.testing import LocalServer
 from support.processes import resume, stop
 from support.servers import Program
 
-from .check import Verdict, check
+from .check import Verdict, by_files, check
 from .driver import Query
+from .feed import ROWS_KEY, Feed
 from .plan import Plan, Strike
 from .pool import Driver, Pool
 from .rows import Rows, write_files
 from .traps import FOLDER, committed, lay_traps, sprung
+
+Source = Literal["files", "stream"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+
+#: The cores of the drivers, in turn. A query that reads a stream must not depend on them.
+CORES: dict[Source, tuple[int, ...]] = {"files": (2,), "stream": (2, 1, 3)}
 
 STREAM_KEY = "events"
 #: Rows of a record batch, so that a file has several.
@@ -40,6 +50,8 @@ class Setting:
     exactly_once: str
     #: Seconds in which a run must end.
     timeout: float = 240.0
+    #: What the query reads: `files`, or a `stream` of the same server.
+    source: Source = "files"
 
 
 @dataclass
@@ -55,6 +67,9 @@ class Outcome:
     #: Sums of the counts in the commit messages.
     reported: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    #: Rows of a stream that were trimmed before the query could read them, and how many the query reported.
+    trimmed: int = 0
+    reported_trimmed: int = 0
 
 
 class HungError(Exception):
@@ -67,7 +82,6 @@ def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path
     Raises:
         HungError: It did not end in time, or its driver gave up.
     """
-    rows = _input(folder.parent, plan.rows)
     folder.mkdir()
     lay_traps(folder, plan.traps)
     config: dict[str, Any] = {"appendonly": True, "appendfsync": "always"}
@@ -76,20 +90,30 @@ def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path
         if setting.sink != "plain":
             options["exactly_once"] = setting.exactly_once
         query = Query(
-            input=str(rows),
+            source="text",
+            source_options={},
             checkpoint=str(folder / "checkpoint"),
-            files_per_batch=plan.rows.files_per_batch,
             record_batch=RECORD_BATCH,
             sink=f"trapped_{setting.sink}",
             options=options,
         )
-        this = _Run(plan, server, query, pool, folder)
+        feed = Feed(plan, server, folder / "checkpoint") if setting.source == "stream" else None
+        if feed is None:
+            query.source_options["path"] = str(_input(folder.parent, plan.rows))
+            query.source_options["maxFilesPerTrigger"] = str(plan.rows.files_per_batch)
+        else:
+            feed.next_round()
+        this = _Run(plan, server, query, pool, folder, feed)
         try:
             outcome = this.until_it_ends(setting.timeout)
         except BaseException:
             this.driver.kill()  # it would go on
             raise
-        outcome.verdict = check(plan.rows, _payloads(server), _batches(folder / "checkpoint"))
+        if feed is None:
+            outcome.verdict = check(plan.rows, _payloads(server), by_files(_batches(folder / "checkpoint")))
+        else:
+            outcome.verdict = check(plan.rows, _payloads(server), feed.place(), feed.trimmed)
+            outcome.trimmed, outcome.reported_trimmed = sum(feed.trimmed.values()), feed.reported()
     for trap in sprung(folder):
         outcome.faults[trap.kind] += 1
     outcome.reported = committed(folder)
@@ -139,7 +163,12 @@ def _payloads(server: LocalServer) -> Iterator[bytes]:
 class _Run:
     """A run while it runs."""
 
-    def __init__(self, plan: Plan, server: LocalServer, query: Query, pool: Pool, folder: Path) -> None:
+    def __init__(
+        self, plan: Plan, server: LocalServer, query: Query, pool: Pool, folder: Path, feed: Feed | None
+    ) -> None:
+        self._plan = plan
+        self._feed = feed
+        self._dice = random.Random(f"{plan.seed} starts")
         self._strikes = list(plan.strikes)
         self._server = server
         self._query = query
@@ -165,8 +194,30 @@ class _Run:
     def _next_driver(self) -> Driver:
         to_come = sum(strike.kind == "driver" for strike in self._strikes)
         driver = self._pool.take(spare=to_come > 0)
-        driver.run(self._query)
+        driver.run(self._next_query())
         return driver
+
+    def _next_query(self) -> Query:
+        """Of a stream, each start reads it in micro-batches and partitions of other sizes."""
+        if self._feed is None:
+            return self._query
+        options = {"host": str(self._server.host), "port": str(self._server.port), "stream_key": ROWS_KEY}
+        options |= {"starting": "earliest", "min_partitions": str(self._dice.choice((1, 2, 3, 5, 8)))}
+        if any(self._plan.losses):
+            options["fail_on_data_loss"] = "false"
+        if share := self._dice.choice((0, 2, 3, 5)):
+            options["max_entries_per_trigger"] = str(self._plan.rows.rows_per_file // share + 1)
+            if not HAS_LIMITS:
+                options["available_now"] = "true"
+        return dataclasses.replace(self._query, source="redis_streams", source_options=options)
+
+    def _goes_on(self) -> bool:
+        """Begin the next round of a stream, with another driver; false if there is none."""
+        if self._feed is None or (self._feed.is_read() and not self._feed.next_round()):
+            return False
+        self._pool.give_back(self.driver)
+        self.driver = self._next_driver()
+        return True
 
     def _ended(self) -> bool:
         """Take the driver's next event, or wait a moment; whether it was the last one."""
@@ -183,7 +234,7 @@ class _Run:
             self._outcome.errors.append(event["error"])
         elif event["event"] == "gave up":
             raise HungError(f"the driver gave up: {self._outcome.errors[-1]}")
-        return bool(event["event"] == "finished")
+        return bool(event["event"] == "finished") and not self._goes_on()
 
     def _due(self, strike: Strike, client: redis.Redis) -> bool:
         match strike.when:
@@ -206,6 +257,9 @@ class _Run:
                 time.sleep(strike.downtime)
                 self._server.restart()
                 self._outcome.faults["server"] += 1
+            case "trim":
+                assert self._feed is not None
+                self._outcome.faults["trim"] += self._feed.trim_committed() > 0
 
     def _kill_driver(self, strike: Strike) -> None:
         if strike.freeze:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kills.plan import Plan, Trap, make_plan
+from spark_kills.plan import KINDS, Plan, Trap, make_plan, make_source_plan
 from spark_kills.pool import Pool
 from spark_kills.rows import Rows
 from spark_kills.run import RECORD_BATCH, Outcome, Setting, run
@@ -50,6 +50,15 @@ def test_exactly_once_writes_each_row_once_and_in_order(pool: Pool, tmp_path: Pa
     outcome = run(plan, program, SETTING, pool, tmp_path / "run")
     assert outcome.faults.total() >= 3, summary(outcome)
     assert outcome.verdict.exactly_once, summary(outcome)
+
+
+def test_a_stream_is_read_and_written_once_and_in_order(pool: Pool, tmp_path: Path) -> None:
+    plan = make_source_plan(1, ROWS, RECORD_BATCH, KINDS)
+    setting = Setting("redis_streams", "auto", 220, source="stream")
+    outcome = run(plan, max(find_programs()), setting, pool, tmp_path / "run")
+    assert outcome.faults.keys() >= {"driver", "server", "trim"}, summary(outcome)
+    assert outcome.verdict.exactly_once, summary(outcome)
+    assert outcome.reported_trimmed == outcome.trimmed > 0, summary(outcome)
 
 
 def test_without_exactly_once_nothing_is_lost(pool: Pool, tmp_path: Path) -> None:

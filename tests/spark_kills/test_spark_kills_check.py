@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from headrace.testing import LocalServer
 from spark_kills.check import check
-from spark_kills.plan import KINDS, make_plan
+from spark_kills.feed import ROWS_KEY, Feed
+from spark_kills.plan import OF_FILES, Plan, make_plan, make_source_plan
 from spark_kills.results import Result, append, read, table
 from spark_kills.rows import LINE_BYTES, Rows, line, parse, write_files
 
@@ -101,6 +104,49 @@ def test_the_checker_finds(spoil: Callable[[list[bytes]], None], counts: dict[st
         assert example in verdict.examples[next(iter(counts))]
 
 
+def test_rows_that_were_trimmed_are_not_lost() -> None:
+    payloads = [payload for payload in in_order() if (parse(payload) or (0, 0)) >= (0, 7)]
+    assert check(ROWS, payloads, trimmed={0: 7}).exactly_once
+    assert check(ROWS, payloads, trimmed={0: 6}).lost == 1
+    assert check(ROWS, in_order(), trimmed={0: 7}).foreign == 7
+
+
+def test_the_checkpoint_says_where_the_rows_of_a_stream_are(any_server: LocalServer, tmp_path: Path) -> None:
+    plan = Plan(0, Rows(2, 70, 1), (), (), (0, 20))
+    feed = Feed(plan, any_server, tmp_path)
+    assert [feed.next_round() for _ in range(3)] == [True, True, False]
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").touch()
+    (tmp_path / "offsets").mkdir()
+    first = 1_795_324_724_029
+    offsets = [
+        {"id": f"{first + 9}-6", "n": 70, "lost": 0, "splits": [[f"{first + 5}-0", None]]},
+        {"id": f"{first + 19}-5", "n": 139, "lost": 20},
+    ]
+    for number, offset in enumerate(offsets):
+        lines = ["v1", "{}", json.dumps({"v": 1, "streams": {ROWS_KEY: offset}})]
+        (tmp_path / "offsets" / str(number)).write_text("\n".join(lines))
+    place = feed.place()
+    assert [place(0, 0), place(0, 34), place(0, 35), place(0, 69)] == [(0, 0), (0, 0), (0, 1), (0, 1)]
+    assert [place(1, 0), place(1, 68), place(1, 69)] == [(1, 2), (1, 2), (2, 3)]
+    assert (feed.trimmed, feed.reported(), feed.is_read()) == ({0: 0, 1: 20}, 20, False)
+    # What was trimmed of the second round took all of the first with it.
+    assert feed.trim_committed() == 0
+
+
+def test_committed_entries_are_trimmed(any_server: LocalServer, tmp_path: Path) -> None:
+    feed = Feed(Plan(0, Rows(1, 70, 1), (), (), (0,)), any_server, tmp_path)
+    feed.next_round()
+    assert feed.trim_committed() == 0
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    offset = {"v": 1, "streams": {ROWS_KEY: {"id": f"{1_795_324_724_029}-6", "n": 7, "lost": 0}}}
+    (tmp_path / "offsets" / "0").write_text("\n".join(["v1", "{}", json.dumps(offset)]))
+    assert feed.trim_committed() == 0
+    (tmp_path / "commits" / "0").touch()
+    assert feed.trim_committed() == 7
+
+
 def test_a_verdict_names_the_first_rows() -> None:
     verdict = check(ROWS, [])
     assert verdict.lost == 300
@@ -118,16 +164,28 @@ def test_files_hold_the_rows_that_are_checked(tmp_path: Path) -> None:
 
 def test_a_plan_is_determined_by_its_seed() -> None:
     assert make_plan(5, 2_000, 100) == make_plan(5, 2_000, 100)
-    assert len({make_plan(seed, 2_000, 100) for seed in range(20)}) == 20
+    assert make_source_plan(5, 2_000, 100) == make_source_plan(5, 2_000, 100)
+    for draw in (make_plan, make_source_plan):
+        assert len({draw(seed, 2_000, 100) for seed in range(20)}) == 20
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OF_FILES)
 def test_a_chosen_kind_of_fault_has_the_same_plan_alone(kind: Any) -> None:
     whole, alone = make_plan(5, 2_000, 100), make_plan(5, 2_000, 100, [kind])
     assert {strike.kind for strike in alone.strikes} | {trap.kind for trap in alone.traps} <= {kind}
     assert alone.rows == whole.rows
     assert [strike for strike in whole.strikes if strike.kind == kind] == list(alone.strikes)
     assert [trap for trap in whole.traps if trap.kind == kind] == list(alone.traps)
+
+
+def test_plans_of_streams_trim_what_was_read_and_what_was_not() -> None:
+    plans = [make_source_plan(seed, 2_000, 100) for seed in range(200)]
+    assert {strike.kind for plan in plans for strike in plan.strikes} == {"driver", "worker", "server", "trim"}
+    assert {plan.losses[0] for plan in plans} == {0}
+    assert 50 < sum(any(plan.losses) for plan in plans) < 150
+    assert all(loss < plan.rows.rows_per_file for plan in plans for loss in plan.losses)
+    assert {trap.partition for plan in plans for trap in plan.traps if trap.kind == "task"} == {0, 1, 2}
+    assert not any(strike.kind == "trim" for strike in make_source_plan(5, 2_000, 100, OF_FILES).strikes)
 
 
 def test_plans_contain_every_kind_of_fault() -> None:
@@ -166,6 +224,8 @@ def test_results_are_saved_and_read(tmp_path: Path) -> None:
         ("auto", {"duplicated": 1}, False),
         ("auto", {"out_of_order": 1}, False),
         ("auto", {"foreign": 1}, False),
+        ("auto", {"trimmed": 5, "reported_trimmed": 5}, True),
+        ("auto", {"trimmed": 5, "reported_trimmed": 4}, False),
         ("off", {"duplicated": 1, "out_of_order": 1}, True),
         ("off", {"lost": 1}, False),
         ("off", {"duplicated": 5, "reported": {"possible_duplicates": 5}, "faults": {"task": 1}}, True),
