@@ -44,7 +44,10 @@ class Spark:
 LEAVES_SOCKETS = ("-W", "ignore:unclosed <socket:ResourceWarning")
 
 # What Connect adds are grpc and protobuf; it is tested where they are the newest too.
-NO_CONNECT = {"test_datasource_connect.py": "Spark Connect is tested on the newest Spark"}
+NO_CONNECT = {
+    "test_datasource_connect.py": "Spark Connect is tested on the newest Spark",
+    "test_datasource_pipeline.py": "declarative pipelines need Spark Connect",
+}
 
 VERSIONS = {
     "4.0": Spark(
