@@ -52,9 +52,10 @@ def test_exactly_once_writes_each_row_once_and_in_order(pool: Pool, tmp_path: Pa
     assert outcome.verdict.exactly_once, summary(outcome)
 
 
+@pytest.mark.timeout(480)  # four rounds
 def test_a_stream_is_read_and_written_once_and_in_order(pool: Pool, tmp_path: Path) -> None:
     plan = make_source_plan(1, ROWS, RECORD_BATCH, KINDS)
-    setting = Setting("redis_streams", "auto", 220, source="stream")
+    setting = Setting("redis_streams", "auto", 460, source="stream")
     outcome = run(plan, max(find_programs()), setting, pool, tmp_path / "run")
     assert outcome.faults.keys() >= {"driver", "server", "trim"}, summary(outcome)
     assert outcome.verdict.exactly_once, summary(outcome)
