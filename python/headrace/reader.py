@@ -144,12 +144,13 @@ class Reader(_headrace.Reader):
         """
         batch = super().read(timeout)
         if self.take_doubt():
-            warnings.warn(
-                "entries may have been trimmed before they were read: this server counts none, Redis 7.0 and later do",
-                RuntimeWarning,
-                stacklevel=2,
+            self._doubt(
+                "entries may have been trimmed before they were read: this server counts none, Redis 7.0 and later do"
             )
         return batch
+
+    def _doubt(self, text: str, /) -> None:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
     def stats(self) -> ReaderStats:
         """Return the counters of this reader since its creation. Any thread may call this, at any time."""

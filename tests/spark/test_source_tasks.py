@@ -4,45 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import redis
-from pyspark.sql.types import StructType
 
 from headrace import CommandError, ConfigError, DataLossError, StreamReplacedError
-from headrace.spark.source.batch import BatchReader
 from headrace.spark.source.entry_ids import HIGHEST, LOWEST
 from headrace.spark.source.extent import Extent
-from headrace.spark.source.options import ReadSettings, read
+from headrace.spark.source.options import read
 from headrace.spark.source.ranges import Range
-from headrace.spark.source.stream import HAS_LIMITS, StreamReader
 from headrace.spark.source.survey import Survey
 from headrace.testing import LocalServer
-from support.source import add
-
-SCHEMA = StructType().add("n", "long")
+from support.source import add, batch_of, ids, next_end, query_on, rows, settings
 
 Connect = Callable[..., redis.Redis]
-
-
-def settings(server: LocalServer, streaming: bool = False, **options: Any) -> ReadSettings:
-    given = {"unix_socket": server.unix_socket, "stream_key": "s", **options}
-    return read({name: str(value) for name, value in given.items()}, streaming=streaming)
-
-
-def batch_of(server: LocalServer, **options: Any) -> BatchReader:
-    return BatchReader(settings(server, **options), SCHEMA)
-
-
-def rows(batches: Iterator[pa.RecordBatch]) -> list[int]:
-    return [n for batch in batches for n in batch.column(0).to_pylist()]
-
-
-def ids(number: int) -> str:
-    return f"{number + 1}-0"
 
 
 # --- the look at the server -------------------------------------------------------------------------------------------
@@ -184,21 +161,6 @@ def test_a_stream_that_is_deleted_under_a_read(client: redis.Redis, any_server: 
 
 
 # --- streaming --------------------------------------------------------------------------------------------------------
-
-
-def query_on(server: LocalServer, **options: Any) -> StreamReader:
-    given = {"starting": "earliest", "poll_interval": 0.001, **options}
-    if not HAS_LIMITS and "max_entries_per_trigger" in given:
-        given["available_now"] = False
-    return StreamReader(settings(server, streaming=True, **given), SCHEMA)
-
-
-def next_end(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
-    """What Spark does for a micro-batch: the end, through the text of the checkpoint."""
-    reader._looked_at = float("-inf")  # poll_interval is over
-    if not HAS_LIMITS:
-        return json.loads(json.dumps(reader.latestOffset()))  # type: ignore[no-any-return]
-    return json.loads(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))  # type: ignore[no-any-return]
 
 
 def test_micro_batches_follow_each_other(server: LocalServer, connect: Connect) -> None:

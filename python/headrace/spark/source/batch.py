@@ -43,7 +43,8 @@ class BatchReader(DataSourceReader):
                 start = start_place(settings.start, key, extent, past_end=settings.past_end)
                 last = last_id(settings.end, key, extent)
                 if extent.length and start.id < last:
-                    wanted.append(StreamRange(key, start, last))
+                    counted = extent.added if last == extent.last else None
+                    wanted.append(StreamRange(key, start, last, counted, extent.added))
             divided = split(survey, wanted, extents, settings.min_partitions or 1)
         finally:
             survey.close()

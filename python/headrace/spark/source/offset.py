@@ -34,6 +34,7 @@ class StreamOffset:
         end: The place behind its last entry.
         lost: How many entries were trimmed before they were read, since the query began.
         start: Where it begins; None if it has no entry of this stream.
+        first: Its first entry; None where `start` has a count, by which tasks find what was trimmed.
         splits: Where each of its partitions begins but the first one: an entry, and how many entries had been added
             before it, None if that is not known.
     """
@@ -42,6 +43,7 @@ class StreamOffset:
     lost: int = 0
     start: Place | None = None
     splits: tuple[tuple[Id, int | None], ...] = ()
+    first: Id | None = None
 
     def idle(self) -> StreamOffset:
         """The same place, for a micro-batch without an entry of this stream."""
@@ -87,6 +89,8 @@ def _written(stream: StreamOffset) -> dict[str, Any]:
     written = {**_place(stream.end), "lost": stream.lost}
     if stream.start is not None:
         written["from"] = _place(stream.start)
+        if stream.first is not None:
+            written["from"]["first"] = show(stream.first)
         written["splits"] = [[show(entry), added] for entry, added in stream.splits]
     return written
 
@@ -97,8 +101,10 @@ def _place(place: Place) -> dict[str, Any]:
 
 def _read(value: Mapping[str, Any]) -> StreamOffset:
     splits = tuple((_id(entry), added) for entry, added in value.get("splits", ()))
-    start = _read_place(value["from"]) if "from" in value else None
-    return StreamOffset(_read_place(value), int(value["lost"]), start, splits)
+    begin = value.get("from", {})
+    first = _id(begin["first"]) if "first" in begin else None
+    start = _read_place(begin) if begin else None
+    return StreamOffset(_read_place(value), int(value["lost"]), start, splits, first)
 
 
 def _read_place(value: Mapping[str, Any]) -> Place:

@@ -42,6 +42,8 @@ def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: b
             return None
         return News(Place(LOWEST, extent.removed), extent.end, 0)
     place, lost, warnings = before.end, before.lost, []
+    # Without a count, as where a capped query began in mid-stream, all that was removed may be lost.
+    read = place.added or 0
     if replaced := _replaced(place, extent):
         text = f"stream {key!r} is not the one that was read up to {show(place.id)}: {replaced}"
         if fails:
@@ -49,13 +51,15 @@ def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: b
         # An end never falls below its start.
         warnings.append(f"{text}; its entries up to {show(place.id)} are not read")
         place = Place(place.id, None)
+        read = extent.added or 0
     if extent.last <= place.id:
         return News(place, place, lost, tuple(warnings)) if warnings else None
     is_passed = extent.first is None or extent.first > place.id
     if is_passed and extent.removed is not None:
-        gone = 0 if place.added is None else extent.removed - place.added
+        gone = extent.removed - read
         if gone > 0:
-            is_exact = extent.max_deleted is None or extent.max_deleted <= place.id
+            has_deleted = extent.max_deleted is not None and extent.max_deleted > place.id
+            is_exact = place.added is not None and not has_deleted
             text = f"{'' if is_exact else 'at most '}{gone} entries of stream {key!r} behind {show(place.id)}"
             text += " were trimmed before they were read"
             if fails:

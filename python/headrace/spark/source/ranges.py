@@ -27,6 +27,8 @@ class Range(InputPartition):
         start: Behind this place.
         last: Up to this ID, included.
         first: The first entry, as it was planned; None if that is not known.
+        counted: How many entries had been added up to `last`; None if that is not known.
+        total: How many had been added to the stream when it was planned; None before Redis 7.0.
         is_streaming: Whether it is a part of a micro-batch.
         is_replay: Whether an earlier process planned the micro-batch, so that it may have run before.
     """
@@ -35,24 +37,39 @@ class Range(InputPartition):
     start: Place
     last: Id
     first: Id | None = None
+    counted: int | None = None
+    total: int | None = None
     is_streaming: bool = False
     is_replay: bool = False
 
 
 @dataclass(frozen=True)
 class StreamRange:
-    """What a read takes of one stream: all behind a place, up to an ID."""
+    """What a read takes of one stream: all behind a place, up to an ID.
+
+    Attributes:
+        key: The stream.
+        start: Behind this place.
+        last: Up to this ID, included.
+        counted: How many entries had been added up to `last`; None if that is not known.
+        total: How many had been added to the stream when it was planned; None before Redis 7.0.
+    """
 
     key: str
     start: Place
     last: Id
+    counted: int | None = None
+    total: int | None = None
 
     def parts(self, splits: Sequence[Split], first: Id | None = None, **flags: bool) -> list[Range]:
         """The range in parts; `first` is its first entry, if that is known."""
         begins = [(self.start, first)]
         begins += [(Place(before(entry) or (0, 0), added), entry) for entry, added in splits]
-        ends = [place.id for place, _ in begins[1:]] + [self.last]
-        return [Range(self.key, place, end, known, **flags) for (place, known), end in zip(begins, ends, strict=True)]
+        ends = [place for place, _ in begins[1:]] + [Place(self.last, self.counted)]
+        return [
+            Range(self.key, place, end.id, known, end.added, self.total, **flags)
+            for (place, known), end in zip(begins, ends, strict=True)
+        ]
 
 
 def split(

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import ConfigError, StateError
 from headrace.spark.source.bounds import start_place
 from headrace.spark.source.columns import Columns
-from headrace.spark.source.entry_ids import LOWEST
+from headrace.spark.source.entry_ids import LOWEST, Id
 from headrace.spark.source.extent import Extent, Place
 from headrace.spark.source.offset import Offset, StreamOffset
 from headrace.spark.source.options import ReadSettings
@@ -184,13 +184,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Everything that is new, split by time."""
         wanted = [StreamRange(key, one.start, one.end.id) for key, one in news.items()]
         parts = self._settings.min_partitions or 1
-        if parts <= len(wanted):
+        if parts <= len(wanted) and all(one.start.added is not None for one in wanted):
             return {key: StreamOffset(one.end, one.lost, one.start) for key, one in news.items()}
         assert self._survey is not None
         divided = split(self._survey, wanted, extents, parts)
         return {
-            key: StreamOffset(one.end, one.lost, one.start, tuple(splits))
-            for (key, one), (_, splits) in zip(news.items(), divided, strict=True)
+            key: StreamOffset(one.end, one.lost, one.start, tuple(splits), _first(one.start, first))
+            for (key, one), (first, splits) in zip(news.items(), divided, strict=True)
         }
 
     def _capped(self, news: dict[str, News], counts: dict[str, int], limit: int) -> dict[str, StreamOffset]:
@@ -202,12 +202,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             one = news[key]
             page = read_page(self._settings, key, one, count)
             splits: list[Split] = []
-            for first in sorted({len(page.ids) * part // number for part in range(1, number)} - {0}):
+            for at in sorted({len(page.ids) * part // number for part in range(1, number)} - {0}):
                 # With fewer entries than asked for some were deleted, and no number is certain.
                 added = page.end.added if len(page.ids) == count else None
-                splits.append((page.ids[first], None if added is None else added - count + first))
+                splits.append((page.ids[at], None if added is None else added - count + at))
             start = one.start if one.start.added is None else Place(one.start.id, one.start.added + page.lost)
-            ends[key] = StreamOffset(page.end, one.lost + page.lost, start, tuple(splits))
+            first = _first(start, page.ids[0] if page.ids else None)
+            ends[key] = StreamOffset(page.end, one.lost + page.lost, start, tuple(splits), first)
         return ends
 
     # --- micro-batches ------------------------------------------------------------------------------------------------
@@ -226,17 +227,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if removed := sorted(set(before.streams) - set(after.streams)):
             raise StateError(REMOVED.format(removed[0]))
         for key, stream in sorted(after.streams.items()):
-            place, splits = stream.start, stream.splits
+            place, splits, first = stream.start, stream.splits, stream.first
             if not before.is_initial:
                 # With AvailableNow Spark 4.0 and 4.1 may ask for the end before they have said where they are. The end
                 # then is that of a new query, and its beginning is not.
                 reached = before.streams[key].end if key in before.streams else place or Place(LOWEST, None)
                 if place is None or place.id != reached.id:
-                    place = reached
+                    place, first = reached, None
                     splits = tuple(split for split in splits if split[0] > place.id)
             if place is not None and place.id < stream.end.id:
-                one = StreamRange(key, place, stream.end.id)
-                made += one.parts(splits, is_streaming=True, is_replay=is_replay)
+                one = StreamRange(key, place, stream.end.id, stream.end.added, stream.end.added)
+                made += one.parts(splits, first, is_streaming=True, is_replay=is_replay)
         return made
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -251,3 +252,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the connection."""
         if self._survey is not None:
             self._survey.close()
+
+
+def _first(start: Place, entry: Id | None) -> Id | None:
+    """The first entry, where a task needs it to find out what was trimmed before it began: where it has no count."""
+    return entry if start.added is None else None

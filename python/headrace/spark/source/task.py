@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from headrace.errors import DataLossError, StreamReplacedError
 from headrace.reader import Reader
 from headrace.spark.source.columns import Columns
-from headrace.spark.source.entry_ids import HIGHEST, after, parse, show
+from headrace.spark.source.entry_ids import HIGHEST, Id, after, parse, show
 from headrace.spark.source.extent import Extent
 from headrace.spark.source.options import ReadSettings
 from headrace.spark.source.ranges import Range
@@ -36,7 +36,7 @@ def read_range(settings: ReadSettings, columns: Columns, partition: Range) -> It
     """
     is_strict = settings.fail_on_data_loss or _must_be_whole(settings, partition)
     try:
-        yield from _read(settings, columns, partition, "fail" if is_strict else "report")
+        yield from _read(settings, columns, partition, fails=is_strict)
     except (DataLossError, StreamReplacedError) as error:
         if not settings.fail_on_data_loss:
             error.add_note(
@@ -54,27 +54,41 @@ def _must_be_whole(settings: ReadSettings, partition: Range) -> bool:
     return partition.is_replay or (task is not None and task.attemptNumber() > 0)
 
 
-def _read(settings: ReadSettings, columns: Columns, partition: Range, on_loss: str) -> Iterator[pa.RecordBatch]:
-    options = {**settings.reader, **columns.arguments, "on_loss": on_loss}
+class _Reader(Reader):
+    """A reader whose doubts are no warnings: a task fails or logs them."""
+
+    has_doubt = False
+
+    def _doubt(self, _: str) -> None:
+        self.has_doubt = True
+
+
+def _read(settings: ReadSettings, columns: Columns, partition: Range, *, fails: bool) -> Iterator[pa.RecordBatch]:
+    options = {**settings.reader, **columns.arguments, "on_loss": "fail" if fails else "report"}
     options |= {"start": _start(partition), "end": show(partition.last)}
     is_begun = partition.first is None
     reached = None
-    with Reader(settings.endpoint, [partition.key], **options) as reader:
-        for batch in reader:
-            if not is_begun:
-                _check_first(settings, partition, batch.first_id, on_loss)
-                is_begun = True
-            reached = parse(batch.last_id)
-            yield from columns.convert(batch)
+    with _Reader(settings.endpoint, [partition.key], **options) as reader:
+        try:
+            for batch in reader:
+                if not is_begun:
+                    _check_first(settings, partition, batch.first_id, fails=fails)
+                    is_begun = True
+                if reader.has_doubt and fails:
+                    break
+                reached = parse(batch.last_id)
+                yield from columns.convert(batch)
+        except DataLossError as error:
+            raise _loss(settings, partition, error.lost, reached, exact=error.exact) from None
+        if reader.has_doubt:
+            _report(_loss(settings, partition, None, reached, exact=False), fails=fails)
         if not is_begun:
-            _check_first(settings, partition, None, on_loss)
+            _check_first(settings, partition, None, fails=fails)
         if reached != partition.last:
-            _check_end(settings, partition, on_loss)
+            _check_end(settings, partition, fails=fails)
         if reader.lost:
-            how = "" if reader.is_lost_exact else "at most "
-            text = "%s%d entries of stream %r between %s and %s were trimmed before this task read them"
-            ends = (show(partition.start.id), show(partition.last))
-            logger.warning(text, how, reader.lost, partition.key, *ends)
+            lost = _loss(settings, partition, reader.lost, reached, exact=reader.is_lost_exact)
+            _report(lost, fails=False)
 
 
 def _start(partition: Range) -> str:
@@ -86,7 +100,7 @@ def _start(partition: Range) -> str:
     return json.dumps({"v": 1, "streams": streams})
 
 
-def _check_first(settings: ReadSettings, partition: Range, read: str | None, on_loss: str) -> None:
+def _check_first(settings: ReadSettings, partition: Range, read: str | None, *, fails: bool) -> None:
     """Compare the first entry with the planned one: it may have been trimmed before this task began."""
     planned = partition.first
     if planned is None or (read is not None and parse(read) == planned):
@@ -95,29 +109,66 @@ def _check_first(settings: ReadSettings, partition: Range, read: str | None, on_
     if extent.last < planned or (extent.first is not None and extent.first <= planned):
         return  # another stream, see below; or an older entry is there, so that XDEL removed this one, which is no loss
     known = partition.start.added
-    lost = max(1, (extent.removed or 0) - (known or 0))
     is_exact = known is not None and (extent.max_deleted is None or extent.max_deleted < planned)
-    text = (
-        f"{'' if is_exact else 'at most '}{lost} entries of stream {partition.key!r} were trimmed between planning and "
-        f"reading: the partition began with {show(planned)}, and goes on with {read or 'nothing'}"
-    )
-    if on_loss == "fail":
-        raise DataLossError(text, stream=partition.key.encode(), lost=lost, exact=is_exact)
-    logger.warning("%s", text)
+    lost = None if extent.removed is None else max(1, extent.removed - (known or 0))
+    reached = None if read is None else planned
+    _report(_loss(settings, partition, lost, reached, exact=is_exact, when="between planning and reading"), fails=fails)
 
 
-def _check_end(settings: ReadSettings, partition: Range, on_loss: str) -> None:
-    """Look whether the stream still goes as far as the range, which does not show it without its last entry."""
+def _loss(
+    settings: ReadSettings,
+    partition: Range,
+    lost: int | None,
+    reached: Id | None,
+    *,
+    exact: bool,
+    when: str = "before this task read them",
+) -> DataLossError:
+    """The error for entries that were trimmed; `lost` is None where the server counts none.
+
+    The server counts what was trimmed behind the range too, and only its size, if it is known, tells the two apart.
+    """
+    size = None
+    if partition.counted is not None and partition.start.added is not None:
+        size = partition.counted - partition.start.added
+    if lost is not None and size is not None and lost > size:
+        lost, exact = size, exact and reached is None
+    elif exact and size is None:
+        oldest = _look(settings, partition.key).first
+        exact = oldest is not None and oldest <= partition.last
+    of = f"entries of stream {partition.key!r}"
+    count = f"{of} may have been" if lost is None else f"{'' if exact else 'at most '}{lost} {of} were"
+    text = f"{count} trimmed {when}, behind {show(partition.start.id)} and up to {show(partition.last)}"
+    if settings.fail_on_data_loss:
+        text += "; fail_on_data_loss=false goes on without them"
+    return DataLossError(text, stream=partition.key.encode(), lost=lost or 0, exact=exact)
+
+
+def _report(error: DataLossError | StreamReplacedError, *, fails: bool) -> None:
+    if fails:
+        raise error
+    logger.warning("%s", error)
+
+
+def _check_end(settings: ReadSettings, partition: Range, *, fails: bool) -> None:
+    """Look whether the stream is the one that was planned, which the range does not show without its last entry."""
     extent = _look(settings, partition.key)
-    if extent.last >= partition.last:
-        return
-    text = (
-        f"stream {partition.key!r} went up to {show(partition.last)} when it was planned, and its newest entry is "
-        f"{show(extent.last)} now: it was deleted or recreated, or its server lost its latest entries"
-    )
-    if on_loss == "fail":
-        raise StreamReplacedError(text, stream=partition.key.encode())
-    logger.warning("%s", text)
+    why = None
+    if extent.last < partition.last:
+        why = f"its newest entry is {show(extent.last)}"
+    elif extent.added is not None and extent.added < (partition.total or 0):
+        why = f"{extent.added} entries were ever added to it, and {partition.total} had been"
+    elif extent.removed is not None and (extent.first is None or extent.first > partition.last):
+        # All entries up to the end of the range were removed, if it is the same stream.
+        least = partition.counted if partition.counted is not None else (partition.start.added or 0) + 1
+        if extent.removed < least:
+            why = f"it has none of its entries, and {extent.removed} were ever removed"
+    if why is not None:
+        text = (
+            f"stream {partition.key!r} is not the one that was planned up to {show(partition.last)}: {why}: it was "
+            "deleted or recreated, or its server lost its latest entries"
+        )
+        _report(StreamReplacedError(text, stream=partition.key.encode()), fails=fails)
 
 
 def _look(settings: ReadSettings, key: str) -> Extent:

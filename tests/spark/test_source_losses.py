@@ -1,0 +1,156 @@
+"""What a Spark read says of entries that were removed: while it was stopped, planned, half read. No Spark runs here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import DataLossError, StreamReplacedError
+from headrace.spark.source.stream import StreamReader
+from headrace.testing import LocalServer
+from support.source import add, batch_of, ids, next_end, query_on, rows
+
+Connect = Callable[..., redis.Redis]
+
+#: Pages and record batches so small that a task still has most of its range to ask for behind the first batch.
+SMALL = {"batch_rows": 10, "page_bytes": 1, "batch_bytes": 1}
+
+
+def planned(reader: StreamReader) -> list[Any]:
+    """The partitions of the first micro-batch."""
+    start = reader.initialOffset()
+    return list(reader.partitions(start, next_end(reader, start)))
+
+
+# --- while the query is stopped ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("redis-7.0")
+def test_a_capped_query_that_began_in_mid_stream_reports_at_most(server: LocalServer, connect: Connect) -> None:
+    """It does not know how many entries there were before its first one."""
+    client = connect(server)
+    add(client, "s", range(100), ids)
+    options = {"starting": ids(20), "max_entries_per_trigger": 10}
+    reader = query_on(server, **options)
+    start = reader.initialOffset()
+    end = next_end(reader, start)
+    assert [n for one in reader.partitions(start, end) for n in rows(reader.read(one))] == list(range(20, 30))
+    client.xtrim("s", maxlen=71, approximate=False)  # up to what was read, which is no loss
+    reader.partitions(end, next_end(reader, end))
+    client.xtrim("s", maxlen=40, approximate=False)
+    again = query_on(server, **options)
+    again.partitions(end, end)
+    with pytest.raises(DataLossError, match="at most 60 entries of stream 's' behind 30-0") as caught:
+        next_end(again, end)
+    assert not caught.value.exact
+    lenient = query_on(server, **options, fail_on_data_loss=False)
+    lenient.partitions(end, end)
+    following = next_end(lenient, end)
+    assert [n for one in lenient.partitions(end, following) for n in rows(lenient.read(one))] == list(range(60, 70))
+    assert following["streams"]["s"]["lost"] == 60
+
+
+# --- between planning and reading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"starting": ids(50)}, {"starting": ids(50), "min_partitions": 3}, {}])
+def test_the_first_entry_of_a_micro_batch_is_compared(
+    server: LocalServer, connect: Connect, options: dict[str, Any]
+) -> None:
+    """Where entries are counted, and on Redis 6.2, where they are not."""
+    client = connect(server)
+    add(client, "s", range(100), ids)
+    reader = query_on(server, **options)
+    start = reader.initialOffset()
+    end = next_end(reader, start)
+    client.xtrim("s", maxlen=20, approximate=False)
+    with pytest.raises(DataLossError, match="trimmed"):
+        rows(reader.read(reader.partitions(start, end)[0]))
+    replayed = query_on(server, **options, fail_on_data_loss=False)
+    with pytest.raises(DataLossError) as caught:
+        rows(replayed.read(replayed.partitions(start, end)[0]))
+    assert "allow_short_replay" in caught.value.__notes__[0]
+    short = query_on(server, **options, fail_on_data_loss=False, allow_short_replay=True)
+    found = [n for one in short.partitions(start, end) for n in rows(short.read(one))]
+    assert found == list(range(80, 100))
+
+
+@pytest.mark.needs("redis-7.0")
+@pytest.mark.parametrize("is_capped", [False, True])
+def test_a_partition_of_which_nothing_is_left_reports_at_most(
+    client: redis.Redis, any_server: LocalServer, is_capped: bool
+) -> None:
+    """The server counts all that was trimmed, also behind the partition."""
+    add(client, "s", range(100), ids)
+    cap = {"max_entries_per_trigger": 60} if is_capped else {}
+    partitions = planned(query_on(any_server, min_partitions=2, **cap))
+    client.xtrim("s", maxlen=10, approximate=False)
+    reader = query_on(any_server)
+    for partition in partitions[: 2 if is_capped else 1]:
+        with pytest.raises(DataLossError) as caught:
+            rows(reader.read(partition))
+        assert not caught.value.exact or caught.value.lost == partition.last[0] - partition.start.id[0]
+
+
+# --- while a task reads -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_a_stream_that_is_replaced_under_a_task(server: LocalServer, connect: Connect, is_longer: bool) -> None:
+    client = connect(server)
+    add(client, "s", range(4_000), ids)
+    reader = query_on(server, **SMALL)
+    (partition,) = planned(reader)
+    batches = reader.read(partition)
+    next(batches)
+    client.delete("s")
+    add(client, "s", range(4_000, 8_000) if is_longer else range(5), ids)
+    with pytest.raises((StreamReplacedError, DataLossError)):
+        rows(batches)
+
+
+@pytest.mark.parametrize("starting", ["earliest", ids(10)])
+def test_trimming_under_a_task_is_reported_by_each_attempt(
+    server: LocalServer, connect: Connect, caplog: pytest.LogCaptureFixture, starting: str
+) -> None:
+    client = connect(server)
+    add(client, "s", range(4_000), ids)
+    strict, lenient = (query_on(server, starting=starting, fail_on_data_loss=fails, **SMALL) for fails in (True, False))
+    attempts = [reader.read(planned(reader)[0]) for reader in (strict, lenient)]
+    found = [rows(iter([next(batches)])) for batches in attempts]
+    client.xtrim("s", maxlen=10, approximate=False)
+    with pytest.raises(DataLossError, match="trimmed"):
+        rows(attempts[0])
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        found[1] += rows(attempts[1])
+    assert found[1][-10:] == list(range(3_990, 4_000))
+    assert len(found[1]) < 3_000
+    assert "trimmed before this task read them" in caplog.text
+
+
+def test_entries_that_are_deleted_under_a_task_are_no_loss(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    add(client, "s", range(4_000), ids)
+    reader = query_on(server, **SMALL)
+    (partition,) = planned(reader)
+    batches = reader.read(partition)
+    found = rows(iter([next(batches)]))
+    client.xdel("s", *map(ids, range(3_000, 3_010)))
+    found += rows(batches)
+    assert found == [*range(3_000), *range(3_010, 4_000)]
+
+
+# --- batch ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_begins_with_a_deleted_entry(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    add(client, "s", range(100), ids)
+    reader = batch_of(server, starting=ids(10))
+    (partition,) = reader.partitions()
+    client.xdel("s", ids(10))
+    assert rows(reader.read(partition)) == list(range(11, 100))
