@@ -42,9 +42,11 @@ def test_entries_come_as_they_are(spark: SparkSession, client: redis.Redis, any_
         },
         {"stream": "events", "entry_id": f"{2**64 - 1}-{2**64 - 2}", "timestamp": None, "fields": {"a": b"x"}},
     ]
-    columns = "entry_seq decimal(20,0), a binary, row_in_entry int, stream string"
-    named = read(spark, any_server, columns, metadata="entry_seq,row_in_entry")
-    assert [tuple(row) for row in named.collect()] == [(361, b"\xff\x00", 0, None), (2**64 - 2, b"x", 0, None)]
+    columns = "entry_seq decimal(20,0), a binary, row_in_entry int, stream string, entry_ms long"
+    named = read(spark, any_server, columns, metadata="entry_ms,entry_seq,row_in_entry")
+    first, last = (tuple(row) for row in named.collect())
+    assert first == (361, b"\xff\x00", 0, None, 1795324724029)
+    assert last == (2**64 - 2, b"x", 0, None, None)
     assert read(spark, any_server, "a binary", stream_key="nothing").collect() == []
     assert read(spark, any_server, fields="a,c", on_bad_field="null", starting="1795324724029-362").collect() == [
         ("x", None)

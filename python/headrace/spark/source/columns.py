@@ -144,5 +144,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         numbers = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array
         limit = LAST_MS if pa.types.is_timestamp(wanted) else 2**63 - 1
         if not pa.types.is_decimal(wanted) and len(array) and (pc.max(numbers).as_py() or 0) > limit:
-            array = pc.if_else(pc.less_equal(numbers, limit), array, pa.scalar(None, array.type))
+            array = pc.if_else(
+                pc.less_equal(numbers, pa.scalar(limit, numbers.type)), array, pa.scalar(None, array.type)
+            )
     return array.cast(wanted)
