@@ -215,7 +215,19 @@ def test_columns_without_a_schema() -> None:
 
 def test_every_column_of_a_schema_is_a_field_unless_metadata_names_it() -> None:
     made = columns("id long, entry_id string, stream string", metadata="entry_id")
-    assert made["metadata"] == ("entry_id",)
+    assert made["metadata"] == {"entry_id": "entry_id"}
+    assert made["schema"].names == ["id", "stream"]
+
+
+def test_metadata_columns_get_other_names() -> None:
+    renamed = '{"entry_id": "at", "stream": "entry_id"}'
+    assert read_schema(settings(metadata=renamed)).simpleString() == (
+        "struct<at:string,entry_id:string,fields:map<string,binary>>"
+    )
+    named = settings(fields="a,stream", metadata=renamed)
+    assert read_schema(named).simpleString() == "struct<at:string,entry_id:string,a:string,stream:string>"
+    made = columns("id long, at string, entry_id string, stream string", metadata=renamed)
+    assert made["metadata"] == {"entry_id": "at", "stream": "entry_id"}
     assert made["schema"].names == ["id", "stream"]
 
 
@@ -239,6 +251,11 @@ def test_wrong_columns_without_a_schema() -> None:
         ({"unpack": "json"}, "unpack needs fields or a schema"),
         ({"fields": "a", "metadata": "id"}, "metadata must be some of"),
         ({"fields": "stream", "metadata": "stream"}, "metadata and fields both name the column 'stream'"),
+        ({"fields": "a", "metadata": '{"stream": "a"}'}, "metadata and fields both name the column 'a'"),
+        ({"metadata": '{"stream": "fields"}'}, "which the column of all fields has"),
+        ({"metadata": '{"stream": "a", "entry_id": "a"}'}, "metadata must give each column a name of its own, got 'a'"),
+        ({"metadata": '{"stream": 1}'}, "or a JSON object from columns to the names that they get"),
+        ({"metadata": '{"strem": "a"}'}, "metadata must be some of stream, entry_id"),
     ):
         with pytest.raises(ConfigError, match=text):
             read_schema(settings(**options))

@@ -48,6 +48,8 @@ def test_entries_come_as_they_are(spark: SparkSession, client: redis.Redis, any_
     assert first == (361, b"\xff\x00", 0, None, 1795324724029)
     assert last == (2**64 - 2, b"x", 0, None, None)
     assert read(spark, any_server, "a binary", stream_key="nothing").collect() == []
+    renamed = read(spark, any_server, metadata='{"entry_seq": "entry_id"}').drop("fields")
+    assert (renamed.columns, renamed.collect()) == (["entry_id"], [(361,), (2**64 - 2,)])
     assert read(spark, any_server, fields="a,c", on_bad_field="null", starting="1795324724029-362").collect() == [
         ("x", None)
     ]
@@ -176,5 +178,3 @@ def test_entries_that_do_not_fit_can_be_kept(spark: SparkSession, client: redis.
     assert frame.columns == ["raw", "n"]
     with pytest.raises(Exception, match="on_bad_field='keep' needs the column raw"):
         read(spark, any_server, "n long", on_bad_field="keep").collect()
-    with pytest.raises(Exception, match="metadata must be a list of columns"):
-        read(spark, any_server, fields="n", metadata='{"entry_id": "id"}').collect()

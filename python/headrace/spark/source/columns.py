@@ -58,18 +58,21 @@ def read_schema(settings: ReadSettings) -> StructType:
     """
     metadata = settings.metadata
     if metadata is None:
-        metadata = USUAL if settings.fields is None else ()
+        metadata = {name: name for name in USUAL} if settings.fields is None else {}
     if settings.fields is not None and settings.keeps_raw and RAW not in metadata:
-        metadata = (*metadata, RAW)
+        metadata = {**metadata, RAW: RAW}
     for name in metadata:
         if name not in METADATA:
             raise ConfigError(f"metadata must be some of {', '.join(METADATA)}, got {name!r}", option="metadata")
-    columns = [StructField(name, METADATA[name]) for name in metadata]
+    columns = [StructField(column, METADATA[name]) for name, column in metadata.items()]
     if settings.fields is None:
         if "unpack" in settings.reader:
             raise ConfigError("unpack needs fields or a schema, which name the columns of the rows", option="unpack")
+        if ALL_FIELDS.name in metadata.values():
+            text = f"metadata gives a column the name {ALL_FIELDS.name!r}, which the column of all fields has"
+            raise ConfigError(text, option="metadata")
         return StructType([*columns, ALL_FIELDS])
-    if twice := next((name for name in settings.fields if name in metadata), None):
+    if twice := next((name for name in settings.fields if name in metadata.values()), None):
         raise ConfigError(f"metadata and fields both name the column {twice!r}", option="fields")
     return StructType([*columns, *(StructField(name, StringType()) for name in settings.fields)])
 
@@ -89,7 +92,7 @@ class Columns:
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         self._target = arrow_schema(schema)
-        self._metadata = settings.metadata or ()
+        self._metadata = settings.metadata or {}
         if _is_own(settings, schema):
             self.arguments: dict[str, Any] = {"metadata": settings.metadata}
             if settings.fields is not None:
@@ -102,21 +105,21 @@ class Columns:
             text = f"on_bad_field='keep' needs the column {RAW} in metadata, and as map<string, binary> in the schema"
             raise ConfigError(text, option="on_bad_field")
         self._check(schema)
-        fields = [field for field in self._target if field.name not in self._metadata]
+        fields = [field for field in self._target if field.name not in self._metadata.values()]
         if not fields:
             raise SchemaError("the schema has metadata columns only: leave it out, or add a field")
         self.arguments = {"metadata": self._metadata, "schema": pa.schema(fields)}
 
     def _check(self, schema: StructType) -> None:
         types = {field.name: field.dataType for field in schema}
-        for name in self._metadata:
+        for name, column in self._metadata.items():
             if name not in METADATA:
                 raise ConfigError(f"metadata must be some of {', '.join(METADATA)}, got {name!r}", option="metadata")
-            if name not in types:
-                raise ConfigError(f"metadata names {name!r}, which is no column of the schema", option="metadata")
-            if types[name] != METADATA[name]:
-                wanted, got = METADATA[name].simpleString(), types[name].simpleString()
-                raise SchemaError(f"the metadata column {name!r} must be {wanted}, got {got}")
+            if column not in types:
+                raise ConfigError(f"metadata names {column!r}, which is no column of the schema", option="metadata")
+            if types[column] != METADATA[name]:
+                wanted, got = METADATA[name].simpleString(), types[column].simpleString()
+                raise SchemaError(f"the metadata column {column!r} must be {wanted}, got {got}")
 
     def convert(self, batch: ReadBatch) -> Iterator[pa.RecordBatch]:
         """The record batches for Spark, which compares each type with its own."""

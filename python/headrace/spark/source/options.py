@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -46,7 +47,7 @@ class ReadSettings:
         available_now: What the user says of the trigger.
         poll_interval: Seconds between two looks at the server.
         fields: The fields that become columns; None for all in one column, or for those of the user's schema.
-        metadata: The metadata columns; None for the usual ones.
+        metadata: The metadata columns, each with the name that it gets; None for the usual ones.
         reader: Options of each `Reader`.
     """
 
@@ -63,7 +64,7 @@ class ReadSettings:
     available_now: bool | None
     poll_interval: float
     fields: tuple[str, ...] | None
-    metadata: tuple[str, ...] | None
+    metadata: Mapping[str, str] | None
     reader: Mapping[str, Any]
 
     @property
@@ -139,11 +140,24 @@ def _streams(given: Mapping[str, str], own: Mapping[str, Any]) -> tuple[tuple[st
     return keys, None
 
 
-def _metadata(names: Any) -> tuple[str, ...]:
-    if isinstance(names, str | Mapping):
-        text = f"metadata must be a list of columns, got {names!r}: name columns with select or withColumnRenamed"
-        raise ConfigError(text, option="metadata")
-    return tuple(names)
+def _metadata(names: Any) -> dict[str, str]:
+    named = _renamed(names) if isinstance(names, str) else {name: name for name in names}
+    columns = list(named.values())
+    if twice := next((column for column in columns if columns.count(column) > 1), None):
+        raise ConfigError(f"metadata must give each column a name of its own, got {twice!r} twice", option="metadata")
+    return named
+
+
+def _renamed(text: str) -> dict[str, str]:
+    """The names of a JSON object, which stay text until here."""
+    try:
+        named = json.loads(text)
+    except ValueError:
+        named = None
+    if not isinstance(named, dict) or not all(isinstance(column, str) and column for column in named.values()):
+        allowed = "column names with commas between them, or a JSON object from columns to the names that they get"
+        raise ConfigError(f"metadata must be {allowed}, got {text!r}", option="metadata")
+    return named
 
 
 def _names(names: Any) -> tuple[str, ...] | None:
