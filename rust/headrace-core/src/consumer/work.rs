@@ -109,12 +109,7 @@ impl Work {
         let is_dead = matches!(self.action, Action::Dead { .. });
         let (source, hash, is_known) =
             if is_dead { (DEAD, &*DEAD_HASH, &mut known.dead) } else { (OWN, &*OWN_HASH, &mut known.own) };
-        let mut parts: Vec<&[u8]> = Vec::with_capacity(10);
-        if *is_known {
-            parts.extend([&b"EVALSHA"[..], hash.as_bytes()]);
-        } else {
-            parts.extend([&b"EVAL"[..], source.as_bytes()]);
-        }
+        let script = if *is_known { [&b"EVALSHA"[..], hash.as_bytes()] } else { [&b"EVAL"[..], source.as_bytes()] };
         *is_known = true;
         let millis = |idle: Duration| idle.as_millis().to_string();
         let (texts, keys): ([String; 3], &[u8]) = match &self.action {
@@ -126,21 +121,27 @@ impl Work {
             Action::Isolate { deliveries } => (["claim".into(), "0".into(), deliveries.to_string()], b"1"),
             Action::Dead { reason, failures } => ([String::new(), reason.clone(), failures.to_string()], b"2"),
         };
-        parts.extend([keys, key]);
-        if is_dead {
-            parts.push(names.dead_letter_key.as_deref().unwrap_or_default());
-        }
-        parts.extend([&*names.group, &*names.consumer]);
-        let ids: Vec<String> = self.ids.iter().map(EntryId::to_string).collect();
-        if is_dead {
-            parts.extend(ids.iter().map(String::as_bytes));
-            parts.extend(texts[1..].iter().map(String::as_bytes));
+        let dead_letter_key = names.dead_letter_key.as_deref().filter(|_| is_dead);
+        let front =
+            script.into_iter().chain([keys, key]).chain(dead_letter_key).chain([&*names.group, &*names.consumer]);
+        let texts = texts.iter().map(String::as_bytes);
+        // A dead letter has its ID first, and no action.
+        let (before, behind): (Vec<&[u8]>, Vec<&[u8]>) = if is_dead {
+            (front.collect(), texts.skip(1).collect())
         } else {
-            parts.extend(texts.iter().map(String::as_bytes));
-            parts.extend(ids.iter().map(String::as_bytes));
+            (front.chain(texts).collect(), Vec::new())
+        };
+        write_array_header(out, before.len() + self.ids.len() + behind.len());
+        for part in before {
+            write_bulk(out, part);
         }
-        write_array_header(out, parts.len());
-        for part in parts {
+        let mut text = Vec::new();
+        for id in &self.ids {
+            text.clear();
+            id.write(&mut text);
+            write_bulk(out, &text);
+        }
+        for part in behind {
             write_bulk(out, part);
         }
     }

@@ -37,6 +37,14 @@ impl EntryId {
     pub(crate) fn after(self, more: u64) -> Self {
         Self { seq: self.seq.wrapping_add(more), ..self }
     }
+
+    /// Appends the text, as `to_string` has it.
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
+        let mut digits = itoa::Buffer::new();
+        out.extend_from_slice(digits.format(self.ms).as_bytes());
+        out.push(b'-');
+        out.extend_from_slice(digits.format(self.seq).as_bytes());
+    }
 }
 
 impl fmt::Display for EntryId {
@@ -77,6 +85,15 @@ mod tests {
             assert_eq!(entry_id(bad.as_bytes()), None, "{bad}");
         }
         assert!(EntryId { ms: 9, seq: 1 } < EntryId { ms: 10, seq: 0 });
+    }
+
+    #[test]
+    fn an_id_is_written_as_it_is_shown() {
+        for id in [EntryId::default(), EntryId { ms: 1_795_249_090_487, seq: 12 }, EntryId::MAX] {
+            let mut out = b"id ".to_vec();
+            id.write(&mut out);
+            assert_eq!(out, format!("id {id}").as_bytes());
+        }
     }
 
     #[test]
