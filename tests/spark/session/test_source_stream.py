@@ -74,8 +74,15 @@ def query(spark: SparkSession, any_server: LocalServer, tmp_path: Path) -> Numbe
 
 def test_every_entry_once_over_restarts(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(900))
-    query.run(max_entries_per_trigger=400)
+    run = query.run(max_entries_per_trigger=400)
     if HAS_LIMITS:
+        ends = [json.loads(progress["sources"][0]["endOffset"]) for progress in run.recentProgress]
+        newest = [json.loads(progress["sources"][0]["latestOffset"]) for progress in run.recentProgress]
+        lags = [
+            latest["streams"]["events"]["n"] - end["streams"]["events"]["n"]
+            for latest, end in zip(newest, ends, strict=True)
+        ]
+        assert lags[:3] == [500, 100, 0]
         assert [len(batch) for batch in query.batches if batch] == [400, 400, 100]
     add(client, "events", range(900, 1_000))
     add(client, "more", range(1_000, 1_050))  # a stream that is added begins with its oldest entry
