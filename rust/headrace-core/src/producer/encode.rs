@@ -2,21 +2,23 @@
 //!
 //! Nothing is sent here: once a chunk is full there is no room, and making room runs the loop in [`drive`](super::drive).
 
+mod gather;
+
 use std::ops::Range;
 
 use arrow_array::RecordBatch;
 
-use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptDedup, Sink};
+use gather::form_of;
+
+use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, Sink};
 use super::{OutcomeQueue, Producer};
 use crate::batch::Batch;
-use crate::command::script::{MAX_ARGUMENTS, NameList, RowForm};
 use crate::command::xadd::XaddEncoder;
 use crate::connection::{Connection, Owner};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, code};
 use crate::fail;
 use crate::ipc::Encoder;
-use crate::resp::write_bulk;
 use crate::rows::{CallerId, IdColumn, Rows};
 
 /// Rows that are encoded before the watch is asked again: bad ones take no room in the window, and so never wait.
@@ -96,10 +98,10 @@ impl Producer {
                     self.encoding = None;
                 }
                 (Batch::Rows(rows), Dedup::Script(script)) => {
-                    if let Err(refused) = parts_of!(self).gather_row(script, rows, *row) {
+                    if let Err(refused) = parts_of!(self).gather_rows(script, rows, row, watched) {
                         self.refuse(refused);
+                        *row += 1;
                     }
-                    *row += 1;
                     self.close_full_runs();
                 }
                 (Batch::Rows(rows), Dedup::Idmp(idempotency)) => {
@@ -353,87 +355,6 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     #[cold] // for most dispatchers
-    fn gather_payload(self, script: &mut ScriptDedup, payload: &[u8]) -> Result<(), Refused> {
-        script.set_payload_form();
-        self.gather(script, None, |_, _, run, _| {
-            write_bulk(&mut run.arguments, payload);
-            1
-        })
-    }
-
-    /// Adds a row to the pending run.
-    #[inline(never)]
-    fn gather_row(self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize) -> Result<(), Refused> {
-        let fields = match rows.field_count(row) {
-            Ok(fields) if 2 * fields <= MAX_ARGUMENTS => fields,
-            Ok(fields) => {
-                let most = MAX_ARGUMENTS / 2;
-                let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
-                return self.pass_row(script, rows, row, Fault::new(code::TOO_LARGE, message));
-            }
-            Err(fault) => return self.pass_row(script, rows, row, fault),
-        };
-        self.gather(script, rows.stream_key(row), |encoder, trims, run, scratch| match &*run.form {
-            RowForm::Whole => {
-                let count = encoder.write_arguments(&mut run.arguments, trims, fields, rows.entry_id(row));
-                rows.write_fields(row, &mut run.arguments, scratch);
-                encoder.write_end(&mut run.arguments);
-                count
-            }
-            RowForm::One(_) | RowForm::All(_) => {
-                rows.write_fields(row, &mut run.arguments, scratch);
-                fields
-            }
-            RowForm::Sparse(_) => {
-                let set = run.number_of_set(|set| rows.field_set(row, set));
-                write_bulk(&mut run.arguments, itoa::Buffer::new().format(set).as_bytes());
-                rows.write_fields(row, &mut run.arguments, scratch);
-                1 + fields
-            }
-            RowForm::Gathered => {
-                let list = run.number_of_names(fields, |out| rows.write_names(row, out));
-                write_bulk(&mut run.arguments, itoa::Buffer::new().format(list).as_bytes());
-                rows.write_values(row, &mut run.arguments);
-                1 + fields
-            }
-        })
-    }
-
-    /// Adds a row of this stream key (`None`: the endpoint's) to its open run. `write` appends its arguments and returns
-    /// their number; it gets whether the row is to trim.
-    fn gather(
-        self,
-        script: &mut ScriptDedup,
-        stream_key: Option<&[u8]>,
-        write: impl Fn(&XaddEncoder, bool, &mut OpenRun, &mut Vec<u8>) -> usize,
-    ) -> Result<(), Refused> {
-        let trims = self.encoder.is_trim_due(stream_key);
-        let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
-        loop {
-            let counters = self.outcomes.recorder.counters();
-            let mut sink = Sink { encoder: self.encoder, connection: self.connection, counters };
-            let run = script.run_of(stream_key, &mut sink).map_err(Refused::Now)?;
-            run.argument_count += write(sink.encoder, trims, run, self.scratch);
-            if !script.close_before_large(&mut sink) {
-                break;
-            }
-        }
-        fail::point("encode");
-        script.add_row(self.outcomes.number(1), trims);
-        Ok(())
-    }
-
-    /// A row that can never be sent: it counts as passed.
-    #[cold]
-    fn pass_row(self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize, fault: Fault) -> Result<(), Refused> {
-        let stream_key = rows.stream_key(row).unwrap_or_else(|| self.endpoint.stream_key());
-        let stream_key = (!stream_key.is_empty()).then_some(stream_key);
-        let counters = self.outcomes.recorder.counters();
-        script.pass_row(stream_key, &mut Sink { encoder: self.encoder, connection: self.connection, counters });
-        Err(Refused::Ever(fault))
-    }
-
-    #[cold] // for most dispatchers
     fn push_payload_with_id(
         self,
         ids: &mut IdempotencyIds,
@@ -474,23 +395,6 @@ impl Parts<'_> {
         let length = self.connection.send.len() - before;
         self.connection.push(length, self.outcomes.number(1), 1, Owner::Report);
         Ok(())
-    }
-}
-
-/// What the rows share is taken out of them.
-fn form_of(rows: &mut Rows<'_>) -> RowForm {
-    if rows.has_entry_ids() {
-        return RowForm::Whole;
-    }
-    if rows.has_own_names() {
-        return RowForm::Gathered;
-    }
-    let (has_fields, is_sparse) = (rows.has_fields(), rows.is_sparse());
-    let (bulks, count) = rows.take_names();
-    match (has_fields, is_sparse) {
-        (false, _) => RowForm::One(bulks.into()),
-        (true, false) => RowForm::All(NameList { bulks, count }),
-        (true, true) => RowForm::Sparse(NameList { bulks, count }),
     }
 }
 

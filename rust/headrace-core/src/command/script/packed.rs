@@ -13,24 +13,44 @@ pub(super) fn is_worth_it(bulks: &[u8], count: usize) -> bool {
     bulks.len() <= MAX_VALUE * count
 }
 
-/// Bulk strings as strings of `MessagePack`.
+/// Short values are copied as this many bytes, behind which the next one begins: a few moves, where a copy of variable length
+/// is a call.
+const BLOCK: usize = 32;
+
+/// Bulk strings as strings of `MessagePack`, which are shorter.
 pub(super) fn pack(bulks: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bulks.len());
-    let mut at = 0;
-    while at < bulks.len() {
-        // `$<length>\r\n<bytes>\r\n`
-        at += 1;
-        let mut length = 0;
-        while bulks[at] != b'\r' {
-            length = 10 * length + usize::from(bulks[at] - b'0');
-            at += 1;
-        }
-        at += 2;
+    let mut rest = bulks;
+    // `$<length>\r\n<bytes>\r\n`; most lengths have one digit or two.
+    while let [b'$', line @ ..] = rest {
+        let (length, body) = match line {
+            [one, b'\r', b'\n', body @ ..] => (digit(*one), body),
+            [ten, one, b'\r', b'\n', body @ ..] => (10 * digit(*ten) + digit(*one), body),
+            _ => long(line),
+        };
         write_length(&mut out, length);
-        out.extend_from_slice(&bulks[at..at + length]);
-        at += length + 2;
+        let end = out.len() + length;
+        match body.first_chunk::<BLOCK>() {
+            Some(block) if length <= BLOCK => {
+                out.extend_from_slice(block);
+                out.truncate(end);
+            }
+            Some(_) | None => out.extend_from_slice(&body[..length]),
+        }
+        rest = &body[length + 2..];
     }
     out
+}
+
+fn digit(byte: u8) -> usize {
+    usize::from(byte - b'0')
+}
+
+/// The length at the start of `line`, and what is behind its end.
+fn long(line: &[u8]) -> (usize, &[u8]) {
+    let digits = line.iter().take_while(|&&byte| byte != b'\r');
+    let (length, count) = digits.fold((0, 0), |(length, count), &byte| (10 * length + digit(byte), count + 1));
+    (length, &line[count + 2..])
 }
 
 fn write_length(out: &mut Vec<u8>, length: usize) {

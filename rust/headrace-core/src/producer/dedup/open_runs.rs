@@ -6,6 +6,9 @@ use super::name_lists::NameLists;
 use crate::command::script::RowForm;
 use crate::connection::Span;
 
+/// A run is sent once it has this many bytes. A row that has as many is a run of its own: if it is larger than the server
+/// takes, no other row fails with it.
+const RUN_BYTES: usize = 64 * 1024;
 /// A run is sent once it has as many sets of fields: the script makes a table for each.
 const MAX_SETS: usize = 64;
 /// Buffers that are kept for the next runs.
@@ -31,6 +34,8 @@ pub(crate) struct OpenRun {
     pub(crate) trims: bool,
     /// The sets of fields of its rows, for [`RowForm::Sparse`].
     pub(crate) sets: Vec<Box<[u8]>>,
+    /// By which one of them is found.
+    marks: Vec<u64>,
     /// That of the last row.
     pub(crate) set: Vec<u8>,
     /// The names of its rows, for [`RowForm::Gathered`].
@@ -38,8 +43,12 @@ pub(crate) struct OpenRun {
     pub(crate) arguments: Vec<u8>,
     pub(crate) argument_count: usize,
     whole: Whole,
-    /// Whether it is to be sent before another row joins it.
-    pub(crate) is_full: bool,
+    /// Whether it has as many sets of fields as a run may have.
+    pub(crate) has_many_sets: bool,
+    /// Whether the next row has to be a run of its own.
+    ends: bool,
+    /// What it is counted with among all runs.
+    counted: usize,
     /// Counts the runs: a place is used again.
     generation: u64,
     class: usize,
@@ -63,7 +72,8 @@ impl OpenRun {
     }
 
     /// The arguments of the message with this number are complete.
-    fn add_row(&mut self, message: u64) {
+    #[inline]
+    pub(crate) fn add_row(&mut self, message: u64) {
         match self.messages.last_mut() {
             Some(span) if span.first + span.count == message => span.count += 1,
             _ => self.messages.push(Span { first: message, count: 1 }),
@@ -76,9 +86,13 @@ impl OpenRun {
     /// there.
     pub(crate) fn number_of_set(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         write(&mut self.set);
-        let at = self.sets.iter().position(|known| **known == *self.set).unwrap_or_else(|| {
+        // Up to 64 fields give each set a mark of its own: to compare the sets themselves takes a call for each.
+        let mark = self.set.iter().fold(0_u64, |mark, &is_there| mark.rotate_left(1) ^ u64::from(is_there & 1));
+        let mut known = self.marks.iter().zip(&self.sets);
+        let at = known.position(|(its, known)| *its == mark && **known == *self.set).unwrap_or_else(|| {
             self.sets.push(self.set.as_slice().into());
-            self.is_full |= self.sets.len() >= MAX_SETS;
+            self.marks.push(mark);
+            self.has_many_sets |= self.sets.len() >= MAX_SETS;
             self.sets.len() - 1
         });
         at + 1
@@ -87,18 +101,31 @@ impl OpenRun {
     /// The number of a list of `count` names, from 1 on. `write` appends them as bulk strings.
     pub(crate) fn number_of_names(&mut self, count: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let number = self.names.number_of(count, write);
-        self.is_full |= self.names.are_full(self.rows + 1);
+        self.has_many_sets |= self.names.are_full(self.rows + 1);
         number
     }
 
     /// The bytes of the names and arguments of all rows.
-    fn bytes(&self) -> usize {
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
         self.arguments.len() + self.names.bytes()
     }
 
-    /// The bytes of the row that is not complete.
-    pub(crate) fn unfinished(&self) -> usize {
-        self.bytes() - self.whole.bytes
+    /// Whether it is to be sent before another row joins it.
+    #[inline]
+    pub(crate) fn is_full(&self, max_rows: u64) -> bool {
+        self.rows >= max_rows || self.arguments.len() >= RUN_BYTES || self.has_many_sets || self.ends
+    }
+
+    /// If the row whose arguments were added last has to be a run of its own, takes them back: this run is full then. Returns
+    /// whether it did.
+    #[inline]
+    pub(crate) fn ends_before_large(&mut self) -> bool {
+        self.ends = self.rows > 0 && self.bytes() - self.whole.bytes >= RUN_BYTES;
+        if self.ends {
+            self.take_back();
+        }
+        self.ends
     }
 
     /// Takes back the arguments of a row that is not complete.
@@ -115,14 +142,15 @@ impl OpenRun {
     }
 
     fn clear(&mut self) {
-        let Self { messages, sets, names, arguments, .. } = self;
+        let Self { messages, sets, marks, names, arguments, .. } = self;
         messages.clear();
         sets.clear();
+        marks.clear();
         names.clear(KEPT);
         arguments.clear();
         arguments.shrink_to(KEPT);
         (self.rows, self.argument_count, self.whole) = (0, 0, Whole::default());
-        (self.trims, self.is_full) = (false, false);
+        (self.trims, self.has_many_sets, self.ends) = (false, false, false);
     }
 }
 
@@ -187,8 +215,8 @@ impl OpenRuns {
         let mut run = self.spare.pop().unwrap_or_default();
         self.generation += 1;
         run.begin(stream_key, first, Arc::clone(form));
-        (run.generation, run.class) = (self.generation, CLASSES);
-        self.bytes += run.size();
+        (run.generation, run.class, run.counted) = (self.generation, CLASSES, run.size());
+        self.bytes += run.counted;
         let index = self.free.pop().unwrap_or_else(|| {
             self.runs.push(None);
             self.runs.len() - 1
@@ -197,13 +225,12 @@ impl OpenRuns {
         Place { index, generation: self.generation }
     }
 
-    /// The row that was encoded last into the run at this place is complete: the message with this number.
-    pub(crate) fn add_row(&mut self, place: Place, message: u64) {
+    /// Counts what the rows take that were added to the run at this place.
+    pub(crate) fn count(&mut self, place: Place) {
         let Some(run) = self.runs.get_mut(place.index).and_then(Option::as_mut) else { return };
-        let before = run.size();
-        run.add_row(message);
         let size = run.size();
-        self.bytes += size - before;
+        self.bytes += size - run.counted;
+        run.counted = size;
         let class = size.ilog2() as usize;
         if class != run.class {
             run.class = class;
@@ -231,7 +258,7 @@ impl OpenRuns {
     pub(crate) fn close(&mut self, place: Place) -> Option<OpenRun> {
         self.get(place)?;
         let run = self.runs[place.index].take()?;
-        self.bytes -= run.size();
+        self.bytes -= run.counted;
         self.free.push(place.index);
         Some(run)
     }
@@ -282,8 +309,10 @@ mod tests {
     use super::*;
 
     fn add(runs: &mut OpenRuns, place: Place, bytes: usize, message: u64) {
-        runs.get(place).unwrap().arguments.resize(bytes, b'x');
-        runs.add_row(place, message);
+        let run = runs.get(place).unwrap();
+        run.arguments.resize(bytes, b'x');
+        run.add_row(message);
+        runs.count(place);
     }
 
     #[test]

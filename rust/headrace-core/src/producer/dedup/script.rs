@@ -11,10 +11,6 @@ use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::error::{Fault, code};
 
-/// A run is sent once it has this many bytes. A row that has as many is a run of its own: if it is larger than the server
-/// takes, no other row fails with it.
-const RUN_BYTES: usize = 64 * 1024;
-
 /// The rows of a batch, and the runs that they are gathered into: one for each stream.
 #[derive(Debug)]
 pub(crate) struct ScriptDedup {
@@ -68,6 +64,11 @@ impl ScriptDedup {
         }
     }
 
+    /// Whether the rows that come next share nothing.
+    pub(crate) fn has_whole_form(&self) -> bool {
+        matches!(*self.form, RowForm::Whole)
+    }
+
     /// The open run that a row of this stream key joins, or a new one. A fault if the batch has too many streams.
     pub(crate) fn run_of(&mut self, stream_key: &[u8], sink: &mut Sink<'_>) -> Result<&mut OpenRun, Fault> {
         let joins = |run: &OpenRun| Arc::ptr_eq(&run.form, &self.form) && run.stream_key == stream_key;
@@ -97,12 +98,25 @@ impl ScriptDedup {
 
     /// The row that was added last is complete: the message with this number. `trims`: it is to trim.
     pub(crate) fn add_row(&mut self, message: u64, trims: bool) {
-        if let Some(place) = self.current {
-            self.runs.add_row(place, message);
-            if let Some(run) = self.runs.get(place) {
-                run.trims |= trims;
-            }
+        if let Some(place) = self.current
+            && let Some(run) = self.runs.get(place)
+        {
+            run.trims |= trims;
+            run.add_row(message);
+            self.runs.count(place);
         }
+    }
+
+    /// Adds rows to the run of the last row until it is [full](Self::close_full). `add` adds one to the run, and returns whether
+    /// it did.
+    #[inline]
+    pub(crate) fn fill(&mut self, mut add: impl FnMut(&mut OpenRun) -> bool) {
+        let Some(place) = self.current else { return };
+        let left = self.max_bytes.saturating_sub(self.runs.bytes());
+        let Some(run) = self.runs.get(place) else { return };
+        let most = run.bytes().saturating_add(left);
+        while !run.is_full(self.batch.max_rows) && run.bytes() < most && add(run) {}
+        self.runs.count(place);
     }
 
     /// If the row whose arguments were added last has to be a run of its own, takes them back and encodes the run before it.
@@ -110,9 +124,8 @@ impl ScriptDedup {
     pub(crate) fn close_before_large(&mut self, sink: &mut Sink<'_>) -> bool {
         let Some(place) = self.current else { return false };
         let Some(run) = self.runs.get(place) else { return false };
-        let is_large = run.rows > 0 && run.unfinished() >= RUN_BYTES;
+        let is_large = run.ends_before_large();
         if is_large {
-            run.take_back();
             self.close(place, sink);
         }
         is_large
@@ -151,9 +164,9 @@ impl ScriptDedup {
     pub(crate) fn close_full(&mut self, sink: &mut Sink<'_>) {
         if let Some(place) = self.current
             && let Some(run) = self.runs.get(place)
-            && (run.rows >= self.batch.max_rows || run.arguments.len() >= RUN_BYTES || run.is_full)
+            && run.is_full(self.batch.max_rows)
         {
-            if run.is_full && run.names.differ(run.rows) {
+            if run.has_many_sets && run.names.differ(run.rows) {
                 // The next record batch tries again.
                 self.set_form(RowForm::Whole);
             }

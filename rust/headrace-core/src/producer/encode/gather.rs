@@ -1,0 +1,162 @@
+//! Gathers rows into the runs of a script.
+
+use super::{Parts, Refused};
+use crate::command::script::{MAX_ARGUMENTS, NameList, RowForm};
+use crate::command::xadd::XaddEncoder;
+use crate::error::{Fault, code};
+use crate::fail;
+use crate::producer::dedup::{OpenRun, ScriptDedup, Sink};
+use crate::resp::write_bulk;
+use crate::rows::Rows;
+
+impl Parts<'_> {
+    #[cold] // for most dispatchers
+    pub(super) fn gather_payload(mut self, script: &mut ScriptDedup, payload: &[u8]) -> Result<(), Refused> {
+        script.set_payload_form();
+        self.gather(script, None, |_, _, run, _| {
+            write_bulk(&mut run.arguments, payload);
+            1
+        })
+    }
+
+    /// Adds a row to its open run, and with it those behind it that join the same run. `row` is the first row that is left: if
+    /// this fails, the one that is refused.
+    #[inline(never)]
+    pub(super) fn gather_rows(
+        mut self,
+        script: &mut ScriptDedup,
+        rows: &Rows<'_>,
+        row: &mut usize,
+        end: usize,
+    ) -> Result<(), Refused> {
+        self.gather_row(script, rows, *row)?;
+        *row += 1;
+        if !rows.is_routed() && !script.has_whole_form() {
+            self.gather_more(script, rows, row, end);
+        }
+        Ok(())
+    }
+
+    fn gather_row(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize) -> Result<(), Refused> {
+        let fields = match rows.field_count(row) {
+            Ok(fields) if 2 * fields <= MAX_ARGUMENTS => fields,
+            Ok(fields) => {
+                let most = MAX_ARGUMENTS / 2;
+                let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
+                return self.pass_row(script, rows, row, Fault::new(code::TOO_LARGE, message));
+            }
+            Err(fault) => return self.pass_row(script, rows, row, fault),
+        };
+        self.gather(script, rows.stream_key(row), |encoder, trims, run, scratch| match &*run.form {
+            RowForm::Whole => {
+                let count = encoder.write_arguments(&mut run.arguments, trims, fields, rows.entry_id(row));
+                rows.write_fields(row, &mut run.arguments, scratch);
+                encoder.write_end(&mut run.arguments);
+                count
+            }
+            RowForm::One(_) | RowForm::All(_) | RowForm::Sparse(_) | RowForm::Gathered => {
+                write_shared(rows, row, fields, run, scratch)
+            }
+        })
+    }
+
+    /// Adds rows to the run of the row before them, which has the same stream key, until it is full: it is looked up once for
+    /// all of them. What is special about a row is left to [`gather_row`](Self::gather_row).
+    fn gather_more(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: &mut usize, end: usize) {
+        let has_payload_alone = rows.has_payload_alone();
+        script.fill(|run| {
+            if *row >= end {
+                return false;
+            }
+            let payload = if has_payload_alone { rows.payload_alone(*row) } else { None };
+            run.argument_count += if let Some(payload) = payload {
+                write_bulk(&mut run.arguments, payload);
+                1
+            } else if let Ok(fields) = rows.field_count(*row)
+                && 2 * fields <= MAX_ARGUMENTS
+            {
+                write_shared(rows, *row, fields, run, self.scratch)
+            } else {
+                return false;
+            };
+            if run.ends_before_large() {
+                return false;
+            }
+            fail::point("encode");
+            run.trims |= self.encoder.is_trim_due(None);
+            run.add_row(self.outcomes.number(1));
+            *row += 1;
+            true
+        });
+    }
+
+    /// Adds a row of this stream key (`None`: the endpoint's) to its open run. `write` appends its arguments and returns
+    /// their number; it gets whether the row is to trim.
+    fn gather(
+        &mut self,
+        script: &mut ScriptDedup,
+        stream_key: Option<&[u8]>,
+        write: impl Fn(&XaddEncoder, bool, &mut OpenRun, &mut Vec<u8>) -> usize,
+    ) -> Result<(), Refused> {
+        let trims = self.encoder.is_trim_due(stream_key);
+        let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
+        loop {
+            let counters = self.outcomes.recorder.counters();
+            let mut sink = Sink { encoder: self.encoder, connection: self.connection, counters };
+            let run = script.run_of(stream_key, &mut sink).map_err(Refused::Now)?;
+            run.argument_count += write(sink.encoder, trims, run, self.scratch);
+            if !script.close_before_large(&mut sink) {
+                break;
+            }
+        }
+        fail::point("encode");
+        script.add_row(self.outcomes.number(1), trims);
+        Ok(())
+    }
+
+    /// A row that can never be sent: it counts as passed.
+    #[cold]
+    fn pass_row(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize, fault: Fault) -> Result<(), Refused> {
+        let stream_key = rows.stream_key(row).unwrap_or_else(|| self.endpoint.stream_key());
+        let stream_key = (!stream_key.is_empty()).then_some(stream_key);
+        let counters = self.outcomes.recorder.counters();
+        script.pass_row(stream_key, &mut Sink { encoder: self.encoder, connection: self.connection, counters });
+        Err(Refused::Ever(fault))
+    }
+}
+
+/// Appends the arguments of a row in a form other than [`RowForm::Whole`], and returns their number.
+#[inline]
+fn write_shared(rows: &Rows<'_>, row: usize, fields: usize, run: &mut OpenRun, scratch: &mut Vec<u8>) -> usize {
+    let number = match &*run.form {
+        RowForm::Whole | RowForm::One(_) | RowForm::All(_) => None,
+        RowForm::Sparse(_) => Some(run.number_of_set(|set| rows.field_set(row, set))),
+        RowForm::Gathered => Some(run.number_of_names(fields, |out| rows.write_names(row, out))),
+    };
+    if let Some(number) = number {
+        write_bulk(&mut run.arguments, itoa::Buffer::new().format(number).as_bytes());
+    }
+    if matches!(*run.form, RowForm::Gathered) {
+        rows.write_values(row, &mut run.arguments);
+    } else {
+        rows.write_fields(row, &mut run.arguments, scratch);
+    }
+    usize::from(number.is_some()) + fields
+}
+
+/// What the rows share is taken out of them.
+pub(super) fn form_of(rows: &mut Rows<'_>) -> RowForm {
+    if rows.has_entry_ids() {
+        return RowForm::Whole;
+    }
+    if rows.has_own_names() {
+        return RowForm::Gathered;
+    }
+    let (has_fields, is_sparse) = (rows.has_fields(), rows.is_sparse());
+    let (bulks, count) = rows.take_names();
+    match (has_fields, is_sparse) {
+        (false, _) => RowForm::One(bulks.into()),
+        (true, false) => RowForm::All(NameList { bulks, count }),
+        (true, true) => RowForm::Sparse(NameList { bulks, count }),
+    }
+}
