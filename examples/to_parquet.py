@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from enrich import write_samples
 from pyspark.sql import SparkSession
 
+from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 
 
@@ -60,6 +60,13 @@ def main() -> int:
             query.awaitTermination()
         print(f"{spark.read.parquet(str(folder)).count()} orders in {folder}")
     return 0
+
+
+def write_samples(url: str, key: str) -> None:
+    with Dispatcher(Endpoint.from_url(url, stream_key=key)) as dispatcher:
+        for number in range(1_000):
+            dispatcher.produce(b'{"order_id": %d, "cents": %d}' % (number, number * 37))
+        dispatcher.flush().raise_for_failures()
 
 
 if __name__ == "__main__":
