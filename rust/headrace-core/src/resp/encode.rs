@@ -35,6 +35,8 @@ fn write_length(out: &mut Vec<u8>, marker: u8, length: usize) {
     }
 }
 
+#[cold] // names and values are short, mostly
+#[inline(never)]
 fn write_long_length(out: &mut Vec<u8>, marker: u8, length: usize) {
     out.push(marker);
     out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
