@@ -87,13 +87,14 @@ def test_parts_without_entries_join_the_one_before() -> None:
 
 
 def test_parts_follow_each_other() -> None:
-    one = StreamRange("orders", Place((1, 0), 7), (9, 9))
+    one = StreamRange("orders", Place((1, 0), 7), (9, 9), 12, 20)
     assert one.parts([((5, 0), 9), ((8, 3), None)]) == [
-        Range("orders", Place((1, 0), 7), (4, MAX)),
-        Range("orders", Place((4, MAX), 9), (8, 2), (5, 0)),
-        Range("orders", Place((8, 2), None), (9, 9), (8, 3)),
+        Range("orders", Place((1, 0), 7), (4, MAX), counted=9, total=20),
+        Range("orders", Place((4, MAX), 9), (8, 2), (5, 0), counted=None, total=20),
+        Range("orders", Place((8, 2), None), (9, 9), (8, 3), counted=12, total=20),
     ]
-    assert one.parts([], (1, 4), is_replay=True) == [Range("orders", Place((1, 0), 7), (9, 9), (1, 4), is_replay=True)]
+    whole = Range("orders", Place((1, 0), 7), (9, 9), (1, 4), counted=12, total=20, is_replay=True)
+    assert one.parts([], (1, 4), is_replay=True) == [whole]
 
 
 def test_an_offset_is_read_as_it_was_written() -> None:
