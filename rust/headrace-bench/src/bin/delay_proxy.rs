@@ -229,37 +229,42 @@ mod tests {
         options(text.split(' ').map(str::to_owned))
     }
 
+    /// The shortest of some times: on a busy machine the others include waits for a core.
+    fn shortest(mut run: impl FnMut()) -> Duration {
+        let times = (0..5).map(|_| {
+            let start = Instant::now();
+            run();
+            start.elapsed()
+        });
+        times.min().unwrap()
+    }
+
     #[test]
-    fn a_round_trip_takes_twice_the_delay_and_little_more() {
+    fn each_direction_takes_the_delay_once() {
         precise_sleep();
-        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_millis(2), 0.0))).unwrap();
+        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_millis(50), 0.0))).unwrap();
         peer.set_nodelay(true).unwrap();
-        let trips: Vec<Duration> = (0..50)
-            .map(|_| {
-                let start = Instant::now();
-                peer.write_all(b"ping").unwrap();
-                peer.read_exact(&mut [0; 4]).unwrap();
-                start.elapsed()
-            })
-            .collect();
-        // The minimum: on a busy machine the other round trips include waits for a core.
-        let quickest = trips.iter().min().unwrap();
-        assert!(*quickest >= Duration::from_millis(4), "{quickest:?}");
-        assert!(*quickest < Duration::from_millis(5), "{quickest:?}");
+        let trip = shortest(|| {
+            peer.write_all(b"ping").unwrap();
+            peer.read_exact(&mut [0; 4]).unwrap();
+        });
+        assert!(trip >= Duration::from_millis(100), "{trip:?}");
+        assert!(trip < Duration::from_millis(150), "as if a direction were delayed twice: {trip:?}");
     }
 
     #[test]
     fn bytes_in_flight_are_not_bounded() {
-        let delay = Duration::from_millis(300);
-        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(delay, 0.0))).unwrap();
         let sent: Vec<u8> = (0..64 << 20).map(|n: u32| (n % 251) as u8).collect();
-        let start = Instant::now();
+        let mut never = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_hours(1), 0.0))).unwrap();
+        never.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        // The proxy takes them though it has passed none on.
+        never.write_all(&sent).unwrap();
+
+        let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_millis(1), 0.0))).unwrap();
         peer.write_all(&sent).unwrap();
-        assert!(start.elapsed() < 2 * delay, "the sender was blocked: {:?}", start.elapsed());
         peer.shutdown(Shutdown::Write).unwrap();
         let mut received = Vec::new();
         peer.read_to_end(&mut received).unwrap();
-        assert!(start.elapsed() >= 2 * delay);
         assert!(received == sent, "{} bytes came back", received.len());
     }
 
@@ -267,12 +272,12 @@ mod tests {
     fn bytes_pass_at_the_bandwidth() {
         // 20 megabits a second: half a megabyte takes 0.2 s.
         let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::ZERO, 400.0))).unwrap();
-        let start = Instant::now();
-        peer.write_all(&vec![7; 500_000]).unwrap();
-        peer.read_exact(&mut vec![0; 500_000]).unwrap();
-        let took = start.elapsed();
+        let took = shortest(|| {
+            peer.write_all(&vec![7; 500_000]).unwrap();
+            peer.read_exact(&mut vec![0; 500_000]).unwrap();
+        });
         assert!(took >= Duration::from_millis(200), "{took:?}");
-        assert!(took < Duration::from_millis(400), "{took:?}");
+        assert!(took < Duration::from_millis(800), "as if bits were bytes: {took:?}");
     }
 
     #[test]
