@@ -102,8 +102,10 @@ def run(folder: Path, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
             f"--log-file={log}",
             *(sys.executable, "-m", "benches.instruction_cases", str(counting.port), str(storing), *names),
         ]
-        # The hashes of str decide in which order a dict is searched; idle threads of numpy are counted too.
-        fixed = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+        # The hashes of str decide in which order a dict is searched; idle threads of numpy are counted too. A copy of
+        # 2 KiB or more by `rep movsb`, and such a fill, is one instruction, which callgrind counts once for each byte.
+        vectors = ":".join(f"glibc.cpu.x86_rep_{name}_threshold={1 << 40}" for name in ("movsb", "stosb"))
+        fixed = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "GLIBC_TUNABLES": vectors}
         finished = subprocess.run(command, env=os.environ | fixed, check=False)
     if finished.returncode:
         raise SystemExit(f"it failed under callgrind:\n{log.read_text()}")

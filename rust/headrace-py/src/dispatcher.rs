@@ -92,16 +92,9 @@ impl PyDispatcher {
         contained(py, || {
             let mut inner = self.lock()?;
             let id = given_id(message_id)?;
-            with_bytes(payload, |payload| {
-                loop {
-                    match inner.produce(payload, id) {
-                        Err(Error::Full) => {
-                            let dispatcher = &mut *inner;
-                            without_gil(py, |signals| dispatcher.make_room(signals))?;
-                        }
-                        taken => return taken.map_err(|error| to_py(&error)),
-                    }
-                }
+            with_bytes(payload, |payload| match inner.produce(payload, id) {
+                Err(Error::Full) => produce_when_room(py, &mut inner, payload, id),
+                taken => taken.map_err(|error| to_py(&error)),
             })
         })
     }
@@ -328,6 +321,20 @@ fn outcome_to_py(py: Python<'_>, outcome: Result<EntryId, Failure>) -> PyResult<
         Err(failure) => {
             let Failure { kind, code, message, written } = &failure;
             Ok(PyTuple::new(py, [kind.as_str(), code, message, written.as_str()])?.into_any())
+        }
+    }
+}
+
+/// Takes a message once there is room for it. Apart from the call that finds room: what a loop needs in each turn, the compiler
+/// computes before the first.
+#[cold]
+#[inline(never)]
+fn produce_when_room(py: Python<'_>, dispatcher: &mut Dispatcher, payload: &[u8], id: IdArgument<'_>) -> PyResult<()> {
+    loop {
+        without_gil(py, |signals| dispatcher.make_room(signals))?;
+        match dispatcher.produce(payload, id) {
+            Err(Error::Full) => {}
+            taken => return taken.map_err(|error| to_py(&error)),
         }
     }
 }
