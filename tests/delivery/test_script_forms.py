@@ -23,6 +23,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "json": {"json": True},
     "fields": {"fields": ["id", "name"]},
     "fields-with-nulls": {"fields": ["name", "amount", "id"]},
+    "more-fields-than-a-mark-has-bits": {
+        "fields": [f"w{n}" for n in range(60)] + [f"c{n}" for n in range(1, 6)] + ["amount"]
+    },
     "fields-of-many-sets": {"fields": [f"c{n}" for n in range(12)]},
     "fields-that-are-long": {"fields": ["id", "long"]},
     "fields-that-are-long-with-nulls": {"fields": ["id", "long", "amount"]},

@@ -65,9 +65,9 @@ pub(crate) struct ScriptRun<'a> {
 }
 
 impl ScriptRun<'_> {
-    /// Appends the command.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let packed = self.packed();
+    /// Appends the command. `scratch` is for its arguments.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        let packed = self.packed(scratch);
         let mut header = Vec::new();
         let header_count = self.form.write(&mut header, self.shared, self.gathered, self.sets, packed.is_some());
         let argument_count = if packed.is_some() { 1 } else { self.argument_count };
@@ -86,17 +86,17 @@ impl ScriptRun<'_> {
         }
         out.extend_from_slice(&header);
         match packed {
-            Some(values) => write_bulk(out, &values),
+            Some(values) => write_bulk(out, values),
             None => out.extend_from_slice(self.arguments),
         }
     }
 
     /// The arguments of all rows as one, if the server takes less for it. A run of one row may be large, and together its
     /// values may be more than the server takes as one.
-    fn packed(&self) -> Option<Vec<u8>> {
+    fn packed<'a>(&self, scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         let has_fields = matches!(self.form, RowForm::All(_) | RowForm::Sparse(_) | RowForm::Gathered);
         let is_packed = has_fields && self.rows > 1 && packed::is_worth_it(self.arguments, self.argument_count);
-        is_packed.then(|| packed::pack(self.arguments))
+        is_packed.then(|| packed::pack(self.arguments, scratch))
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
             argument_count: 2,
         };
         let mut command = Vec::new();
-        run.write(&mut command);
+        run.write(&mut command, &mut Vec::new());
         let with = with_source(&command);
         assert!(with.starts_with(b"*15\r\n$4\r\nEVAL\r\n$"));
         assert!(command.starts_with(b"*15\r\n$7\r\nEVALSHA\r\n$40\r\n"));

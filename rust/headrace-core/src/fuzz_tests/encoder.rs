@@ -250,7 +250,8 @@ impl Model {
                     let has = |at: usize, chance: &mut Chance| word != "sparse" || at + 1 == least || chance.one_in(2);
                     let there: Vec<_> = (0..names.len()).map(|at| has(at, chance)).collect();
                     if matches!(form, RowForm::Sparse(_)) {
-                        let set = open.number_of_set(|set| {
+                        let mark = there.iter().rev().fold(0_u64, |mark, is_there| mark << 1 | u64::from(*is_there));
+                        let set = open.number_of_set(there.len(), mark, |set| {
                             set.clear();
                             set.extend(there.iter().map(|is_there| if *is_there { b'1' } else { b'0' }));
                         });

@@ -1,5 +1,7 @@
 //! The bound rows of one record batch, ready to be encoded.
 
+use std::ops::Range;
+
 use arrow_buffer::Buffer;
 
 use super::bytes::span;
@@ -141,6 +143,32 @@ impl<'a> Rows<'a> {
     /// Whether rows may have entry IDs of their own.
     pub(crate) fn has_entry_ids(&self) -> bool {
         self.entry_ids.is_some()
+    }
+
+    /// A number for the fields of this row. Of up to 64 fields, bit `n` says whether the row has field `n`; of more, rows with
+    /// different fields may have the same number.
+    pub(crate) fn field_mark(&self, row: usize) -> u64 {
+        let has_field = |(_, column): &(Piece<'_>, Column<'_>)| u64::from(column.locate(row).is_some());
+        self.columns().iter().rev().fold(0, |mark, column| mark.rotate_left(1) ^ has_field(column))
+    }
+
+    /// The [marks](Self::field_mark) of these rows, column by column, which is cheaper. None, if rows need another check, or have
+    /// more than 64 fields.
+    pub(crate) fn field_marks(&self, rows: Range<usize>, marks: &mut Vec<u64>) {
+        marks.clear();
+        let Body::Fields(columns) = &self.body else { return };
+        if columns.len() > 64 || self.is_routed() || !self.unchecked.is_empty() {
+            return;
+        }
+        marks.resize(rows.len(), 0);
+        for (place, (_, column)) in columns.iter().enumerate() {
+            column.mark_valid(rows.start, 1 << place, marks);
+        }
+    }
+
+    /// How many fields a row can have.
+    pub(crate) fn most_fields(&self) -> usize {
+        self.columns().len()
     }
 
     /// The set of the fields of this row: a character for each field, `1` if the row has it, else `0`.

@@ -113,6 +113,21 @@ impl<'a> Column<'a> {
         }
     }
 
+    /// Adds `mark` to those of the rows from `first` on that are not null.
+    pub(super) fn mark_valid(&self, first: usize, mark: u64, marks: &mut [u64]) {
+        match self.nulls {
+            None => marks.iter_mut().for_each(|its| *its |= mark),
+            Some(Nulls::Marked(nulls)) => {
+                let are_valid = nulls.inner().slice(first, marks.len());
+                marks.iter_mut().zip(&are_valid).for_each(|(its, is_valid)| *its |= mark * u64::from(is_valid));
+            }
+            Some(Nulls::ByValue(nulls)) => {
+                let is_valid = |row: usize| self.locate_by_value(nulls, row).is_some();
+                marks.iter_mut().zip(first..).for_each(|(its, row)| *its |= mark * u64::from(is_valid(row)));
+            }
+        }
+    }
+
     #[inline(never)]
     fn locate_by_value(&self, nulls: Option<&NullBuffer>, row: usize) -> Option<(&Values<'a>, usize)> {
         match &self.values {

@@ -106,6 +106,45 @@ fn a_payload_is_unchanged_in_every_arrow_layout() {
 }
 
 #[test]
+fn rows_that_are_marked_together_have_the_marks_of_each() {
+    let numbers = Int32Array::from_iter((0..200).map(|row| (row % 3 > 0).then_some(row)));
+    let words = (0..200).map(|row| (row % 7 > 1).then_some("a"));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(numbers),
+        Arc::new(words.clone().collect::<DictionaryArray<Int8Type>>()),
+        Arc::new(NullArray::new(200)),
+        Arc::new(Int64Array::from_iter_values(0..200)),
+        Arc::new(StringArray::from_iter(words)),
+    ];
+    let names: Vec<String> = (0..70).map(|column| column.to_string()).collect();
+    for count in [1, 5, 64, 65, 70] {
+        let names: Vec<_> = names[..count].iter().map(String::as_str).collect();
+        let columns = names.iter().zip(columns.iter().cycle()).map(|(name, column)| (*name, Arc::clone(column)));
+        // A slice begins within a byte of the validity buffers.
+        let batch = batch(columns.collect()).slice(3, 190);
+        let plan = RowPlan::new(&batch.schema(), &fields(&names), "payload", None).unwrap();
+        let rows = plan.bind(&batch).unwrap();
+        for range in [0..190, 0..1, 5..130, 61..190] {
+            let mut marks = vec![9];
+            rows.field_marks(range.clone(), &mut marks);
+            let expected: Vec<_> = range.map(|row| rows.field_mark(row)).collect();
+            assert_eq!(marks, if count > 64 { vec![] } else { expected }, "{count}");
+        }
+        for row in 0..190 {
+            let (mark, mut set) = (rows.field_mark(row), Vec::new());
+            rows.field_set(row, &mut set);
+            let bit = |at: usize| if count <= 64 { mark >> at & 1 == 1 } else { set[at] == b'1' };
+            let texts: Vec<_> = (0..count).map(|at| if bit(at) { b'1' } else { b'0' }).collect();
+            assert_eq!(set, texts);
+            assert_eq!(
+                rows.field_count(row).unwrap_or(0),
+                texts.iter().map(|has| usize::from(has - b'0')).sum::<usize>()
+            );
+        }
+    }
+}
+
+#[test]
 fn each_column_is_a_field_unless_null() {
     let batch = batch(vec![
         ("id", Arc::new(Int64Array::from(vec![Some(1), None, None]))),

@@ -13,14 +13,18 @@ pub(super) fn is_worth_it(bulks: &[u8], count: usize) -> bool {
     bulks.len() <= MAX_VALUE * count
 }
 
-/// Short values are copied as this many bytes, behind which the next one begins: a few moves, where a copy of variable length
+/// Shorter values are copied as this many bytes, behind which the next one begins: a few moves, where a copy of variable length
 /// is a call.
 const BLOCK: usize = 32;
 
-/// Bulk strings as strings of `MessagePack`, which are shorter.
-pub(super) fn pack(bulks: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bulks.len());
-    let mut rest = bulks;
+/// Bulk strings as strings of `MessagePack`, which are shorter. They are at the start of `out`, which keeps its length where that
+/// is enough: to fill it each time costs a write of each byte.
+pub(super) fn pack<'a>(bulks: &[u8], out: &'a mut Vec<u8>) -> &'a [u8] {
+    let most = bulks.len() + 1 + BLOCK;
+    if out.len() < most {
+        out.resize(most, 0);
+    }
+    let (mut rest, mut end) = (bulks, 0);
     // `$<length>\r\n<bytes>\r\n`; most lengths have one digit or two.
     while let [b'$', line @ ..] = rest {
         let (length, body) = match line {
@@ -28,18 +32,18 @@ pub(super) fn pack(bulks: &[u8]) -> Vec<u8> {
             [ten, one, b'\r', b'\n', body @ ..] => (10 * digit(*ten) + digit(*one), body),
             _ => long(line),
         };
-        write_length(&mut out, length);
-        let end = out.len() + length;
-        match body.first_chunk::<BLOCK>() {
-            Some(block) if length <= BLOCK => {
-                out.extend_from_slice(block);
-                out.truncate(end);
+        let free = &mut out[end..];
+        end += match (free.first_chunk_mut::<{ 1 + BLOCK }>(), body.first_chunk::<BLOCK>()) {
+            (Some([head, place @ ..]), Some(block)) if length < BLOCK => {
+                *head = 0xa0 | length as u8;
+                *place = *block;
+                1 + length
             }
-            Some(_) | None => out.extend_from_slice(&body[..length]),
-        }
+            _ => pack_any(free, &body[..length]),
+        };
         rest = &body[length + 2..];
     }
-    out
+    &out[..end]
 }
 
 fn digit(byte: u8) -> usize {
@@ -53,19 +57,20 @@ fn long(line: &[u8]) -> (usize, &[u8]) {
     (length, &line[count + 2..])
 }
 
-fn write_length(out: &mut Vec<u8>, length: usize) {
-    match length {
-        0..32 => out.push(0xa0 | length as u8),
-        32..0x100 => out.extend_from_slice(&[0xd9, length as u8]),
-        0x100..0x1_0000 => {
-            out.push(0xda);
-            out.extend_from_slice(&(length as u16).to_be_bytes());
-        }
-        _ => {
-            out.push(0xdb);
-            out.extend_from_slice(&(length as u32).to_be_bytes());
-        }
-    }
+/// Writes one string to the start of `out`, and returns how many bytes it takes.
+fn pack_any(out: &mut [u8], value: &[u8]) -> usize {
+    let length = value.len();
+    let size = (length as u32).to_be_bytes();
+    let (head, width) = match length {
+        0..32 => (0xa0 | length as u8, 0),
+        32..0x100 => (0xd9, 1),
+        0x100..0x1_0000 => (0xda, 2),
+        _ => (0xdb, 4),
+    };
+    out[0] = head;
+    out[1..=width].copy_from_slice(&size[4 - width..]);
+    out[1 + width..][..length].copy_from_slice(value);
+    1 + width + length
 }
 
 #[cfg(test)]
@@ -85,12 +90,17 @@ mod tests {
             (65_536, b"\xdb\x00\x01\x00\x00"),
         ] {
             let value = vec![b'\r'; length];
-            let (mut bulks, mut packed) = (Vec::new(), Vec::new());
+            let (mut bulks, mut packed, mut out) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..2 {
                 write_bulk(&mut bulks, &value);
                 packed.extend_from_slice(&[head, &value].concat());
             }
-            assert_eq!(pack(&bulks), packed, "{length}");
+            assert_eq!(pack(&bulks, &mut out), packed, "{length}");
+            // The last value has less than a block behind it, this one more.
+            write_bulk(&mut bulks, &[b'x'; 100]);
+            packed.extend_from_slice(&[&b"\xd9\x64"[..], &[b'x'; 100]].concat());
+            assert_eq!(pack(&bulks, &mut out), packed, "{length}, another behind it");
         }
+        assert_eq!(pack(b"", &mut vec![1; 100]), b"");
     }
 }

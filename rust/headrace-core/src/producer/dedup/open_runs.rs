@@ -34,10 +34,10 @@ pub(crate) struct OpenRun {
     pub(crate) trims: bool,
     /// The sets of fields of its rows, for [`RowForm::Sparse`].
     pub(crate) sets: Vec<Box<[u8]>>,
-    /// By which one of them is found.
+    /// The mark of each of them, by which it is found.
     marks: Vec<u64>,
-    /// That of the last row.
-    pub(crate) set: Vec<u8>,
+    /// The set that was looked up last.
+    set: Vec<u8>,
     /// The names of its rows, for [`RowForm::Gathered`].
     pub(crate) names: NameLists,
     pub(crate) arguments: Vec<u8>,
@@ -82,12 +82,21 @@ impl OpenRun {
         self.whole = Whole { bytes: self.bytes(), arguments: self.argument_count, lists: self.names.len() };
     }
 
-    /// The number of a set of fields, from 1 on. `write` writes as many characters as there are fields, `1` for one that is
-    /// there.
-    pub(crate) fn number_of_set(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+    /// The number of a set of fields, from 1 on. `mark`: its number among sets of as many fields, of its own up to 64 of them.
+    /// `write` writes as many characters as there are fields, `1` for one that is there.
+    #[inline]
+    pub(crate) fn number_of_set(&mut self, fields: usize, mark: u64, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        if fields <= 64
+            && let Some(at) = self.marks.iter().position(|its| *its == mark)
+        {
+            return at + 1;
+        }
         write(&mut self.set);
-        // Up to 64 fields give each set a mark of its own: to compare the sets themselves takes a call for each.
-        let mark = self.set.iter().fold(0_u64, |mark, &is_there| mark.rotate_left(1) ^ u64::from(is_there & 1));
+        self.number_of_new_set(mark)
+    }
+
+    #[inline(never)]
+    fn number_of_new_set(&mut self, mark: u64) -> usize {
         let mut known = self.marks.iter().zip(&self.sets);
         let at = known.position(|(its, known)| *its == mark && **known == *self.set).unwrap_or_else(|| {
             self.sets.push(self.set.as_slice().into());

@@ -24,6 +24,8 @@ pub(crate) struct ScriptDedup {
     form: Arc<RowForm>,
     /// That of messages of one payload.
     payload_form: Arc<RowForm>,
+    /// The fields that the next rows have, while rows are gathered.
+    pub(crate) marks: Vec<u64>,
 }
 
 /// Where runs go.
@@ -39,7 +41,7 @@ impl ScriptDedup {
         let payload_form = Arc::new(RowForm::One(payload_name.into()));
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let (runs, form) = (OpenRuns::default(), Arc::clone(&payload_form));
-        Self { batch, runs, max_bytes, current: None, form, payload_form }
+        Self { batch, runs, max_bytes, current: None, form, payload_form, marks: Vec::new() }
     }
 
     /// How many runs are open.

@@ -30,6 +30,8 @@ pub(crate) struct ScriptBatch {
     /// Whether rows were lost of which it is not known in which streams they would have been: nothing behind them may be
     /// written.
     is_lost: bool,
+    /// The arguments of the last run, where they were packed.
+    scratch: Vec<u8>,
 }
 
 /// The rows of a stream.
@@ -57,6 +59,7 @@ impl ScriptBatch {
             last: Vec::new(),
             unplaced: 0,
             is_lost: false,
+            scratch: Vec::new(),
         }
     }
 
@@ -181,7 +184,7 @@ impl ScriptBatch {
             arguments: &run.arguments,
             argument_count: run.argument_count,
         }
-        .write(out);
+        .write(out, &mut self.scratch);
     }
 }
 

@@ -9,6 +9,9 @@ use crate::producer::dedup::{OpenRun, ScriptDedup, Sink};
 use crate::resp::write_bulk;
 use crate::rows::Rows;
 
+/// Rows whose fields are found out together.
+const MARKED: usize = 256;
+
 impl Parts<'_> {
     #[cold] // for most dispatchers
     pub(super) fn gather_payload(mut self, script: &mut ScriptDedup, payload: &[u8]) -> Result<(), Refused> {
@@ -64,14 +67,25 @@ impl Parts<'_> {
     /// all of them. What is special about a row is left to [`gather_row`](Self::gather_row).
     fn gather_more(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: &mut usize, end: usize) {
         let has_payload_alone = rows.has_payload_alone();
+        let mut marks = std::mem::take(&mut script.marks);
+        let mut marked = *row;
         script.fill(|run| {
             if *row >= end {
                 return false;
+            }
+            if matches!(*run.form, RowForm::Sparse(_)) && *row >= marked + marks.len() {
+                marked = *row;
+                rows.field_marks(*row..end.min(*row + MARKED), &mut marks);
             }
             let payload = if has_payload_alone { rows.payload_alone(*row) } else { None };
             run.argument_count += if let Some(payload) = payload {
                 write_bulk(&mut run.arguments, payload);
                 1
+            } else if let Some(mark) = marks.get(*row - marked)
+                && *mark != 0
+            {
+                write_marked(rows, *row, *mark, run, self.scratch);
+                1 + mark.count_ones() as usize
             } else if let Ok(fields) = rows.field_count(*row)
                 && 2 * fields <= MAX_ARGUMENTS
             {
@@ -88,6 +102,8 @@ impl Parts<'_> {
             *row += 1;
             true
         });
+        marks.clear();
+        script.marks = marks;
     }
 
     /// Adds a row of this stream key (`None`: the endpoint's) to its open run. `write` appends its arguments and returns
@@ -128,20 +144,34 @@ impl Parts<'_> {
 /// Appends the arguments of a row in a form other than [`RowForm::Whole`], and returns their number.
 #[inline]
 fn write_shared(rows: &Rows<'_>, row: usize, fields: usize, run: &mut OpenRun, scratch: &mut Vec<u8>) -> usize {
-    let number = match &*run.form {
-        RowForm::Whole | RowForm::One(_) | RowForm::All(_) => None,
-        RowForm::Sparse(_) => Some(run.number_of_set(|set| rows.field_set(row, set))),
-        RowForm::Gathered => Some(run.number_of_names(fields, |out| rows.write_names(row, out))),
-    };
-    if let Some(number) = number {
-        write_bulk(&mut run.arguments, itoa::Buffer::new().format(number).as_bytes());
+    match &*run.form {
+        RowForm::Sparse(_) => {
+            write_marked(rows, row, rows.field_mark(row), run, scratch);
+            1 + fields
+        }
+        RowForm::Gathered => {
+            let number = run.number_of_names(fields, |out| rows.write_names(row, out));
+            write_number(number, &mut run.arguments);
+            rows.write_values(row, &mut run.arguments);
+            1 + fields
+        }
+        RowForm::Whole | RowForm::One(_) | RowForm::All(_) => {
+            rows.write_fields(row, &mut run.arguments, scratch);
+            fields
+        }
     }
-    if matches!(*run.form, RowForm::Gathered) {
-        rows.write_values(row, &mut run.arguments);
-    } else {
-        rows.write_fields(row, &mut run.arguments, scratch);
-    }
-    usize::from(number.is_some()) + fields
+}
+
+/// Appends the number of the set of a row's fields, and their values.
+#[inline]
+fn write_marked(rows: &Rows<'_>, row: usize, mark: u64, run: &mut OpenRun, scratch: &mut Vec<u8>) {
+    let number = run.number_of_set(rows.most_fields(), mark, |set| rows.field_set(row, set));
+    write_number(number, &mut run.arguments);
+    rows.write_fields(row, &mut run.arguments, scratch);
+}
+
+fn write_number(number: usize, out: &mut Vec<u8>) {
+    write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// What the rows share is taken out of them.
