@@ -332,6 +332,12 @@ class Survey:
         Its length, the oldest entry, the highest entry ID that there was, how many entries were ever added (None
         before Redis 7.0), and the highest one that XDEL removed.
         """
+    def groups(self, keys: list[bytes]) -> list[list[_Group] | None]:
+        """XINFO GROUPS of each key, None if there is no such stream.
+
+        Of each group its name, its consumers, its pending entries, the last entry that it was given, and how many
+        were ever added up to that one (None before Redis 7.0, and where the server does not know it).
+        """
     def first_ids(self, ranges: list[tuple[bytes, _Id, _Id]]) -> list[_Id | None]:
         """The first entry of each range `(key, first, last)`, both ends included; None if there is none."""
     def close(self) -> None:
@@ -398,6 +404,7 @@ class ReadBatch:
 
 _Id = tuple[int, int]
 _Extent = tuple[int, _Id | None, _Id, int | None, _Id | None]
+_Group = tuple[bytes, int, int, _Id, int | None]
 _Counts = tuple[int, int, int, int, int, int, int, int, int, int]
 
 @final

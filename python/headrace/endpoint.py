@@ -214,6 +214,14 @@ class Endpoint(_headrace.Endpoint):
         finally:
             del options, url  # not for tracebacks with locals
 
+    def _with_stream_key(self, key: str) -> Self:
+        """The same server, and another stream. Values of a defaults file are those of now."""
+        options, inherited = self._state()
+        try:
+            return _restore(type(self), {**options, "stream_key": key}, inherited)  # type: ignore[return-value]
+        finally:
+            del options  # not for tracebacks with locals
+
     def _warned(self) -> Self:
         for text in self._warnings():
             warnings.warn(text, InsecureWarning, stacklevel=3)  # at the line that builds the endpoint

@@ -110,6 +110,89 @@ def test_what_a_lost_connection_got_goes_back_as_well(
     assert len(client.xpending_range(KEY, GROUP, "-", "+", 1_000, idle=60_000)) == len(pending_of(client))
 
 
+@pytest.mark.parametrize("closes", ["second", "first"])
+def test_what_a_process_of_the_same_name_works_on_stays_its_own(server: LocalServer, client: Any, closes: str) -> None:
+    add(client, 10)
+    first = consumer_of(server, claim=False)
+    batch = next_batch(first)
+    with pytest.warns(RuntimeWarning, match="name"):
+        second = consumer_of(server, claim=False)
+    # What is pending under the name is read after a start, as if the process had crashed before.
+    assert sorted(take(second, 10)) == sorted(batch.entry_ids)
+    ends, stays = (second, first) if closes == "second" else (first, second)
+    ends.close()
+    assert client.xpending_range(KEY, GROUP, "-", "+", 100, idle=60_000) == []
+    # The last one of the name gives back what it has not acknowledged.
+    stays.ack_ids(KEY, as_ids(range(1, 5)))
+    assert stays.close().acked == 4
+    given_back = client.xpending_range(KEY, GROUP, "-", "+", 100, idle=60_000)
+    assert [entry["message_id"].decode() for entry in given_back] == as_ids(range(5, 11))
+
+
+def test_an_own_connection_that_its_server_has_not_ended_is_no_other_process(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    server = start_server(program, transport="tcp")
+    client = connect(server)
+    # Everything that it asks of connections but CLIENT KILL.
+    allowed = [f"+client|{name}" for name in ("id", "list", "setname")]
+    client.execute_command("ACL", "SETUSER", "default", "-client", *allowed)
+    add(client, 10)
+    with Proxy(port_of(server)) as proxy:
+        endpoint = Endpoint(host="127.0.0.1", port=proxy.port, stream_key=KEY)
+        with consumer_of(endpoint, claim=False, batch_rows=5, block=0.05) as consumer:
+            next_batch(consumer)
+
+            def leaves(pair: Pair) -> None:
+                """The client sees the end of the connection; the server waits for the rest of a request."""
+                pair.hold("requests", float("inf"))
+                pair.end("replies")
+
+            proxy.at("requests", 1, leaves)
+            add(client, 1, first=11)
+            # It has connected again when it reads on.
+            assert len(take(consumer, 6)) == 6
+            connections = client.client_list()
+            assert sum(each["name"].startswith("headrace-consumer:") for each in connections) == 2
+    assert len(client.xpending_range(KEY, GROUP, "-", "+", 100, idle=60_000)) == 11
+
+
+def test_what_a_lost_connection_got_late_goes_back_as_well(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    """Its read comes after the consumer has looked for what it may have got. It has no right to end the connection."""
+    server = start_server(program, transport="tcp")
+    client = connect(server)
+    client.execute_command("ACL", "SETUSER", "default", "-client")
+    held: list[Pair] = []
+
+    def leaves(pair: Pair) -> None:
+        """The client sees the end of the connection; the server gets the request later."""
+        pair.hold("requests", float("inf"))
+        pair.end("replies")
+        held.append(pair)
+
+    def looks() -> int:
+        return int(client.info("commandstats").get("cmdstat_xpending", {"calls": 0})["calls"])
+
+    with Proxy(port_of(server)) as proxy:
+        endpoint = Endpoint(host="127.0.0.1", port=proxy.port, stream_key=KEY)
+        with consumer_of(endpoint, claim=False, block=0.05, min_idle=2.0) as consumer:
+            assert consumer.poll(0.1) is None
+            proxy.within("requests", rb"XREADGROUP\r\n.*", 0.0, leaves)
+            before = looks()
+            # At once when it has connected again, and after `min_idle`.
+            while not held or looks() < before + 2:
+                consumer.poll(0.05)
+            # More than a read gets that waits for entries.
+            add(client, 300)
+            taken = len(pending_of(client))
+            pair = held.pop()
+            proxy.after(0.0, lambda: pair.resume("requests"))
+            wait_until(lambda: len(pending_of(client)) > taken)
+    assert len(client.xpending_range(KEY, GROUP, "-", "+", 1_000, idle=2_000)) == len(pending_of(client))
+
+
 def test_what_was_claimed_and_not_read_yet_goes_back_as_well(server: LocalServer, client: Any) -> None:
     """Entries that came back several times are read one after the other."""
     add(client, 8)

@@ -4,6 +4,7 @@
 //! and sends what the caller said while the session waits.
 
 mod batch;
+mod client_name;
 mod clock;
 mod drive;
 mod held;
@@ -263,10 +264,13 @@ impl Consumer {
         if self.session.blocks() {
             self.drive.close(&mut self.session);
         }
-        if releases {
-            self.session.drop_ready();
-            self.shared.ledger().release_all(clock::now());
+        // What the caller said comes first: the rest may stay pending.
+        let is_settled = self.drive.until_settled(&mut self.session, Some(deadline), watch)?;
+        if !releases || !is_settled || self.drive.finds_namesake(&mut self.session, deadline, watch)? {
+            return Ok(());
         }
+        self.session.drop_ready(self.drive.may_come_late);
+        self.shared.ledger().release_all(clock::now());
         self.drive.until_settled(&mut self.session, Some(deadline), watch).map(drop)
     }
 

@@ -16,7 +16,7 @@ pub(crate) mod var_bytes;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 pub(crate) use self::cast::{BadValue, OnBadField};
 pub(crate) use self::escape::{escaped, unescaped};
@@ -41,6 +41,11 @@ use crate::resp::stream_reply::EntrySink;
 /// [`Limits::ENTRY_BYTES`](crate::resp::stream_reply::Limits::ENTRY_BYTES), so those before it and its own have less than
 /// 2 GiB, which is what the offsets of a column can express.
 const FULL: usize = 1 << 30;
+/// Bytes that may be added before the record batch is compared with [`FULL`] again: measuring all columns for each entry would
+/// cost as much as an entry does.
+const UNMEASURED: usize = 1 << 20;
+/// What a name or a value takes at least, and a row of a column whose type says nothing else.
+const LEAST: usize = 32;
 
 /// What follows the metadata columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +65,22 @@ pub(crate) struct ColumnsPlan {
     raw: Option<RawPlan>,
     body: BodyPlan,
     schema: SchemaRef,
+    /// The bytes of a row without its metadata and its values of any length.
+    row_bytes: usize,
+}
+
+/// The bytes of a value of this type, if they are the same for each.
+fn fixed_bytes(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0).max(LEAST),
+        DataType::FixedSizeList(item, count) => {
+            fixed_bytes(item.data_type()).saturating_mul(usize::try_from(*count).unwrap_or(0)).max(LEAST)
+        }
+        DataType::Struct(fields) => {
+            fields.iter().fold(LEAST, |bytes, field| bytes.saturating_add(fixed_bytes(field.data_type())))
+        }
+        _ => LEAST,
+    }
 }
 
 impl ColumnsPlan {
@@ -97,7 +118,9 @@ impl ColumnsPlan {
                 return Err(Error::config(option, message));
             }
         }
-        Ok(Self { metadata, raw, body, schema: Arc::new(Schema::new(fields)) })
+        let row_bytes =
+            fields.iter().fold(0_usize, |bytes, field| bytes.saturating_add(fixed_bytes(field.data_type())).min(FULL));
+        Ok(Self { metadata, raw, body, schema: Arc::new(Schema::new(fields)), row_bytes })
     }
 
     /// Whether an entry may be any number of rows.
@@ -132,6 +155,9 @@ pub(crate) struct EntryColumns {
     /// The entry that began last.
     id: EntryId,
     bad: Option<(EntryId, BadValue)>,
+    /// The most bytes that were added since it was last known whether the record batch is [`FULL`].
+    unmeasured: usize,
+    is_large: bool,
 }
 
 impl EntryColumns {
@@ -143,7 +169,17 @@ impl EntryColumns {
         };
         let metadata = Metadata::new(plan.metadata.clone());
         let raw = plan.raw.as_ref().map(RawColumn::new);
-        Self { plan: Arc::clone(plan), metadata, raw, body, bad_before: 0, id: EntryId { ms: 0, seq: 0 }, bad: None }
+        Self {
+            plan: Arc::clone(plan),
+            metadata,
+            raw,
+            body,
+            bad_before: 0,
+            id: EntryId::default(),
+            bad: None,
+            unmeasured: 0,
+            is_large: false,
+        }
     }
 
     /// How many rows the record batch has so far.
@@ -169,6 +205,12 @@ impl EntryColumns {
         if let Some(raw) = &mut self.raw {
             raw.end(rows, fits);
         }
+    }
+
+    #[cold]
+    fn measure(&mut self) {
+        self.unmeasured = 0;
+        self.is_large = self.bytes() >= FULL;
     }
 
     /// How many fields were left out, ever, because a later one of their entry has the same name.
@@ -221,6 +263,7 @@ impl EntryColumns {
     /// The record batch. An error, without the rows, if a column would have 2 GiB or more: an entry of up to 1 GiB may have
     /// names that take four times as much as text.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch> {
+        (self.unmeasured, self.is_large) = (0, false);
         let rows = self.rows();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.plan.schema.fields().len());
         self.metadata.finish(&mut columns)?;
@@ -244,6 +287,7 @@ impl EntrySink for EntryColumns {
 
     #[inline]
     fn entry(&mut self, id: EntryId, fields: Option<usize>) {
+        self.unmeasured = self.unmeasured.saturating_add(self.plan.row_bytes + self.metadata.row_bytes());
         if self.raw.is_some() {
             self.bad_before = self.bad_values();
         }
@@ -265,6 +309,7 @@ impl EntrySink for EntryColumns {
 
     #[inline]
     fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.unmeasured += LEAST + name.len() + value.len();
         if let Some(raw) = &mut self.raw {
             raw.field(name, value);
         }
@@ -292,6 +337,9 @@ impl EntrySink for EntryColumns {
         if self.raw.is_some() {
             self.end_raw(self.rows() - before);
         }
+        if self.unmeasured >= UNMEASURED {
+            self.measure();
+        }
     }
 
     /// After an entry that does not fit, and at the bound of the memory: the caller compares [`rows`](Self::rows) and [`bytes`](Self::bytes) with its own after
@@ -299,6 +347,6 @@ impl EntrySink for EntryColumns {
     #[inline]
     fn is_full(&self) -> bool {
         let is_body_full = matches!(&self.body, Body::Packed(packed) if packed.is_full());
-        self.bad.is_some() || is_body_full || self.bytes() >= FULL
+        self.bad.is_some() || is_body_full || self.is_large
     }
 }

@@ -25,11 +25,12 @@ use crate::net::Watch;
 use crate::resp::value::{bytes, integer, list};
 use crate::utf8;
 
+pub use group::GroupInfo;
 pub use options::{InspectOptions, Streams};
 pub use stream::StreamInfo;
 pub use survey::Survey;
 
-use group::{CONSUMER_COLUMNS, GROUP_COLUMNS, GroupInfo, push_consumers};
+use group::{CONSUMER_COLUMNS, GROUP_COLUMNS, push_consumers};
 
 /// The most streams that a pattern finds.
 const MAX_FOUND: usize = 10_000;

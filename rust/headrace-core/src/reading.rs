@@ -9,6 +9,7 @@ mod errors;
 mod exchange;
 mod info;
 mod input;
+mod lag;
 mod link;
 mod loss;
 mod outage;

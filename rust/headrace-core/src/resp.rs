@@ -12,4 +12,4 @@ pub(crate) mod value;
 
 pub(crate) use encode::{write_array_header, write_bulk, write_bulk_length};
 pub use entry_id::EntryId;
-pub(crate) use entry_id::entry_id;
+pub(crate) use entry_id::{EntryIdReader, entry_id};

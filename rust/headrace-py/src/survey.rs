@@ -2,9 +2,10 @@
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use headrace_core::inspect::StreamInfo;
+use headrace_core::inspect::{GroupInfo, StreamInfo};
 use headrace_core::{EntryId, Survey};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::endpoint::PyEndpoint;
 use crate::errors::raise;
@@ -16,6 +17,9 @@ type Id = (u64, u64);
 
 /// Length, the oldest entry, the highest ID that any entry had, all entries that were ever added, the highest deleted one.
 type Extent = (i64, Option<Id>, Id, Option<i64>, Option<Id>);
+
+/// Name, consumers, pending entries, the last entry that it was given, and how many were ever added up to that one.
+type Group<'py> = (Bound<'py, PyBytes>, i64, i64, Id, Option<i64>);
 
 /// Looks at streams over a connection that it keeps, and opens again where it was lost.
 #[pyclass(frozen, name = "Survey", module = "headrace._headrace")]
@@ -40,6 +44,21 @@ impl PySurvey {
             without_gil(py, |signals| survey.streams(&keys, signals))
         })?;
         Ok(found.into_iter().map(|info| info.map(|info| extent(&info))).collect())
+    }
+
+    /// XINFO GROUPS of each key, None if there is no such stream.
+    ///
+    /// Of each group its name, its consumers, its pending entries, the last entry that it was given, and how many
+    /// were ever added up to that one (None before Redis 7.0, and where the server does not know it).
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn groups<'py>(&self, py: Python<'py>, keys: Vec<Vec<u8>>) -> PyResult<Vec<Option<Vec<Group<'py>>>>> {
+        let found = contained(py, || {
+            let mut inner = self.lock()?;
+            let survey = &mut *inner;
+            without_gil(py, |signals| survey.groups(&keys, signals))
+        })?;
+        let groups = |groups: Vec<GroupInfo>| groups.iter().map(|info| group(py, info)).collect();
+        Ok(found.into_iter().map(|found| found.map(groups)).collect())
     }
 
     /// The first entry of each range `(key, first, last)`, both ends included; None if there is none.
@@ -76,6 +95,12 @@ impl PySurvey {
 
 fn extent(info: &StreamInfo) -> Extent {
     (info.length, info.first.map(pair), pair(info.last_generated), info.entries_added, info.max_deleted.map(pair))
+}
+
+fn group<'py>(py: Python<'py>, info: &GroupInfo) -> Group<'py> {
+    let position = &info.position;
+    let (last, read) = (pair(position.last_delivered), position.entries_read);
+    (PyBytes::new(py, &info.name), info.consumers, info.pending, last, read)
 }
 
 fn pair(id: EntryId) -> Id {

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
+use super::client_name::ClientName;
 use super::clock;
 use super::session::Session;
 use super::setup::{Create, Identity, Setup, group_missing};
@@ -24,6 +25,7 @@ pub(super) struct Drive {
     shared: Arc<Shared>,
     keys: Vec<Arc<[u8]>>,
     names: Names,
+    client_name: ClientName,
     /// Whether entries are acknowledged, and whether those of others are claimed.
     needs: (bool, bool),
     /// Where groups begin that are to be made: by the first connection only.
@@ -33,6 +35,8 @@ pub(super) struct Drive {
     pub(super) has_namesake: bool,
     /// The connection before this one.
     identity: Option<Identity>,
+    /// Whether a connection was lost that may not have ended: the server may get its last request at any time.
+    pub(super) may_come_late: bool,
 }
 
 impl Drive {
@@ -47,7 +51,19 @@ impl Drive {
     ) -> Self {
         let keys = shared.ledger().keys().to_vec();
         let link = Link::new(endpoint, retry, counters);
-        Self { link, shared, keys, names, needs, create, has_begun: false, has_namesake: false, identity: None }
+        Self {
+            link,
+            shared,
+            keys,
+            client_name: ClientName::new(&names),
+            names,
+            needs,
+            create,
+            has_begun: false,
+            has_namesake: false,
+            identity: None,
+            may_come_late: false,
+        }
     }
 
     /// Connects, and makes the groups.
@@ -62,19 +78,23 @@ impl Drive {
 
     fn open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
         session.now = clock::now();
-        let Self { link, keys, names, needs, create, has_begun, has_namesake, identity, .. } = self;
+        let Self { link, keys, names, client_name, needs, create, has_begun, has_namesake, .. } = self;
+        let (identity, may_come_late) = (&mut self.identity, &mut self.may_come_late);
         link.connect(session, watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, watch };
             let new = setup.identity()?;
-            if let (Some(old), Some(new)) = (&*identity, &new) {
-                setup.end(old, new)?;
-            }
+            let has_ended = match (&*identity, &new) {
+                (Some(old), Some(new)) => setup.end(old, new)?,
+                _ => !*has_begun,
+            };
+            *may_come_late |= !has_ended;
             *identity = new;
             if *has_begun {
-                return setup.name(names);
+                return setup.name(client_name);
             }
             begin(&mut setup, keys, names, *needs, create.as_ref())?;
-            *has_namesake = setup.has_namesake(names)?;
+            *has_namesake = setup.finds_namesake(client_name)?;
+            setup.name(client_name)?;
             *has_begun = true;
             Ok(())
         })
@@ -152,6 +172,34 @@ impl Drive {
                 continue;
             }
             self.pass(session, left, watch)?;
+        }
+    }
+
+    /// Whether another process has this consumer's name now: what is pending under it may be that process's work. Where `deadline`
+    /// comes first, it may have it.
+    pub(super) fn finds_namesake(
+        &mut self,
+        session: &mut Session,
+        deadline: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<bool> {
+        loop {
+            self.drain(session, deadline, watch)?;
+            let left = left(Some(deadline));
+            if left.is_zero() {
+                return Ok(true);
+            }
+            let name = &self.client_name;
+            let found = self.link.consult(watch, |transport, silence, watch| {
+                Setup { transport, silence: silence.min(left), watch }.finds_namesake(name)
+            });
+            match found {
+                Some(Ok(found)) => return Ok(found),
+                Some(Err(Trouble::Error(error))) => return Err(error),
+                Some(Err(Trouble::Fault(fault))) => self.link.lose(session, fault, watch)?,
+                None if self.link.may_connect(left, watch)? => self.open(session, watch)?,
+                None => {}
+            }
         }
     }
 

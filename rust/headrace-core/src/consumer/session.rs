@@ -199,8 +199,9 @@ impl Session {
     }
 
     /// The caller takes no further batch: what was read for the next ones is only held, and what is this consumer's and was not
-    /// read is given back. After a lost connection the server is asked which entries these are.
-    pub(super) fn drop_ready(&mut self) {
+    /// read is given back. After a lost connection the server is asked which entries these are, also long after it if its last
+    /// request `may_come_late`.
+    pub(super) fn drop_ready(&mut self, may_come_late: bool) {
         for at in 0..self.streams.len() {
             self.push_batch(at);
         }
@@ -210,7 +211,7 @@ impl Session {
         let ledger = Arc::clone(&self.ledger);
         let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, stream) in self.streams.iter_mut().enumerate() {
-            if has_read && stream.rechecks_at.take().is_some() {
+            if has_read && (stream.rechecks_at.take().is_some() || may_come_late) {
                 stream.recover_all();
                 continue;
             }

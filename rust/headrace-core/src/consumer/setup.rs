@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use redis::Value;
 
+use super::client_name::ClientName;
 use super::work::Names;
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, ReplyText};
@@ -49,21 +49,19 @@ impl Setup<'_> {
         Ok(run_id.map(|run_id| Identity { client_id, run_id: run_id.trim().to_owned() }))
     }
 
-    /// Ends the connection `old` of the same server, so that what it was sent is not executed later. Without the right to do so
-    /// the pending entries are looked at once more, when that has happened.
-    pub(super) fn end(&mut self, old: &Identity, new: &Identity) -> Result<()> {
-        if old.run_id == new.run_id && old.client_id != new.client_id {
-            // An error reply: there is no such connection any more, or no right to end it.
-            self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old.client_id))?.ok();
+    /// Ends the connection `old` of the same server, so that what it was sent is not executed later. Returns whether nothing of it can
+    /// be: without the right to end it, the pending entries are to be looked at again.
+    pub(super) fn end(&mut self, old: &Identity, new: &Identity) -> Result<bool> {
+        if old.run_id != new.run_id || old.client_id == new.client_id {
+            return Ok(true);
         }
-        Ok(())
+        // 0 if there is no such connection any more.
+        Ok(self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old.client_id))?.is_ok())
     }
 
-    /// Gives the connection the name of its consumer, and looks whether another connection has it: two consumers of one name see
-    /// each other's pending entries as their own. Without the rights to look there is none.
-    pub(super) fn has_namesake(&mut self, names: &Names) -> Result<bool> {
-        let namesake = format!(" name={} ", client_name(names));
-        let mut has_namesake = false;
+    /// Whether another consumer has the same name: each sees the other's pending entries as its own. Without the right to look there
+    /// is none.
+    pub(super) fn finds_namesake(&mut self, name: &ClientName) -> Result<bool> {
         for look in 0..LOOKS {
             if look > 0 {
                 sleep(LOOKS_EVERY);
@@ -71,19 +69,17 @@ impl Setup<'_> {
             let Ok(Value::BulkString(clients)) = self.ask(redis::cmd("CLIENT").arg("LIST"))? else {
                 return Ok(false);
             };
-            has_namesake = String::from_utf8_lossy(&clients).lines().any(|client| client.contains(&namesake));
-            if !has_namesake {
-                break;
+            if !String::from_utf8_lossy(&clients).lines().any(|client| name.is_of_namesake(client)) {
+                return Ok(false);
             }
         }
-        self.name(names)?;
-        Ok(has_namesake)
+        Ok(true)
     }
 
     /// Gives the connection the name of its consumer.
-    pub(super) fn name(&mut self, names: &Names) -> Result<()> {
+    pub(super) fn name(&mut self, name: &ClientName) -> Result<()> {
         // Only `CLIENT LIST` shows it, so a refusal does not matter.
-        self.ask(redis::cmd("CLIENT").arg("SETNAME").arg(client_name(names)))?.ok();
+        self.ask(redis::cmd("CLIENT").arg("SETNAME").arg(name.own()))?.ok();
         Ok(())
     }
 
@@ -155,12 +151,6 @@ impl Setup<'_> {
             ConnectError::Fault(fault) => Trouble::Fault(fault),
         })
     }
-}
-
-/// `headrace-consumer:group/consumer`, without the characters that a server refuses in names.
-fn client_name(names: &Names) -> String {
-    let part = |name: &[u8]| percent_encode(name, NON_ALPHANUMERIC).to_string();
-    format!("headrace-consumer:{}/{}", part(&names.group), part(&names.consumer))
 }
 
 fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {

@@ -7,8 +7,17 @@ use crate::endpoint::{OptionSpec, Takes, option, option_table};
 use crate::reader::READER_OPTIONS;
 
 /// The options of a reader that a data source takes too, each with the reader's row.
-const OF_THE_READER: [&str; 8] =
-    ["fields", "unpack", "payload_field", "max_entry_bytes", "on_bad_field", "metadata", "batch_bytes", "page_bytes"];
+const OF_THE_READER: [&str; 9] = [
+    "fields",
+    "unpack",
+    "payload_field",
+    "max_entry_bytes",
+    "on_bad_field",
+    "metadata",
+    "fields_as",
+    "batch_bytes",
+    "page_bytes",
+];
 
 option_table! {
     /// Options that no other table has.
@@ -47,11 +56,20 @@ option_table! {
     min_partitions => option(Takes::Integer { min: 1, max: 100_000 });
     /// In streaming: most entries of a micro-batch, over all streams.
     max_entries_per_trigger => option(Takes::Integer { min: 1, max: i64::MAX });
+    /// In streaming on Spark 4.2 and later: a micro-batch waits until there are this many entries, over all streams, or
+    /// `max_trigger_delay` has passed since the last one. The first one after a start waits for nothing, and neither does any
+    /// with the trigger AvailableNow.
+    min_entries_per_trigger => option(Takes::Integer { min: 1, max: i64::MAX });
+    /// With `min_entries_per_trigger`: how long entries wait for more of them, in seconds since the last micro-batch.
+    max_trigger_delay => option(Takes::Seconds { min: 0.001, max: 86_400.0 }).or(Float(900.0));
     /// In streaming on Spark 4.0 and 4.1, with `max_entries_per_trigger`: whether the trigger is AvailableNow, which these versions
     /// do not tell. Required there, and without effect on later ones.
     available_now => option(Takes::Boolean);
     /// In streaming: how often an idle query asks the server for new entries, in seconds.
     poll_interval => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(0.1));
+    /// In streaming: a consumer group that shows how far the query is, to those that watch the lag of groups. Its position is set
+    /// after each micro-batch; entries are never read by it, and it must have no consumers.
+    commit_group => option(Takes::Text);
     /// Most rows of a record batch.
     batch_rows => option(Takes::Integer { min: 1, max: 10_000 }).or(Int(10_000));
 }

@@ -121,6 +121,12 @@ impl Metadata {
         self.ms.len()
     }
 
+    /// The most bytes of a row of this stream.
+    #[inline]
+    pub(super) fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
     /// How much memory the columns will take at most.
     #[inline]
     pub(super) fn bytes(&self) -> usize {

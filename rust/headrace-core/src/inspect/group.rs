@@ -35,11 +35,15 @@ pub(super) const CONSUMER_COLUMNS: [Column; 6] = [
 
 /// What XINFO GROUPS says of a group.
 #[derive(Debug)]
-pub(super) struct GroupInfo {
-    pub(super) name: Vec<u8>,
-    pub(super) consumers: i64,
-    pub(super) pending: i64,
-    position: Position,
+pub struct GroupInfo {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// How many consumers it has.
+    pub consumers: i64,
+    /// How many entries were delivered to them and not acknowledged.
+    pub pending: i64,
+    /// How far it is.
+    pub position: Position,
     /// By XPENDING.
     pub(super) oldest_pending: Option<EntryId>,
 }

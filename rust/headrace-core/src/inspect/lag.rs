@@ -9,10 +9,12 @@ use crate::command::EntryId;
 
 /// A group's position.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Position {
-    pub(super) last_delivered: EntryId,
-    /// Since Redis 7.0, and unknown to it after a position was set in the middle of the stream.
-    pub(super) entries_read: Option<i64>,
+pub struct Position {
+    /// The last entry that it was given, or has passed.
+    pub last_delivered: EntryId,
+    /// How many entries were ever added up to that one. Since Redis 7.0, and unknown to it after a position was set in the middle
+    /// of the stream.
+    pub entries_read: Option<i64>,
     /// What the server says.
     pub(super) lag: Option<i64>,
 }

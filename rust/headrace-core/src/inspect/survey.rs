@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use super::group::GroupInfo;
 use super::stream::StreamInfo;
 use crate::admin::{Command, KeptConnection, Session};
 use crate::contain::contain;
@@ -32,6 +33,16 @@ impl Survey {
             Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(None),
             Err(refusal) => Err(command.refused(&refusal)),
             Ok(reply) => StreamInfo::read(&reply).map(Some).ok_or_else(|| command.misunderstood()),
+        })
+    }
+
+    /// XINFO GROUPS of each key; `None`: there is no such stream.
+    pub fn groups(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<Option<Vec<GroupInfo>>>> {
+        let commands: Vec<_> = keys.iter().map(|key| Command::read("xinfo|groups").key(key)).collect();
+        self.ask(&commands, watch, |command, reply| match reply {
+            Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(None),
+            Err(refusal) => Err(command.refused(&refusal)),
+            Ok(reply) => GroupInfo::read_all(&reply).map(Some).ok_or_else(|| command.misunderstood()),
         })
     }
 

@@ -104,6 +104,19 @@ impl Link {
         Ok(())
     }
 
+    /// `ask` has the socket to itself, while no reply to the session is to come. `None`: there is no connection. A fault is to be
+    /// passed to [`lose`](Self::lose).
+    pub(crate) fn consult<T>(
+        &mut self,
+        watch: &mut dyn Watch,
+        ask: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> std::result::Result<T, Trouble>,
+    ) -> Option<std::result::Result<T, Trouble>> {
+        let (transport, silence) = self.open.as_mut()?;
+        let found = ask(transport, *silence, watch);
+        self.used = Instant::now();
+        Some(found)
+    }
+
     /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
     pub(crate) fn step(
         &mut self,

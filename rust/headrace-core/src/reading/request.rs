@@ -52,6 +52,12 @@ pub(super) fn follow<'a>(
     }
 }
 
+/// `HELLO`, which shows what the connection is and changes nothing: <https://redis.io/docs/latest/commands/hello/>.
+pub(super) fn hello(out: &mut Vec<u8>) {
+    write_array_header(out, 1);
+    write_bulk(out, b"HELLO");
+}
+
 /// `XINFO STREAM key`.
 pub(super) fn info(out: &mut Vec<u8>, key: &[u8]) {
     write_array_header(out, 3);

@@ -5,6 +5,7 @@
 //! has them.
 
 mod ahead;
+mod catch_up;
 mod hand_out;
 mod replies;
 mod requests;
@@ -61,6 +62,12 @@ enum Ask {
     /// A page that is not wanted any more.
     Passed {
         count: u64,
+    },
+    /// Whether the server is a replica.
+    Role,
+    /// What is there behind the place before the last entry that was read.
+    CatchUp {
+        block: Duration,
     },
 }
 
@@ -140,7 +147,7 @@ impl Session {
 
 impl Pages for Session {
     fn position(&self) -> Position {
-        let places = self.streams.iter().map(|stream| (stream.key.to_vec(), stream.handed_out)).collect();
+        let places = self.streams.iter().map(|stream| (stream.key.to_vec(), stream.reached())).collect();
         Position { places, is_reverse: false }
     }
 
@@ -158,7 +165,9 @@ impl Pages for Session {
 
     fn is_finished(&self) -> bool {
         let is_read = |stream: &Stream| {
-            stream.asked.is_none() && (stream.is_finished() || (!self.options.follows && !stream.is_behind))
+            stream.asked.is_none()
+                && !stream.lag.waits()
+                && (stream.is_finished() || (!self.options.follows && !stream.is_behind))
         };
         let is_empty = self.ready.is_empty() && self.in_flight.is_empty();
         let is_handed_out =
@@ -191,7 +200,8 @@ impl Exchange for Session {
     fn blocks_for(&self) -> Duration {
         let block = |ask: &Ask| match ask {
             Ask::Follow { block, .. } => *block,
-            Ask::Page { .. } | Ask::Info { .. } | Ask::Passed { .. } => None,
+            Ask::CatchUp { block } => Some(*block),
+            Ask::Page { .. } | Ask::Info { .. } | Ask::Passed { .. } | Ask::Role => None,
         };
         self.in_flight.iter().find_map(block).unwrap_or_default()
     }
@@ -233,6 +243,7 @@ impl Exchange for Session {
         self.linger = Linger::No;
         for stream in &mut self.streams {
             stream.is_behind = true;
+            stream.lag.reconnect();
         }
     }
 
@@ -252,7 +263,9 @@ impl Exchange for Session {
                 Ask::Page { stream, count } => self.read_entries(Shape::Entries, stream, count)?,
                 Ask::Follow { count, .. } => self.read_entries(Shape::Streams, 0, count)?,
                 Ask::Info { stream } => self.read_info(stream)?,
-                Ask::Passed { count } => self.pass_page(count)?,
+                Ask::Passed { count } => self.pass_reply(Shape::Entries, count)?,
+                Ask::Role => self.read_role()?,
+                Ask::CatchUp { block } => self.read_caught_up(block)?,
             };
             if !is_answered {
                 return Ok(());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::lag::Lag;
 use super::loss::{Loss, ReadSince, StreamInfo};
 use super::paging::Paging;
 use super::position::Place;
@@ -30,7 +31,9 @@ pub(crate) struct Stream {
     /// Whether nothing was behind `since.after` when reading began there: what is missing before the first entry that is read was
     /// lost.
     pub(crate) was_at_tail: bool,
-    /// What the batches so far end with.
+    /// Whether the server is a replica that has less than was read.
+    pub(crate) lag: Lag,
+    /// What the batches so far end with. What was lost behind it is not counted in it: a reader that begins there finds it again.
     pub(crate) handed_out: Place,
     /// The entries that no batch has had yet.
     pub(crate) open: Option<Open>,
@@ -70,6 +73,7 @@ impl Stream {
             since: ReadSince::default(),
             has_anchor: false,
             was_at_tail: false,
+            lag: Lag::default(),
             handed_out: Place { id: EntryId::default(), added: None },
             open: None,
             lost: None,
@@ -93,17 +97,34 @@ impl Stream {
         self.until = end.last(info);
     }
 
-    /// The place behind a batch of any stream. A loss that waits for a batch of this one is not behind it: a reader that begins
-    /// there finds the loss again.
-    pub(crate) fn place(&self) -> Place {
-        let waiting = self.lost.map_or(0, |lost| lost.entries);
-        let added = self.handed_out.added.map(|added| added.saturating_sub(waiting));
-        Place { added, ..self.handed_out }
+    /// The place behind what is proven, and what was lost before that.
+    pub(crate) fn proven(&self) -> Place {
+        Place { id: self.since.after, added: self.since.added }
+    }
+
+    /// The place behind what was handed out and, while no entries wait for a batch, behind what was lost.
+    pub(crate) fn reached(&self) -> Place {
+        if self.open.is_none() { self.proven() } else { self.handed_out }
     }
 
     /// The entry that was read last.
     pub(crate) fn after(&self) -> EntryId {
         self.since.ids.last().copied().unwrap_or(self.since.after)
+    }
+
+    /// The entry that was read last, also on a server that was not asked about the stream yet.
+    pub(crate) fn read_up_to(&self) -> EntryId {
+        match self.asked {
+            Some((Start::After(place), _)) => place.id,
+            Some(_) => EntryId::default(),
+            None => self.after(),
+        }
+    }
+
+    /// Whether the server, which said this of the stream, has less of it than was read.
+    pub(crate) fn lacks(&self, info: &StreamInfo) -> bool {
+        let was_read = self.asked.is_some() || self.has_anchor || self.is_unproven();
+        was_read && info.last_id < self.read_up_to()
     }
 
     /// Whether what was read last waits for the proof that nothing was lost before it.
@@ -187,7 +208,9 @@ impl Stream {
                 open.proven = open.columns.entries();
                 open.columns.hold(false);
             }
-            None => self.handed_out = Place { id: after, added },
+            // A loss waits for the next batch, which reports it.
+            None if self.lost.is_some() => {}
+            None => self.handed_out = self.proven(),
         }
     }
 
@@ -207,7 +230,7 @@ impl Stream {
         self.is_doubtful = false;
         self.is_behind = true;
         let kept = self.open.take().map(|open| (open.columns.rows_of(open.proven), open)).filter(|(rows, _)| *rows > 0);
-        self.handed_out = Place { id: self.since.after, added: self.since.added };
+        self.handed_out = self.proven();
         if let Some(loss) = loss {
             self.since.added = self.since.added.map(|added| added.saturating_add(loss.entries));
         }

@@ -53,6 +53,42 @@ impl fmt::Display for EntryId {
     }
 }
 
+/// Reads IDs that follow each other: those of a stream mostly have the milliseconds of the one before.
+#[derive(Debug)]
+pub(crate) struct EntryIdReader {
+    /// The milliseconds that were read last, if they have thirteen digits.
+    digits: [u8; 13],
+    ms: u64,
+}
+
+impl Default for EntryIdReader {
+    fn default() -> Self {
+        Self { digits: [b'0'; 13], ms: 0 }
+    }
+}
+
+impl EntryIdReader {
+    /// As [`entry_id`].
+    #[inline]
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Option<EntryId> {
+        match bytes.split_first_chunk() {
+            Some((digits, [b'-', seq @ ..])) if *digits == self.digits => {
+                Some(EntryId { ms: self.ms, seq: sequence_number(seq)? })
+            }
+            _ => self.read_other(bytes),
+        }
+    }
+
+    #[inline(never)]
+    fn read_other(&mut self, bytes: &[u8]) -> Option<EntryId> {
+        let id = entry_id(bytes)?;
+        if let Some((digits, [b'-', ..])) = bytes.split_first_chunk() {
+            (self.digits, self.ms) = (*digits, id.ms);
+        }
+        Some(id)
+    }
+}
+
 /// `<ms>-<seq>`, both in 64 bits.
 #[inline]
 pub(crate) fn entry_id(bytes: &[u8]) -> Option<EntryId> {
@@ -63,11 +99,15 @@ pub(crate) fn entry_id(bytes: &[u8]) -> Option<EntryId> {
         let dash = bytes.iter().position(|&byte| byte == b'-')?;
         (decimal::parse(&bytes[..dash])?, &bytes[dash + 1..])
     };
-    let seq = match seq {
-        [digit @ b'0'..=b'9'] => u64::from(digit - b'0'),
-        digits => decimal::parse(digits)?,
-    };
-    Some(EntryId { ms, seq })
+    Some(EntryId { ms, seq: sequence_number(seq)? })
+}
+
+#[inline]
+fn sequence_number(digits: &[u8]) -> Option<u64> {
+    match digits {
+        [digit @ b'0'..=b'9'] => Some(u64::from(digit - b'0')),
+        digits => decimal::parse(digits),
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +125,29 @@ mod tests {
             assert_eq!(entry_id(bad.as_bytes()), None, "{bad}");
         }
         assert!(EntryId { ms: 9, seq: 1 } < EntryId { ms: 10, seq: 0 });
+    }
+
+    #[test]
+    fn ids_that_follow_each_other_are_read_as_if_each_were_the_first() {
+        let mut reader = EntryIdReader::default();
+        for text in [
+            "0000000000000-7",
+            "1795249090487-0",
+            "1795249090487-1",
+            "1795249090487-18446744073709551615",
+            "1795249090487-18446744073709551616",
+            "1795249090487-",
+            "1795249090487",
+            "17952490904871-2",
+            "1795249090487-x",
+            "1795249090488-0",
+            "1795249090487-12",
+            "5-1",
+            "1795249090487-3",
+            "\0\0\0\0\0\0\0\0\0\0\0\0\0-1",
+        ] {
+            assert_eq!(reader.read(text.as_bytes()), entry_id(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

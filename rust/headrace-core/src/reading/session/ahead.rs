@@ -50,9 +50,9 @@ impl Session {
         true
     }
 
-    /// Reads over what is there of a page that is not wanted; returns whether that was all of it.
-    pub(super) fn pass_page(&mut self, count: u64) -> Result<bool, Fault> {
-        self.begin_reply(Shape::Entries, 0, count);
+    /// Reads over what is there of a reply whose entries are not wanted; returns whether that was all of it.
+    pub(super) fn pass_reply(&mut self, shape: Shape, count: u64) -> Result<bool, Fault> {
+        self.begin_reply(shape, 0, count);
         let Some(reply) = &mut self.reply else { return Ok(true) };
         let (consumed, is_done) = match reply.scan(self.input.unread(), &mut Nowhere) {
             Ok(scanned) => {

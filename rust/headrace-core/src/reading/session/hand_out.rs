@@ -56,7 +56,7 @@ impl Session {
     pub(super) fn hand_out_stream(&mut self, at: usize) {
         let stream = &mut self.streams[at];
         let open = stream.open.take();
-        let place = Place { id: stream.since.after, added: stream.since.added };
+        let place = stream.proven();
         let bad = stream.bad.take();
         stream.handed_out = match &bad {
             Some(bad) => Place { id: bad.before, added: place.added.map(|added| added.saturating_sub(1)) },
@@ -82,7 +82,7 @@ impl Session {
             self.spare.push(open.columns);
         }
         let lost = self.streams[at].lost.take();
-        let places = self.streams.iter().map(|stream| (stream.key.to_vec(), stream.place())).collect();
+        let places = self.streams.iter().map(|stream| (stream.key.to_vec(), stream.handed_out)).collect();
         let position = Position { places, is_reverse: false };
         let stream = &self.streams[at];
         self.ready.push_back(finished.map(|batch| ReadBatch {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::errors::{data_loss, protocol, stream_replaced};
+use super::super::lag::Lag;
 use super::super::loss::{Loss, StreamInfo};
 use super::super::pages::Pages;
-use super::super::position::Place;
 use super::super::sink::{Page, Sink};
 use super::super::stream::Open;
 use super::Session;
@@ -105,6 +105,13 @@ impl Session {
 
     /// The server said this of a stream, after the entries so far were read.
     pub(super) fn check(&mut self, at: usize, info: &StreamInfo) {
+        let stream = &mut self.streams[at];
+        if !stream.lacks(info) {
+            stream.lag = Lag::default();
+        } else if stream.lag.suspect() {
+            stream.is_doubtful = false;
+            return;
+        }
         if let Some((start, end)) = self.streams[at].asked.take() {
             self.streams[at].begin(start, end, info);
         }
@@ -142,7 +149,7 @@ impl Session {
         let stream = &mut self.streams[at];
         // Where the entries up to here were not counted, what was removed is compared with this from now on.
         stream.since.removed = info.removed();
-        stream.handed_out = Place { id: stream.since.after, added: stream.since.added };
+        stream.handed_out = stream.proven();
         let position = self.position().to_text();
         let key = &self.streams[at].key;
         self.ready.push_back(Err(data_loss(key, loss, info.first_id, position)));

@@ -24,14 +24,18 @@ impl Session {
             return;
         }
         (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
-        let unknown: Vec<usize> = self.which(|stream| stream.is_unproven() || stream.asked.is_some());
+        if self.ask_role() {
+            return;
+        }
+        let unknown: Vec<usize> =
+            self.which(|stream| (stream.is_unproven() || stream.asked.is_some()) && !stream.lag.waits());
         if !unknown.is_empty() {
             for stream in unknown.into_iter().take(MAX_COMMANDS) {
                 self.ask_info(stream);
             }
             return;
         }
-        if self.ask_pages() || !self.options.follows {
+        if self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
             return;
         }
         let Some(waits) = waits else { return };
@@ -66,7 +70,7 @@ impl Session {
         let first = self.turn;
         for at in (first..first + total).map(|at| at % total) {
             let stream = &self.streams[at];
-            if !stream.is_behind || stream.is_finished() {
+            if !stream.is_behind || stream.is_finished() || stream.asked.is_some() || stream.lag.waits() {
                 continue;
             }
             if bytes > 0

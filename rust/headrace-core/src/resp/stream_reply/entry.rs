@@ -3,7 +3,7 @@
 use super::part::{Bulk, Found, Header, LEAST_BULK, bulk, header, short_bulk};
 use super::{EntrySink, Limits};
 use crate::resp::decode::Violation;
-use crate::resp::entry_id::{EntryId, entry_id};
+use crate::resp::{EntryId, EntryIdReader};
 
 /// The most bytes of an ID as a bulk string: 41, and a length of 20 digits.
 const MOST_ID: usize = 66;
@@ -56,6 +56,7 @@ pub(super) struct Entry {
     /// Where the next field begins. 0: the ID and the number of fields were not read yet.
     at: usize,
     id: Option<EntryId>,
+    ids: EntryIdReader,
     /// `None`: the entry was deleted.
     fields: Option<usize>,
     slots: Vec<Slot>,
@@ -102,7 +103,7 @@ impl Entry {
             Bulk::Missing(needed) if needed > at + MOST_ID => return Err(NO_ID),
             Bulk::Missing(needed) => return Ok(Found::Missing(needed)),
         };
-        let id = entry_id(&bytes[start..end]).ok_or(NO_ID)?;
+        let id = self.ids.read(&bytes[start..end]).ok_or(NO_ID)?;
         let nil = if bytes.get(end + 2) == Some(&b'$') { b'$' } else { b'*' };
         let (fields, at) = match header(bytes, end + 2, nil)? {
             Header::Nil(at) => (None, at),

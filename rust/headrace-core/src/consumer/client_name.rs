@@ -1,0 +1,59 @@
+//! The name of a consumer's connections, which `CLIENT LIST` shows.
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+
+use super::work::Names;
+use crate::random;
+
+/// `headrace-consumer:group/consumer/token`. The token tells the connections of one consumer, also those that its server has not
+/// ended yet, from those of another one with its name.
+#[derive(Debug)]
+pub(super) struct ClientName {
+    /// What all consumers of the name have.
+    shared: String,
+    own: String,
+}
+
+impl ClientName {
+    /// The names without the characters that a server refuses.
+    pub(super) fn new(names: &Names) -> Self {
+        let part = |name: &[u8]| percent_encode(name, NON_ALPHANUMERIC).to_string();
+        let shared = format!("headrace-consumer:{}/{}", part(&names.group), part(&names.consumer));
+        let own = format!("{shared}/{}", random::token());
+        Self { shared, own }
+    }
+
+    pub(super) fn own(&self) -> &str {
+        &self.own
+    }
+
+    /// Whether a line of `CLIENT LIST` is of another consumer with this name, of any version of headrace.
+    pub(super) fn is_of_namesake(&self, client: &str) -> bool {
+        let name = client.split(' ').find_map(|field| field.strip_prefix("name="));
+        name.filter(|name| *name != self.own)
+            .and_then(|name| name.strip_prefix(&*self.shared))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(consumer: &str) -> ClientName {
+        let consumer = consumer.as_bytes().to_vec();
+        ClientName::new(&Names { group: b"g/1".to_vec(), consumer, dead_letter_key: None })
+    }
+
+    #[test]
+    fn a_namesake_is_another_consumer_of_the_same_name() {
+        let mine = name("c 1");
+        let line = |name: &str| format!("id=7 addr=127.0.0.1:1 name={name} age=1 db=0");
+        assert!(!mine.is_of_namesake(&line(mine.own())), "an earlier connection of the same consumer");
+        assert!(mine.is_of_namesake(&line(name("c 1").own())));
+        assert!(mine.is_of_namesake(&line("headrace-consumer:g%2F1/c%201")), "a version without tokens");
+        for other in [name("c 11").own(), name("c").own(), "headrace-consumer:g%2F1/c%2011", "c%201", ""] {
+            assert!(!mine.is_of_namesake(&line(other)), "{other}");
+        }
+    }
+}

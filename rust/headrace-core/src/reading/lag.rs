@@ -1,0 +1,93 @@
+//! A server that has less of a stream than was read: a replica that is behind, or another stream.
+
+use std::time::Duration;
+
+/// How long a replica is waited for that does not get what was read before. Then its stream counts as another one.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is known of such a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    /// It has what was read, as far as is known.
+    #[default]
+    No,
+    /// It is to say whether it is a replica.
+    Suspected,
+    /// It is a replica, and is waited for.
+    Waits,
+    /// It is none, or was waited for in vain.
+    Refuted,
+}
+
+/// Whether a stream waits for its replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Lag {
+    state: State,
+    waited: Duration,
+}
+
+impl Lag {
+    /// The server has less than was read. Returns whether that may be because it is a replica.
+    pub(crate) fn suspect(&mut self) -> bool {
+        if self.state == State::Refuted || self.waited >= PATIENCE {
+            return false;
+        }
+        self.state = State::Suspected;
+        true
+    }
+
+    /// The server said whether it is a replica.
+    pub(crate) fn resolve(&mut self, is_replica: bool) {
+        if self.state == State::Suspected {
+            self.state = if is_replica { State::Waits } else { State::Refuted };
+        }
+    }
+
+    /// The server was waited for, and is to be asked again what it has.
+    pub(crate) fn look_again(&mut self, waited: Duration) {
+        self.state = State::No;
+        self.waited += waited;
+    }
+
+    /// Another connection may lead to another server.
+    pub(crate) fn reconnect(&mut self) {
+        self.state = State::No;
+    }
+
+    pub(crate) fn is_suspected(self) -> bool {
+        self.state == State::Suspected
+    }
+
+    pub(crate) fn waits(self) -> bool {
+        self.state == State::Waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_is_waited_for_until_the_patience_ends() {
+        let mut lag = Lag::default();
+        for _ in 0..60 {
+            assert!(lag.suspect() && lag.is_suspected() && !lag.waits());
+            lag.resolve(true);
+            assert!(lag.waits());
+            lag.look_again(Duration::from_secs(1));
+            assert!(!lag.waits() && !lag.is_suspected());
+        }
+        assert!(!lag.suspect());
+    }
+
+    #[test]
+    fn another_connection_is_asked_again() {
+        let mut lag = Lag::default();
+        assert!(lag.suspect());
+        lag.resolve(false);
+        assert!(!lag.suspect() && !lag.waits());
+        lag.reconnect();
+        assert!(lag.suspect());
+        assert!(!Lag::default().waits(), "what was not asked is not answered");
+    }
+}
