@@ -9,6 +9,7 @@
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make campaign-read FAULTS=10000 SEED=1   the same for reading, with streams that change and readers that are killed
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
+#   make sweep-read   a reader and a consumer that are cut behind each of their bytes, on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|stream_reply|encoder|connections|session EXECUTIONS=1000000 SEED=1 FIRST=0
 #                TARGET=arrow: record batches through the Arrow C data interface, valid and broken
@@ -43,7 +44,7 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills campaign campaign-read \
-        sweep bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
+        sweep sweep-read bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
         memcheck bench bench-instructions bench-programs lint docs clean prepare clippy rust-tests-build failpoints spark-env \
         servers machine
 help:
@@ -106,6 +107,9 @@ campaign-read: machine $(VENV)/.test servers
 
 sweep: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults sweep $(KEPT) $(ARGUMENTS)
+
+sweep-read: machine $(VENV)/.test servers
+	@PYTHONPATH=tests $(PY) -m read_faults sweep $(KEPT) $(ARGUMENTS)
 
 ROUNDS := 3
 RECONNECTS := 1000

@@ -1,6 +1,7 @@
 """The fault tests of reading: real servers behind a fault proxy. Exits with 1 if headrace reads or reports wrongly.
 
 python -m read_faults campaign --faults 900 --seed 1   random faults, and tables of the results
+python -m read_faults sweep                            sessions that are cut after each byte, on each server
 python -m read_faults replay SEED/SERVER/CLIENT/…      one episode of a campaign; a failure prints this command
 """
 
@@ -11,16 +12,20 @@ import math
 import multiprocessing
 import os
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tqdm import tqdm
 
-from faults.campaign import Share, ShareResult, run, run_share
+from faults.campaign import Share, ShareResult, program_of, run, run_share
 from faults.command import chosen_of, list_of, run_command
-from faults.tables import record
+from faults.tables import markdown, record
+from faults.testbed import FaultTestbed
+from support.servers import find_programs
 
 from .read_campaign import READING, is_ours, pairs
+from .read_sweep import SWEPT, read_sweep
 from .read_tables import kinds_table, pairs_table, steps_table, violations_table
 
 
@@ -40,7 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     campaign.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     campaign.add_argument("--pairs", type=list_of, help="such as redis-8.6/reader,valkey-9.1/redis-py; default: all")
     campaign.add_argument("--seconds", type=float, default=math.inf, help="no further share begins after that")
-    campaign.add_argument("--record", type=Path, help="the document whose tables are replaced")
+    swept = commands.add_parser("sweep")
+    swept.set_defaults(command=_sweep)
+    swept.add_argument("--step", type=int, default=1, help="bytes between cuts")
+    swept.add_argument("--pairs", type=list_of, help="such as redis-8.6/reader; default: all")
+    for command in (campaign, swept):
+        command.add_argument("--record", type=Path, help="the document whose tables are replaced")
     replay = commands.add_parser("replay")
     replay.set_defaults(command=_replay)
     replay.add_argument("episode")
@@ -71,6 +81,28 @@ def _campaign(arguments: argparse.Namespace) -> int:
         command = f"make campaign-read FAULTS={arguments.faults} SEED={arguments.seed}"
         record(arguments.record, "campaign-read", command, *tables)
     print(f"\n{len(wrong)} violations by headrace")
+    return 1 if wrong else 0
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    rows, wrong, cuts = [], 0, 0
+    chosen = [(program.label, client) for program in find_programs() for client in SWEPT]
+    for label, client in tqdm(chosen_of(chosen, arguments.pairs), unit="pair", disable=None):
+        started = time.monotonic()
+        with FaultTestbed(program_of(label), durable=False) as testbed:
+            swept = read_sweep(testbed, client, arguments.step)
+        for where, violation in swept.violations:
+            tqdm.write(f"{label}/{client}, cut in {where}: {violation}", file=sys.stderr)
+        cuts += swept.cuts
+        wrong += len(swept.violations)
+        numbers = [*swept.bytes.values(), swept.cuts, swept.connections, len(swept.violations)]
+        numbers.append(round(time.monotonic() - started))
+        rows.append((label, client, *(f"{number:,}" for number in numbers)))
+    heads = ("server", "client", "bytes out", "bytes in", "cuts", "connections", "wrong", "seconds")
+    table, sentence = markdown(heads, rows, left=2), f"{cuts:,} cuts, {wrong} violations"
+    print(table, sentence, sep="\n\n")
+    if arguments.record:
+        record(arguments.record, "sweep-read", "make sweep-read", table, sentence + ".")
     return 1 if wrong else 0
 
 
