@@ -17,7 +17,7 @@ from headrace.spark.source.extent import Extent, Place
 from headrace.spark.source.names import OTHER_NAMES
 from headrace.spark.source.offset import StreamOffset
 from headrace.spark.source.options import ReadSettings, read
-from headrace.spark.source.planning import News, find_news, quotas
+from headrace.spark.source.planning import News, find_news, is_due, quotas
 from headrace.spark.source.stream import HAS_LIMITS, StreamReader
 
 HERE = {"host": "h", "stream_key": "s"}
@@ -68,6 +68,10 @@ def test_defaults() -> None:
         ({**HERE, "min_partitions": "0"}, "min_partitions must be"),
         ({**HERE, "fail_on_data_loss": "maybe"}, "fail_on_data_loss must be a boolean"),
         ({**HERE, "max_entries_per_trigger": "5"}, "max_entries_per_trigger is for spark.readStream"),
+        ({**HERE, "min_entries_per_trigger": "5"}, "min_entries_per_trigger is for spark.readStream"),
+        ({**HERE, "max_trigger_delay": "5"}, "max_trigger_delay is for spark.readStream"),
+        ({**HERE, "commit_group": "spark"}, "commit_group is for spark.readStream"),
+        ({**HERE, "fields_as": "array"}, "fields_as must be one of 'map', 'list'"),
         ({"url": "redis://:secret@h", "stream_key": "s"}, "url must not hold a password"),
     ],
 )
@@ -78,6 +82,16 @@ def test_wrong_options(given: dict[str, str], text: str) -> None:
 def test_a_streaming_query_has_no_end() -> None:
     assert "ending is for spark.read" in refused({**HERE, "ending": "5-0"}, streaming=True)
     assert read({**HERE, "ending": "5-0", "poll_interval": "1"}, streaming=None).poll_interval == 1
+
+
+def test_options_of_a_wait() -> None:
+    made = settings(True, min_entries_per_trigger="5", max_trigger_delay="1.5", max_entries_per_trigger="5")
+    assert (made.min_entries, made.max_delay, settings(True).max_delay) == (5, 1.5, 900)
+    given = {**HERE, "max_trigger_delay": "5"}
+    assert refused(given, streaming=True) == "max_trigger_delay needs min_entries_per_trigger"
+    given = {**HERE, "min_entries_per_trigger": "6", "max_entries_per_trigger": "5"}
+    expected = "min_entries_per_trigger must not exceed max_entries_per_trigger=5, got 6"
+    assert refused(given, streaming=True) == expected
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
@@ -189,6 +203,20 @@ def test_a_cap_is_shared_by_what_there_is() -> None:
     assert sum(quotas({"a": 7, "b": 11, "c": 13}, 10).values()) == 10
 
 
+@pytest.mark.parametrize(
+    ("entries", "now", "last", "due"),
+    [
+        (99, 10.0, None, True),  # the first one
+        (99, 10.0, 0.5, False),
+        (99, 10.5, 0.5, True),
+        (100, 0.5, 0.5, True),
+        (0, 10.0, 9.0, False),
+    ],
+)
+def test_when_a_micro_batch_begins(entries: int, now: float, last: float | None, due: bool) -> None:
+    assert is_due(entries, 100, now=now, last=last, delay=10.0) is due
+
+
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +238,9 @@ def test_columns_without_a_schema() -> None:
         read_schema(named).simpleString() == "struct<entry_seq:decimal(20,0),row_in_entry:int,a:string,stream:string>"
     )
     assert columns(read_schema(settings())) == {"metadata": None}
+    assert read_schema(settings(fields_as="list", metadata="stream")).simpleString() == (
+        "struct<stream:string,fields:array<struct<name:string,value:binary>>>"
+    )
     assert columns("a string, b string", fields="a,b") == {"metadata": None, "fields": ["a", "b"]}
 
 
@@ -259,6 +290,16 @@ def test_wrong_columns_without_a_schema() -> None:
     ):
         with pytest.raises(ConfigError, match=text):
             read_schema(settings(**options))
+
+
+def test_a_minimum_needs_the_trigger() -> None:
+    schema = read_schema(settings())
+    waiting = settings(True, min_entries_per_trigger="5")
+    if HAS_LIMITS:
+        StreamReader(waiting, schema)
+        return
+    with pytest.raises(ConfigError, match=r"min_entries_per_trigger needs Spark 4\.2 or later"):
+        StreamReader(waiting, schema)
 
 
 def test_a_cap_needs_the_trigger_where_spark_does_not_tell_it() -> None:

@@ -27,8 +27,8 @@ def add(client: redis.Redis, key: str, numbers: Iterable[int], ids: Callable[[in
 
 
 def settings(server: LocalServer, streaming: bool = False, **options: Any) -> ReadSettings:
-    """The options of a read of the stream `s`."""
-    given = {"unix_socket": server.unix_socket, "stream_key": "s", **options}
+    """The options of a read of the stream `s`, or of those that `stream_keys` names."""
+    given = {"unix_socket": server.unix_socket, **({} if "stream_keys" in options else {"stream_key": "s"}), **options}
     return read({name: str(value) for name, value in given.items()}, streaming=streaming)
 
 

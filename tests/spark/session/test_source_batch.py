@@ -118,6 +118,44 @@ def test_entries_are_copied(spark: SparkSession, client: redis.Redis, any_server
     assert client.xrange("copy") == client.xrange("events")
 
 
+def test_all_fields_of_an_entry_in_their_order(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
+    raw: Any = client  # a dict has no name twice
+    raw.execute_command("XADD", "events", "1-0", "a", b"\xff", "b", "2", "a", "3")
+    frame = read(spark, any_server, fields_as="list")
+    assert frame.select("fields").dtypes == [("fields", "array<struct<name:string,value:binary>>")]
+    (row,) = frame.collect()
+    assert [tuple(pair) for pair in row.fields] == [("a", b"\xff"), ("b", b"2"), ("a", b"3")]
+    save(frame, any_server, stream_key="copy", fields_from="fields", ignore_columns="*", entry_id="entry_id")
+    assert raw.execute_command("XRANGE", "copy", "-", "+") == raw.execute_command("XRANGE", "events", "-", "+")
+    (row,) = read(spark, any_server, fields="b", fields_as="list", on_bad_field="keep").collect()
+    assert (row.raw, row.b) == (None, "2")
+    typed = "b long, raw array<struct<name: string, value: binary>>"
+    kept = {"fields_as": "list", "on_bad_field": "keep", "metadata": "raw"}
+    assert read(spark, any_server, typed, **kept).collect() == [(2, None)]
+    raw.execute_command("XADD", "events", "2-0", "b", "x", "b", "y")
+    (row,) = read(spark, any_server, typed, **kept, starting="2-0").collect()
+    assert (row.b, [tuple(pair) for pair in row.raw]) == (None, [("b", b"x"), ("b", b"y")])
+
+
+def test_filters_are_right_where_spark_could_push_them_down(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
+    """Spark 4.1 to 4.3 reuse what was planned for the filters of one query in others of the same DataFrame."""
+    add(client, "events", range(10))
+    conf = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(conf, "true")
+    try:
+        frame = read(spark, any_server, "n long, entry_id string", metadata="entry_id")
+        one = frame.where(frame.entry_id == "1795324724032-0")
+        assert numbers(one) == [3]
+        assert numbers(frame) == list(range(10))
+        assert numbers(one.union(frame.where("n > 7"))) == [3, 8, 9]
+    finally:
+        spark.conf.unset(conf)
+
+
 def test_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     def create(name: str, columns: str = "", **options: Any) -> None:
         given = ", ".join(f"{option} '{value}'" for option, value in to(any_server, **options).items())

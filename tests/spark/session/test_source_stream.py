@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.spark.source.stream import HAS_LIMITS
 from headrace.testing import LocalServer
 from support.datasource import payloads, to
+from support.processes import wait_until
 from support.source import add
 
 # Several jobs or queries each, which take long on a busy machine.
@@ -25,28 +26,28 @@ class Numbers:
     """A query that reads the field `n` of entries, and what its micro-batches had."""
 
     def __init__(self, spark: SparkSession, server: LocalServer, folder: Path) -> None:
-        self._spark = spark
-        self._server = server
+        self.spark = spark
+        self.server = server
         self.checkpoint = folder / "checkpoint"
         self.batches: list[list[int]] = []
 
     def read(self, **options: Any) -> DataFrame:
-        given = {"starting": "earliest", **to(self._server, **options)}
+        given = {"starting": "earliest", **to(self.server, **options)}
         if "stream_keys" in given:
             del given["stream_key"]
         if "max_entries_per_trigger" in given and not HAS_LIMITS:
-            given["available_now"] = "true"
-        return self._spark.readStream.format("redis_streams").schema("n long").options(**given).load()
+            given.setdefault("available_now", "true")
+        return self.spark.readStream.format("redis_streams").schema("n long").options(**given).load()
 
     def run(self, **options: Any) -> StreamingQuery:
         """Run the query up to the newest entry."""
+        return self.end(self.read(**options).writeStream.foreachBatch(self.keep))
 
-        def keep(frame: DataFrame, number: int) -> None:
-            first, second = ([row.n for row in frame.collect()] for _ in range(2))
-            assert first == second  # two actions read the same rows
-            self.batches.append(first)
-
-        return self.end(self.read(**options).writeStream.foreachBatch(keep))
+    def keep(self, frame: DataFrame, _: int) -> None:
+        """Keep the rows of a micro-batch."""
+        first, second = ([row.n for row in frame.collect()] for _ in range(2))
+        assert first == second  # two actions read the same rows
+        self.batches.append(first)
 
     def end(self, writer: Any) -> StreamingQuery:
         query: StreamingQuery = (
@@ -60,6 +61,10 @@ class Numbers:
         lines = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()
         offset: dict[str, Any] = json.loads(lines[2])
         return dict(offset["streams"])
+
+    def is_committed(self, number: int) -> bool:
+        """Whether a micro-batch is finished."""
+        return (self.checkpoint / "commits" / str(number)).exists()
 
     def forget_commit(self, number: int) -> None:
         """Remove the commit of a micro-batch, as if the driver had died before it: it runs again."""
@@ -90,6 +95,64 @@ def test_every_entry_once_over_restarts(client: redis.Redis, query: Numbers) -> 
     assert sorted(n for batch in query.batches for n in batch) == list(range(1_050))
     with pytest.raises(StreamingQueryException, match="the checkpoint has a position in stream 'more'"):
         query.run()
+
+
+def test_what_is_left_is_taken_by_available_now(client: redis.Redis, query: Numbers) -> None:
+    """Or the query says at its start what it needs, where Spark does not tell the trigger."""
+    add(client, "events", range(100))
+    query.run()
+    add(client, "events", range(100, 1_000))
+    capped = query.read(max_entries_per_trigger=300)
+    if not HAS_LIMITS:
+        options = {**to(query.server), "max_entries_per_trigger": 300}
+        unsaid = query.spark.readStream.format("redis_streams").schema("n long").options(**options).load()
+        with pytest.raises(StreamingQueryException, match=r"max_entries_per_trigger needs available_now on Spark 4\.0"):
+            query.end(unsaid.writeStream.foreachBatch(query.keep))
+    query.end(capped.writeStream.foreachBatch(query.keep))
+    sizes = [len(batch) for batch in query.batches]
+    assert sizes == ([100, 300, 300, 300] if HAS_LIMITS else [100, 900])
+    assert [n for batch in query.batches for n in sorted(batch)] == list(range(1_000))
+
+
+def test_a_group_shows_how_far_the_query_is(client: redis.Redis, query: Numbers) -> None:
+    add(client, "events", range(100))
+    client.xgroup_create("events", "used", id="0")
+    client.xreadgroup("used", "me", {"events": ">"}, count=7)
+    text = r"StateError.*commit_group='used': the group of stream 'events' has 1 consumer and 7 pending entries"
+    with pytest.raises(StreamingQueryException, match=text):
+        query.run(commit_group="used")
+    query.run(commit_group="spark")
+    add(client, "events", range(100, 150))
+    query.run(commit_group="spark")
+    (group,) = (group for group in client.xinfo_groups("events") if group["name"] == b"spark")
+    # With AvailableNow Spark 4.0 and 4.1 do not ask what comes after the last micro-batch.
+    assert (group["lag"], group["consumers"]) == (0 if HAS_LIMITS else 50, 0)
+    assert query.batches == [list(range(100)), list(range(100, 150))]
+
+
+def test_a_micro_batch_waits_for_its_minimum(client: redis.Redis, query: Numbers) -> None:
+    add(client, "events", range(5))
+    frame = query.read(min_entries_per_trigger=100, max_trigger_delay=3600)
+    if not HAS_LIMITS:
+        with pytest.raises(StreamingQueryException, match=r"min_entries_per_trigger needs Spark 4\.2"):
+            query.end(frame.writeStream.foreachBatch(query.keep))
+        return
+    writer = frame.writeStream.foreachBatch(query.keep).option("checkpointLocation", str(query.checkpoint))
+    running = writer.start()
+    try:
+        wait_until(lambda: query.is_committed(0), 100)
+        add(client, "events", range(5, 104))
+        client.config_resetstat()
+        wait_until(lambda: client.info("commandstats").get("cmdstat_xinfo|stream", {}).get("calls", 0) > 3, 100)
+        add(client, "events", range(104, 105))
+        wait_until(lambda: query.is_committed(1), 100)
+    finally:
+        running.stop()
+    # The first one waits for nothing; the second one had 99 entries to wait with.
+    assert [len(batch) for batch in query.batches] == [5, 100]
+    add(client, "events", range(105, 107))
+    query.end(query.read(min_entries_per_trigger=100).writeStream.foreachBatch(query.keep))
+    assert query.batches[2:] == [[105, 106]]
 
 
 def test_a_micro_batch_is_the_same_whenever_it_is_planned(client: redis.Redis, query: Numbers) -> None:

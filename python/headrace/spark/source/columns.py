@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     DecimalType,
@@ -32,7 +33,14 @@ MAX_ROWS: Final = 10_000
 
 #: The entries that do not fit, with on_bad_field="keep".
 RAW: Final = "raw"
-#: The metadata columns of a reader, with their types here. A sequence number has 64 unsigned bits.
+#: The column of all fields, where none is named.
+ALL_FIELDS: Final = "fields"
+#: What a column of all fields of an entry is, by the option `fields_as`.
+FIELDS_AS: Final[dict[str, DataType]] = {
+    "map": MapType(StringType(), BinaryType()),
+    "list": ArrayType(StructType().add("name", StringType()).add("value", BinaryType())),
+}
+#: The other metadata columns of a reader, with their types here. A sequence number has 64 unsigned bits.
 METADATA: Final[dict[str, DataType]] = {
     "stream": StringType(),
     "entry_id": StringType(),
@@ -40,11 +48,9 @@ METADATA: Final[dict[str, DataType]] = {
     "entry_seq": DecimalType(20, 0),
     "timestamp": TimestampType(),
     "row_in_entry": IntegerType(),
-    RAW: MapType(StringType(), BinaryType()),
 }
 #: Those of a read without `fields` and schema.
 USUAL: Final = ("stream", "entry_id", "timestamp")
-ALL_FIELDS: Final = StructField("fields", MapType(StringType(), BinaryType()))
 
 #: The last millisecond that has a number of microseconds in 63 bits.
 LAST_MS: Final = (2**63 - 1) // 1000
@@ -61,20 +67,25 @@ def read_schema(settings: ReadSettings) -> StructType:
         metadata = {name: name for name in USUAL} if settings.fields is None else {}
     if settings.fields is not None and settings.keeps_raw and RAW not in metadata:
         metadata = {**metadata, RAW: RAW}
-    for name in metadata:
-        if name not in METADATA:
-            raise ConfigError(f"metadata must be some of {', '.join(METADATA)}, got {name!r}", option="metadata")
-    columns = [StructField(column, METADATA[name]) for name, column in metadata.items()]
+    columns = [StructField(column, _type_of(settings, name)) for name, column in metadata.items()]
     if settings.fields is None:
         if "unpack" in settings.reader:
             raise ConfigError("unpack needs fields or a schema, which name the columns of the rows", option="unpack")
-        if ALL_FIELDS.name in metadata.values():
-            text = f"metadata gives a column the name {ALL_FIELDS.name!r}, which the column of all fields has"
+        if ALL_FIELDS in metadata.values():
+            text = f"metadata gives a column the name {ALL_FIELDS!r}, which the column of all fields has"
             raise ConfigError(text, option="metadata")
-        return StructType([*columns, ALL_FIELDS])
+        return StructType([*columns, StructField(ALL_FIELDS, FIELDS_AS[settings.reader["fields_as"]])])
     if twice := next((name for name in settings.fields if name in metadata.values()), None):
         raise ConfigError(f"metadata and fields both name the column {twice!r}", option="fields")
     return StructType([*columns, *(StructField(name, StringType()) for name in settings.fields)])
+
+
+def _type_of(settings: ReadSettings, name: str) -> DataType:
+    """The type of a metadata column."""
+    types = {**METADATA, RAW: FIELDS_AS[settings.reader["fields_as"]]}
+    if name not in types:
+        raise ConfigError(f"metadata must be some of {', '.join(types)}, got {name!r}", option="metadata")
+    return types[name]
 
 
 class Columns:
@@ -102,24 +113,24 @@ class Columns:
             text = "fields and a schema are mutually exclusive: a schema names its fields"
             raise ConfigError(text, option="fields")
         if settings.keeps_raw and RAW not in self._metadata:
-            text = f"on_bad_field='keep' needs the column {RAW} in metadata, and as map<string, binary> in the schema"
+            kind = _type_of(settings, RAW).simpleString()
+            text = f"on_bad_field='keep' needs the column {RAW} in metadata, and as {kind} in the schema"
             raise ConfigError(text, option="on_bad_field")
-        self._check(schema)
+        self._check(settings, schema)
         fields = [field for field in self._target if field.name not in self._metadata.values()]
         if not fields:
             raise SchemaError("the schema has metadata columns only: leave it out, or add a field")
         self.arguments = {"metadata": self._metadata, "schema": pa.schema(fields)}
 
-    def _check(self, schema: StructType) -> None:
+    def _check(self, settings: ReadSettings, schema: StructType) -> None:
         types = {field.name: field.dataType for field in schema}
         for name, column in self._metadata.items():
-            if name not in METADATA:
-                raise ConfigError(f"metadata must be some of {', '.join(METADATA)}, got {name!r}", option="metadata")
+            wanted = _type_of(settings, name)
             if column not in types:
                 raise ConfigError(f"metadata names {column!r}, which is no column of the schema", option="metadata")
-            if types[column] != METADATA[name]:
-                wanted, got = METADATA[name].simpleString(), types[column].simpleString()
-                raise SchemaError(f"the metadata column {column!r} must be {wanted}, got {got}")
+            if types[column] != wanted:
+                shown, got = wanted.simpleString(), types[column].simpleString()
+                raise SchemaError(f"the metadata column {column!r} must be {shown}, got {got}")
 
     def convert(self, batch: ReadBatch) -> Iterator[pa.RecordBatch]:
         """The record batches for Spark, which compares each type with its own."""
@@ -135,7 +146,7 @@ def _is_own(settings: ReadSettings, schema: StructType) -> bool:
     if settings.fields is None and "unpack" in settings.reader:
         return False
     names = schema.fieldNames()
-    own = settings.fields is not None or names[-1:] == [ALL_FIELDS.name]
+    own = settings.fields is not None or names[-1:] == [ALL_FIELDS]
     return own and schema == read_schema(settings)
 
 

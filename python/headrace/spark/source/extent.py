@@ -1,4 +1,4 @@
-"""What a server says of a stream: where it begins and ends, and how much was removed."""
+"""What a server says of a stream: where it begins and ends, how much was removed, and how far a group is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.spark.source.entry_ids import LOWEST, Id
 
-__all__ = ["Extent", "Place"]
+__all__ = ["Extent", "GroupState", "Place"]
 
 
 @dataclass(frozen=True)
@@ -55,3 +55,24 @@ class Extent:
         if self.added is None or place.added is None:
             return self.length
         return min(self.length, max(0, self.added - place.added))
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A consumer group, as XINFO GROUPS shows it.
+
+    Attributes:
+        consumers: Its consumers.
+        pending: Entries that were delivered to them and not acknowledged.
+        place: How far it is.
+    """
+
+    consumers: int
+    pending: int
+    place: Place
+
+    @property
+    def use(self) -> str:
+        """Who would miss entries, or get them twice, if the group was moved. Empty: no consumer."""
+        counts = (("consumer", "consumers", self.consumers), ("pending entry", "pending entries", self.pending))
+        return " and ".join(f"{count} {one if count == 1 else several}" for one, several, count in counts if count)

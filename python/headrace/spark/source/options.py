@@ -22,10 +22,18 @@ STREAMS: Final = ("stream_key", "stream_keys", "stream_pattern")
 
 #: The options that only one of the two kinds of reads has.
 OF_BATCH: Final = ("ending", "ending_timestamp")
-OF_STREAMING: Final = ("max_entries_per_trigger", "available_now", "poll_interval", "allow_short_replay")
+OF_STREAMING: Final = (
+    "max_entries_per_trigger",
+    "min_entries_per_trigger",
+    "max_trigger_delay",
+    "available_now",
+    "poll_interval",
+    "allow_short_replay",
+    "commit_group",
+)
 
 #: The options that are passed to `Reader` as they are.
-OF_THE_READER: Final = ("batch_rows", "batch_bytes", "page_bytes", "on_bad_field")
+OF_THE_READER: Final = ("batch_rows", "batch_bytes", "page_bytes", "on_bad_field", "fields_as")
 OF_UNPACK: Final = ("unpack", "payload_field", "max_entry_bytes")
 
 
@@ -44,8 +52,11 @@ class ReadSettings:
         allow_short_replay: Whether what runs again may have fewer rows than before.
         min_partitions: Partitions at least; None for one per stream.
         max_entries: Most entries of a micro-batch.
+        min_entries: How many entries a micro-batch waits for.
+        max_delay: How long, in seconds.
         available_now: What the user says of the trigger.
         poll_interval: Seconds between two looks at the server.
+        commit_group: The group that shows how far the query is.
         fields: The fields that become columns; None for all in one column, or for those of the user's schema.
         metadata: The metadata columns, each with the name that it gets; None for the usual ones.
         reader: Options of each `Reader`.
@@ -61,8 +72,11 @@ class ReadSettings:
     allow_short_replay: bool
     min_partitions: int | None
     max_entries: int | None
+    min_entries: int | None
+    max_delay: float
     available_now: bool | None
     poll_interval: float
+    commit_group: str | None
     fields: tuple[str, ...] | None
     metadata: Mapping[str, str] | None
     reader: Mapping[str, Any]
@@ -103,8 +117,11 @@ def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
         allow_short_replay=own["allow_short_replay"],
         min_partitions=own["min_partitions"],
         max_entries=own["max_entries_per_trigger"],
+        min_entries=_min_entries(given, own),
+        max_delay=own["max_trigger_delay"],
         available_now=own["available_now"],
         poll_interval=own["poll_interval"],
+        commit_group=own["commit_group"],
         fields=_names(own["fields"]),
         metadata=_metadata(own["metadata"]) if "metadata" in given else None,
         reader=reader,
@@ -138,6 +155,16 @@ def _streams(given: Mapping[str, str], own: Mapping[str, Any]) -> tuple[tuple[st
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise ConfigError(f"stream_keys must name each stream once, got {twice!r} twice", option="stream_keys")
     return keys, None
+
+
+def _min_entries(given: Mapping[str, str], own: Mapping[str, Any]) -> int | None:
+    least, most = own["min_entries_per_trigger"], own["max_entries_per_trigger"]
+    if least is None and "max_trigger_delay" in given:
+        raise ConfigError("max_trigger_delay needs min_entries_per_trigger", option="max_trigger_delay")
+    if least is not None and most is not None and most < least:
+        text = f"min_entries_per_trigger must not exceed max_entries_per_trigger={most}, got {least}"
+        raise ConfigError(text, option="min_entries_per_trigger")
+    return None if least is None else int(least)
 
 
 def _metadata(names: Any) -> dict[str, str]:

@@ -10,7 +10,7 @@ from headrace.spark.source.entry_ids import LOWEST, show
 from headrace.spark.source.extent import Extent, Place
 from headrace.spark.source.offset import StreamOffset
 
-__all__ = ["News", "find_news", "quotas"]
+__all__ = ["News", "find_news", "is_due", "quotas"]
 
 
 @dataclass(frozen=True)
@@ -93,3 +93,11 @@ def quotas(news: Mapping[str, int], limit: int) -> dict[str, int]:
         left -= share
         total -= count
     return {key: share for key, share in shares.items() if share}
+
+
+def is_due(entries: int, minimum: int, *, now: float, last: float | None, delay: float) -> bool:
+    """Whether a micro-batch begins: there are enough entries, or they have waited long enough since the last one.
+
+    `last` is None before the first one.
+    """
+    return entries >= minimum or last is None or now - last >= delay

@@ -15,10 +15,11 @@ from headrace.spark.source.bounds import start_place
 from headrace.spark.source.columns import Columns
 from headrace.spark.source.entry_ids import LOWEST, Id
 from headrace.spark.source.extent import Extent, Place
+from headrace.spark.source.mirror import GroupMirror
 from headrace.spark.source.offset import Offset, StreamOffset
 from headrace.spark.source.options import ReadSettings
 from headrace.spark.source.paging import read_page
-from headrace.spark.source.planning import News, find_news, quotas
+from headrace.spark.source.planning import News, find_news, is_due, quotas
 from headrace.spark.source.ranges import Range, Split, StreamRange, split
 from headrace.spark.source.splits import share
 from headrace.spark.source.survey import Survey
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
 try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
 except ImportError:  # Spark 4.0 and 4.1
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
@@ -64,6 +70,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "'true' with trigger(availableNow=True), which then takes everything in one micro-batch, else 'false'"
             )
             raise ConfigError(text, option="available_now")
+        if settings.min_entries is not None and not HAS_LIMITS:
+            text = (
+                "min_entries_per_trigger needs Spark 4.2 or later: earlier versions do not pass the trigger, and with "
+                "trigger(availableNow=True) the query would end with entries left"
+            )
+            raise ConfigError(text, option="min_entries_per_trigger")
         self._settings = settings
         self._columns = Columns(settings, schema)
         self._forget()
@@ -71,9 +83,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _forget(self) -> None:
         """What the process of the query knows, and tasks do not."""
         self._survey: Survey | None = None
+        self._mirror: GroupMirror | None = None
         self._keys: tuple[str, ...] | None = None
         self._extents: dict[str, Extent] = {}
         self._looked_at = float("-inf")
+        #: When this process planned the last micro-batch.
+        self._planned_at: float | None = None
         #: Where AvailableNow ends.
         self._target: dict[str, Extent] | None = None
         self._initial: _Json | None = None
@@ -114,19 +129,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             start = self._position if self._position is not None else self.initialOffset()
         before = Offset.from_json(start)
-        end = self._next(before, self._limit(limit))
+        waits = HAS_LIMITS and not isinstance(limit, ReadAllAvailable)
+        end = self._next(before, self._limit(limit), waits=waits)
+        self._show(before)  # Spark asks for the next end when the last one is finished
         if end is None:
             if not before.is_initial:
                 return start
             end = Offset(before.streams)
+        self._planned_at = time.monotonic()
         made = end.to_json()
         self._planned = [*self._planned[-7:], made]
         return made
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802, Spark's name
-        """The cap of a micro-batch. Spark 4.2 and later ask for it."""
-        limit = self._settings.max_entries
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """The cap of a micro-batch, or that it waits. Spark 4.2 and later ask for it, unless the trigger is Once."""
+        settings = self._settings
+        if settings.max_entries is not None:
+            return ReadMaxRows(settings.max_entries)
+        return ReadAllAvailable() if settings.min_entries is None else ReadMinRows(settings.min_entries)
 
     def reportLatestOffset(self) -> _Json | None:  # noqa: N802, Spark's name
         """The newest entries, for the progress of the query; as of the last look, because Spark asks at each poll."""
@@ -151,11 +171,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._survey = Survey(self._settings)
             if self._keys is None:
                 self._keys = self._survey.keys()
+                if self._settings.commit_group is not None:
+                    self._mirror = GroupMirror(self._survey, self._settings.endpoint, self._settings.commit_group)
+                    self._mirror.check(self._keys)
             self._extents = self._survey.extents(self._keys)
             self._looked_at = time.monotonic()
         return self._extents
 
-    def _next(self, before: Offset, limit: int | None) -> Offset | None:
+    def _next(self, before: Offset, limit: int | None, *, waits: bool) -> Offset | None:
         extents = self._look() if self._target is None else self._target
         if removed := sorted(set(before.streams) - set(extents)):
             raise StateError(REMOVED.format(removed[0]))
@@ -173,12 +196,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not news:
             return None
         counts = {key: extents[key].entries_behind(one.start) for key, one in news.items()}
+        if waits and not self._is_due(sum(counts.values())):
+            return None
         if limit is not None and sum(counts.values()) > limit:
             ends = self._capped(news, counts, limit)
         else:
             ends = self._whole(news, extents)
         idle = {key: stream.idle() for key, stream in before.streams.items()}
         return Offset({**idle, **ends})
+
+    def _is_due(self, entries: int) -> bool:
+        """Whether a micro-batch with these entries begins now. AvailableNow would end instead of waiting."""
+        least = self._settings.min_entries
+        if least is None or self._target is not None:
+            return True
+        return is_due(entries, least, now=time.monotonic(), last=self._planned_at, delay=self._settings.max_delay)
 
     def _whole(self, news: dict[str, News], extents: dict[str, Extent]) -> dict[str, StreamOffset]:
         """Everything that is new, split by time."""
@@ -246,7 +278,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._settings, self._columns, partition)
 
     def commit(self, end: _Json) -> None:
-        """Nothing: the checkpoint has the position."""
+        """Show how far the query is, where a group is to. The checkpoint has the position."""
+        self._show(Offset.from_json(end))
+
+    def _show(self, finished: Offset) -> None:
+        """Move the group behind a finished micro-batch. Where a query begins may be elsewhere after a crash."""
+        if self._mirror is not None and not finished.is_initial:
+            self._mirror.follow({key: stream.end for key, stream in finished.streams.items()})
 
     def stop(self) -> None:
         """Close the connection."""

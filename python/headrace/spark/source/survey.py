@@ -10,7 +10,7 @@ from headrace import _headrace
 from headrace.errors import ConfigError
 from headrace.inspect import inspect
 from headrace.spark.source.entry_ids import Id
-from headrace.spark.source.extent import Extent
+from headrace.spark.source.extent import Extent, GroupState, Place
 from headrace.spark.source.options import ReadSettings
 
 __all__ = ["Survey"]
@@ -48,6 +48,18 @@ class Survey:
         """Where each stream begins and ends. One round trip."""
         found = self._native.streams([key.encode() for key in keys])
         return {key: Extent() if info is None else Extent(*info) for key, info in zip(keys, found, strict=True)}
+
+    def groups(self, keys: Sequence[str], name: str) -> dict[str, GroupState | None]:
+        """The group of this name of each stream that exists; None where there is none. One round trip."""
+        asked = self._native.groups([key.encode() for key in keys])
+        found: dict[str, GroupState | None] = {}
+        for key, groups in zip(keys, asked, strict=True):
+            if groups is not None:
+                found[key] = None
+            for group, consumers, pending, last, read in groups or ():
+                if group == name.encode():
+                    found[key] = GroupState(consumers, pending, Place(last, read))
+        return found
 
     def first_ids(self, ranges: Iterable[tuple[str, Id, Id]]) -> list[Id | None]:
         """The first entry of each range of a stream, both ends included. One round trip."""

@@ -1,0 +1,107 @@
+"""The consumer group that shows how far a streaming query is: the option `commit_group`. No entry is read by it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from headrace.endpoint import Endpoint
+from headrace.errors import CommandError, ConnectionFailedError, GroupMissingError, StateError
+from headrace.group import Group
+from headrace.spark.source.entry_ids import show
+from headrace.spark.source.extent import GroupState, Place
+from headrace.spark.source.survey import Survey
+
+__all__ = ["GroupMirror", "step"]
+
+logger = logging.getLogger("headrace.spark")
+
+
+def step(group: GroupState | None, place: Place) -> Literal["create", "move", "stay", "ahead", "used"]:
+    """What is to be done to a group, None if there is none, to show that a query has read up to a place."""
+    if group is None:
+        return "create"
+    if group.use:
+        return "used"
+    if group.place.id > place.id:
+        return "ahead"
+    if group.place.id == place.id and place.added in (None, group.place.added):
+        return "stay"
+    return "move"
+
+
+class GroupMirror:
+    """Moves a group of each stream behind what a query has read. The checkpoint has the position, not the group.
+
+    The group is looked at right before it is moved, and not in the same step: a consumer that joins in between may miss
+    the entries of one micro-batch. The next time it is seen, and the group stays where it is.
+    """
+
+    def __init__(self, survey: Survey, endpoint: Endpoint, name: str) -> None:
+        self._survey = survey
+        self._endpoint = endpoint
+        self._name = name
+        #: What the group was to show last, in each stream.
+        self._shown: dict[str, Place] = {}
+        self._has_moved = False
+        self._logged: set[str] = set()
+
+    def check(self, keys: Sequence[str]) -> None:
+        """Refuse a group that is read by.
+
+        Raises:
+            StateError: It has consumers or pending entries.
+            CommandError: A right is missing.
+        """
+        for key, group in self._survey.groups(keys, self._name).items():
+            if group is not None and group.use:
+                raise StateError(
+                    f"commit_group={self._name!r}: the group of stream {key!r} has {group.use}, and moving it would "
+                    "make its consumers miss entries: name a group that is not read by, or destroy this one"
+                )
+
+    def follow(self, places: Mapping[str, Place]) -> None:
+        """Show that the query has read up to these places, unless the group shows it already.
+
+        A failure is logged: nothing that the query reads depends on the group.
+
+        Raises:
+            CommandError: A right is missing, or the server is a replica; only before the group has moved once.
+        """
+        changed = {key: place for key, place in places.items() if self._shown.get(key) != place}
+        if not changed:
+            return
+        self._shown |= changed
+        try:
+            # Without a stream there is no group.
+            for key, group in self._survey.groups(list(changed), self._name).items():
+                self._move(key, group, changed[key])
+        except CommandError as error:
+            if not self._has_moved:
+                raise
+            self._warn("failed", f"was not moved: {error}")
+        except (ConnectionFailedError, GroupMissingError) as error:
+            self._warn("failed", f"was not moved: {error}")
+
+    def _move(self, key: str, found: GroupState | None, place: Place) -> None:
+        what = step(found, place)
+        if what in ("create", "move"):
+            group = Group(self._endpoint._with_stream_key(key), self._name)
+            if what == "create":
+                group.create(f"({show(place.id)}", mkstream=False)
+            group.set_position(f"({show(place.id)}", entries_read=place.added)
+            self._has_moved = True
+        elif found is not None and what == "used":
+            text = f"the group of stream {key!r} has {found.use} now: it is not moved as long as it has"
+            self._warn(f"used {key}", text)
+        elif found is not None and what == "ahead":
+            at = f"is at {show(found.place.id)}, and the query at {show(place.id)}"
+            text = f"the group of stream {key!r} {at}: it is not moved back, and moved again once the query is ahead"
+            self._warn(f"ahead {key}", text)
+
+    def _warn(self, case: str, text: str) -> None:
+        """Log a case once: it comes with each micro-batch."""
+        if case not in self._logged:
+            self._logged.add(case)
+            logger.warning("commit_group=%r: %s", self._name, text)
