@@ -8,7 +8,7 @@ use super::batch::ConsumerBatch;
 use super::client_name::ClientName;
 use super::clock;
 use super::session::Session;
-use super::setup::{Create, Identity, Setup, group_missing};
+use super::setup::{Create, Identity, LOOKS_FOR, Setup, group_missing};
 use super::shared::Shared;
 use super::work::Names;
 use crate::counters::ReadCounters;
@@ -93,7 +93,7 @@ impl Drive {
                 return setup.name(client_name);
             }
             begin(&mut setup, keys, names, *needs, create.as_ref())?;
-            *has_namesake = setup.finds_namesake(client_name)?;
+            *has_namesake = setup.finds_namesake(client_name, LOOKS_FOR)?;
             setup.name(client_name)?;
             *has_begun = true;
             Ok(())
@@ -191,7 +191,7 @@ impl Drive {
             }
             let name = &self.client_name;
             let found = self.link.consult(watch, |transport, silence, watch| {
-                Setup { transport, silence: silence.min(left), watch }.finds_namesake(name)
+                Setup { transport, silence: silence.min(left), watch }.finds_namesake(name, left.min(LOOKS_FOR))
             });
             match found {
                 Some(Ok(found)) => return Ok(found),

@@ -1,7 +1,7 @@
 //! What a new connection does before it reads: it ends the one before, and makes the groups.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 
@@ -12,8 +12,9 @@ use crate::error::{Classifier, Error, Fault, ReplyText};
 use crate::net::{ConnectError, Deadline, Transport, Watch};
 use crate::reading::Trouble;
 
-/// How often a server is asked for another connection of the same name: it may not have noticed yet that it was closed.
-const LOOKS: usize = 5;
+/// For how long a server is asked for another connection of the same name: one of a process that has ended may still be there,
+/// as long as the server, or what is between, has not noticed.
+pub(super) const LOOKS_FOR: Duration = Duration::from_millis(500);
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 type Result<T> = std::result::Result<T, Trouble>;
@@ -59,21 +60,22 @@ impl Setup<'_> {
         Ok(self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old.client_id))?.is_ok())
     }
 
-    /// Whether another consumer has the same name: each sees the other's pending entries as its own. Without the right to look there
-    /// is none.
-    pub(super) fn finds_namesake(&mut self, name: &ClientName) -> Result<bool> {
-        for look in 0..LOOKS {
-            if look > 0 {
-                sleep(LOOKS_EVERY);
-            }
+    /// Whether another consumer has the same name for all of `time`: each sees the other's pending entries as its own. Without the
+    /// right to look there is none.
+    pub(super) fn finds_namesake(&mut self, name: &ClientName, time: Duration) -> Result<bool> {
+        let began = Instant::now();
+        loop {
             let Ok(Value::BulkString(clients)) = self.ask(redis::cmd("CLIENT").arg("LIST"))? else {
                 return Ok(false);
             };
             if !String::from_utf8_lossy(&clients).lines().any(|client| name.is_of_namesake(client)) {
                 return Ok(false);
             }
+            if began.elapsed() >= time {
+                return Ok(true);
+            }
+            sleep(LOOKS_EVERY);
         }
-        Ok(true)
     }
 
     /// Gives the connection the name of its consumer.
