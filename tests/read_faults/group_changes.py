@@ -134,14 +134,19 @@ class GroupChanges:
 
     def look(self, ended: set[Name]) -> None:
         """What the server has acknowledged must be processed or dead. All consumers are suspended."""
-        ended = ended | self._done | self.facts.excused | {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
+        ended = ended | self._done | self.facts.excused
+        early: set[Name] = set()
         for key in self._keys:
             pending, groups = self._together(("XPENDING", key, GROUP, "-", "+", _ALL), ("XINFO", "GROUPS", key))
             if isinstance(pending, Exception) or not (last := _last_delivered(groups)):
                 continue
             ended |= {(key, entry[0].decode()) for entry in pending}
             delivered = [entry_id for entry_id in self._ledger.now(key).live if parse_id(entry_id) <= last]
-            self.facts.early |= {(key, entry_id) for entry_id in delivered if (key, entry_id) not in ended}
+            early |= {(key, entry_id) for entry_id in delivered if (key, entry_id) not in ended}
+        if early:
+            # Afterwards: the server may get a request to move one while the consumer that sent it is suspended.
+            early -= {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
+        self.facts.early |= early
 
     def removed(self, key: str, gone: set[str]) -> None:
         """Entries were removed from the stream; all consumers are suspended."""
