@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -52,9 +53,9 @@ def main(source: str, folder: str) -> None:
             print(path)
 
 
-def throughput(whole: dict[str, Any]) -> Figure:
-    """Entries per second: a panel for each server, and the floor as a line."""
-    turns = figures.turns_of(whole, "throughput")
+def rates(bench: str, whole: dict[str, Any]) -> Figure:
+    """Entries per second: a panel for each group, and the floor as a line."""
+    turns = figures.turns_of(whole, bench)
     groups = list(dict.fromkeys(turn.group for turn in turns))
     figure = Figure(figsize=(WIDTH, 0.3 * len(in_order(turns)) + 1.2), layout="constrained")
     panels = figure.subplots(1, len(groups), sharey=True, sharex=True, squeeze=False)[0]
@@ -223,12 +224,13 @@ def thousands(value: float) -> str:
 
 #: The name of the file, the benchmark that it needs, and what draws it.
 PICTURES: Sequence[tuple[str, str, Callable[[dict[str, Any]], Figure]]] = (
-    ("throughput", "throughput", throughput),
+    ("throughput", "throughput", partial(rates, "throughput")),
     ("client_cpu", "throughput", client_cpu),
     ("round_trips", "round_trips", round_trips),
     ("layouts", "layouts", layouts),
     ("exactly_once", "exactly_once", exactly_once),
     ("instructions", "instructions", instructions),
+    ("spark_source", "spark_source", partial(rates, "spark_source")),
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The memory of a reader and of its server: with five times the entries, and where entries become much larger."""
+"""The memory of a reader, of Spark's workers and of the server: with more entries, and with larger ones."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import os
 from typing import Any
 
 import pytest
-from benches.driver import TakeTurn
+from benches.driver import Record, TakeTurn
 from benches.filled import FilledWatch, append
 from benches.readers import READER
 from benches.servers import newest_program
+from benches.spark_session import SparkProcesses, start_spark
 from benches.tables import MEANINGFUL_ROWS, RATE, Bench, Column
-from benches.turns import ROWS, Figures, Target
+from benches.turns import ROWS, Figures, Target, Turn
+from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.testing import LocalServer
 
 #: With 20 the server takes 2 GB.
 TIMES = int(os.environ.get("HEADRACE_BENCH_TIMES", "5"))
+SPARK = "headrace in Spark, a Python worker"
 #: How much more the peak of the process may be.
 TOLERANCE = 1.1
 
@@ -58,23 +61,57 @@ def name_of(parts: Parts) -> str:
     return ", then ".join(f"{rows:,} of {size:,} bytes" for rows, size in parts)
 
 
+Peaks = dict[tuple[str, Parts], float]
+
+
 @pytest.fixture(scope="module")
-def peaks() -> dict[Parts, float]:
+def peaks() -> Peaks:
     return {}
+
+
+def fill(server: LocalServer, parts: Parts) -> None:
+    for count, size in parts:
+        batch = min(count, 10_000) if size < 1_000 else 4
+        append(Target.at(server, count, payload_bytes=size, batch=batch), 2)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("parts", [*MANY, GROWING], ids=name_of)
-def test_reading_memory(parts: Parts, take_turn: TakeTurn, peaks: dict[Parts, float]) -> None:
+def test_reading_memory(parts: Parts, take_turn: TakeTurn, peaks: Peaks) -> None:
     rows = sum(count for count, _ in parts)
     with LocalServer(newest_program().path, transport="tcp") as server, MemoryWatch(server) as watch:
-        for count, size in parts:
-            batch = min(count, 10_000) if size < 1_000 else 4
-            append(Target.at(server, count, payload_bytes=size, batch=batch), 2)
+        fill(server, parts)
         target = Target.at(server, rows, batch=20)
         turn = take_turn(BENCH, READER, target, group=name_of(parts), number=1, watch=watch, warm_up=False)
     if "peak_rss" not in turn.figures:
         pytest.skip("the peak memory of a process is available on Linux only")
-    peaks[parts] = turn.figures["peak_rss"]
-    if parts == MANY[1] and MANY[0] in peaks and ROWS >= MEANINGFUL_ROWS:
-        assert peaks[parts] <= TOLERANCE * peaks[MANY[0]], f"{peaks[parts]:,.0f} instead of {peaks[MANY[0]]:,.0f}"
+    check(peaks, parts, turn)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("parts", [*MANY, GROWING], ids=name_of)
+def test_reading_memory_in_spark(parts: Parts, record: Record, benchmark: BenchmarkFixture, peaks: Peaks) -> None:
+    """Each has workers of its own: they live on from one job to the next."""
+    if benchmark.disabled:
+        pytest.skip("it only measures: `make bench` turns it on")
+    rows = sum(count for count, _ in parts)
+    with LocalServer(newest_program().path, transport="tcp") as server, start_spark() as spark:
+        fill(server, parts)
+        options = {"host": str(server.host), "port": str(server.port), "stream_key": "bench", "min_partitions": "2"}
+        frame = spark.read.format("redis_streams").schema("payload BINARY, ts STRING").options(**options).load()
+        saved = frame.write.format("noop").mode("overwrite").save
+        benchmark.pedantic(saved)  # type: ignore[no-untyped-call]
+        peak = float(SparkProcesses(spark).peak_memory_of_workers())
+    assert benchmark.stats is not None
+    turn = Turn(BENCH.name, name_of(parts), SPARK, 1, rows, {"seconds": benchmark.stats.stats.total, "peak_rss": peak})
+    record(BENCH, turn)
+    benchmark.extra_info |= {"contender": SPARK, "rows": rows, **turn.figures}
+    check(peaks, parts, turn)
+
+
+def check(peaks: Peaks, parts: Parts, turn: Turn) -> None:
+    """Check that the peak with more entries is about that with fewer, unless those were too few to fill the buffers."""
+    peak = peaks[turn.contender, parts] = turn.figures["peak_rss"]
+    fewer = peaks.get((turn.contender, MANY[0]))
+    if parts == MANY[1] and fewer is not None and ROWS >= MEANINGFUL_ROWS:
+        assert peak <= TOLERANCE * fewer, f"{peak:,.0f} instead of {fewer:,.0f}"
