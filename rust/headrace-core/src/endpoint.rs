@@ -13,10 +13,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::error::Result;
 
+mod access;
+mod access_names;
 mod any_certificate;
 mod defaults;
 mod explicit;
 pub(crate) mod given;
+mod host;
 mod insecure;
 mod option;
 mod options;
@@ -25,29 +28,34 @@ mod pem;
 mod pem_text;
 mod producer;
 mod provider;
+mod sentinels;
 mod server;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod trim;
 mod url;
 
 pub use crate::secret::Secret;
+pub(crate) use access::Access;
 pub use given::read_values;
 pub use option::{Form, OptionDefault, OptionSpec, OptionValue, Takes};
 pub(crate) use option::{option, option_table};
 pub use options::OPTIONS;
 pub(crate) use options::joined;
-pub(crate) use pem::client_config;
-pub use pem::{Pem, Tls};
+pub use pem::Pem;
 pub use producer::PRODUCER_OPTIONS;
 pub use provider::{NoPassword, PasswordProvider, Provider};
+pub(crate) use sentinels::{Node, Sentinels};
 pub use server::SERVER_OPTIONS;
 pub use stream::STREAM_OPTIONS;
+pub use tls::Tls;
+pub(crate) use tls::client_config;
 pub use trim::Trim;
 
 use defaults::{Defaults, Inherited};
-use explicit::{Explicit, Password, Server};
+use explicit::{Explicit, Server};
 use given::Given;
 use server::{DEFAULT_COMMAND_TIMEOUT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DB, DEFAULT_PORT};
 
@@ -106,6 +114,17 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+/// `db1:6379`, `[::1]:6379`, `/run/redis.sock`.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') && !host.starts_with('[') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 impl Endpoint {
     /// Checks `options`, with the process-wide defaults of this moment. TLS files must be readable and fit together.
     pub fn new(options: impl IntoIterator<Item = (String, OptionValue)>, form: Form) -> Result<Self> {
@@ -147,7 +166,12 @@ impl Endpoint {
         let explicit = Explicit::read(given)?;
         // The file is read now too, so that a mistake in it shows here and not at the first connect.
         defaults.now()?;
-        if let Some(tls) = &explicit.tls {
+        if let Some(tls) = explicit.access.tls() {
+            tls.check()?;
+        }
+        if let Server::Sentinel(sentinels) = &explicit.server
+            && let Some(tls) = sentinels.access.tls()
+        {
             tls.check()?;
         }
         Ok(Self { explicit: Arc::new(explicit), defaults })
@@ -164,11 +188,14 @@ impl Endpoint {
         let settings = || self.settings();
         let seconds = |duration: Duration| OptionValue::Float(duration.as_secs_f64());
         Ok(Some(match name {
-            "port" if matches!(self.explicit.server, Server::Unix(_)) => OptionValue::Null,
+            "port" if !matches!(self.explicit.server, Server::Tcp { .. }) => OptionValue::Null,
             "port" => OptionValue::Int(settings()?.port.into()),
             "db" => OptionValue::Int(settings()?.db.into()),
             "connect_timeout" => seconds(settings()?.connect_timeout),
             "command_timeout" => seconds(settings()?.command_timeout),
+            "sentinel_tls" => {
+                OptionValue::Bool(self.sentinels().is_some_and(|sentinels| sentinels.access.tls().is_some()))
+            }
             _ => self.option(name).unwrap_or(spec.default.value()),
         }))
     }
@@ -193,7 +220,7 @@ impl Endpoint {
         let explicit = &self.explicit;
         let port = match &explicit.server {
             Server::Tcp { port, .. } => *port,
-            Server::Unix(_) => None,
+            Server::Unix(_) | Server::Sentinel(_) => None,
         };
         Settings {
             port: port.or(inherited.port).unwrap_or(DEFAULT_PORT),
@@ -203,12 +230,26 @@ impl Endpoint {
         }
     }
 
-    /// The address to connect to.
-    pub fn address(&self, settings: &Settings) -> Address {
+    /// The address to connect to; `None`: sentinels name it.
+    pub fn address(&self, settings: &Settings) -> Option<Address> {
         match &self.explicit.server {
-            Server::Tcp { host, .. } => Address::Tcp { host: host.clone(), port: settings.port },
-            Server::Unix(path) => Address::Unix(path.clone()),
+            Server::Tcp { host, .. } => Some(Address::Tcp { host: host.clone(), port: settings.port }),
+            Server::Unix(path) => Some(Address::Unix(path.clone())),
+            Server::Sentinel(_) => None,
         }
+    }
+
+    /// The sentinels that name the address.
+    pub(crate) fn sentinels(&self) -> Option<&Sentinels> {
+        match &self.explicit.server {
+            Server::Sentinel(sentinels) => Some(sentinels),
+            Server::Tcp { .. } | Server::Unix(_) => None,
+        }
+    }
+
+    /// How to prove oneself to the server.
+    pub(crate) fn access(&self) -> &Access {
+        &self.explicit.access
     }
 
     /// The key of the stream.
@@ -218,30 +259,12 @@ impl Endpoint {
 
     /// The user of AUTH.
     pub fn username(&self) -> Option<&str> {
-        self.explicit.username.as_deref()
+        self.explicit.access.username()
     }
 
     /// The password of AUTH, read now if a variable or a file has it, or a provider gives it.
     pub fn password(&self) -> std::result::Result<Option<Secret>, NoPassword> {
-        self.explicit.password.as_ref().map(password::read).transpose()
-    }
-
-    /// Whether a provider is asked for the password, which may take its time.
-    pub(crate) fn has_provider(&self) -> bool {
-        matches!(self.explicit.password, Some(Password::Asked(_)))
-    }
-
-    /// Another password than `refused`, if there is one now: it may have been changed after it was read.
-    pub(crate) fn changed_password(&self, refused: Option<&Secret>) -> std::result::Result<Option<Secret>, NoPassword> {
-        match &self.explicit.password {
-            None | Some(Password::Given(_)) => Ok(None),
-            Some(password) => match password::read(password) {
-                Ok(now) => Ok(Some(now).filter(|now| Some(now) != refused)),
-                // The server's refusal is more useful than the lack of a password now.
-                Err(NoPassword::Failed(_)) => Ok(None),
-                Err(NoPassword::Interrupted) => Err(NoPassword::Interrupted),
-            },
-        }
+        self.explicit.access.password()
     }
 
     /// The option `maxlen_approximate`, whether or not anything is trimmed.
@@ -284,7 +307,7 @@ impl Endpoint {
 
     /// TLS, if it is on.
     pub fn tls(&self) -> Option<&Tls> {
-        self.explicit.tls.as_ref()
+        self.explicit.access.tls()
     }
 }
 
@@ -300,12 +323,24 @@ impl fmt::Display for Endpoint {
         let user = self.username().map(|user| utf8_percent_encode(user, NON_ALPHANUMERIC));
         match &self.explicit.server {
             Server::Tcp { host, .. } => {
-                f.write_str(if self.explicit.tls.is_some() { "rediss://" } else { "redis://" })?;
+                f.write_str(if self.tls().is_some() { "rediss://" } else { "redis://" })?;
                 if let Some(user) = user {
                     write!(f, "{user}@")?;
                 }
                 let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
                 write!(f, "{open}{host}{close}:{}", settings.port)?;
+                if settings.db != 0 {
+                    write!(f, "/{}", settings.db)?;
+                }
+            }
+            Server::Sentinel(sentinels) => {
+                f.write_str(if self.tls().is_some() { "rediss+sentinel://" } else { "redis+sentinel://" })?;
+                if let Some(user) = user {
+                    write!(f, "{user}@")?;
+                }
+                let nodes: Vec<_> = sentinels.nodes.iter().map(Node::to_string).collect();
+                let master = utf8_percent_encode(&sentinels.master, NON_ALPHANUMERIC);
+                write!(f, "{}/{master}", nodes.join(","))?;
                 if settings.db != 0 {
                     write!(f, "/{}", settings.db)?;
                 }

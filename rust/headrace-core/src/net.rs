@@ -11,9 +11,12 @@
 mod connect;
 mod control;
 mod deadline;
+mod dial;
 mod handshake;
+mod master_lookup;
 #[cfg(any(test, fuzzing))]
 mod mock;
+mod peer;
 mod query;
 mod resolve;
 mod socket;
@@ -22,9 +25,10 @@ mod stream;
 pub(crate) mod tests;
 mod tls;
 
-pub(crate) use connect::connect;
+pub(crate) use connect::{connect, connect_to_master};
 pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{NeverInterrupted, Watch};
+pub(crate) use master_lookup::MasterLookup;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
 #[cfg(any(test, fuzzing))]

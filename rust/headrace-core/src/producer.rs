@@ -25,7 +25,7 @@ use crate::connection::{BatchState, Connection, Context, Disconnect, Limits, Out
 use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written};
-use crate::net::Watch;
+use crate::net::{MasterLookup, Watch};
 use crate::random;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
@@ -68,6 +68,7 @@ pub(crate) struct Producer {
     outcomes: OutcomeQueue,
     connection: Connection,
     link: Link,
+    masters: MasterLookup,
     retry_waits: RetryWaits,
     /// When the watch was asked last.
     watched: Instant,
@@ -111,6 +112,7 @@ impl Producer {
             endpoint,
             limits,
             link: Link::Closed,
+            masters: MasterLookup::default(),
             retry_waits: RetryWaits::default(),
             watched: now,
             full: now,
@@ -341,6 +343,7 @@ impl Producer {
         if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
             transport.close();
         }
+        self.masters.close();
     }
 
     /// Fails every message that waits, and replaces the connection.
@@ -376,6 +379,7 @@ impl Producer {
         if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
             transport.forget();
         }
+        self.masters.forget();
         self.connection.forget();
         self.outcomes.clear();
         self.outcomes.recorder.forget();

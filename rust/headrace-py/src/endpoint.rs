@@ -86,7 +86,10 @@ fn to_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(Str
     let name = name.str()?.to_string_lossy().into_owned();
     let spec = OPTIONS.iter().find(|spec| spec.name == name);
     let takes_path = spec.is_some_and(OptionSpec::takes_path);
-    let value = if takes_path && value.hasattr("__fspath__")? {
+    let takes_nodes = spec.is_some_and(|spec| spec.takes == Takes::Nodes) && !value.is_instance_of::<PyString>();
+    let value = if let Some(nodes) = takes_nodes.then(|| value.extract::<Vec<String>>().ok()).flatten() {
+        OptionValue::Names(nodes)
+    } else if takes_path && value.hasattr("__fspath__")? {
         from_python(&value.py().import("os")?.call_method1("fsdecode", (value,))?)?
     } else {
         match from_python(value)? {

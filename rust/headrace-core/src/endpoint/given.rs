@@ -139,15 +139,16 @@ impl Given {
         found.copied().ok_or_else(|| spec.refuse(&value))
     }
 
-    /// Column names.
-    pub(crate) fn columns(&mut self, name: &str) -> Result<Option<Vec<String>>> {
+    /// Names: of columns, or of nodes.
+    pub(crate) fn names(&mut self, name: &str) -> Result<Option<Vec<String>>> {
         let Some((spec, form, value)) = self.take(name) else { return Ok(None) };
-        let names = match (&value, form) {
-            (OptionValue::Names(names), _) => Some(names.clone()),
-            (OptionValue::Text(text), Form::Text) if text.trim_start().starts_with('[') => {
+        let takes_text = form == Form::Text || spec.takes == Takes::Nodes;
+        let names = match &value {
+            OptionValue::Names(names) => Some(names.clone()),
+            OptionValue::Text(text) if form == Form::Text && is_json_array(text) => {
                 serde_json::from_str(text.as_str()).ok()
             }
-            (OptionValue::Text(text), Form::Text) => Some(text.split(',').map(|name| name.trim().to_owned()).collect()),
+            OptionValue::Text(text) if takes_text => Some(text.split(',').map(|name| name.trim().to_owned()).collect()),
             _ => None,
         };
         let names = names.filter(|names| !names.is_empty() && names.iter().all(|name| !name.is_empty()));
@@ -172,7 +173,7 @@ impl Given {
             }
             Takes::Choice(_) => Some(OptionValue::text(self.choice_or_default(name)?)),
             Takes::RenamedColumns if self.has_mapping(name) => self.value(name),
-            Takes::Columns | Takes::RenamedColumns => self.columns(name)?.map(OptionValue::Names),
+            Takes::Columns | Takes::Nodes | Takes::RenamedColumns => self.names(name)?.map(OptionValue::Names),
             Takes::BooleanOrColumns => match self.values.get(name) {
                 Some((_, OptionValue::Bool(value))) => Some(OptionValue::Bool(*value)),
                 Some((Form::Text, OptionValue::Text(text)))
@@ -180,7 +181,7 @@ impl Given {
                 {
                     Some(OptionValue::Bool(text.eq_ignore_ascii_case("true")))
                 }
-                _ => self.columns(name)?.map(OptionValue::Names),
+                _ => self.names(name)?.map(OptionValue::Names),
             },
             Takes::TextOrBytes
             | Takes::Secret
@@ -320,6 +321,11 @@ pub fn read_values(
 /// The error for an option that must be given.
 fn missing(name: &str) -> Error {
     Error::config(name, format!("{name} is missing"))
+}
+
+/// Whether text is a JSON array of names, and not the address of an IPv6 host.
+fn is_json_array(text: &str) -> bool {
+    text.trim_start().strip_prefix('[').is_some_and(|rest| rest.trim_start().starts_with(['"', ']']))
 }
 
 /// The integer that `value` is. A boolean is not one.

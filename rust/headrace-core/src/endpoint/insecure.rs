@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use super::explicit::{Explicit, Password, Server};
+use super::access::Access;
+use super::explicit::{Explicit, Server};
+use super::password::Password;
 use super::pem::Pem;
 
 /// Permission of the group and of others to read a file.
@@ -11,23 +13,37 @@ const OTHERS_READ: u32 = 0o044;
 
 /// One sentence for each weakness of the endpoint.
 pub(super) fn warnings(explicit: &Explicit) -> Vec<String> {
-    let tls = explicit.tls.as_ref();
-    let unchecked = match &explicit.server {
-        Server::Tcp { host, .. } if tls.is_some_and(|tls| tls.skip_verify) => Some(format!(
-            "tls_insecure_skip_verify: neither the certificate of {host} nor its name is checked; any host that answers in its \
+    let unchecked = explicit.access.tls().filter(|tls| tls.skip_verify).and_then(|_| match &explicit.server {
+        Server::Tcp { host, .. } => Some(host.clone()),
+        Server::Sentinel(sentinels) => Some(format!("the master '{}'", sentinels.master)),
+        Server::Unix(_) => None,
+    });
+    let unchecked = unchecked.map(|server| {
+        format!(
+            "tls_insecure_skip_verify: neither the certificate of {server} nor its name is checked; any host that answers in its \
              place reads the password and every message"
-        )),
-        Server::Tcp { .. } | Server::Unix(_) => None,
+        )
+    });
+    let mut found: Vec<_> = unchecked.into_iter().collect();
+    found.extend(open_files(&explicit.access));
+    if let Server::Sentinel(sentinels) = &explicit.server {
+        // TLS that is that of the server names the same file.
+        let more: Vec<_> = open_files(&sentinels.access).filter(|text| !found.contains(text)).collect();
+        found.extend(more);
+    }
+    found
+}
+
+fn open_files(access: &Access) -> impl Iterator<Item = String> {
+    let key = match access.tls().and_then(|tls| Some((tls, tls.client.as_ref()?))) {
+        Some((tls, (_, Pem::Path(path)))) => open_to_others(tls.names.tls_key, path),
+        Some((_, (_, Pem::Bytes(_)))) | None => None,
     };
-    let key = match tls.and_then(|tls| tls.client.as_ref()) {
-        Some((_, Pem::Path(path))) => open_to_others("tls_key", path),
-        Some((_, Pem::Bytes(_))) | None => None,
-    };
-    let password = match &explicit.password {
-        Some(Password::File(path)) => open_to_others("password_file", path),
+    let password = match &access.password {
+        Some(Password::File(path)) => open_to_others(access.names.password_file, path),
         _ => None,
     };
-    [unchecked, key, password].into_iter().flatten().collect()
+    key.into_iter().chain(password)
 }
 
 /// The sentence for a file that others than its owner may read. A file that is not there yet says nothing, and neither

@@ -142,6 +142,8 @@ pub enum Takes {
     Start,
     /// One of these texts.
     Choice(&'static [&'static str]),
+    /// The addresses of nodes; as text, with commas between them.
+    Nodes,
     /// A mapping, of what to what; as text, a JSON object.
     Mapping(&'static str),
     /// The name of a column.
@@ -221,6 +223,9 @@ impl OptionSpec {
             Takes::Columns => {
                 "column names: a sequence, or as text names with commas between them or a JSON array of names".to_owned()
             }
+            Takes::Nodes => {
+                "addresses 'host:port': a sequence, or text with commas between them".to_owned()
+            }
             Takes::RenamedColumns => {
                 "column names: a sequence, or as text names with commas between them or a JSON array of names; or a mapping \
                  from columns to the names that they get"
@@ -260,6 +265,7 @@ impl OptionSpec {
             | Takes::Mapping(_)
             | Takes::Column
             | Takes::Columns
+            | Takes::Nodes
             | Takes::RenamedColumns
             | Takes::BooleanOrColumns
             | Takes::StreamId

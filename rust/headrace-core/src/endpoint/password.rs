@@ -2,46 +2,57 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
-use super::explicit::Password;
+use super::access_names::AccessNames;
 use super::option::quoted;
 use super::provider::{NoPassword, Provider};
 
 /// Far more than any password has; a bound for a path that names something else.
 const MAX_FILE_BYTES: usize = 64 * 1024;
 
+/// Where the password is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Password {
+    Given(Secret),
+    Variable(String),
+    File(PathBuf),
+    Asked(Provider),
+}
+
 /// The password of this moment; of a variable or file without the line end that editors and `echo` leave.
-pub(super) fn read(password: &Password) -> Result<Secret, NoPassword> {
+pub(super) fn read(password: &Password, names: &AccessNames) -> Result<Secret, NoPassword> {
+    let (env, file) = (names.password_env, names.password_file);
     match password {
         Password::Given(secret) => Ok(secret.clone()),
-        Password::Asked(provider) => ask(provider),
+        Password::Asked(provider) => ask(provider, names.password),
         Password::Variable(name) => match std::env::var_os(name) {
             Some(value) => finish(Zeroizing::new(value.into_encoded_bytes()), || {
-                format!("password_env: the environment variable {name} is empty")
+                format!("{env}: the environment variable {name} is empty")
             }),
-            None => Err(refuse(format!("password_env: the environment variable {name} is not set"))),
+            None => Err(refuse(format!("{env}: the environment variable {name} is not set"))),
         },
         Password::File(path) => {
             let shown = quoted(&path.to_string_lossy());
             // Of full size at once: a vector that grows leaves copies behind.
             let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES + 1));
             File::open(path)
-                .and_then(|file| file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes))
-                .map_err(|error| refuse(format!("password_file: {shown} cannot be read: {error}")))?;
+                .and_then(|opened| opened.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes))
+                .map_err(|error| refuse(format!("{file}: {shown} cannot be read: {error}")))?;
             if bytes.len() > MAX_FILE_BYTES {
-                return Err(refuse(format!("password_file: {shown} is longer than {MAX_FILE_BYTES} bytes")));
+                return Err(refuse(format!("{file}: {shown} is longer than {MAX_FILE_BYTES} bytes")));
             }
-            finish(bytes, || format!("password_file: {shown} is empty"))
+            finish(bytes, || format!("{file}: {shown} is empty"))
         }
     }
 }
 
-fn ask(provider: &Provider) -> Result<Secret, NoPassword> {
-    let failed = |why: &str| refuse(format!("password: the callable {} {why}", provider.get().name()));
+fn ask(provider: &Provider, option: &str) -> Result<Secret, NoPassword> {
+    let failed = |why: &str| refuse(format!("{option}: the callable {} {why}", provider.get().name()));
     match provider.get().ask() {
         Ok(password) if password.expose().is_empty() => Err(failed("returned an empty password")),
         Ok(password) => Ok(password),

@@ -19,12 +19,40 @@ option_table! {
     /// Options of the server.
     pub SERVER_OPTIONS:
 
-    /// Name or IP address of the server; IPv6 with or without brackets. Either this or `unix_socket` is required.
+    /// Name or IP address of the server; IPv6 with or without brackets. One of this, `unix_socket` and `nodes` is required.
     host => option(Takes::Text);
     /// TCP port. The process-wide default comes before this one.
     port => option(PORT).or_depends(Int(DEFAULT_PORT as i64));
     /// Path of the server's Unix socket, at most 107 bytes (macOS: 103), in place of `host`. Not with `port` or `tls`.
     unix_socket => option(Takes::Path);
+    /// The sentinels that know the server, in place of `host`: `'host'` or `'host:port'` each, port 26379 by default. They are
+    /// asked in this order, from the one on that answered last. Needs `sentinel_master`.
+    nodes => option(Takes::Nodes);
+    /// Name of the master in the configuration of the sentinels. Each connection goes to the server that they name, if that
+    /// says that it is a master.
+    sentinel_master => option(Takes::Text);
+    /// How often a sentinel is asked, while messages are in flight, whether the server is still the master. If it is not, the
+    /// connection ends (code `SWITCHED`) and goes on with the new one.
+    sentinel_poll => option(Takes::Seconds { min: 0.05, max: 3600.0 }).or(Float(1.0));
+    /// ACL user of the sentinels. Needs one of `sentinel_password`, `sentinel_password_env`, `sentinel_password_file`.
+    sentinel_username => option(Takes::Text);
+    /// Password of the sentinels, which `password` is not sent to. Values as for `password`.
+    sentinel_password => option(Takes::Secret).secret();
+    /// Environment variable that holds the sentinels' password, as `password_env`.
+    sentinel_password_env => option(Takes::Variable);
+    /// File that holds the sentinels' password, as `password_file`.
+    sentinel_password_file => option(Takes::Path);
+    /// Whether to use TLS with the sentinels: by default as with the server, and with its certificates, unless one of the
+    /// options below is given.
+    sentinel_tls => option(Takes::Boolean).or_depends(Bool(false));
+    /// The only CA certificates to trust for sentinels, as `tls_ca_cert`. Needs TLS with the sentinels, like the options below.
+    sentinel_tls_ca_cert => option(Takes::Pem);
+    /// The client's certificate chain for sentinels, as `tls_cert`.
+    sentinel_tls_cert => option(Takes::Pem);
+    /// The private key of `sentinel_tls_cert`.
+    sentinel_tls_key => option(Takes::Pem).secret();
+    /// Name that the sentinels' certificates must have, in place of the hosts in `nodes`.
+    sentinel_tls_server_name => option(Takes::Text);
     /// Number of the database: [SELECT](https://redis.io/docs/latest/commands/select/), which is not sent for 0. Servers have 16
     /// databases by default. The process-wide default comes before this one.
     db => option(DB).or_depends(Int(DEFAULT_DB as i64));

@@ -11,6 +11,7 @@ use crate::error::Error;
 mod defaults_file;
 mod providers;
 mod refusals;
+mod sentinels;
 mod tls_files;
 mod urls;
 
@@ -55,6 +56,9 @@ fn message(result: Result<Endpoint>) -> String {
 fn the_built_in_defaults_are_those_of_the_table() {
     let endpoint = build(&[]).unwrap();
     let settings = endpoint.settings().unwrap();
+    let (nodes, master) = (("nodes", OptionValue::Names(vec!["s1".to_owned()])), ("sentinel_master", text("m")));
+    let watched = build(&[("host", OptionValue::Null), nodes, master]).unwrap();
+    let sentinels = watched.sentinels().unwrap();
     let actual = [
         ("port", int(settings.port.into())),
         ("db", int(settings.db.into())),
@@ -64,12 +68,14 @@ fn the_built_in_defaults_are_those_of_the_table() {
         ("trim_every", int(endpoint.trim_every().into())),
         ("nomkstream", OptionValue::Bool(endpoint.nomkstream())),
         ("tls", OptionValue::Bool(endpoint.tls().is_some())),
+        ("sentinel_tls", OptionValue::Bool(sentinels.access.tls().is_some())),
+        ("sentinel_poll", OptionValue::Float(sentinels.poll.as_secs_f64())),
         ("tls_insecure_skip_verify", OptionValue::Bool(endpoint.tls().is_some_and(|tls| tls.skip_verify))),
     ];
     for spec in OPTIONS {
         let actual = actual.iter().find(|(name, _)| *name == spec.name).map_or(&OptionValue::Null, |(_, value)| value);
         assert!(*actual == spec.default.value(), "{}", spec.name);
-        if !["host", "stream_key", "password", "tls_key"].contains(&spec.name) {
+        if !spec.secret && !["host", "stream_key"].contains(&spec.name) {
             assert!(endpoint.effective(spec.name).unwrap() == Some(spec.default.value()), "{}", spec.name);
         }
     }
@@ -229,7 +235,7 @@ fn hosts_are_names_or_addresses() {
     ] {
         let endpoint = build(&[("host", text(host))]).unwrap();
         let address = endpoint.address(&endpoint.settings().unwrap());
-        assert_eq!(address, Address::Tcp { host: stored.to_owned(), port: 6379 });
+        assert_eq!(address, Some(Address::Tcp { host: stored.to_owned(), port: 6379 }));
         assert_eq!(endpoint.to_string(), format!("{shown} stream key s"));
     }
     let bad =

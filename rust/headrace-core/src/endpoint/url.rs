@@ -17,10 +17,14 @@ enum Scheme {
     Tcp,
     Tls,
     Unix,
+    /// Sentinels, and whether the server has TLS.
+    Sentinel {
+        tls: bool,
+    },
 }
 
-/// The schemes that redis-rs knows.
-const SCHEMES: [(&str, Scheme); 7] = [
+/// The schemes that redis-rs knows, and those of sentinels.
+const SCHEMES: [(&str, Scheme); 11] = [
     ("redis", Scheme::Tcp),
     ("rediss", Scheme::Tls),
     ("unix", Scheme::Unix),
@@ -28,6 +32,10 @@ const SCHEMES: [(&str, Scheme); 7] = [
     ("valkey", Scheme::Tcp),
     ("valkeys", Scheme::Tls),
     ("valkey+unix", Scheme::Unix),
+    ("redis+sentinel", Scheme::Sentinel { tls: false }),
+    ("rediss+sentinel", Scheme::Sentinel { tls: true }),
+    ("valkey+sentinel", Scheme::Sentinel { tls: false }),
+    ("valkeys+sentinel", Scheme::Sentinel { tls: true }),
 ];
 
 /// Adds the options in `url` to `given`.
@@ -48,12 +56,12 @@ pub(super) fn read(url: &str, given: &mut Given) -> Result<()> {
         return Err(refuse("must not have a #fragment"));
     }
     let (path, query) = after.split_once('?').unwrap_or((after, ""));
-    if scheme == Scheme::Unix {
-        read_unix(authority, path, given)?;
-    } else {
-        read_tcp(authority, path, given)?;
+    match scheme {
+        Scheme::Unix => read_unix(authority, path, given)?,
+        Scheme::Tcp | Scheme::Tls => read_tcp(authority, path, given)?,
+        Scheme::Sentinel { .. } => read_sentinels(authority, path, given)?,
     }
-    if scheme == Scheme::Tls {
+    if matches!(scheme, Scheme::Tls | Scheme::Sentinel { tls: true }) {
         add(given, Form::Typed, "tls", OptionValue::Bool(true))?;
     }
     read_query(query, given)
@@ -62,7 +70,6 @@ pub(super) fn read(url: &str, given: &mut Given) -> Result<()> {
 /// `[user[:password]@]host[:port]` and `/db`.
 fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (user, password) = user_info.split_once(':').map_or((user_info, None), |(user, pw)| (user, Some(pw)));
     // Without its TLS feature redis-rs refuses rediss; the rest of the two is the same.
     let parsed = redis::parse_redis_url(&format!("redis://{address}{path}"))
         .ok_or_else(|| refuse("does not parse: see that its host and port are valid"))?;
@@ -77,6 +84,28 @@ fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     if !path.trim_matches('/').is_empty() {
         add(given, Form::Typed, "db", OptionValue::Int(info.redis_settings().db().into()))?;
     }
+    read_user_info(user_info, given)
+}
+
+/// `[user[:password]@]host[:port],host[:port]` and `/master/db`. The user is that of the server.
+fn read_sentinels(authority: &str, path: &str, given: &mut Given) -> Result<()> {
+    let (user_info, nodes) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let mut parts = path.strip_prefix('/').unwrap_or_default().splitn(2, '/');
+    let (master, db) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    if nodes.is_empty() || master.is_empty() {
+        return Err(refuse("must be of the form redis+sentinel://host:26379,host:26379/master/0"));
+    }
+    add(given, Form::Text, "nodes", OptionValue::text(nodes))?;
+    add(given, Form::Typed, "sentinel_master", decoded(master, b'+'))?;
+    if !db.is_empty() {
+        add(given, Form::Text, "db", OptionValue::text(db))?;
+    }
+    read_user_info(user_info, given)
+}
+
+/// `user[:password]`.
+fn read_user_info(user_info: &str, given: &mut Given) -> Result<()> {
+    let (user, password) = user_info.split_once(':').map_or((user_info, None), |(user, pw)| (user, Some(pw)));
     if !user.is_empty() {
         add(given, Form::Typed, "username", decoded(user, b'+'))?;
     }

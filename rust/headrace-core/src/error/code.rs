@@ -203,6 +203,10 @@ own_codes! {
     RESET => AWAY.written(NO_OR_UNKNOWN);
     /// The server closed the connection: unknown for messages that were handed over and not answered, no for the rest.
     EOF => AWAY.written(NO_OR_UNKNOWN);
+    /// No sentinel names a master, or what it names is none now.
+    NO_MASTER => AWAY.advice("see nodes and sentinel_master, and what SENTINEL MASTER says; a failover takes some seconds");
+    /// The sentinels name another master: unknown for messages that were handed over and not answered, no for the rest.
+    SWITCHED => AWAY.written(NO_OR_UNKNOWN);
     /// The TLS handshake failed: trust, name, validity, client certificate, version, or a tampered connection.
     TLS => PERMANENT.means(&[Means::Connection])
         .advice("see tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate");
@@ -363,8 +367,11 @@ mod tests {
         for mode in Classify::ALL {
             assert_eq!(named(OWN, |code| code.kind(mode) == Kind::Permanent), permanent, "{mode:?}");
         }
-        assert_eq!(named(OWN, |code| code.passes), [CONNECT, DNS, TIMEOUT, RESET, EOF]);
-        assert_eq!(named(OWN, Code::is_of_connection), [CONNECT, DNS, TIMEOUT, RESET, EOF, TLS, PROTOCOL]);
+        assert_eq!(named(OWN, |code| code.passes), [CONNECT, DNS, TIMEOUT, RESET, EOF, NO_MASTER, SWITCHED]);
+        assert_eq!(
+            named(OWN, Code::is_of_connection),
+            [CONNECT, DNS, TIMEOUT, RESET, EOF, NO_MASTER, SWITCHED, TLS, PROTOCOL]
+        );
     }
 
     #[test]

@@ -18,18 +18,27 @@ use crate::secret::Secret;
 /// The name that `CLIENT LIST` shows for the library and, until somebody gives another, for the connection.
 const NAME: &str = "headrace";
 
+/// What is said behind AUTH.
+pub(super) enum Greeting<'a> {
+    /// To a server: who this is, and which database.
+    Server { endpoint: &'a Endpoint, settings: &'a Settings },
+    /// To a sentinel: nothing. Before Redis 7.2 it knows no CLIENT SETINFO.
+    Sentinel,
+}
+
 /// Shakes hands. After an error the transport is of no further use.
 pub(super) fn run(
     transport: &mut Transport,
-    endpoint: &Endpoint,
-    settings: &Settings,
+    username: Option<&str>,
     password: Option<&Secret>,
+    greeting: &Greeting<'_>,
     patience: &mut Deadline<'_>,
 ) -> Result<(), ConnectError> {
     if let Some(password) = password {
         patience.enter(Stage::Auth);
-        authenticate(transport, endpoint.username(), password, patience)?;
+        authenticate(transport, username, password, patience)?;
     }
+    let Greeting::Server { endpoint, settings } = greeting else { return Ok(()) };
     let mut control = Control::new(transport, patience);
     // SELECT 0 would change nothing, and an ACL without +select refuses it.
     if settings.db != 0 {

@@ -103,6 +103,7 @@ impl Producer {
                     return Ok(());
                 }
                 Link::Closed => self.open(deadline, watch)?,
+                Link::Open(_) if self.masters.is_due(now) => self.check_master(now, watch)?,
                 Link::Open(_) if self.connection.needs_ping(now) => self.connection.ping(),
                 Link::Open(_) => match self.step() {
                     Ok(true) => {}

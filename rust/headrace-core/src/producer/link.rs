@@ -9,7 +9,7 @@ use super::preflight::{self, Requirement};
 use crate::connection::Disconnect;
 use crate::endpoint::Settings;
 use crate::error::{Error, Failure, Fault, Result, code};
-use crate::net::{ConnectError, Transport, Watch, connect};
+use crate::net::{ConnectError, Transport, Watch, connect_to_master};
 
 /// The socket.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Producer {
 
     /// A socket whose server can do what the options ask for, and its command timeout.
     fn open_socket(
-        &self,
+        &mut self,
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<(Transport, Duration), ConnectError> {
@@ -59,12 +59,24 @@ impl Producer {
         }
         let requirements = self.requirements(settings.command_timeout);
         let until = Instant::now() + settings.connect_timeout;
-        let mut transport = connect(&self.endpoint, &settings, watch)?;
+        let mut transport = connect_to_master(&self.endpoint, &settings, &mut self.masters, watch)?;
         match preflight::check(&requirements, &mut transport, &self.endpoint, until, watch) {
             Ok(()) => Ok((transport, settings.command_timeout)),
             Err(error) => {
                 transport.abort();
                 Err(self.explained(error))
+            }
+        }
+    }
+
+    /// Asks the sentinels. If they name another master, the socket is of no further use: what it was sent may be lost.
+    pub(super) fn check_master(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
+        match self.masters.check(&self.endpoint, now, watch) {
+            Ok(()) => Ok(()),
+            Err(ConnectError::Interrupted) => Err(Error::Interrupted),
+            Err(ConnectError::Fault(fault)) => {
+                self.disconnect(&fault.into());
+                Ok(())
             }
         }
     }

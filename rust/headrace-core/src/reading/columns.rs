@@ -38,7 +38,7 @@ pub(crate) fn read_body(
     {
         return Err(Error::config(option, format!("{option} needs unpack: without it no payload is read")));
     }
-    let fields: Vec<Field> = match (given.columns("fields")?, schema) {
+    let fields: Vec<Field> = match (given.names("fields")?, schema) {
         (None, None) if given.has("unpack") => {
             return Err(Error::config("unpack", "unpack needs fields or schema, which name the columns of the rows"));
         }
@@ -70,7 +70,7 @@ pub(crate) fn read_metadata(given: &mut Given) -> Result<Option<Vec<(String, Str
         return Ok(Some(Vec::new()));
     }
     if !given.has_mapping("metadata") {
-        let names = given.columns("metadata")?;
+        let names = given.names("metadata")?;
         return Ok(names.map(|names| names.into_iter().map(|name| (name.clone(), name)).collect()));
     }
     let (mut renamed, mut is_named) = (Vec::new(), true);

@@ -9,7 +9,7 @@ use super::outage::{After, Outage};
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
-use crate::net::{ConnectError, Transport, Watch, connect};
+use crate::net::{ConnectError, MasterLookup, Transport, Watch, connect_to_master};
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
@@ -33,6 +33,7 @@ impl From<Error> for Trouble {
 pub(crate) struct Link {
     endpoint: Endpoint,
     open: Option<(Transport, Duration)>,
+    masters: MasterLookup,
     outage: Outage,
     counters: Arc<ReadCounters>,
     /// Until when the wait for the server was counted, if there is one now.
@@ -46,7 +47,9 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>, counters: Arc<ReadCounters>) -> Self {
         let now = Instant::now();
-        Self { endpoint, open: None, outage: Outage::new(retry), counters, counted: None, used: now, watched: now }
+        let masters = MasterLookup::default();
+        let outage = Outage::new(retry);
+        Self { endpoint, open: None, masters, outage, counters, counted: None, used: now, watched: now }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -84,7 +87,7 @@ impl Link {
         prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> std::result::Result<(), Trouble>,
     ) -> Result<()> {
         let settings = self.endpoint.settings()?;
-        let mut transport = match connect(&self.endpoint, &settings, watch) {
+        let mut transport = match connect_to_master(&self.endpoint, &settings, &mut self.masters, watch) {
             Ok(transport) => transport,
             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => return self.endure(fault, watch),
@@ -123,6 +126,12 @@ impl Link {
         session: &mut (impl Exchange + ?Sized),
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, Fault> {
+        let now = Instant::now();
+        if self.masters.is_due(now)
+            && let Err(ConnectError::Fault(switched)) = self.masters.check(&self.endpoint, now, watch)
+        {
+            return Err(switched);
+        }
         let received = self.receive(session)?;
         if received && let Some(ended) = self.outage.answered(self.used) {
             self.count_wait();
@@ -255,6 +264,7 @@ impl Link {
         if let Some((transport, _)) = self.open.take() {
             transport.forget();
         }
+        self.masters.forget();
     }
 
     /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
@@ -265,6 +275,9 @@ impl Link {
             Some((transport, _)) if session.awaits_reply() => transport.abort(),
             Some((transport, _)) => transport.close(),
             None => {}
+        }
+        if is_parents {
+            self.masters.forget();
         }
         session.disconnected();
     }

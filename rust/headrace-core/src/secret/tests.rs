@@ -79,6 +79,10 @@ fn endpoints(folder: &Path) -> Vec<(&'static str, Endpoint)> {
         ("variable", with(vec![("password_env", OptionValue::text("HEADRACE_TEST_CANARY"))])),
         ("user info of a URL", url(format!("redis://u:{CANARY}@h/?stream_key=s"))),
         ("query of a URL", url(format!("redis://h/?stream_key=s&password={CANARY}"))),
+        ("of sentinels", {
+            let at = url(format!("redis+sentinel://u:{CANARY}@s1/m?stream_key=s&sentinel_password={CANARY}"));
+            Endpoint::restore(pairs(&at), []).unwrap()
+        }),
         ("PEM as text", tls(OptionValue::text, &pem)),
         ("PEM as bytes", tls(|pem| OptionValue::bytes(pem.as_bytes()), &pem)),
     ]
@@ -93,6 +97,8 @@ fn no_type_shows_a_secret() {
         shown.display("Endpoint", &endpoint);
         shown.debug("OptionValue", &endpoint.options());
         shown.debug("Tls", &endpoint.tls());
+        shown.debug("Access", endpoint.access());
+        shown.debug("Sentinels", &endpoint.sentinels());
         if let Some(tls) = endpoint.tls() {
             shown.debug("Pem", &tls.client);
             shown.debug("Pem", &tls.ca_cert);
@@ -137,6 +143,8 @@ fn no_type_shows_a_secret() {
     let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "net.rs", "net"]);
     let other = [
         "Control",
+        "MasterLookup",
+        "Node",
         "IdArgument",
         "NeverInterrupted",
         "Deadline",
@@ -149,6 +157,10 @@ fn no_type_shows_a_secret() {
     let missed: Vec<_> = near.iter().filter(|name| !seen.contains(&***name) && !other.contains(&&***name)).collect();
     assert_eq!(missed, [""; 0], "types that were not checked with a secret");
     assert!(near.len() > 15 && shown.0.len() > 100, "{} types, {} texts", near.len(), shown.0.len());
+}
+
+fn pairs(endpoint: &Endpoint) -> Vec<(String, OptionValue)> {
+    endpoint.options().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The texts of a dispatcher while connected, and after a refused connection.

@@ -64,18 +64,18 @@ fn a_changed_password_is_another_one_that_is_there() {
     let failed = Err(NoPassword::Failed(String::new()));
     let endpoint = endpoint(&[Ok("old"), Ok("old"), Ok("new"), failed, Ok(""), Err(NoPassword::Interrupted)]);
     let old = endpoint.password().unwrap();
-    let changed = || endpoint.changed_password(old.as_ref());
+    let changed = || endpoint.access().changed_password(old.as_ref());
     assert_eq!(changed(), Ok(None));
     assert_eq!(changed(), Ok(Some(Secret::new(b"new".to_vec()))));
     assert_eq!(changed(), Ok(None));
     assert_eq!(changed(), Ok(None));
     assert_eq!(changed(), Err(NoPassword::Interrupted));
     let fixed = build(&[("password", text("new"))]).unwrap();
-    assert_eq!(fixed.changed_password(old.as_ref()), Ok(None));
-    assert_eq!(build(&[]).unwrap().changed_password(None), Ok(None));
+    assert_eq!(fixed.access().changed_password(old.as_ref()), Ok(None));
+    assert_eq!(build(&[]).unwrap().access().changed_password(None), Ok(None));
     let variable = build(&[("password_env", text("CARGO_PKG_NAME"))]).unwrap();
-    assert_eq!(variable.changed_password(old.as_ref()).unwrap().unwrap().expose(), b"headrace-core");
-    assert_eq!(variable.changed_password(variable.password().unwrap().as_ref()), Ok(None));
+    assert_eq!(variable.access().changed_password(old.as_ref()).unwrap().unwrap().expose(), b"headrace-core");
+    assert_eq!(variable.access().changed_password(variable.password().unwrap().as_ref()), Ok(None));
 }
 
 #[test]
@@ -105,5 +105,5 @@ fn a_provider_is_for_a_password_that_is_typed() {
         "password must be text where all options are, got the callable f; give password_env or password_file"
     );
     let url = Endpoint::from_url("redis://u@h/?stream_key=s", pairs(&[("password", scripted("f", &[]))])).unwrap();
-    assert!(url.has_provider());
+    assert!(url.access().has_provider());
 }

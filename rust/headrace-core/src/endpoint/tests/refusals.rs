@@ -14,7 +14,7 @@ fn contradictions_are_named() {
     let (host, key) = (("host", text("h")), ("stream_key", text("s")));
     let socket = ("unix_socket", text("/run/r.sock"));
     let cases: Vec<(Vec<(&str, OptionValue)>, &str)> = vec![
-        (vec![key.clone()], "host is missing (or unix_socket)"),
+        (vec![key.clone()], "host is missing (or unix_socket, or nodes)"),
         (vec![host.clone()], "stream_key is missing"),
         (vec![host.clone(), socket.clone(), key.clone()], "host and unix_socket are mutually exclusive"),
         (vec![socket.clone(), ("port", int(1)), key.clone()], "port cannot be used with unix_socket"),

@@ -1,0 +1,119 @@
+//! Sockets that are connected, or not in time.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+
+use super::deadline::{ConnectError, Deadline, Stage};
+use super::socket::{poll, reason};
+use crate::error::{Fault, code};
+
+/// A peer that is gone is noticed within 15 s of silence and three probes, as hiredis' `redisEnableKeepAlive` does it.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)).with_retries(3);
+
+/// How long to wait before a Unix socket whose backlog is full is tried again: there is nothing to poll for.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(10);
+
+/// Tries the addresses in turn. Each gets an equal part of the time that is left when its turn comes, so that one that
+/// swallows packets does not keep the others from being tried.
+pub(super) fn dial_tcp(addresses: &[SocketAddr], patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
+    patience.enter(Stage::Open);
+    let mut last = ConnectError::Fault(Fault::new(code::DNS, "the host name has no address"));
+    for (tried, address) in addresses.iter().enumerate() {
+        let share = patience.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+        match dial_one(*address, &mut patience.until(Instant::now() + share)) {
+            Ok(socket) => return Ok(socket),
+            Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn dial_one(address: SocketAddr, patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+        .and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.set_tcp_nodelay(true)?;
+            socket.set_tcp_keepalive(&KEEPALIVE)?;
+            Ok(socket)
+        })
+        .map_err(|error| refused(&error))?;
+    match socket.connect(&SockAddr::from(address)) {
+        Ok(()) => return Ok(socket),
+        Err(error) if is(&error, Errno::INPROGRESS) || is(&error, Errno::INTR) => {}
+        Err(error) => return Err(refused(&error).into()),
+    }
+    loop {
+        if poll(&socket, true, patience.slice()?).writable {
+            return match socket.take_error() {
+                Ok(None) => Ok(socket),
+                Ok(Some(error)) | Err(error) => Err(refused(&error).into()),
+            };
+        }
+    }
+}
+
+pub(super) fn dial_unix(path: &Path, patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
+    patience.enter(Stage::Open);
+    let address = SockAddr::unix(path).map_err(|error| refused(&error))?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)
+        .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+        .map_err(|error| refused(&error))?;
+    loop {
+        let slice = patience.slice()?;
+        match socket.connect(&address) {
+            Ok(()) => return Ok(socket),
+            // The listener's backlog is full (unix(7)): a blocking connect would wait here, without a deadline.
+            Err(error) if is(&error, Errno::AGAIN) || is(&error, Errno::INTR) => {
+                thread::sleep(slice.min(BACKLOG_PAUSE));
+            }
+            Err(error) => return Err(refused(&error).into()),
+        }
+    }
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+fn refused(error: &io::Error) -> Fault {
+    Fault::new(code::CONNECT, reason(error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::deadline::NeverInterrupted;
+    use super::*;
+
+    #[test]
+    fn an_address_that_swallows_packets_leaves_time_for_the_next() {
+        let listen = || {
+            let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+            listener.listen(0).unwrap();
+            let address = listener.local_addr().unwrap().as_socket().unwrap();
+            (listener, address)
+        };
+        let (full, live) = (listen(), listen());
+        let waiting = [(); 4].map(|()| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let _ = socket.connect(&full.1.into());
+            socket
+        });
+        let deadline = Instant::now() + Duration::from_millis(400);
+        let mut watch = NeverInterrupted;
+        let connected = dial_tcp(&[full.1, live.1], &mut Deadline::new(deadline, &mut watch)).unwrap();
+        assert_eq!(connected.peer_addr().unwrap().as_socket(), Some(live.1));
+        assert!(connected.tcp_nodelay().unwrap() && connected.keepalive().unwrap());
+        drop(waiting);
+    }
+}

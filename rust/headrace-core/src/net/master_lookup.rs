@@ -1,0 +1,338 @@
+//! Which server is the master: sentinels are asked at each connect, and while messages are in flight.
+//!
+//! A failover on command (`SENTINEL FAILOVER`) leaves the old master up for about ten seconds, in which it acknowledges messages
+//! that are lost. Nothing on its own connection shows that; only the sentinels know.
+
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+
+use super::deadline::{ConnectError, Deadline, Stage, Watch};
+use super::handshake::Greeting;
+use super::peer::Peer;
+use super::stream::Transport;
+use crate::endpoint::{Address, Endpoint, Node, Sentinels, Settings};
+use crate::error::{Fault, code};
+use crate::resp::framing::Framing;
+use crate::resp::value;
+
+/// How often a reply is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How long messages may wait while another sentinel is connected to, at least: twice the time of the last connect, where that
+/// is more.
+const SHORTEST_CONNECT: Duration = Duration::from_millis(100);
+
+/// The longest pause before another sentinel is tried in place of one that was lost.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// More than any address takes.
+const MAX_REPLY: usize = 4 * 1024;
+
+/// What the sentinels say.
+#[derive(Debug, Default)]
+pub(crate) struct MasterLookup {
+    /// The sentinel to ask first, by its place in the list.
+    first: usize,
+    /// What they said at the last connect.
+    named: Option<Named>,
+}
+
+/// A master, and the sentinel that is asked about it.
+#[derive(Debug)]
+struct Named {
+    master: Address,
+    sentinel: Option<Transport>,
+    /// When it was asked for what has not come yet.
+    asked: Option<Instant>,
+    /// The part of its reply that came.
+    reply: Vec<u8>,
+    /// When there is something to do next.
+    next: Instant,
+    /// How long it took to connect to a sentinel.
+    took: Duration,
+    /// How often connecting failed since a sentinel answered.
+    failures: u32,
+}
+
+impl MasterLookup {
+    /// Connects to the master that a sentinel names, if that says that it is one. The time there is, is shared by the sentinels.
+    pub(super) fn connect(
+        &mut self,
+        endpoint: &Endpoint,
+        settings: &Settings,
+        patience: &mut Deadline<'_>,
+    ) -> Result<Transport, ConnectError> {
+        self.close();
+        let Some(sentinels) = endpoint.sentinels() else {
+            return Err(Fault::new(code::CONFIG, "the endpoint has no sentinels").into());
+        };
+        let count = sentinels.nodes.len();
+        let mut refusals = Vec::new();
+        let mut unusable: Vec<(Address, Fault)> = Vec::new();
+        for tried in 0..count {
+            let place = (self.first + tried) % count;
+            let Some(node) = sentinels.nodes.get(place) else { continue };
+            let share = patience.left() / u32::try_from(count - tried).unwrap_or(u32::MAX);
+            let (began, mut part) = (Instant::now(), patience.until(Instant::now() + share));
+            let (sentinel, master) = match ask_new(node, sentinels, settings.connect_timeout, &mut part) {
+                Ok(answer) => answer,
+                Err(ConnectError::Fault(refusal)) => {
+                    refusals.push(refusal);
+                    continue;
+                }
+                Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
+            };
+            let took = began.elapsed();
+            if unusable.iter().any(|(address, _)| *address == master) {
+                continue;
+            }
+            match open_master(endpoint, settings, sentinels, &master, &mut part) {
+                Ok(transport) => {
+                    self.first = place;
+                    let next = Instant::now() + sentinels.poll;
+                    let sentinel = Some(sentinel);
+                    self.named =
+                        Some(Named { master, sentinel, asked: None, reply: Vec::new(), next, took, failures: 0 });
+                    return Ok(transport);
+                }
+                Err(ConnectError::Fault(fault)) => unusable.push((master, fault)),
+                Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
+            }
+        }
+        Err(match unusable.pop() {
+            Some((_, fault)) => fault,
+            None => no_master(sentinels, refusals),
+        }
+        .into())
+    }
+
+    /// Whether it is time for [`check`](Self::check).
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.named.as_ref().is_some_and(|named| named.next <= now)
+    }
+
+    /// Asks a sentinel, or reads its answer. A fault: it names another master, which says that it is one. That, and connecting to
+    /// another sentinel in place of one that was lost, is waited for briefly; nothing else is.
+    pub(crate) fn check(
+        &mut self,
+        endpoint: &Endpoint,
+        now: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ConnectError> {
+        let (Some(sentinels), Some(named)) = (endpoint.sentinels(), &mut self.named) else { return Ok(()) };
+        let found = match (&mut named.sentinel, named.asked) {
+            (None, _) => {
+                self.first = (self.first + 1) % sentinels.nodes.len();
+                let Some(node) = sentinels.nodes.get(self.first) else { return Ok(()) };
+                named.reconnect(node, sentinels, now, watch)?
+            }
+            (Some(sentinel), None) => {
+                let request = request(sentinels).get_packed_command();
+                if sentinel.send(&request).is_ok_and(|sent| sent == request.len()) {
+                    (named.asked, named.next) = (Some(now), now + LOOK_EVERY);
+                } else {
+                    named.lose(now);
+                }
+                None
+            }
+            (Some(_), Some(asked)) => named.look(asked, sentinels, now),
+        };
+        match found.filter(|found| *found != named.master) {
+            Some(found) => confirm(endpoint, sentinels, &found, named, watch),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the connection to the sentinel.
+    pub(crate) fn close(&mut self) {
+        if let Some(sentinel) = self.named.take().and_then(|named| named.sentinel) {
+            sentinel.close();
+        }
+    }
+
+    /// The connections belong to the process that this one was forked from.
+    pub(crate) fn forget(&mut self) {
+        if let Some(sentinel) = self.named.take().and_then(|named| named.sentinel) {
+            sentinel.forget();
+        }
+    }
+}
+
+impl Named {
+    fn reconnect(
+        &mut self,
+        node: &Node,
+        sentinels: &Sentinels,
+        now: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Address>, ConnectError> {
+        let time = SHORTEST_CONNECT.max(self.took * 2);
+        match ask_new(node, sentinels, time, &mut Deadline::new(now + time, watch)) {
+            Ok((sentinel, master)) => {
+                self.took = now.elapsed();
+                (self.sentinel, self.failures, self.next) = (Some(sentinel), 0, now + sentinels.poll);
+                Ok(Some(master))
+            }
+            Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),
+            Err(ConnectError::Fault(_)) => {
+                let pause = sentinels.poll.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+                (self.failures, self.next) = (self.failures + 1, Instant::now() + pause.max(sentinels.poll));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads what has come of the reply.
+    fn look(&mut self, asked: Instant, sentinels: &Sentinels, now: Instant) -> Option<Address> {
+        let sentinel = self.sentinel.as_mut()?;
+        let mut chunk = [0; 512];
+        loop {
+            match sentinel.receive(&mut chunk) {
+                Ok(0) => break,
+                Ok(count) if self.reply.len() < MAX_REPLY => {
+                    self.reply.extend_from_slice(chunk.get(..count).unwrap_or_default());
+                }
+                Ok(_) | Err(_) => {
+                    self.lose(now);
+                    return None;
+                }
+            }
+        }
+        match Framing::default().find(&self.reply) {
+            Ok(Some(length)) if length == self.reply.len() => {
+                let found = redis::parse_redis_value(&self.reply).ok().and_then(|reply| address(&reply));
+                self.reply.clear();
+                (self.asked, self.next) =
+                    (None, asked.max(now.checked_sub(sentinels.poll).unwrap_or(asked)) + sentinels.poll);
+                found
+            }
+            Ok(None) if now.saturating_duration_since(asked) < sentinels.poll.max(self.took * 2) => {
+                self.next = now + LOOK_EVERY;
+                None
+            }
+            _ => {
+                self.lose(now);
+                None
+            }
+        }
+    }
+
+    /// The sentinel is of no further use; another one is asked at once.
+    fn lose(&mut self, now: Instant) {
+        if let Some(sentinel) = self.sentinel.take() {
+            sentinel.abort();
+        }
+        self.reply.clear();
+        (self.asked, self.next) = (None, now);
+    }
+}
+
+/// Fails with `SWITCHED` if `found` says that it is a master: the sentinels may be behind.
+fn confirm(
+    endpoint: &Endpoint,
+    sentinels: &Sentinels,
+    found: &Address,
+    named: &Named,
+    watch: &mut dyn Watch,
+) -> Result<(), ConnectError> {
+    let Ok(mut settings) = endpoint.settings() else { return Ok(()) };
+    settings.connect_timeout = settings.connect_timeout.min(SHORTEST_CONNECT.max(named.took * 4));
+    let deadline = Instant::now() + settings.connect_timeout;
+    match open_master(endpoint, &settings, sentinels, found, &mut Deadline::new(deadline, watch)) {
+        Ok(transport) => {
+            transport.close();
+            let (master, was) = (&sentinels.master, &named.master);
+            let message = format!("the sentinels name {found} as the master '{master}', in place of {was}");
+            Err(Fault::new(code::SWITCHED, message).into())
+        }
+        Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),
+        Err(ConnectError::Fault(_)) => Ok(()),
+    }
+}
+
+/// A connection to a sentinel, and the master that it names.
+fn ask_new(
+    node: &Node,
+    sentinels: &Sentinels,
+    timeout: Duration,
+    patience: &mut Deadline<'_>,
+) -> Result<(Transport, Address), ConnectError> {
+    let address = Address::Tcp { host: node.host.clone(), port: node.port };
+    let title = format!("the sentinel {node}");
+    let access = &sentinels.access;
+    let peer = Peer { address: &address, title, access, greeting: Greeting::Sentinel, timeout };
+    let mut sentinel = peer.connect(patience)?;
+    patience.enter(Stage::Request);
+    let replied = sentinel.query(&request(sentinels), patience);
+    let refused = match replied {
+        Ok(Ok(reply)) => match self::address(&reply) {
+            Some(master) => return Ok((sentinel, master)),
+            None => Fault::new(code::NO_MASTER, format!("{} knows no master '{}'", peer.title, sentinels.master)),
+        },
+        Ok(Err(refusal)) => {
+            let said = format!("{} refused SENTINEL GET-MASTER-ADDR-BY-NAME: {}", peer.title, refusal.message);
+            Fault { message: Fault::new(code::NO_MASTER, said).message, ..refusal }
+        }
+        Err(ConnectError::Fault(fault)) => peer.explained(fault, patience.stage()),
+        Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
+    };
+    sentinel.abort();
+    Err(refused.into())
+}
+
+/// A connection to a server that says that it is a master.
+fn open_master(
+    endpoint: &Endpoint,
+    settings: &Settings,
+    sentinels: &Sentinels,
+    address: &Address,
+    patience: &mut Deadline<'_>,
+) -> Result<Transport, ConnectError> {
+    let title = format!("the master '{}' at {address}", sentinels.master);
+    let greeting = Greeting::Server { endpoint, settings };
+    let (access, timeout) = (endpoint.access(), settings.connect_timeout);
+    let peer = Peer { address, title, access, greeting, timeout };
+    let mut transport = peer.connect(patience)?;
+    patience.enter(Stage::Request);
+    let refused = match transport.query(&redis::cmd("HELLO"), patience) {
+        Ok(Ok(hello)) => match value::field(&hello, "role").and_then(value::bytes) {
+            Some(b"master") => return Ok(transport),
+            role => {
+                let role = role.map_or("something else".into(), String::from_utf8_lossy);
+                let message =
+                    format!("{address}, which the sentinels name as the master '{}', is a {role}", sentinels.master);
+                Fault::new(code::NO_MASTER, message)
+            }
+        },
+        Ok(Err(refusal)) => refusal.of_command("HELLO"),
+        Err(ConnectError::Fault(fault)) => peer.explained(fault, patience.stage()),
+        Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
+    };
+    transport.abort();
+    Err(refused.into())
+}
+
+fn request(sentinels: &Sentinels) -> Cmd {
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(&sentinels.master);
+    command
+}
+
+/// The address in the reply.
+fn address(reply: &Value) -> Option<Address> {
+    let [host, port] = value::list(reply)? else { return None };
+    let host = String::from_utf8(value::bytes(host)?.to_vec()).ok()?;
+    let port = std::str::from_utf8(value::bytes(port)?).ok()?.parse().ok()?;
+    Some(Address::Tcp { host, port })
+}
+
+/// The fault for sentinels none of which named a master. A refusal that does not pass is that of all of them.
+fn no_master(sentinels: &Sentinels, mut refusals: Vec<Fault>) -> Fault {
+    let passes = refusals.iter().any(|refusal| code::is_away(&refusal.code));
+    if let Some(refusal) = refusals.pop_if(|_| !passes) {
+        return refusal;
+    }
+    let said: Vec<_> = refusals.into_iter().map(|refusal| refusal.message).collect();
+    Fault::new(code::NO_MASTER, format!("no sentinel names the master '{}': {}", sentinels.master, said.join("; ")))
+}

@@ -1,0 +1,180 @@
+//! One server or sentinel: connects to it, shakes hands, and explains what went wrong.
+
+use std::time::Duration;
+
+use super::deadline::{ConnectError, Deadline, Stage};
+use super::dial::{dial_tcp, dial_unix};
+use super::handshake::{self, Greeting};
+use super::resolve::resolve;
+use super::stream::Transport;
+use super::tls::{TlsStream, server_name};
+use crate::endpoint::{Access, Address, client_config};
+use crate::error::{Fault, code};
+use crate::secret::Secret;
+
+/// A server or a sentinel, and what to say to it.
+pub(super) struct Peer<'a> {
+    pub(super) address: &'a Address,
+    /// The peer in messages.
+    pub(super) title: String,
+    pub(super) access: &'a Access,
+    pub(super) greeting: Greeting<'a>,
+    /// The longest time for connecting, for messages.
+    pub(super) timeout: Duration,
+}
+
+impl Peer<'_> {
+    /// Connects, and shakes hands.
+    pub(super) fn connect(&self, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
+        self.authenticated(patience).map_err(|error| match error {
+            ConnectError::Fault(fault) => ConnectError::Fault(self.explained(fault, patience.stage())),
+            ConnectError::Interrupted => ConnectError::Interrupted,
+        })
+    }
+
+    /// Connects with the password of this moment. If the server refuses it and there is another one by now, which is how a
+    /// rotation looks that comes in between, connects once more with that.
+    fn authenticated(&self, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
+        let password = self.access.password()?;
+        self.check_time(patience)?;
+        match self.open(password.as_ref(), patience) {
+            Err(ConnectError::Fault(refusal)) if refusal.is_of_password() => {
+                match self.access.changed_password(password.as_ref())? {
+                    Some(changed) => {
+                        self.check_time(patience)?;
+                        self.open(Some(&changed), patience)
+                    }
+                    None => Err(refusal.into()),
+                }
+            }
+            opened => opened,
+        }
+    }
+
+    /// Fails if the password provider took all the time there was.
+    fn check_time(&self, patience: &mut Deadline<'_>) -> Result<(), ConnectError> {
+        if self.access.has_provider() {
+            patience.enter(Stage::Password);
+            patience.slice()?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, password: Option<&Secret>, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
+        let tls = match self.access.tls() {
+            Some(tls) => Some((client_config(tls)?, server_name(tls, self.address)?)),
+            None => None,
+        };
+        #[cfg(any(test, fuzzing))]
+        if let Some(server) = super::mock::dial() {
+            return self.greet(Transport::mock(server?), password, patience);
+        }
+        let socket = match self.address {
+            Address::Tcp { host, port } => dial_tcp(&resolve(host, *port, patience)?, patience)?,
+            Address::Unix(path) => dial_unix(path, patience)?,
+        };
+        let transport = match (tls, self.address) {
+            (None, Address::Tcp { .. }) => Transport::tcp(socket),
+            (None, Address::Unix(_)) => Transport::unix(socket),
+            (Some((config, name)), _) => {
+                patience.enter(Stage::Tls);
+                let mut stream = TlsStream::new(socket, config, name)?;
+                stream.handshake(patience)?;
+                Transport::tls(stream)
+            }
+        };
+        self.greet(transport, password, patience)
+    }
+
+    fn greet(
+        &self,
+        mut transport: Transport,
+        password: Option<&Secret>,
+        patience: &mut Deadline<'_>,
+    ) -> Result<Transport, ConnectError> {
+        match handshake::run(&mut transport, self.access.username(), password, &self.greeting, patience) {
+            Ok(()) => Ok(transport),
+            Err(error) => {
+                transport.abort();
+                Err(error)
+            }
+        }
+    }
+
+    /// The fault with the address before it, and after it what its reader may want to look at.
+    pub(super) fn explained(&self, fault: Fault, stage: Stage) -> Fault {
+        if fault.code == code::CONFIG {
+            return fault;
+        }
+        let title = &self.title;
+        let said = &fault.message;
+        let ended = fault.code == code::EOF || fault.code == code::RESET;
+        let message = if fault.code == code::TIMEOUT {
+            let hint = if stage == Stage::Tls { "; a server that does not speak TLS here never answers" } else { "" };
+            // Rounded: what is left of a flush's timeout has nanoseconds.
+            let seconds = (self.timeout.as_secs_f64() * 1e3).round() / 1e3;
+            format!("cannot connect to {title} within {seconds} s: {said}{hint}")
+        } else if ended {
+            // The first reply shows it; a sentinel without a password is asked nothing before.
+            let is_first = matches!(stage, Stage::Auth | Stage::Select | Stage::Client)
+                || (stage == Stage::Request && matches!(self.greeting, Greeting::Sentinel));
+            let hint =
+                if is_first && self.access.tls().is_none() { "; a server that expects TLS here does so" } else { "" };
+            format!("cannot connect to {title}: {said} {stage}{hint}")
+        } else {
+            format!("cannot connect to {title}: {said}")
+        };
+        // Built again only to be cut to the longest message.
+        Fault { message: Fault::new(code::CONNECT, message).message, ..fault }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::endpoint::{Endpoint, Form, OptionValue};
+
+    /// What `fault` becomes for `db1`.
+    fn explained(fault: Fault, stage: Stage, tls: bool) -> Fault {
+        let address = Address::Tcp { host: "db1".to_owned(), port: 6379 };
+        let on = OptionValue::Bool(tls);
+        let options = [("host", OptionValue::text("db1")), ("stream_key", OptionValue::text("s")), ("tls", on)];
+        let endpoint = Endpoint::new(options.map(|(name, value)| (name.to_owned(), value)), Form::Typed).unwrap();
+        let (title, timeout) = (address.to_string(), Duration::from_millis(1500));
+        Peer { address: &address, title, access: endpoint.access(), greeting: Greeting::Sentinel, timeout }
+            .explained(fault, stage)
+    }
+
+    #[test]
+    fn a_fault_says_where_and_hints_at_a_wrong_port() {
+        let said = |code, message: &str, stage, tls| explained(Fault::new(code, message), stage, tls).message;
+        assert_eq!(
+            said(code::TIMEOUT, "timed out in the TLS handshake", Stage::Tls, true),
+            "cannot connect to db1:6379 within 1.5 s: timed out in the TLS handshake; \
+             a server that does not speak TLS here never answers"
+        );
+        assert_eq!(
+            said(code::EOF, "the server closed the connection", Stage::Auth, false),
+            "cannot connect to db1:6379: the server closed the connection while waiting for the reply to AUTH; \
+             a server that expects TLS here does so"
+        );
+        assert_eq!(
+            said(code::EOF, "the server closed the connection", Stage::Auth, true),
+            "cannot connect to db1:6379: the server closed the connection while waiting for the reply to AUTH"
+        );
+        assert_eq!(
+            said(code::CONNECT, "connection refused", Stage::Open, false),
+            "cannot connect to db1:6379: connection refused"
+        );
+        assert_eq!(said(code::CONFIG, "cannot read f", Stage::Request, false), "cannot read f");
+    }
+
+    #[test]
+    fn what_makes_a_fault_permanent_survives_the_explanation() {
+        let auth = Fault::from_reply(b"ERR AUTH <password> called without any password").of_command("AUTH");
+        let same = explained(auth.clone(), Stage::Auth, false);
+        assert!(same.in_auth);
+        assert_eq!((same.code, same.text), (auth.code, auth.text));
+    }
+}
