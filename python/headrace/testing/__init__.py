@@ -1,6 +1,7 @@
-"""A local Redis or Valkey server, for tests and experiments."""
+"""Local Redis or Valkey servers, for tests and experiments."""
 
 from headrace.errors import LocalServerError
+from headrace.testing.local_sentinel import LocalSentinel
 from headrace.testing.local_server import LocalServer, find_server
 
-__all__ = ["LocalServer", "LocalServerError", "find_server"]
+__all__ = ["LocalSentinel", "LocalServer", "LocalServerError", "find_server"]

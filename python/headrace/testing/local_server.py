@@ -103,6 +103,9 @@ class LocalServer:
         LocalServerError: No server was found, or it did not reply in time. Its log is in the error's notes.
     """
 
+    #: Arguments behind the file with the configuration.
+    _arguments: tuple[str, ...] = ()
+
     def __init__(
         self,
         executable: str | os.PathLike[str] | None = None,
@@ -266,7 +269,7 @@ class LocalServer:
         file.write_text("".join(f"{name} {line}\n" for name, lines in self._all_directives() for line in lines))
         deadline = time.monotonic() + self._start_timeout
         try:
-            process.spawn([str(self._executable), str(file)])
+            process.spawn([str(self._executable), str(file), *self._arguments])
             while not _answers(process.socket_path):
                 if (status := process.exit_status()) is not None:
                     raise self._failure(f"exited with status {status} before it replied")

@@ -169,6 +169,23 @@ def ask(socket_path: str, command: str) -> bytes:
         return b""
 
 
+def ask_all(socket_path: str, *commands: str) -> bytes:
+    """Send inline commands and return all that comes back, or nothing after a second."""
+    received = b""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(1.0)
+            connection.connect(socket_path)
+            connection.sendall("".join(f"{command}\r\n" for command in commands).encode())
+            # A server replies to what came before the end, and closes then.
+            connection.shutdown(socket.SHUT_WR)
+            while chunk := connection.recv(16_384):
+                received += chunk
+    except OSError:
+        return b""
+    return received
+
+
 def _make_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="headrace-server-"))
     if len(os.fsencode(folder / "server.sock")) > _SOCKET_PATH_MAX:

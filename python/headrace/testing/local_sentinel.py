@@ -1,0 +1,221 @@
+"""A local master with replicas and sentinels, for tests and experiments with failovers."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.errors import LocalServerError
+from headrace.testing.local_server import Directive, LocalServer
+from headrace.testing.process import ask_all
+
+__all__ = ["LocalSentinel"]
+
+
+class LocalSentinel:
+    """A master, its replicas and the sentinels that watch them, each a `LocalServer` on a port of 127.0.0.1.
+
+    All of them are ready when the constructor returns (after two to three seconds): the replicas follow the master, and
+    the sentinels know them and each other. They end as a `LocalServer` does.
+
+    Example:
+        >>> from headrace import Dispatcher, Endpoint
+        >>> from headrace.testing import LocalSentinel
+        >>> with LocalSentinel() as group:
+        ...     endpoint = Endpoint(nodes=group.nodes, sentinel_master=group.master_name, stream_key="orders")
+        ...     with Dispatcher(endpoint) as dispatcher:
+        ...         dispatcher.produce(b'{"order_id": 123}')
+        ...         dispatcher.flush().delivered
+        1
+
+    Args:
+        executable: The program of all of them. Default: the one that `find_server` finds.
+        replicas: How many replicas there are. Default 2.
+        sentinels: How many sentinels there are; more than half of them must agree on a failover. Default 3.
+        master_name: The name of the master for the sentinels. Default `"mymaster"`.
+        down_after: After how many seconds without a reply a sentinel takes the master for dead. Default 1.
+        config: Directives of the master and the replicas, as for `LocalServer`.
+        sentinel_config: Directives of the sentinels, such as `{"requirepass": "secret"}`, but for `sentinel`.
+        tls_cert: The certificate chain of all of them, a PEM file. With it they accept only TLS, and use it among
+            themselves.
+        tls_key: Its private key, a PEM file.
+        tls_ca_cert: The PEM file of the CA that signed it.
+        start_timeout: Seconds until all of them must be ready. Default 20.
+
+    Raises:
+        LocalServerError: A server was not found or did not reply, or they did not find each other in time.
+    """
+
+    def __init__(
+        self,
+        executable: str | os.PathLike[str] | None = None,
+        *,
+        replicas: int = 2,
+        sentinels: int = 3,
+        master_name: str = "mymaster",
+        down_after: float = 1.0,
+        config: Mapping[str, Directive | Sequence[Directive]] | None = None,
+        sentinel_config: Mapping[str, Directive | Sequence[Directive]] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_ca_cert: str | os.PathLike[str] | None = None,
+        start_timeout: float = 20.0,
+    ) -> None:
+        self.master_name = master_name
+        self._deadline = time.monotonic() + start_timeout
+        self._servers: list[LocalServer] = []
+        self._sentinels: list[LocalServer] = []
+        # By default a master waits five seconds for more replicas before it sends its data.
+        data: dict[str, Any] = {"repl-diskless-sync-delay": 0, **(config or {})}
+        own: dict[str, Any] = {**(sentinel_config or {})}
+        self._password = password = _word(data.get("requirepass"))
+        self._sentinel_password = _word(own.get("requirepass"))
+        tls: dict[str, Any] = {"transport": "tcp"}
+        if tls_cert is not None:
+            tls = {"transport": "tls", "tls_cert": tls_cert, "tls_key": tls_key, "tls_ca_cert": tls_ca_cert}
+            data["tls-replication"] = own["tls-replication"] = True
+        if password:
+            data["masterauth"] = password  # any of them may become a replica
+        try:
+            first = LocalServer(executable, config=data, **tls)
+            self._servers.append(first)
+            for _ in range(replicas):
+                replica = {**data, "replicaof": f"127.0.0.1 {first.port}"}
+                self._servers.append(LocalServer(executable, config=replica, **tls))
+            watched = [
+                f"monitor {master_name} 127.0.0.1 {first.port} {sentinels // 2 + 1}",
+                f"down-after-milliseconds {master_name} {round(down_after * 1000)}",
+                f"failover-timeout {master_name} {max(6000, round(down_after * 6000))}",
+                *([f"auth-pass {master_name} {password}"] if password else []),
+            ]
+            for _ in range(sentinels):
+                self._sentinels.append(_Sentinel(executable, config={**own, "sentinel": watched}, **tls))
+            self._wait("the sentinels did not find each other", self._is_complete)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def nodes(self) -> list[str]:
+        """The addresses of the sentinels, `"127.0.0.1:port"` each: the option `nodes` of an endpoint."""
+        return [f"127.0.0.1:{sentinel.port}" for sentinel in self._sentinels]
+
+    @property
+    def url(self) -> str:
+        """The sentinels and the name of the master as a URL without credentials: `redis+sentinel://…/mymaster`."""
+        return f"redis+sentinel://{','.join(self.nodes)}/{self.master_name}"
+
+    @property
+    def servers(self) -> tuple[LocalServer, ...]:
+        """The first master and the replicas."""
+        return tuple(self._servers)
+
+    @property
+    def sentinels(self) -> tuple[LocalServer, ...]:
+        """The sentinels."""
+        return tuple(self._sentinels)
+
+    def master(self) -> LocalServer:
+        """The server that the first sentinel that runs names as the master.
+
+        Raises:
+            LocalServerError: No sentinel runs, or what it names is none of `servers`.
+        """
+        for sentinel in self._sentinels:
+            port = self._named(sentinel)
+            for server in self._servers:
+                if server.port == port:
+                    return server
+        raise LocalServerError("no sentinel names one of the servers as the master")
+
+    def fail_over(self, timeout: float = 30.0) -> LocalServer:
+        """Have the sentinels promote a replica (`SENTINEL FAILOVER`), and return it when all of them name it.
+
+        The old master is not told at once: it goes on acknowledging for about ten seconds.
+
+        Raises:
+            LocalServerError: They refused, or did not agree in time.
+        """
+        before = self.master()
+        said = self._ask(self._sentinels[0], f"SENTINEL FAILOVER {self.master_name}").strip()
+        if said != "+OK":
+            raise LocalServerError(f"SENTINEL FAILOVER was refused: {said}")
+        self._deadline = time.monotonic() + timeout
+        self._wait("the sentinels did not agree on another master", lambda: self._agreed() not in (None, before.port))
+        return self.master()
+
+    def stop(self) -> None:
+        """Stop all servers and remove their folders. A second call does nothing."""
+        for server in (*self._sentinels, *self._servers):
+            server.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __del__(self) -> None:
+        left = [server for server in (*self._sentinels, *self._servers) if server.running]
+        if left:
+            warnings.warn(f"{self!r} was not stopped", ResourceWarning, source=self, stacklevel=2)
+            self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    def _agreed(self) -> int | None:
+        """The port of the master that all sentinels name."""
+        ports = {self._named(sentinel) for sentinel in self._sentinels}
+        return ports.pop() if len(ports) == 1 else None
+
+    def _named(self, sentinel: LocalServer) -> int | None:
+        """The port of the master that a sentinel names."""
+        found = re.search(r"address=[^:]*:(\d+)", self._info(sentinel))
+        return found and int(found[1])
+
+    def _is_complete(self) -> bool:
+        """Whether every sentinel knows all replicas and all sentinels, and the replicas follow."""
+        wanted = f"slaves={len(self._servers) - 1},sentinels={len(self._sentinels)}"
+        if not all(wanted in self._info(sentinel) for sentinel in self._sentinels):
+            return False
+        said = self._ask(self._servers[0], "INFO replication")
+        return said.count("state=online") == len(self._servers) - 1
+
+    def _info(self, sentinel: LocalServer) -> str:
+        return self._ask(sentinel, "INFO sentinel") if sentinel.running else ""
+
+    def _ask(self, server: LocalServer, command: str) -> str:
+        password = self._sentinel_password if server in self._sentinels else self._password
+        if not password:
+            return ask_all(server.unix_socket, command).decode(errors="replace")
+        return ask_all(server.unix_socket, f"AUTH {password}", command).decode(errors="replace").removeprefix("+OK\r\n")
+
+    def _wait(self, failure: str, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            if time.monotonic() > self._deadline:
+                raise LocalServerError(f"{failure} in time")
+            time.sleep(0.02)
+
+
+class _Sentinel(LocalServer):
+    """A server in sentinel mode."""
+
+    _arguments = ("--sentinel",)
+
+    def _all_directives(self) -> Iterator[tuple[str, list[str]]]:
+        for name, lines in super()._all_directives():
+            # In one file `sentinel` comes behind the addresses; a sentinel stores nothing.
+            if name not in ("save", "appendonly"):
+                yield name, lines
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
