@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NoReturn, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from headrace import _headrace
@@ -24,6 +24,18 @@ class EndpointOptions(TypedDict, total=False):
     host: str | None
     port: int | None
     unix_socket: _Path | None
+    nodes: str | Sequence[str] | None
+    sentinel_master: str | None
+    sentinel_poll: float
+    sentinel_username: str | None
+    sentinel_password: _Password | Callable[[], _Password] | None
+    sentinel_password_env: str | None
+    sentinel_password_file: _Path | None
+    sentinel_tls: bool
+    sentinel_tls_ca_cert: _Pem | None
+    sentinel_tls_cert: _Pem | None
+    sentinel_tls_key: _Pem | None
+    sentinel_tls_server_name: str | None
     db: int | None
     username: str | None
     password: _Password | Callable[[], _Password] | None
@@ -141,6 +153,16 @@ class Endpoint(_headrace.Endpoint):
     host = _Attribute[str | None]()
     port = _Attribute[int | None]()
     unix_socket = _Attribute[str | None]()
+    nodes = _Attribute[tuple[str, ...] | None]()
+    sentinel_master = _Attribute[str | None]()
+    sentinel_poll = _Attribute[float]()
+    sentinel_username = _Attribute[str | None]()
+    sentinel_password_env = _Attribute[str | None]()
+    sentinel_password_file = _Attribute[str | None]()
+    sentinel_tls = _Attribute[bool]()
+    sentinel_tls_ca_cert = _Attribute[str | bytes | None]()
+    sentinel_tls_cert = _Attribute[str | bytes | None]()
+    sentinel_tls_server_name = _Attribute[str | None]()
     db = _Attribute[int]()
     username = _Attribute[str | None]()
     password_env = _Attribute[str | None]()
@@ -172,9 +194,10 @@ class Endpoint(_headrace.Endpoint):
         """Build an endpoint from a URL, completed by options.
 
         `redis://[user[:password]@]host[:port][/db][?option=value&…]`, `rediss://` for TLS,
-        `unix:///path?option=value&…` for a Unix socket (also `redis+unix`, `valkey`, `valkeys`, `valkey+unix`). The
-        query holds options of `Endpoint` by their
-        names: `?stream_key=order-events&maxlen=100000&tls_ca_cert=/etc/ca.pem`. User, password and query are
+        `unix:///path?option=value&…` for a Unix socket (also `redis+unix`, `valkey`, `valkeys`, `valkey+unix`), and
+        `redis+sentinel://[user[:password]@]host[:port],host[:port]/master[/db]` for the server that sentinels name
+        (`rediss+sentinel` for TLS; user and password are those of the server). The query holds options of `Endpoint` by
+        their names: `?stream_key=order-events&maxlen=100000&tls_ca_cert=/etc/ca.pem`. User, password and query are
         percent-encoded; in the query `+` is a space. A `#fragment` is refused.
 
         Args:

@@ -56,6 +56,16 @@ def test_built_in_defaults() -> None:
     assert effective == {
         "port": 6379,
         "unix_socket": None,
+        "nodes": None,
+        "sentinel_master": None,
+        "sentinel_poll": 1.0,
+        "sentinel_username": None,
+        "sentinel_password_env": None,
+        "sentinel_password_file": None,
+        "sentinel_tls": False,
+        "sentinel_tls_ca_cert": None,
+        "sentinel_tls_cert": None,
+        "sentinel_tls_server_name": None,
         "db": 0,
         "username": None,
         "password_env": None,
@@ -80,7 +90,8 @@ def test_signature_types_and_docstring_have_every_option_of_the_core() -> None:
     assert len(ENDPOINT) > 20
     parameters = inspect.signature(Endpoint).parameters
     assert list(ENDPOINT) == list(parameters) == list(EndpointOptions.__annotations__)
-    assert [option.name for option in ENDPOINT.values() if option.is_secret] == ["password", "tls_key"]
+    secret = [option.name for option in ENDPOINT.values() if option.is_secret]
+    assert secret == ["sentinel_password", "sentinel_tls_key", "password", "tls_key"]
     doc = inspect.getdoc(Endpoint) or ""
     assert len(re.findall(r"^    \w+: ", doc, re.MULTILINE)) == len(parameters) + 1  # ConfigError, under Raises
     for name, option in ENDPOINT.items():
@@ -121,7 +132,7 @@ def test_options_are_attributes_that_cannot_be_set() -> None:
         ),
         ({"stream_key": ""}, "stream_key must be text or bytes, of 1 byte to 512 MiB, got '' (empty)"),
         ({"stream_key": None}, "stream_key is missing: it names the stream that entries are added to"),
-        ({"host": None}, "host is missing (or unix_socket): it names the server"),
+        ({"host": None}, "host is missing (or unix_socket, or nodes): it names the server"),
         ({"host": "\ud800"}, "host must be text that is not empty, got a value of type str with a lone surrogate"),
         ({"host": Path("h")}, "host must be text that is not empty, got a value of type PosixPath"),
         ({"unix_socket": "/s"}, "host and unix_socket are mutually exclusive"),

@@ -86,7 +86,7 @@ STREAM_KEY = "stream_key must be text or bytes, of 1 byte to 512 MiB, got "
         ({"stream_key": 5}, f"{STREAM_KEY}5"),
         ({"stream_key": None}, "stream_key is missing: it names the stream that entries are added to"),
         ({"unix_socket": "/run/r.sock"}, "host and unix_socket are mutually exclusive"),
-        ({"host": None, "port": None}, "host is missing (or unix_socket): it names the server"),
+        ({"host": None, "port": None}, "host is missing (or unix_socket, or nodes): it names the server"),
         ({"username": "u"}, "username needs one of password, password_env and password_file (AUTH takes both)"),
         (
             {"password": CANARY, "password_env": "P"},

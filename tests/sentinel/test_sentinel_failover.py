@@ -1,0 +1,130 @@
+"""What is reported, and what is lost, when the sentinels promote a replica."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from headrace import Consumer, Dispatcher, Reader, RetryPolicy
+from headrace.testing import LocalSentinel, LocalServer
+from support.processes import wait_until
+from support.sentinels import endpoint_of
+
+#: Rows a second, in batches of a fiftieth of that.
+RATE = 20_000
+BATCH = RATE // 50
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+
+
+class Load:
+    """Rows with numbers, written at a rate until it is stopped; what was said of each."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._stops = False
+        self.codes: Counter[str] = Counter()
+        self.acknowledged: set[int] = set()
+        self.unknown: set[int] = set()
+        self.rows = 0
+
+    def run(self) -> None:
+        began = time.monotonic()
+        while not self._stops:
+            numbers = range(self.rows, self.rows + BATCH)
+            table = pa.table({"payload": [b"%d" % n for n in numbers]})
+            self._dispatcher.produce_batch(table, payload="payload")
+            report = self._dispatcher.flush()
+            failed = {self.rows + int(failure.message_id): failure for failure in report.failed}
+            self.codes.update(failure.code for failure in failed.values())
+            self.unknown |= {row for row, failure in failed.items() if failure.written == "unknown"}
+            self.acknowledged |= set(numbers) - set(failed)
+            self.rows += BATCH
+            time.sleep(max(0.0, began + self.rows / RATE - time.monotonic()))
+
+    def stop(self) -> None:
+        self._stops = True
+
+
+def rows_of(server: LocalServer) -> Counter[int]:
+    with redis.Redis(port=server.port or 0) as client:
+        return Counter(int(fields[b"payload"]) for _, fields in client.xrange("s"))
+
+
+def demoted(group: LocalSentinel, old: LocalServer) -> bool:
+    with redis.Redis(port=old.port or 0) as client:
+        return str(client.info("replication")["role"]) == "slave"
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("waits", [False, True], ids=["without replicas", "all replicas"])
+def test_a_failover_on_command(group: LocalSentinel, waits: bool) -> None:
+    """The old master acknowledges for ten seconds more; the sentinels are asked, and lead to the new one."""
+    old = group.master()
+    options: dict[str, Any] = {"wait_replicas": 2, "wait_timeout": 1.0} if waits else {}
+    with Dispatcher(endpoint_of(group), **options) as dispatcher, ThreadPoolExecutor() as pool:
+        load = Load(dispatcher)
+        running = pool.submit(load.run)
+        wait_until(lambda: load.rows >= RATE)
+        new = group.fail_over()
+        at = load.rows
+        wait_until(lambda: demoted(group, old), 40)
+        load.stop()
+        running.result()
+        assert dispatcher.stats().connections == 2
+    assert set(load.codes) <= {"SWITCHED", "NOT_REPLICATED"}, load.codes
+    assert waits or load.codes["SWITCHED"] > 0
+    there = rows_of(new)
+    lost = load.acknowledged - set(there)
+    assert len(lost) <= (0 if waits else 3 * RATE), f"{len(lost)} of {load.rows}, {at} before"
+    assert set(there) <= load.acknowledged | load.unknown
+    assert max(there.values()) == 1
+
+
+def test_a_master_that_is_killed(group: LocalSentinel) -> None:
+    with Dispatcher(endpoint_of(group), retry=PATIENT, exactly_once="script") as dispatcher:
+        dispatcher.produce_batch(pa.table({"payload": [b"0"]}), payload="payload")
+        assert dispatcher.flush().ok
+        old = group.master()
+        with redis.Redis(port=old.port or 0) as client:
+            assert client.wait(2, 5_000) == 2
+        old.kill()
+        dispatcher.produce_batch(pa.table({"payload": [b"1", b"2"]}), payload="payload")
+        assert dispatcher.flush().delivered == 2
+        wait_until(lambda: group.master() is not old, 30)
+        assert rows_of(group.master()) == Counter({0: 1, 1: 1, 2: 1})
+
+
+def test_a_consumer_and_a_reader_go_on_with_the_new_master(group: LocalSentinel) -> None:
+    endpoint = endpoint_of(group, sentinel_poll=0.1)
+
+    def write(payload: bytes) -> None:
+        with Dispatcher(endpoint) as dispatcher:
+            dispatcher.produce(payload)
+            assert dispatcher.flush().ok
+
+    write(b"1")
+    options: dict[str, Any] = {"fields": ["payload"], "retry": PATIENT, "block": 30.0}
+    with (
+        Consumer(endpoint, group="g", consumer="c", min_idle=5, **options) as consumer,
+        Reader(endpoint, **options) as reader,
+    ):
+        batch = consumer.poll(10)
+        assert batch is not None
+        assert next(reader).num_rows == 1
+        consumer.ack(batch)
+        consumer.flush()
+        with redis.Redis(port=group.master().port or 0) as client:
+            client.wait(2, 5_000)
+        group.fail_over()
+        write(b"2")
+        # The old master would block them for half a minute; it has none of what comes.
+        for take in (lambda: consumer.poll(25), lambda: next(reader)):
+            found = take()
+            assert found is not None
+            assert pa.record_batch(found)["payload"].to_pylist() == ["2"]
