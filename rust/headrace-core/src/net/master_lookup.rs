@@ -26,6 +26,9 @@ const SHORTEST_CONNECT: Duration = Duration::from_millis(100);
 /// The longest pause before another sentinel is tried in place of one that was lost.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How long a sentinel may take to reply, unless it is asked less often.
+const LONGEST_SILENCE: Duration = Duration::from_secs(1);
+
 /// More than any address takes.
 const MAX_REPLY: usize = 4 * 1024;
 
@@ -207,7 +210,7 @@ impl Named {
                     (None, asked.max(now.checked_sub(sentinels.poll).unwrap_or(asked)) + sentinels.poll);
                 found
             }
-            Ok(None) if now.saturating_duration_since(asked) < sentinels.poll.max(self.took * 2) => {
+            Ok(None) if now.saturating_duration_since(asked) < sentinels.poll.max(LONGEST_SILENCE) => {
                 self.next = now + LOOK_EVERY;
                 None
             }
