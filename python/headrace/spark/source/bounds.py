@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from headrace.errors import ConfigError
-from headrace.spark.source.entry_ids import LOWEST, MAX, Id, before, parse, show
+from headrace.spark.source.entry_ids import LOWEST, MAX, Id, after, before, parse, show
 from headrace.spark.source.extent import Extent, Place
 
 __all__ = ["Bound", "Bounds", "Moment", "last_id", "read_bounds", "start_place"]
@@ -84,8 +84,12 @@ def _bound(option: str, value: object, allowed: tuple[str, ...]) -> Bound:
             return "earliest" if value == "earliest" else "latest"
         if (entry_id := parse(value)) is not None:
             return entry_id
-    words = ", ".join(map(repr, allowed))
-    text = f"{option} must be {words}, an entry ID 'ms-seq', or JSON with one of these for each stream, got {value!r}"
+        # As of a group, whose last-delivered-id is what it has read already.
+        if option == "starting" and (last := parse(value.removeprefix("("))) and (entry_id := after(last)):
+            return entry_id
+    words = ", ".join(map(repr, allowed)) + ", an entry ID 'ms-seq'"
+    words += ", '(' and an entry ID for the entries behind it" if option == "starting" else ""
+    text = f"{option} must be {words}, or JSON with one of these for each stream, got {value!r}"
     raise ConfigError(text, option=option)
 
 

@@ -31,6 +31,7 @@ OTHER_NAMES: Final = {
     "stream.offsets": "starting",
     "stream.parallelism": "min_partitions",
     "stream.group.name": "commit_group, which only shows the lag",
+    "stream.consumer.prefix": "none, since entries are read without a group",
     "stream.read.batch.size": "page_bytes",
     "stream.read.block": "poll_interval",
     "user": "username",

@@ -28,8 +28,8 @@ option_table! {
     /// Glob-style pattern of the keys of several streams, in the place of `stream_key`: those that exist when a batch is planned
     /// or a query starts.
     stream_pattern => option(Takes::Text);
-    /// Where to begin: `earliest`, `latest` (behind the newest entry), an entry ID (from there on), or JSON with one of these for
-    /// each stream: `{"orders": "1795324724029-0"}`. A stream that the JSON does not name begins as if nothing was given. A
+    /// Where to begin: `earliest`, `latest` (behind the newest entry), an entry ID (from there on), `(` and an entry ID (behind
+    /// it), or JSON with one of these for each stream: `{"orders": "1795324724029-0"}`. A stream that the JSON does not name begins as if nothing was given. A
     /// streaming query begins there only once: later its checkpoint says where. By default `earliest` in batch, `latest` in
     /// streaming.
     starting => option(Takes::Text).or_depends(Text("earliest"));
