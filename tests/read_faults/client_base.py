@@ -53,10 +53,14 @@ class Config:
         )  # fmt: skip
 
     def redis_py(self) -> Any:
-        return redis.Redis(
-            port=self.port, username=self.username, password=self.password, protocol=2, socket_timeout=TIMEOUT,
-            socket_connect_timeout=TIMEOUT, ssl=self.tls_ca_cert is not None, ssl_ca_certs=self.tls_ca_cert,
-        )  # fmt: skip
+        return redis.Redis(**self.redis_py_options())
+
+    def redis_py_options(self) -> dict[str, Any]:
+        return {
+            "port": self.port, "username": self.username, "password": self.password, "protocol": 2,
+            "socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT, "ssl": self.tls_ca_cert is not None,
+            "ssl_ca_certs": self.tls_ca_cert,
+        }  # fmt: skip
 
 
 class Ended(Exception):  # noqa: N818, no error

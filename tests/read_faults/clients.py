@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,53 +157,91 @@ def _redis_py(config: Config, journal: Journal, control: Control) -> None:
 
 def _redis_py_group(config: Config, journal: Journal, control: Control) -> None:
     """XREADGROUP of new entries, XACK, then the transaction: without a look at what is pending."""
-    rng = random.Random(config.seed)
     client = config.redis_py()
     streams: Any = dict.fromkeys(config.keys, ">")
-    count = rng.choice([1, 10, 100, 1_000])
-    has_groups = False
-    journal.add(Opened())
+
+    def create() -> None:
+        for key in config.keys:
+            try:
+                client.xgroup_create(key, GROUP, "0", mkstream=True)
+            except redis.ResponseError as error:
+                if "BUSYGROUP" not in str(error):
+                    raise
+
+    def read(count: int, block: int | None) -> Any:
+        return client.xreadgroup(GROUP, config.consumer, streams, count=count, block=block)
+
+    calls = _GroupCalls(create, read, lambda key, ids: client.xack(key, GROUP, *ids))
     try:
-        while True:
-            control.step("read")
-            is_last = control.is_last()
-            try:
-                if not has_groups:
-                    _make_groups(client, config.keys)
-                    has_groups = True
-                reply = client.xreadgroup(GROUP, config.consumer, streams, count=count, block=None if is_last else 50)
-            except redis.RedisError as error:
-                failed(journal, error)
-                has_groups &= "NOGROUP" not in str(error)
-                continue
-            if not reply:
-                if is_last:
-                    raise Ended
-                continue
-            rows = _rows(reply)
-            ids = tuple((key, entry_id) for key, entry_id, _ in rows)
-            journal.add(Handed(ids))
-            control.step("handed out")
-            journal.add(Acked(ids))
-            try:
-                for key, entries in reply:
-                    client.xack(key, GROUP, *[entry_id for entry_id, _ in entries])
-            except redis.RedisError as error:
-                failed(journal, error)
-            control.step("acknowledged")
-            journal.add(Done(rows))
-            control.step("committed")
+        _read_group(config, journal, control, calls, acks_first=True)
     finally:
         client.close()
 
 
-def _make_groups(client: Any, keys: Sequence[str]) -> None:
-    for key in keys:
+def _walrus(config: Config, journal: Journal, control: Control) -> None:
+    """A `consumer_group` of walrus: read, the transaction, ack. What is pending comes only if a program asks for it."""
+    from walrus import Database  # only the campaign has it
+
+    client = Database(**config.redis_py_options())
+    group = client.consumer_group(GROUP, dict.fromkeys(config.keys, "0"), consumer=config.consumer)
+    calls = _GroupCalls(
+        lambda: group.create(ensure_keys_exist=False, mkstream=True),
+        lambda count, block: group.read(count=count, block=block),
+        lambda key, ids: group.streams[key].ack(*ids),
+    )
+    try:
+        _read_group(config, journal, control, calls, acks_first=False)
+    finally:
+        client.close()
+
+
+@dataclass(frozen=True)
+class _GroupCalls:
+    """What a client calls to make the groups, to read at most so many entries, and to acknowledge some of a stream."""
+
+    create: Callable[[], object]
+    read: Callable[[int, int | None], Any]
+    ack: Callable[[str, list[bytes]], object]
+
+
+def _read_group(config: Config, journal: Journal, control: Control, calls: _GroupCalls, *, acks_first: bool) -> None:
+    rng = random.Random(config.seed)
+    count = rng.choice([1, 10, 100, 1_000])
+    has_groups = False
+    journal.add(Opened())
+    while True:
+        control.step("read")
+        is_last = control.is_last()
         try:
-            client.xgroup_create(key, GROUP, "0", mkstream=True)
-        except redis.ResponseError as error:
-            if "BUSYGROUP" not in str(error):
-                raise
+            if not has_groups:
+                calls.create()
+                has_groups = True
+            reply = calls.read(count, None if is_last else 50)
+        except redis.RedisError as error:
+            failed(journal, error)
+            has_groups &= "NOGROUP" not in str(error)
+            continue
+        if not reply:
+            if is_last:
+                raise Ended
+            continue
+        rows = _rows(reply)
+        ids = tuple((key, entry_id) for key, entry_id, _ in rows)
+        journal.add(Handed(ids))
+        control.step("handed out")
+        if not acks_first:
+            journal.add(Done(rows))
+            control.step("committed")
+        journal.add(Acked(ids))
+        try:
+            for key, entries in reply:
+                calls.ack(key.decode(), [entry_id for entry_id, _ in entries])
+        except redis.RedisError as error:
+            failed(journal, error)
+        control.step("acknowledged")
+        if acks_first:
+            journal.add(Done(rows))
+            control.step("committed")
 
 
 def _rows(reply: Any) -> tuple[Row, ...]:
@@ -236,5 +274,6 @@ CLIENTS: dict[str, Client] = {
         Client("consumers", consume, ours=True, group=True, processes=3),
         Client("redis-py", _redis_py, ours=False),
         Client("redis-py-group", _redis_py_group, ours=False, group=True),
+        Client("walrus", _walrus, ours=False, group=True),
     )
 }
