@@ -37,6 +37,6 @@ def test_a_stream_goes_on_with_the_new_master(spark: SparkSession, tmp_path: Pat
         # The old master is no replica yet.
         write(500, 1)
         copy(1)
-        url = f"{group.url}?stream_key=out"
-        found = spark.read.format("redis_streams").schema("n string").option("url", url).load()
+        reading = spark.read.format("redis_streams").schema("n string").option("url", group.url)
+        found = reading.option("stream_key", "out").load()
         assert sorted(int(row.n) for row in found.collect()) == [*range(1_000)]

@@ -142,13 +142,16 @@ impl Given {
     /// Names: of columns, or of nodes.
     pub(crate) fn names(&mut self, name: &str) -> Result<Option<Vec<String>>> {
         let Some((spec, form, value)) = self.take(name) else { return Ok(None) };
-        let takes_text = form == Form::Text || spec.takes == Takes::Nodes;
+        let (is_text, are_nodes) = (form == Form::Text, spec.takes == Takes::Nodes);
         let names = match &value {
             OptionValue::Names(names) => Some(names.clone()),
-            OptionValue::Text(text) if form == Form::Text && is_json_array(text) => {
+            // The address of an IPv6 host begins like a JSON array.
+            OptionValue::Text(text) if is_text && !are_nodes && text.trim_start().starts_with('[') => {
                 serde_json::from_str(text.as_str()).ok()
             }
-            OptionValue::Text(text) if takes_text => Some(text.split(',').map(|name| name.trim().to_owned()).collect()),
+            OptionValue::Text(text) if is_text || are_nodes => {
+                Some(text.split(',').map(|name| name.trim().to_owned()).collect())
+            }
             _ => None,
         };
         let names = names.filter(|names| !names.is_empty() && names.iter().all(|name| !name.is_empty()));
@@ -321,11 +324,6 @@ pub fn read_values(
 /// The error for an option that must be given.
 fn missing(name: &str) -> Error {
     Error::config(name, format!("{name} is missing"))
-}
-
-/// Whether text is a JSON array of names, and not the address of an IPv6 host.
-fn is_json_array(text: &str) -> bool {
-    text.trim_start().strip_prefix('[').is_some_and(|rest| rest.trim_start().starts_with(['"', ']']))
 }
 
 /// The integer that `value` is. A boolean is not one.
