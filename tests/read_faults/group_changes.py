@@ -198,6 +198,12 @@ class GroupChanges:
                 (key, entry_id) for entry_id, _, idle, _ in self._pending(key, name) if idle < least
             }
 
+    def consumers_named(self, name: str) -> set[str]:
+        """The names of connections of headrace's consumers of this name: each consumer has one of its own."""
+        group, consumer = (part.replace("-", "%2D") for part in (GROUP, name))
+        prefix = f"headrace-consumer:{group}/{consumer}/"
+        return {client["name"] for client in self._control.client_list() if client["name"].startswith(prefix)}
+
     def dead_letters(self) -> list[Row]:
         """The dead letters, without the fields that the client added."""
         letters = []

@@ -107,6 +107,8 @@ class GroupFaults:
             wait_until(lambda: second.exit_code is not None, 30.0)
             if second.exit_code not in (0, -9):
                 episode.failure(f"the second process ended with {second.exit_code}")
+            # As long as the server lists a connection of it, a consumer of its name that is stopped keeps what it has.
+            wait_until(lambda: len(self._group.consumers_named(episode.process.config.consumer)) <= 1, 30.0)
         finally:
             second.close()
         return has_read() and episode.process.exit_code is None
