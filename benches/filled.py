@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from benches.contenders.headrace_ import produce_batch, produce_typed
 from benches.prepared_bytes import TYPED
@@ -30,6 +31,13 @@ class FilledWatch(ServerWatch):
         """Let `write` make the stream that is read, unless it is there."""
         if not self._client.exists(target.stream_key):
             write()
+
+    def borders(self, key: str, rows: int, parts: int) -> list[str]:
+        """The IDs where equal parts of the first rows begin, and the one behind them."""
+        entries: Any = self._client.xrange(key, count=rows)
+        found = [entry_id.decode() for entry_id, _ in entries]
+        ms, _, seq = found[-1].partition("-")
+        return [*(found[rows * part // parts] for part in range(parts)), f"{ms}-{int(seq) + 1}"]
 
     def fresh(self) -> None:
         self._client.config_resetstat()

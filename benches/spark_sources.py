@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -36,8 +37,8 @@ class _ReadyReader(DataSourceReader):
         import pyarrow as pa
 
         left = partition.value
-        size = 120 if len(self._names) == 2 else 12
-        columns = [pa.array(["x" * size] * min(BATCH_ROWS, left)) for _ in self._names]
+        sizes = [120 if name == "payload" else 20 if name == "ts" else 12 for name in self._names]
+        columns = [pa.array(["x" * size] * min(BATCH_ROWS, left)) for size in sizes]
         batch = pa.RecordBatch.from_arrays(columns, self._names)
         while left > 0:
             yield batch.slice(0, min(left, BATCH_ROWS))
@@ -45,7 +46,10 @@ class _ReadyReader(DataSourceReader):
 
 
 class RedisPy(DataSource):
-    """redis-py with hiredis: XRANGE by pages of 1,000, a tuple for each entry."""
+    """redis-py with hiredis: XRANGE by pages of 1,000, a tuple for each entry.
+
+    The option `borders` has the first ID of each partition, and the one behind the last.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -61,17 +65,8 @@ class _RedisPyReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        import redis
-
-        options = self._options
-        with redis.Redis(host=options["host"], port=int(options["port"])) as client:
-            ((first, _),) = client.xrange(options["stream_key"], count=1)
-            rows, parts = int(options["rows"]), int(options["partitions"])
-            found = client.xrange(options["stream_key"], first, count=rows)
-            borders = [found[rows * part // parts][0] for part in range(parts)]
-        ends = [*borders[1:], None]
-        last = found[-1][0]
-        return [InputPartition((begin, end, last)) for begin, end in zip(borders, ends, strict=True)]
+        borders = self._options["borders"].split(",")
+        return [InputPartition(pair) for pair in pairwise(borders)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         import redis
@@ -79,11 +74,9 @@ class _RedisPyReader(DataSourceReader):
 
         assert HIREDIS_AVAILABLE
         names = [name.encode() for name in self._names]
-        begin, end, last = partition.value
-        stop = last if end is None else b"(" + end
+        start, end = partition.value
         with redis.Redis(host=self._options["host"], port=int(self._options["port"])) as client:
-            start = begin
-            while page := client.xrange(self._options["stream_key"], start, stop, count=PAGE):
+            while page := client.xrange(self._options["stream_key"], start, f"({end}", count=PAGE):
                 for _, fields in page:
                     yield tuple(fields[name].decode() for name in names)
                 start = b"(" + page[-1][0]

@@ -106,7 +106,6 @@ def test_spark_source(
         del options["rows"], options["partitions"]
         options["min_partitions"] = str(source.partitions)
     schema = ", ".join(f"{name} STRING" for name in FIELDS[fields])
-    frame = spark.read.format(source.format).schema(schema).options(**options)
     processes = SparkProcesses(spark)
 
     def run() -> None:
@@ -114,6 +113,9 @@ def test_spark_source(
 
     with FilledWatch(server) as watch:
         watch.fill(target, fields)
+        if source.format == "redis_py":
+            options["borders"] = ",".join(watch.borders(target.stream_key, rows, source.partitions))
+        frame = spark.read.format(source.format).schema(schema).options(**options)
         if number == 1:
             assert frame.load().count() == rows
         processes.collect_garbage()
