@@ -197,7 +197,7 @@ def _walrus(config: Config, journal: Journal, control: Control) -> None:
 
 @dataclass(frozen=True)
 class _GroupCalls:
-    """What a client calls to make the groups, to read at most so many entries, and to acknowledge some of a stream."""
+    """What a client calls to make the groups, to read at most a number of entries, and to acknowledge some of them."""
 
     create: Callable[[], object]
     read: Callable[[int, int | None], Any]

@@ -136,7 +136,7 @@ class LocalSentinel:
     def fail_over(self, timeout: float = 30.0) -> LocalServer:
         """Have the sentinels promote a replica (`SENTINEL FAILOVER`), and return it when all of them name it.
 
-        The old master is not told at once: it goes on acknowledging for about ten seconds.
+        The old master becomes a replica only after about ten seconds, and acknowledges until then.
 
         Raises:
             LocalServerError: They refused, or did not agree in time.
