@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NoReturn, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, Literal, NoReturn, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from headrace import _headrace
 from headrace.tables import ENDPOINT, documented, signature
@@ -24,7 +24,9 @@ class EndpointOptions(TypedDict, total=False):
     host: str | None
     port: int | None
     unix_socket: _Path | None
+    topology: Literal["auto", "single", "cluster", "sentinel"]
     nodes: str | Sequence[str] | None
+    max_redirects: int
     sentinel_master: str | None
     sentinel_poll: float
     sentinel_username: str | None
@@ -153,7 +155,9 @@ class Endpoint(_headrace.Endpoint):
     host = _Attribute[str | None]()
     port = _Attribute[int | None]()
     unix_socket = _Attribute[str | None]()
+    topology = _Attribute[str]()
     nodes = _Attribute[tuple[str, ...] | None]()
+    max_redirects = _Attribute[int]()
     sentinel_master = _Attribute[str | None]()
     sentinel_poll = _Attribute[float]()
     sentinel_username = _Attribute[str | None]()

@@ -103,6 +103,13 @@ _COUNTERS: Final = [
         lambda stats: stats.reconnects,
     ),
     _Counter(
+        "headrace_redirects",
+        "headrace.redirects",
+        "{redirect}",
+        "Changes to another node of a cluster",
+        lambda stats: stats.redirects,
+    ),
+    _Counter(
         "headrace_sent_bytes", "headrace.sent", "By", "Bytes sent, before encryption", lambda stats: stats.bytes_sent
     ),
     _Counter(
@@ -246,7 +253,7 @@ class PrometheusCollector:
     Counters with the labels `server` and `stream_key`: `headrace_messages_total`, `headrace_delivered_total`,
     `headrace_deduplicated_total`, `headrace_failed_total` (also with `code`), `headrace_possible_duplicates_total`,
     `headrace_retries_total`, `headrace_retry_waits_total`, `headrace_retry_wait_seconds_total`,
-    `headrace_connections_total`, `headrace_reconnects_total`, `headrace_sent_bytes_total`,
+    `headrace_connections_total`, `headrace_reconnects_total`, `headrace_redirects_total`, `headrace_sent_bytes_total`,
     `headrace_script_calls_total`, `headrace_script_rows_shared_total`, `headrace_script_rows_whole_total`; and the
     histogram `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's stream key.
 
@@ -345,11 +352,11 @@ class OpenTelemetryInstruments:
 
     `headrace.messages`, `headrace.delivered`, `headrace.deduplicated`, `headrace.failed` (with `error.type`, the code),
     `headrace.possible_duplicates`, `headrace.retries`, `headrace.retry_waits`, `headrace.retry_wait.time` (seconds),
-    `headrace.connections`, `headrace.reconnects`, `headrace.sent` (bytes), `headrace.script_calls`,
-    `headrace.script_rows_shared`, `headrace.script_rows_whole`, `headrace.flushes` and `headrace.flush.time` (seconds;
-    OpenTelemetry has no observable histogram). The attributes follow its conventions: `messaging.system`,
-    `messaging.destination.name` (the stream key), `server.address`, `server.port`. Sums and forks work as with
-    `PrometheusCollector`.
+    `headrace.connections`, `headrace.reconnects`, `headrace.redirects`, `headrace.sent` (bytes),
+    `headrace.script_calls`, `headrace.script_rows_shared`, `headrace.script_rows_whole`, `headrace.flushes` and
+    `headrace.flush.time` (seconds; OpenTelemetry has no observable histogram). The attributes follow its conventions:
+    `messaging.system`, `messaging.destination.name` (the stream key), `server.address`, `server.port`. Sums and forks
+    work as with `PrometheusCollector`.
 
     Of readers and consumers `headrace.read.*`, with `messaging.consumer.group.name` for consumers.
 

@@ -24,6 +24,7 @@ class Stats:
         retry_wait_seconds: Seconds of these waits, each from its first failure, including a wait in progress.
         connections: Connections that were opened and authenticated.
         reconnects: The part of `connections` that replaced a lost connection.
+        redirects: How often the dispatcher went on with another node of a cluster, because that has the stream now.
         bytes_sent: Bytes sent, before encryption.
         script_calls: Script calls that were encoded (`exactly_once="script"`).
         script_rows_shared: Messages in them whose field names were sent once per call.
@@ -43,6 +44,7 @@ class Stats:
     retry_wait_seconds: float = 0.0
     connections: int = 0
     reconnects: int = 0
+    redirects: int = 0
     bytes_sent: int = 0
     script_calls: int = 0
     script_rows_shared: int = 0

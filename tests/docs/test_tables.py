@@ -40,7 +40,7 @@ def test_the_tables_of_the_documentation_are_those_of_the_code() -> None:
 def test_groups_of_codes() -> None:
     assert len(OWN_CODES) >= 25
     assert {"OOM", "WRONGTYPE"} <= CODES.keys() - set(OWN_CODES)
-    assert {"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "NO_MASTER", "SWITCHED"} == AWAY_CODES
+    assert {"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "NO_MASTER", "SWITCHED", "NO_SLOT"} == AWAY_CODES
     assert {"TLS", "PROTOCOL"} == CONNECTION_CODES - AWAY_CODES
     assert CODES["OOM"].kinds == {"default": "permanent", "failover": "retryable", "strict": "permanent"}
 

@@ -56,7 +56,9 @@ def test_built_in_defaults() -> None:
     assert effective == {
         "port": 6379,
         "unix_socket": None,
+        "topology": "auto",
         "nodes": None,
+        "max_redirects": 5,
         "sentinel_master": None,
         "sentinel_poll": 1.0,
         "sentinel_username": None,

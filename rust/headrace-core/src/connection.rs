@@ -5,6 +5,7 @@
 //! when the socket ended ([`Connection::disconnected`]). Outcomes go to [`Outcomes`] by the numbers of the messages, so several
 //! connections can share one.
 
+mod cluster_node;
 mod context;
 mod control;
 mod disconnect;
@@ -20,12 +21,12 @@ mod wait_tracker;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cluster::Redirect;
 use crate::command::{EntryId, Expect, Reply, ScriptReply, script};
 use crate::contain::contain;
 use crate::durability::Durability;
 use crate::error::{Failure, Fault, ReplyText, Written, code};
 use crate::fail;
-use crate::retry::RetryPolicy;
 
 pub(crate) use context::{BatchState, Context, Outcomes, Rules};
 pub(crate) use disconnect::Disconnect;
@@ -37,6 +38,7 @@ pub(crate) use retry_queue::{RetryEvent, RetryQueue, RetryStep};
 pub(crate) use send_buffer::{MAX_SLICES, SendBuffer};
 pub(crate) use wait_tracker::WaitTracker;
 
+use cluster_node::ClusterNode;
 use control::Control;
 use in_flight::{Command, Sent};
 use retry_queue::{PendingRetry, lacks_script};
@@ -52,7 +54,12 @@ const LATE: Duration = Duration::from_secs(5);
 struct Refusal {
     failure: Arc<Failure>,
     is_retried: bool,
+    /// Whether it needs no policy for that.
+    is_free: bool,
 }
+
+/// Lets the next command pass at a node that is still taking over its slot.
+const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 /// What is known of a server while its socket is open.
 #[derive(Debug)]
@@ -78,20 +85,23 @@ pub(crate) struct Connection {
     session: Option<Box<Session>>,
     /// Whether a command that was encoded for this socket carries the script.
     knows_script: bool,
+    /// The node of a cluster; `None`: it leads to the only server.
+    node: Option<ClusterNode>,
     /// Whether a panic ended the reading of a reply.
     has_defect: bool,
 }
 
 impl Connection {
-    /// `keeps`: commands stay until they are answered, for they may be sent again.
-    pub(crate) fn new(keeps: bool, durability: Option<Durability>) -> Self {
+    /// `keeps`: commands stay until they are answered, for they may be sent again. `is_cluster`: they do, to another node.
+    pub(crate) fn new(keeps: bool, is_cluster: bool, durability: Option<Durability>) -> Self {
         Self {
-            send: SendBuffer::new(keeps),
+            send: SendBuffer::new(keeps || is_cluster),
             in_flight: InFlight::default(),
             retry: RetryQueue::default(),
             wait: durability.map(WaitTracker::new),
             session: None,
             knows_script: false,
+            node: is_cluster.then(ClusterNode::default),
             has_defect: false,
         }
     }
@@ -107,6 +117,47 @@ impl Connection {
     pub(crate) fn closed(&mut self) {
         self.session = None;
         self.knows_script = false;
+        self.node = self.node.take().map(|_| ClusterNode::default());
+    }
+
+    /// The socket was closed in good order, with nothing in flight: the next one goes where the server sent what is to be sent
+    /// again. What waits for WAIT is confirmed there. `is_asked`: it takes commands only behind ASKING.
+    pub(crate) fn redirected(&mut self, is_asked: bool, now: Instant) {
+        self.closed();
+        self.forget_requests();
+        if let Some(wait) = &mut self.wait {
+            wait.move_on();
+        }
+        if is_asked {
+            self.node = Some(ClusterNode::asked(now));
+        }
+    }
+
+    /// Whether each command goes out behind ASKING.
+    #[inline]
+    pub(crate) fn is_asking(&self) -> bool {
+        self.node.as_ref().is_some_and(ClusterNode::is_asked)
+    }
+
+    /// Stops asking after a while, if nothing is in flight.
+    pub(crate) fn rest_asking(&mut self, now: Instant) {
+        if let Some(node) = self.node.as_mut().filter(|_| self.in_flight.is_empty()) {
+            node.rest(now);
+        }
+    }
+
+    /// A command is about to be appended.
+    #[inline]
+    pub(crate) fn begin_command(&mut self) {
+        if self.is_asking() {
+            self.push_asking();
+        }
+    }
+
+    #[cold]
+    fn push_asking(&mut self) {
+        self.send.bytes().extend_from_slice(ASKING);
+        self.in_flight.push_control(ASKING.len(), Expect::Asking);
     }
 
     /// Whether nothing waits for a reply, a confirmation or another try.
@@ -138,12 +189,26 @@ impl Connection {
 
     /// Whether there are bytes to send now.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.control().map_or(!self.send.is_empty(), |control| !control.is_sent())
+        self.control().map_or_else(|| !self.send.is_empty() && self.sendable() > 0, |control| !control.is_sent())
     }
 
     /// The bytes to send now, if they are in one piece. Otherwise they are those of [`send`](Self::send).
     pub(crate) fn contiguous(&self) -> Option<&[u8]> {
-        self.control().map_or_else(|| self.send.contiguous(), |control| Some(control.unsent()))
+        match self.control() {
+            Some(control) => Some(control.unsent()),
+            // A cluster's commands are kept, and so in one piece.
+            None if self.node.is_some() => self.send.contiguous().and_then(|bytes| bytes.get(..self.sendable())),
+            None => self.send.contiguous(),
+        }
+    }
+
+    /// How many bytes may go out: all, unless the node does not have the stream, or is not known to have it.
+    fn sendable(&self) -> usize {
+        match () {
+            () if self.retry.has_redirect() => self.in_flight.sendable(false),
+            () if self.node.as_ref().is_some_and(|node| !node.is_owner()) => self.in_flight.sendable(true),
+            () => self.send.len(),
+        }
     }
 
     /// As if the server had answered a message.
@@ -206,6 +271,7 @@ impl Connection {
 
     /// Adds a run of the script: `write` appends its command. The first one on a socket carries the script itself.
     pub(crate) fn push_script(&mut self, spans: &[Span], rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
+        self.begin_command();
         let has_source = !std::mem::replace(&mut self.knows_script, true);
         let out = self.send.bytes();
         let before = out.len();
@@ -253,12 +319,28 @@ impl Connection {
         let is_status = session.control.as_ref().is_some_and(Control::is_sent);
         self.session = Some(session);
         matched?;
+        if self.retry.has_redirect() && self.in_flight.is_between_commands() {
+            self.take_back_unsent(cx);
+        }
         self.send.release(self.in_flight.front());
         if unread > 0 && !self.in_flight.awaits_reply() && !is_status {
             // Its rest would arrive with the next command in flight, and be taken for its reply.
             return Err(faults::protocol("a reply to nothing that was sent").into());
         }
         Ok(())
+    }
+
+    /// The node does not have the stream: what it was not sent yet goes to the one that has it.
+    fn take_back_unsent<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
+        let Some(failure) = self.retry.last_failure() else { return };
+        while let Some(command) = self.in_flight.abandon() {
+            if !matches!(command.expect, Expect::Wait | Expect::Asking) {
+                let refusal = Refusal { failure: Arc::clone(&failure), is_retried: true, is_free: true };
+                self.fail_or_retry(refusal, &command, cx);
+            }
+        }
+        self.forget_requests();
+        self.send.clear();
     }
 
     fn match_replies<O: Outcomes>(&mut self, session: &mut Session, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
@@ -293,6 +375,7 @@ impl Connection {
         mut count: u64,
         cx: &mut Context<'_, O>,
     ) -> Result<(), Disconnect> {
+        self.accept();
         while count > 0 {
             let is_trimmed = cx.rules.min_id.is_some_and(|min_id| id < min_id);
             let one_by_one = is_trimmed || self.retry.is_resending();
@@ -310,6 +393,14 @@ impl Connection {
         Ok(())
     }
 
+    /// The server has taken a command.
+    #[inline]
+    fn accept(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.accept();
+        }
+    }
+
     /// The first command in flight got this reply.
     fn answered<O: Outcomes>(&mut self, reply: &Reply<'_>, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
         fail::point("settle");
@@ -317,8 +408,19 @@ impl Connection {
             return Err(faults::protocol("a reply to nothing that was sent").into());
         };
         let is_whole = command.sent == Sent::All;
-        if command.expect == Expect::Wait {
-            return self.answered_wait(reply, is_whole, cx);
+        match command.expect {
+            Expect::Wait => return self.answered_wait(reply, is_whole, cx),
+            Expect::Asking => return answered_asking(reply, is_whole),
+            Expect::EntryId | Expect::ScriptRun { .. } | Expect::Status => {}
+        }
+        let redirect = match *reply {
+            Reply::Error(line) if is_whole && self.node.is_some() => Redirect::read(line),
+            _ => None,
+        };
+        match (&mut self.node, reply) {
+            (Some(node), Reply::Error(line)) => node.refuse(line, redirect.as_ref()),
+            (Some(node), _) => node.accept(),
+            (None, _) => {}
         }
         // The rest of a command that was answered too early must not go out: a server would read it as commands.
         let mut ends = None;
@@ -367,7 +469,14 @@ impl Connection {
                 self.settle(&command, [Outcome::Delivered { first, entries: 1, rows }], cx);
             }
             Err((fault, written)) => {
-                let refusal = self.refusal(&fault, written, command.expect, cx);
+                let mut refusal = self.refusal(&fault, written, command.expect, cx);
+                if let Some(redirect) = redirect {
+                    (refusal.is_retried, refusal.is_free) = (true, true);
+                    self.retry.note_redirect(redirect);
+                    if let Some(wait) = &mut self.wait {
+                        wait.make_void();
+                    }
+                }
                 self.fail_or_retry(refusal, &command, cx);
             }
         }
@@ -381,6 +490,7 @@ impl Connection {
         cx: &mut Context<'_, O>,
     ) -> Result<(), Disconnect> {
         fail::point("settle");
+        self.accept();
         let Some(command) = self.in_flight.answer() else {
             return Err(faults::protocol("a reply to nothing that was sent").into());
         };
@@ -436,15 +546,15 @@ impl Connection {
         cx: &mut Context<'_, O>,
     ) {
         let fault = if refused == b"NO_STREAM" { faults::no_stream() } else { Fault::from_reply(refused) };
-        let Refusal { failure, is_retried } = self.refusal(&fault, Written::No, command.expect, cx);
+        let Refusal { failure, is_retried, is_free } = self.refusal(&fault, Written::No, command.expect, cx);
         let behind = (open > 1).then(|| cx.failure(&faults::blocked(), Written::No));
         if is_retried && cx.outcomes.awaits(command.number(), command.owner) {
             let known = self.retry.in_flight(command.number()).map(|pending| pending.known());
             self.deliver_all(command, known.unwrap_or(0), outcomes, cx);
             if known.is_some() {
-                self.retry.put_back(open, failure, behind);
+                self.retry.put_back(open, failure, behind, is_free);
             } else {
-                self.retry_later(command, open, failure, behind, cx.now);
+                self.retry_later(command, open, failure, behind, is_free, cx.now);
             }
             return;
         }
@@ -468,24 +578,25 @@ impl Connection {
         let is_safe = written == Written::No || cx.rules.exactly_once;
         let retries = cx.rules.retry.as_ref().is_some_and(|retry| is_safe || retry.retry_unknown);
         let follows = fault.code == code::BLOCKED && self.retry.has_root();
-        let is_retried = lacks_script(expect, &fault.code)
-            || (follows && (retries || self.retry.lacks_script()))
+        let is_free = lacks_script(expect, &fault.code);
+        let is_retried = is_free
+            || (follows && (retries || self.retry.is_free()))
             || (retries && cx.rules.classifier.may_pass(fault));
-        Refusal { failure: cx.failure(fault, written), is_retried }
+        Refusal { failure: cx.failure(fault, written), is_retried, is_free }
     }
 
     /// The command failed: it is sent again, or its messages have their outcome.
     fn fail_or_retry<O: Outcomes>(&mut self, refusal: Refusal, command: &Command, cx: &mut Context<'_, O>) {
-        let Refusal { failure, is_retried } = refusal;
+        let Refusal { failure, is_retried, is_free } = refusal;
         let pending = self.retry.in_flight(command.number()).map(|pending| pending.open);
         let open = pending.unwrap_or(command.rows);
         if !is_retried || !cx.outcomes.awaits(command.number(), command.owner) {
             cx.batch.is_blocked = true;
             self.settle(command, [Outcome::Failed { failure, count: open }], cx);
         } else if pending.is_some() {
-            self.retry.put_back(open, failure, None);
+            self.retry.put_back(open, failure, None, is_free);
         } else {
-            self.retry_later(command, open, failure, None, cx.now);
+            self.retry_later(command, open, failure, None, is_free, cx.now);
         }
     }
 
@@ -495,10 +606,11 @@ impl Connection {
         open: u64,
         failure: Arc<Failure>,
         behind: Option<Arc<Failure>>,
+        is_free: bool,
         now: Instant,
     ) {
         let bytes = self.send.kept(command.bytes.clone()).into();
-        self.retry.push(PendingRetry::new(command, bytes, open, failure, behind), now);
+        self.retry.push(PendingRetry::new(command, bytes, open, failure, behind, is_free), now);
     }
 
     /// The messages of a command that have no outcome have these.
@@ -597,14 +709,16 @@ impl Connection {
                 return Err(Fault::new(code::PROTOCOL, message).into());
             }
         };
-        wait.answered();
-        self.confirm(missing.as_ref(), cx);
+        if wait.answered() {
+            self.confirm(missing.as_ref(), cx);
+        }
         Ok(())
     }
 
     /// The socket is gone: nothing confirms any more what was written on it.
     pub(crate) fn lose_unconfirmed<O: Outcomes>(&mut self, fault: &Fault, cx: &mut Context<'_, O>) {
-        if let Some(wait) = &self.wait {
+        if let Some(wait) = &mut self.wait {
+            wait.give_up_proof();
             let lost = wait.durability.lost(fault);
             self.confirm(Some(&lost), cx);
         }
@@ -628,7 +742,7 @@ impl Connection {
             self.retry.note_given_up();
         }
         while let Some(command) = self.in_flight.abandon() {
-            if command.expect == Expect::Wait {
+            if matches!(command.expect, Expect::Wait | Expect::Asking) {
                 continue;
             }
             let in_doubt = command.sent != Sent::Nothing && broken.may_be_written;
@@ -637,7 +751,7 @@ impl Connection {
             refusal.is_retried &= !broken.is_final;
             self.fail_or_retry(refusal, &command, cx);
         }
-        self.forget_waits();
+        self.forget_requests();
         self.send.clear();
         if broken.is_final {
             self.give_up_retries(cx);
@@ -648,19 +762,20 @@ impl Connection {
     pub(crate) fn fail_all<O: Outcomes>(&mut self, failure: &Arc<Failure>, cx: &mut Context<'_, O>) {
         self.retry.note_given_up();
         while let Some(command) = self.in_flight.abandon() {
-            if command.expect == Expect::Wait {
+            if matches!(command.expect, Expect::Wait | Expect::Asking) {
                 continue;
             }
             cx.batch.is_blocked = true;
             let open = self.retry.in_flight(command.number()).map_or(command.rows, |pending| pending.open);
             self.settle(&command, [Outcome::Failed { failure: Arc::clone(failure), count: open }], cx);
         }
-        self.forget_waits();
+        self.forget_requests();
         self.send.clear();
         self.give_up_retries(cx);
     }
 
-    fn forget_waits(&mut self) {
+    /// No WAIT is in flight any more.
+    fn forget_requests(&mut self) {
         if let Some(wait) = &mut self.wait {
             wait.forget_requests(&self.in_flight);
         }
@@ -673,27 +788,36 @@ impl Connection {
             let (numbers, known, owner) = (pending.numbers.clone(), pending.known(), pending.owner);
             numbers.assign(known, pending.outcomes(), |number, outcome| cx.outcomes.resolve(number, outcome, owner));
         }
+        if self.wait.as_mut().is_some_and(WaitTracker::give_up_proof) {
+            // No connection follows that could confirm what was written before the stream moved.
+            self.lose_unconfirmed(&Fault::new("MOVED", "another node has the stream"), cx);
+        }
     }
 
     /// What the retries need next. `None`: there are none, or commands are in flight or wait for WAIT.
-    pub(crate) fn retry_step(&mut self, policy: Option<&RetryPolicy>, now: Instant, jitter: f64) -> Option<RetryStep> {
+    pub(crate) fn retry_step(&mut self, rules: &Rules, now: Instant, jitter: f64) -> Option<RetryStep> {
         if !self.retry.is_active() || !self.in_flight.is_empty() || self.has_unrequested() {
             return None;
         }
-        Some(self.retry.step(policy, now, jitter))
+        Some(self.retry.step(rules.retry.as_ref(), rules.max_redirects.unwrap_or_default(), now, jitter))
     }
 
     /// Sends again what waits for it. Passes to `count` how many messages each command has without an outcome, and whether the
     /// last try may have written them; nothing, if they were not tried because the server lacked the script.
     pub(crate) fn resend(&mut self, mut count: impl FnMut(u64, bool)) {
+        let is_asked = self.is_asking();
         let Self { retry, send, in_flight, .. } = self;
         let mut is_first = true;
-        let was_tried = !retry.lacks_script();
+        let was_tried = !retry.is_free();
         retry.resend(|pending| {
             // The server may have forgotten the script, or be another one.
             if std::mem::take(&mut is_first) && pending.expect == (Expect::ScriptRun { has_source: false }) {
                 pending.bytes = script::with_source(&pending.bytes).into();
                 pending.expect = Expect::ScriptRun { has_source: true };
+            }
+            if is_asked {
+                send.bytes().extend_from_slice(ASKING);
+                in_flight.push_control(ASKING.len(), Expect::Asking);
             }
             send.bytes().extend_from_slice(&pending.bytes);
             let (length, rows) = (pending.bytes.len(), pending.rows as u32);
@@ -713,5 +837,17 @@ impl Connection {
         if let Some(wait) = &mut self.wait {
             wait.forget();
         }
+    }
+}
+
+/// ASKING got this reply. Refused, no command behind it can pass.
+fn answered_asking(reply: &Reply<'_>, is_whole: bool) -> Result<(), Disconnect> {
+    match *reply {
+        Reply::Status(_) if is_whole => Ok(()),
+        Reply::Error(line) if is_whole => {
+            let fault = Fault::from_reply(line).of_command("ASKING");
+            Err(Disconnect { is_final: true, ..fault.into() })
+        }
+        _ => Err(faults::protocol("no reply to ASKING").into()),
     }
 }

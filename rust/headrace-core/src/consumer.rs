@@ -92,7 +92,7 @@ pub struct ConsumerStats {
 
 impl Consumer {
     /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
-    pub fn new(endpoint: Endpoint, streams: &[Vec<u8>], options: ConsumerOptions) -> Result<Self> {
+    pub fn new(mut endpoint: Endpoint, streams: &[Vec<u8>], options: ConsumerOptions) -> Result<Self> {
         let own = [endpoint.stream_key().to_vec()];
         let keys = if streams.is_empty() { &own[..] } else { streams };
         let mut seen = BTreeSet::new();
@@ -105,6 +105,8 @@ impl Consumer {
             let message = format!("dead_letter_key must be none of the streams, got '{}'", dead.escape_ascii());
             return Err(Error::config("dead_letter_key", message));
         }
+        endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
+        endpoint = endpoint.for_keys("dead_letter_key", [endpoint.stream_key()].into_iter().chain(dead))?;
         let keys: Vec<Arc<[u8]>> = keys.iter().map(|key| Arc::from(key.as_slice())).collect();
         let streams = keys
             .iter()

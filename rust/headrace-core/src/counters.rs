@@ -24,6 +24,7 @@ pub struct Counters {
     pub(crate) retry_waits: Counter,
     retry_wait_nanos: Counter,
     pub(crate) connections: Counter,
+    pub(crate) redirects: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) script_calls: Counter,
     pub(crate) script_rows_shared: Counter,
@@ -151,6 +152,8 @@ pub struct CounterValues {
     pub retry_wait_seconds: f64,
     /// Connections whose handshake succeeded.
     pub connections: u64,
+    /// How often it went on with another node of a cluster, because that has the stream now.
+    pub redirects: u64,
     /// Bytes sent, before TLS and without handshakes.
     pub bytes_sent: u64,
     /// Calls of the script (exactly once).
@@ -200,6 +203,7 @@ impl Counters {
             retry_waits: self.retry_waits.get(),
             retry_wait_seconds: Duration::from_nanos(self.retry_wait_nanos.get()).as_secs_f64(),
             connections: self.connections.get(),
+            redirects: self.redirects.get(),
             bytes_sent: self.bytes_sent.get(),
             script_calls: self.script_calls.get(),
             script_rows_shared: self.script_rows_shared.get(),

@@ -185,6 +185,13 @@ impl Dispatcher {
     /// Resolves `layout` against `schema`: once for all record batches of that schema.
     pub fn plan(&mut self, schema: &SchemaRef, layout: &BatchLayout) -> Result<BatchPlan> {
         self.enter()?;
+        if let BatchLayout::Rows(rows) = layout
+            && rows.stream_key.is_some()
+            && self.producer.is_of_cluster()
+        {
+            let message = "stream_key cannot be a column with a cluster: a dispatcher writes to the node of one stream";
+            return Err(Error::config("stream_key", message));
+        }
         match (&self.exactly_once, layout) {
             (None, _) | (Some(ExactlyOnce::Script { .. }), BatchLayout::Rows(_)) => {}
             (Some(ExactlyOnce::Idmp { by_message_id, .. }), BatchLayout::Rows(layout)) => {

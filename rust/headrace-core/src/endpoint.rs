@@ -11,16 +11,19 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::error::Result;
+use crate::cluster::slot;
+use crate::error::{Error, Result};
 
 mod access;
 mod access_names;
 mod any_certificate;
+mod cluster;
 mod defaults;
 mod explicit;
 pub(crate) mod given;
 mod host;
 mod insecure;
+mod node;
 mod option;
 mod options;
 mod password;
@@ -34,12 +37,15 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod topology;
 mod trim;
 mod url;
 
 pub use crate::secret::Secret;
 pub(crate) use access::Access;
+pub(crate) use cluster::Cluster;
 pub use given::read_values;
+pub(crate) use node::Node;
 pub use option::{Form, OptionDefault, OptionSpec, OptionValue, Takes};
 pub(crate) use option::{option, option_table};
 pub use options::OPTIONS;
@@ -47,7 +53,7 @@ pub(crate) use options::joined;
 pub use pem::Pem;
 pub use producer::PRODUCER_OPTIONS;
 pub use provider::{NoPassword, PasswordProvider, Provider};
-pub(crate) use sentinels::{Node, Sentinels};
+pub(crate) use sentinels::Sentinels;
 pub use server::SERVER_OPTIONS;
 pub use stream::STREAM_OPTIONS;
 pub use tls::Tls;
@@ -188,7 +194,7 @@ impl Endpoint {
         let settings = || self.settings();
         let seconds = |duration: Duration| OptionValue::Float(duration.as_secs_f64());
         Ok(Some(match name {
-            "port" if !matches!(self.explicit.server, Server::Tcp { .. }) => OptionValue::Null,
+            "port" if self.option("nodes").is_some() || self.option("unix_socket").is_some() => OptionValue::Null,
             "port" => OptionValue::Int(settings()?.port.into()),
             "db" => OptionValue::Int(settings()?.db.into()),
             "connect_timeout" => seconds(settings()?.connect_timeout),
@@ -220,6 +226,7 @@ impl Endpoint {
         let explicit = &self.explicit;
         let port = match &explicit.server {
             Server::Tcp { port, .. } => *port,
+            Server::Cluster(cluster) => cluster.port(),
             Server::Unix(_) | Server::Sentinel(_) => None,
         };
         Settings {
@@ -230,12 +237,12 @@ impl Endpoint {
         }
     }
 
-    /// The address to connect to; `None`: sentinels name it.
+    /// The address to connect to; `None`: sentinels or nodes of a cluster name it.
     pub fn address(&self, settings: &Settings) -> Option<Address> {
         match &self.explicit.server {
             Server::Tcp { host, .. } => Some(Address::Tcp { host: host.clone(), port: settings.port }),
             Server::Unix(path) => Some(Address::Unix(path.clone())),
-            Server::Sentinel(_) => None,
+            Server::Sentinel(_) | Server::Cluster(_) => None,
         }
     }
 
@@ -243,7 +250,15 @@ impl Endpoint {
     pub(crate) fn sentinels(&self) -> Option<&Sentinels> {
         match &self.explicit.server {
             Server::Sentinel(sentinels) => Some(sentinels),
-            Server::Tcp { .. } | Server::Unix(_) => None,
+            Server::Tcp { .. } | Server::Unix(_) | Server::Cluster(_) => None,
+        }
+    }
+
+    /// The cluster whose nodes name the address.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        match &self.explicit.server {
+            Server::Cluster(cluster) => Some(cluster),
+            Server::Tcp { .. } | Server::Unix(_) | Server::Sentinel(_) => None,
         }
     }
 
@@ -294,6 +309,26 @@ impl Endpoint {
         Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() }
     }
 
+    /// The same endpoint, for commands about `keys`, which were given for `option`: in a cluster these must be in one slot, and its
+    /// node is the one to connect to.
+    pub(crate) fn for_keys<'a>(&self, option: &str, keys: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
+        let mut keys = keys.into_iter();
+        let Some(first) = keys.next().filter(|_| self.cluster().is_some()) else { return Ok(self.clone()) };
+        if let Some(other) = keys.find(|key| slot(key) != slot(first)) {
+            let message = format!(
+                "{option} must be in one slot of the cluster: '{}' is in slot {}, '{}' in slot {}; keys with the same {{tag}} in \
+                 their names are in one",
+                first.escape_ascii(),
+                slot(first),
+                other.escape_ascii(),
+                slot(other),
+            );
+            return Err(Error::config(option, message));
+        }
+        let explicit = Explicit { stream_key: first.to_vec(), ..(*self.explicit).clone() };
+        Ok(Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() })
+    }
+
     /// The consumer group to create at each connect.
     pub fn consumer_group(&self) -> Option<&[u8]> {
         self.explicit.consumer_group.as_deref()
@@ -341,6 +376,17 @@ impl fmt::Display for Endpoint {
                 let nodes: Vec<_> = sentinels.nodes.iter().map(Node::to_string).collect();
                 let master = utf8_percent_encode(&sentinels.master, NON_ALPHANUMERIC);
                 write!(f, "{}/{master}", nodes.join(","))?;
+                if settings.db != 0 {
+                    write!(f, "/{}", settings.db)?;
+                }
+            }
+            Server::Cluster(cluster) => {
+                f.write_str(if self.tls().is_some() { "rediss+cluster://" } else { "redis+cluster://" })?;
+                if let Some(user) = user {
+                    write!(f, "{user}@")?;
+                }
+                let nodes: Vec<_> = cluster.seeds(settings.port).iter().map(Node::to_string).collect();
+                f.write_str(&nodes.join(","))?;
                 if settings.db != 0 {
                     write!(f, "/{}", settings.db)?;
                 }

@@ -20,7 +20,7 @@ use redis::Value;
 use crate::admin::{Column, Command, Kind, Pending, Session, Table, TableBuilder, with_session};
 use crate::decimal;
 use crate::endpoint::Endpoint;
-use crate::error::{Fault, ReplyText, Result};
+use crate::error::{Error, Fault, ReplyText, Result};
 use crate::net::Watch;
 use crate::resp::value::{bytes, integer, list};
 use crate::utf8;
@@ -105,6 +105,15 @@ enum Second {
 
 /// Inspects the streams that `options` names.
 pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Watch) -> Result<Inspection> {
+    let endpoint = &match &options.streams {
+        Some(Streams::Keys(keys)) => endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?,
+        Some(Streams::Pattern(_)) if endpoint.cluster().is_some() => {
+            let message =
+                "a pattern cannot be used with a cluster, where a search sees the keys of one node: name the streams";
+            return Err(Error::config("streams", message));
+        }
+        None | Some(Streams::Pattern(_)) => endpoint.clone(),
+    };
     with_session(endpoint, watch, |session| {
         let wanted = match &options.streams {
             None => Wanted::named(vec![endpoint.stream_key().to_vec()]),

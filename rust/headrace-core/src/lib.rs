@@ -25,6 +25,7 @@
 mod admin;
 mod batch;
 mod calendar;
+mod cluster;
 mod command;
 mod connection;
 pub mod consumer;

@@ -16,21 +16,24 @@ mod handshake;
 mod master_lookup;
 #[cfg(any(test, fuzzing))]
 mod mock;
+mod owner_lookup;
 mod peer;
 mod query;
 mod resolve;
+mod server_lookup;
 mod socket;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
 
-pub(crate) use connect::{connect, connect_to_master};
+pub(crate) use connect::{connect, connect_with};
 pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{NeverInterrupted, Watch};
-pub(crate) use master_lookup::MasterLookup;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
+pub(crate) use owner_lookup::is_redirect;
+pub(crate) use server_lookup::ServerLookup;
 #[cfg(any(test, fuzzing))]
 pub(crate) use socket::Readiness;
 pub(crate) use stream::Transport;

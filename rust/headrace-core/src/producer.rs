@@ -25,7 +25,7 @@ use crate::connection::{BatchState, Connection, Context, Disconnect, Limits, Out
 use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written};
-use crate::net::{MasterLookup, Watch};
+use crate::net::{ServerLookup, Watch};
 use crate::random;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
@@ -68,7 +68,7 @@ pub(crate) struct Producer {
     outcomes: OutcomeQueue,
     connection: Connection,
     link: Link,
-    masters: MasterLookup,
+    servers: ServerLookup,
     retry_waits: RetryWaits,
     /// When the watch was asked last.
     watched: Instant,
@@ -94,10 +94,13 @@ impl Producer {
         if !matches!(dedup, Dedup::Off) {
             dedup.begin(random::token(), 0);
         }
+        let max_redirects = endpoint.cluster().map(|cluster| cluster.max_redirects);
+        let keeps = retry.is_some() || matches!(dedup, Dedup::Script(_));
+        let servers = ServerLookup::new(&endpoint);
         let now = Instant::now();
         Self {
             encoder,
-            connection: Connection::new(retry.is_some() || matches!(dedup, Dedup::Script(_)), durability),
+            connection: Connection::new(keeps, max_redirects.is_some(), durability),
             holds_back: waits,
             rules: Rules {
                 classifier,
@@ -105,6 +108,7 @@ impl Producer {
                 nomkstream: endpoint.nomkstream(),
                 min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
                 exactly_once: exactly_once.is_some(),
+                max_redirects,
             },
             batch: BatchState::default(),
             outcomes: OutcomeQueue::default(),
@@ -112,7 +116,7 @@ impl Producer {
             endpoint,
             limits,
             link: Link::Closed,
-            masters: MasterLookup::default(),
+            servers,
             retry_waits: RetryWaits::default(),
             watched: now,
             full: now,
@@ -133,6 +137,11 @@ impl Producer {
     fn connection(&mut self, now: Instant) -> (&mut Connection, Context<'_, OutcomeQueue>) {
         let Self { connection, rules, batch, outcomes, .. } = self;
         (connection, Context { rules, batch, outcomes, now })
+    }
+
+    /// Whether it follows redirects.
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        self.rules.max_redirects.is_some()
     }
 
     /// Whether every message has its outcome.
@@ -196,7 +205,9 @@ impl Producer {
     /// Waits until each message has its outcome.
     pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         self.close_runs();
-        self.drive(Goal::Empty, deadline, watch)
+        let driven = self.drive(Goal::Empty, deadline, watch);
+        self.connection.rest_asking(Instant::now());
+        driven
     }
 
     /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
@@ -343,7 +354,7 @@ impl Producer {
         if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
             transport.close();
         }
-        self.masters.close();
+        self.servers.close();
     }
 
     /// Fails every message that waits, and replaces the connection.
@@ -379,7 +390,7 @@ impl Producer {
         if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
             transport.forget();
         }
-        self.masters.forget();
+        self.servers.forget();
         self.connection.forget();
         self.outcomes.clear();
         self.outcomes.recorder.forget();

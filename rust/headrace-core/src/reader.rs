@@ -39,7 +39,7 @@ pub struct Reader {
 
 impl Reader {
     /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
-    pub fn new(endpoint: Endpoint, streams: &[Vec<u8>], options: &ReaderOptions) -> Result<Self> {
+    pub fn new(mut endpoint: Endpoint, streams: &[Vec<u8>], options: &ReaderOptions) -> Result<Self> {
         let own = [endpoint.stream_key().to_vec()];
         let keys = if streams.is_empty() { &own[..] } else { streams };
         let mut seen = BTreeSet::new();
@@ -48,6 +48,7 @@ impl Reader {
             return Err(Error::config("streams", message));
         }
         check_position(&options.beginning, &options.way, &seen)?;
+        endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
         let session_options = SessionOptions {
             batch_rows: options.batch_rows,
             batch_bytes: options.batch_bytes,

@@ -44,7 +44,17 @@ impl KeptConnection {
         Self { endpoint: endpoint.without_consumer_group(), open: None }
     }
 
-    /// Does `work`, which must only read: it is done again, over a new connection, if the server had closed the one that was kept.
+    /// The next call is about `endpoint`.
+    pub(crate) fn connect_to(&mut self, endpoint: &Endpoint) {
+        let endpoint = endpoint.without_consumer_group();
+        if endpoint != self.endpoint {
+            self.close();
+            self.endpoint = endpoint;
+        }
+    }
+
+    /// Does `work`, which must only read: it is done again, over a new connection, if the server had closed the one that was kept, or
+    /// does not have the stream any more.
     pub(crate) fn with<T>(
         &mut self,
         watch: &mut dyn Watch,
@@ -53,6 +63,10 @@ impl KeptConnection {
         let was_kept = self.open.is_some();
         match self.once(watch, &mut work) {
             Err(Error::Connection { .. }) if was_kept => self.once(watch, work),
+            Err(Error::Command { code, .. }) if was_kept && code == "MOVED" => {
+                self.close();
+                self.once(watch, work)
+            }
             done => done,
         }
     }

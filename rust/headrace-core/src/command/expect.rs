@@ -15,6 +15,8 @@ pub(crate) enum Expect {
     Wait,
     /// Of a command that belongs to no message, such as PING: a simple string, or an error.
     Status,
+    /// Of ASKING, which lets the next command pass at a node that is still taking over its slot: a simple string, or an error.
+    Asking,
 }
 
 impl Expect {
@@ -24,7 +26,7 @@ impl Expect {
             Self::EntryId => xadd_reply::decode(bytes),
             Self::ScriptRun { .. } => script_reply::decode(bytes),
             Self::Wait => wait_reply::decode(bytes),
-            Self::Status => status_reply::decode(bytes),
+            Self::Status | Self::Asking => status_reply::decode(bytes),
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Rules {
     pub(crate) min_id: Option<EntryId>,
     /// Whether messages can be sent again without being written twice.
     pub(crate) exactly_once: bool,
+    /// How often in a row a message may be sent to another node of a cluster; `None`: a redirect is its outcome.
+    pub(crate) max_redirects: Option<u32>,
 }
 
 /// What the fate of earlier messages means for those of the same batch.

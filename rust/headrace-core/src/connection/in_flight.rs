@@ -184,6 +184,23 @@ impl InFlight {
         self.handed_over == self.front
     }
 
+    /// How many bytes the transport may be given: up to the end of a command that it has in part, and with `one` also the first
+    /// command that carries messages, if it has none of these.
+    pub(crate) fn sendable(&self, one: bool) -> usize {
+        let behind = self.slots.partition_point(|slot| slot.end <= self.handed_over);
+        let starts = behind.checked_sub(1).and_then(|last| self.slots.get(last)).map_or(self.front, |last| last.end);
+        let is_alone = one && self.slots.iter().take(behind).all(|slot| slot.rows == 0);
+        let end = if is_alone {
+            let first = self.slots.iter().skip(behind).find(|slot| slot.rows > 0).or_else(|| self.slots.back());
+            first.map_or(self.handed_over, |slot| slot.end)
+        } else if starts < self.handed_over {
+            self.slots.get(behind).map_or(self.handed_over, |slot| slot.end)
+        } else {
+            self.handed_over
+        };
+        (end - self.handed_over) as usize
+    }
+
     /// The reply that comes next. `None`: no reply can come, so bytes that do are a surplus.
     #[inline]
     pub(crate) fn expects(&self) -> Option<Expect> {
@@ -347,6 +364,24 @@ mod tests {
         assert!(window.has_room(limits, 0));
         push(&mut window, 1, 1);
         assert!(!window.has_room(limits, 0), "entries");
+    }
+
+    #[test]
+    fn one_command_with_a_message_goes_out_alone() {
+        let mut window = InFlight::default();
+        assert_eq!((window.sendable(true), window.sendable(false)), (0, 0));
+        window.push_control(7, Expect::Asking);
+        assert_eq!(window.sendable(true), 7, "there is no message yet");
+        for length in [10, 20] {
+            push(&mut window, length, 1);
+        }
+        assert_eq!((window.sendable(true), window.sendable(false)), (17, 0));
+        window.hand_over(9);
+        assert_eq!((window.sendable(true), window.sendable(false)), (8, 8), "a command is not left in part");
+        window.hand_over(8);
+        assert_eq!((window.sendable(true), window.sendable(false)), (0, 0));
+        assert!(window.answer().is_some() && window.answer().is_some());
+        assert_eq!((window.sendable(true), window.sendable(false)), (20, 0));
     }
 
     #[test]

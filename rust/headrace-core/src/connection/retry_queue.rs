@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::in_flight::{Command, Owner};
 use super::numbers::Numbers;
 use super::outcome::Outcome;
+use crate::cluster::Redirect;
 use crate::command::Expect;
 use crate::error::{Failure, Written, code};
 use crate::retry::RetryPolicy;
@@ -32,8 +33,8 @@ pub(crate) struct PendingRetry {
     pub(crate) behind: Option<Arc<Failure>>,
     /// Whether any try may have written it.
     pub(crate) may_be_written: bool,
-    /// Whether the server only lacked the script, so that no policy is needed to send it again.
-    pub(crate) lacks_script: bool,
+    /// Whether no policy is needed to send it again: the server only lacked the script, or another node has its stream.
+    pub(crate) is_free: bool,
     is_in_flight: bool,
 }
 
@@ -45,11 +46,11 @@ impl PendingRetry {
         open: u64,
         failure: Arc<Failure>,
         behind: Option<Arc<Failure>>,
+        is_free: bool,
     ) -> Self {
         let may_be_written = failure.written == Written::Unknown;
         let Command { rows, expect, owner, .. } = *command;
         let numbers = command.numbers.clone();
-        let lacks_script = lacks_script(expect, &failure.code);
         Self {
             bytes,
             numbers,
@@ -60,7 +61,7 @@ impl PendingRetry {
             failure,
             behind,
             may_be_written,
-            lacks_script,
+            is_free,
             is_in_flight: false,
         }
     }
@@ -98,6 +99,8 @@ pub(crate) fn lacks_script(expect: Expect, code: &str) -> bool {
 pub(crate) enum RetryStep {
     /// Nothing before then.
     Pause(Instant),
+    /// To go on with another node, and send there what this one refused.
+    Redirect(Redirect),
     /// To send what failed.
     Resend,
     /// To fail what waits: the policy allows no more tries.
@@ -126,6 +129,10 @@ pub(crate) struct RetryQueue {
     resends: u32,
     /// Whether it has paused: a caller waits.
     has_paused: bool,
+    /// Where the server sent commands of this round.
+    redirect: Option<Redirect>,
+    /// How many rounds in a row ended in a redirect.
+    redirects: u32,
     /// What was given up.
     given_up: Option<Arc<Failure>>,
     /// When the first command failed; `None`: none did.
@@ -166,10 +173,10 @@ impl RetryQueue {
         self.pending.iter().take(before).any(|pending| !pending.is_blocked())
     }
 
-    /// Whether every command that waits for no other one only lacked the script.
-    pub(crate) fn lacks_script(&self) -> bool {
+    /// Whether every command that waits for no other one needs no policy.
+    pub(crate) fn is_free(&self) -> bool {
         let mut roots = self.pending.iter().filter(|pending| !pending.is_blocked()).peekable();
-        roots.peek().is_some() && roots.all(|pending| pending.lacks_script)
+        roots.peek().is_some() && roots.all(|pending| pending.is_free)
     }
 
     /// Adds a command that failed, behind all others.
@@ -181,34 +188,66 @@ impl RetryQueue {
     /// The command [in flight](Self::in_flight) is answered: all of its messages have outcomes. Returns whether an earlier try
     /// may have written them.
     pub(crate) fn finish(&mut self) -> bool {
+        self.redirects = 0;
         self.pending.remove(self.cursor).is_some_and(|pending| pending.may_be_written)
     }
 
     /// The command [in flight](Self::in_flight) failed again, and may be sent again.
-    pub(crate) fn put_back(&mut self, open: u64, failure: Arc<Failure>, behind: Option<Arc<Failure>>) {
+    pub(crate) fn put_back(&mut self, open: u64, failure: Arc<Failure>, behind: Option<Arc<Failure>>, is_free: bool) {
         if let Some(pending) = self.pending.get_mut(self.cursor) {
             pending.may_be_written |= failure.written == Written::Unknown;
-            pending.lacks_script = lacks_script(pending.expect, &failure.code);
+            pending.is_free = is_free;
             (pending.open, pending.failure, pending.behind) = (open, failure, behind);
             pending.is_in_flight = false;
             self.cursor += 1;
         }
     }
 
-    /// What comes next. Nothing is in flight. `policy`: without one, only what lacked the script is sent again. `jitter`: 0 to
-    /// 1, another number for each call.
-    pub(crate) fn step(&mut self, policy: Option<&RetryPolicy>, now: Instant, jitter: f64) -> RetryStep {
+    /// The server sent a command of this round elsewhere. What it says last counts.
+    pub(crate) fn note_redirect(&mut self, redirect: Redirect) {
+        self.redirect = Some(redirect);
+    }
+
+    /// Whether the server sent a command of this round elsewhere.
+    #[inline]
+    pub(crate) fn has_redirect(&self) -> bool {
+        self.redirect.is_some()
+    }
+
+    /// What the command that failed last failed with.
+    pub(crate) fn last_failure(&self) -> Option<Arc<Failure>> {
+        let before = if self.is_resending { self.cursor } else { self.pending.len() };
+        self.pending.get(before.checked_sub(1)?).map(|pending| Arc::clone(&pending.failure))
+    }
+
+    /// What comes next. Nothing is in flight. `policy`: without one, only what is [free](PendingRetry::is_free) is sent again.
+    /// `jitter`: 0 to 1, another number for each call.
+    pub(crate) fn step(
+        &mut self,
+        policy: Option<&RetryPolicy>,
+        max_redirects: u32,
+        now: Instant,
+        jitter: f64,
+    ) -> RetryStep {
         if self.is_resending {
             (self.is_resending, self.next) = (false, None);
         }
         if self.pending.is_empty() {
             return RetryStep::Done;
         }
+        if let Some(redirect) = self.redirect.take() {
+            self.redirects += 1;
+            if self.redirects > max_redirects {
+                return RetryStep::GiveUp;
+            }
+            self.next = None;
+            return RetryStep::Redirect(redirect);
+        }
         if self.next.is_none() && !self.has_root() {
             // What they waited for has failed for good.
             return RetryStep::GiveUp;
         }
-        if self.next.is_none() && self.lacks_script() {
+        if self.next.is_none() && self.is_free() {
             return RetryStep::Resend;
         }
         let Some(policy) = policy else { return RetryStep::GiveUp };

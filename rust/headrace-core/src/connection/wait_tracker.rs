@@ -25,11 +25,22 @@ pub(crate) struct WaitTracker {
     requested: u64,
     /// How many WAITs are in flight.
     in_flight: usize,
+    proof: Proof,
+}
+
+/// Whether a reply to WAIT proves something of the entries that wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    Valid,
+    /// The server has handed the stream over: what it says of its replicas does not hold for the node that has it now.
+    Void,
+    /// That node is connected to. Behind a write of its own its reply will prove that its replicas have the stream.
+    Due,
 }
 
 impl WaitTracker {
     pub(crate) fn new(durability: Durability) -> Self {
-        Self { durability, unconfirmed: VecDeque::new(), requested: 0, in_flight: 0 }
+        Self { durability, unconfirmed: VecDeque::new(), requested: 0, in_flight: 0, proof: Proof::Valid }
     }
 
     /// Whether outcomes wait for a confirmation.
@@ -76,11 +87,32 @@ impl WaitTracker {
         window.push_control(send.len() - before, Expect::Wait);
         self.requested = window.added();
         self.in_flight += 1;
+        if self.proof == Proof::Due {
+            self.proof = Proof::Valid;
+        }
     }
 
-    /// A WAIT was answered.
-    pub(crate) fn answered(&mut self) {
+    /// A WAIT was answered. Returns whether that proves anything.
+    pub(crate) fn answered(&mut self) -> bool {
         self.in_flight -= 1;
+        self.proof == Proof::Valid
+    }
+
+    /// The server has handed the stream over: what it replies to WAIT proves nothing any more.
+    pub(crate) fn make_void(&mut self) {
+        self.proof = Proof::Void;
+    }
+
+    /// The node that has the stream now is connected to.
+    pub(crate) fn move_on(&mut self) {
+        if self.proof == Proof::Void {
+            self.proof = Proof::Due;
+        }
+    }
+
+    /// Nothing more is sent to the node that has the stream now. Returns whether that was to prove something.
+    pub(crate) fn give_up_proof(&mut self) -> bool {
+        std::mem::replace(&mut self.proof, Proof::Valid) != Proof::Valid
     }
 
     /// The connection is gone, with everything in flight.
@@ -97,7 +129,7 @@ impl WaitTracker {
     /// In a forked child: everything here is the parent's.
     pub(crate) fn forget(&mut self) {
         self.unconfirmed.clear();
-        (self.requested, self.in_flight) = (0, 0);
+        (self.requested, self.in_flight, self.proof) = (0, 0, Proof::Valid);
     }
 }
 
@@ -165,5 +197,25 @@ mod tests {
         window.push(10, 5, 1, Expect::EntryId, Owner::Report);
         assert!(tracker.has_unrequested(&window));
         assert_eq!(tracker.until_due(&window), 2);
+    }
+
+    #[test]
+    fn wait_proves_nothing_between_a_redirect_and_a_write_to_the_next_node() {
+        let (mut window, mut tracker, mut send) = (InFlight::default(), tracker(3), SendBuffer::new(false));
+        let mut ask = |tracker: &mut WaitTracker, is_moved| {
+            if is_moved {
+                tracker.move_on();
+            }
+            window.push(10, window.added(), 1, Expect::EntryId, Owner::Report);
+            tracker.request(&mut window, &mut send);
+            tracker.answered()
+        };
+        assert!(ask(&mut tracker, true), "no redirect was seen");
+        tracker.make_void();
+        assert!(!ask(&mut tracker, false) && !ask(&mut tracker, false));
+        assert!(ask(&mut tracker, true) && !tracker.give_up_proof());
+        tracker.make_void();
+        tracker.move_on();
+        assert!(tracker.give_up_proof() && !tracker.give_up_proof());
     }
 }

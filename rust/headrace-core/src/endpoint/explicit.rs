@@ -7,15 +7,17 @@ use crate::error::{Error, Result};
 
 use super::access::{Access, text_or_bytes};
 use super::access_names;
+use super::cluster::Cluster;
 use super::given::Given;
 use super::host::check_host;
 use super::option::{OptionValue, quoted};
 use super::options::OPTIONS;
 use super::sentinels::Sentinels;
 use super::tls::Tls;
+use super::topology::Topology;
 use super::trim::{self, MinId, Trim};
 
-/// The server: exactly one of the three is given.
+/// The server: exactly one of these is given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Server {
     Tcp {
@@ -25,11 +27,14 @@ pub(super) enum Server {
     Unix(PathBuf),
     /// The one that sentinels name.
     Sentinel(Box<Sentinels>),
+    /// The node of a cluster that has the stream.
+    Cluster(Box<Cluster>),
 }
 
 /// All options as they were given. Options with a process-wide default may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Explicit {
+    pub(super) topology: Topology,
     pub(super) server: Server,
     pub(super) stream_key: Vec<u8>,
     pub(super) db: Option<u32>,
@@ -55,7 +60,8 @@ impl Explicit {
         let trim_every = given.integer_or_default("trim_every")?;
         let tls = given.boolean_or_default("tls")?;
         let (tls, _) = Tls::read(given, &access_names::SERVER, tls)?;
-        let server = read_server(given, tls.as_ref())?;
+        let topology = Topology::read(given)?;
+        let server = read_server(given, topology, tls.as_ref())?;
         let stream_key = given.bytes("stream_key")?.ok_or_else(|| {
             Error::config("stream_key", "stream_key is missing: it names the stream that entries are added to")
         })?;
@@ -65,10 +71,11 @@ impl Explicit {
                 return Err(Error::config("tls", "tls cannot be used with unix_socket; leave one of them out"));
             }
             (Some(tls), Server::Tcp { host, .. }) => tls.check_server_name(host)?,
-            (Some(_), Server::Sentinel(_)) | (None, _) => {}
+            (Some(_), Server::Sentinel(_) | Server::Cluster(_)) | (None, _) => {}
         }
         Ok(Self {
             trim: trim::effective(maxlen, minid.as_ref(), maxlen_approximate, trim_every)?,
+            topology,
             server,
             stream_key,
             db: given.integer("db")?,
@@ -98,6 +105,7 @@ impl Explicit {
     fn value(&self, name: &str) -> Option<OptionValue> {
         let seconds = |duration: Option<Duration>| duration.map(|d| OptionValue::Float(d.as_secs_f64()));
         match (name, &self.server) {
+            ("topology", _) => Some(OptionValue::text(self.topology.name())),
             ("host", Server::Tcp { host, .. }) => Some(OptionValue::text(host)),
             ("port", Server::Tcp { port, .. }) => port.map(|port| OptionValue::Int(port.into())),
             ("unix_socket", Server::Unix(path)) => Some(OptionValue::text(&path.to_string_lossy())),
@@ -112,23 +120,33 @@ impl Explicit {
             ("nomkstream", _) => Some(OptionValue::Bool(self.nomkstream)),
             ("consumer_group", _) => self.consumer_group.as_deref().map(text_or_bytes),
             (_, Server::Sentinel(sentinels)) => sentinels.value(name).or_else(|| self.access.value(name)),
+            (_, Server::Cluster(cluster)) => cluster.value(name).or_else(|| self.access.value(name)),
             _ => self.access.value(name),
         }
     }
 }
 
-fn read_server(given: &mut Given, tls: Option<&Tls>) -> Result<Server> {
+fn read_server(given: &mut Given, topology: Topology, tls: Option<&Tls>) -> Result<Server> {
     let port = given.integer("port")?;
-    let sentinels = Sentinels::read(given, tls)?;
     let (host, unix_socket) = (given.text("host")?, given.text("unix_socket")?);
-    if let Some(sentinels) = sentinels {
+    let (nodes, master) = (given.names("nodes")?, given.text("sentinel_master")?);
+    if nodes.is_some() {
         let others = [("host", host.is_some()), ("port", port.is_some()), ("unix_socket", unix_socket.is_some())];
-        return match others.iter().find(|(_, is_given)| *is_given) {
-            Some((name, _)) => {
-                Err(Error::config(*name, format!("{name} cannot be used with nodes; leave one of them out")))
-            }
-            None => Ok(Server::Sentinel(Box::new(sentinels))),
-        };
+        if let Some((name, _)) = others.iter().find(|(_, is_given)| *is_given) {
+            return Err(Error::config(*name, format!("{name} cannot be used with nodes; leave one of them out")));
+        }
+    }
+    check_topology(topology, nodes.is_some(), unix_socket.is_some(), master.is_some())?;
+    let are_sentinels = topology == Topology::Sentinel || master.is_some();
+    let of_cluster = nodes.as_deref().filter(|_| !are_sentinels);
+    let of_sentinels = nodes.as_deref().filter(|_| are_sentinels);
+    let cluster = Cluster::read(given, topology, (host.as_deref(), port), of_cluster, tls)?;
+    let sentinels = Sentinels::read(given, of_sentinels, master, tls)?;
+    if let Some(sentinels) = sentinels {
+        return Ok(Server::Sentinel(Box::new(sentinels)));
+    }
+    if let Some(cluster) = cluster {
+        return Ok(Server::Cluster(Box::new(cluster)));
     }
     match (host, unix_socket) {
         (Some(host), None) => Ok(Server::Tcp { host: check_host("host", &host)?, port }),
@@ -139,6 +157,21 @@ fn read_server(given: &mut Given, tls: Option<&Tls>) -> Result<Server> {
         (Some(_), Some(_)) => Err(Error::config("host", "host and unix_socket are mutually exclusive")),
         (None, None) => Err(Error::config("host", "host is missing (or unix_socket, or nodes): it names the server")),
     }
+}
+
+/// Whether the options fit a topology that was asked for.
+fn check_topology(topology: Topology, has_nodes: bool, is_unix: bool, has_master: bool) -> Result<()> {
+    let why = match topology {
+        Topology::Single if has_nodes => "with topology 'single' there is one server: give host in place of nodes",
+        Topology::Cluster if has_master => "sentinel_master cannot be used with topology 'cluster'",
+        Topology::Cluster if is_unix => "unix_socket cannot be used with topology 'cluster': give host or nodes",
+        Topology::Sentinel if !has_nodes => "topology 'sentinel' needs nodes: the addresses of the sentinels",
+        Topology::Sentinel if !has_master => {
+            "topology 'sentinel' needs sentinel_master: the name by which the sentinels know the server"
+        }
+        Topology::Auto | Topology::Single | Topology::Cluster | Topology::Sentinel => return Ok(()),
+    };
+    Err(Error::config("topology", why))
 }
 
 /// The kernel takes 107 bytes (Linux) or 103 (macOS), and no NUL.

@@ -16,6 +16,7 @@ pub(super) fn warnings(explicit: &Explicit) -> Vec<String> {
     let unchecked = explicit.access.tls().filter(|tls| tls.skip_verify).and_then(|_| match &explicit.server {
         Server::Tcp { host, .. } => Some(host.clone()),
         Server::Sentinel(sentinels) => Some(format!("the master '{}'", sentinels.master)),
+        Server::Cluster(_) => Some("the nodes of the cluster".to_owned()),
         Server::Unix(_) => None,
     });
     let unchecked = unchecked.map(|server| {

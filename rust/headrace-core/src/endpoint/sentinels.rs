@@ -1,26 +1,17 @@
 //! The sentinels of an endpoint: where they are, whom they watch, and how to prove oneself to them.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::access::Access;
 use super::access_names::SENTINEL;
 use super::given::Given;
-use super::host::check_host;
-use super::option::{OptionValue, quoted};
+use super::node::Node;
+use super::option::OptionValue;
 use super::tls::Tls;
 use crate::error::{Error, Result};
 
 /// The port of a sentinel that is given without one: <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/>.
 const SENTINEL_PORT: u16 = 26_379;
-
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Node {
-    /// A name or an IP address, without brackets.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
 
 /// Sentinels that name the server of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,40 +28,15 @@ pub(crate) struct Sentinels {
     has_own_tls: bool,
 }
 
-impl Node {
-    /// `host`, `host:port`, `[v6]:port`.
-    fn read(text: &str) -> Result<Self> {
-        let refuse = || {
-            let message = format!("nodes must be hosts with or without a port ('host:26379'), got {}", quoted(text));
-            Error::config("nodes", message)
-        };
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-                let port = port.parse().ok().filter(|port| *port > 0 && !text.ends_with(char::is_whitespace));
-                (host, port.ok_or_else(refuse)?)
-            }
-            _ => (text, SENTINEL_PORT),
-        };
-        if host.is_empty() {
-            return Err(refuse());
-        }
-        Ok(Self { host: check_host("nodes", host)?, port })
-    }
-}
-
-/// `host:port`, as people write it.
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{open}{}{close}:{}", self.host, self.port)
-    }
-}
-
 impl Sentinels {
     /// The sentinels, if any were given. `server`: TLS of the server, which is that of the sentinels unless they have another.
-    pub(super) fn read(given: &mut Given, server: Option<&Tls>) -> Result<Option<Self>> {
-        let nodes = given.names("nodes")?;
-        let master = given.text("sentinel_master")?;
+    /// `nodes`: the option, unless it names the nodes of a cluster.
+    pub(super) fn read(
+        given: &mut Given,
+        nodes: Option<&[String]>,
+        master: Option<String>,
+        server: Option<&Tls>,
+    ) -> Result<Option<Self>> {
         let mut access = Access::read(given, &SENTINEL)?;
         let tls = given.boolean("sentinel_tls")?;
         let (own, has_own_tls) = Tls::read(given, &SENTINEL, tls.unwrap_or(server.is_some()))?;
@@ -79,7 +45,8 @@ impl Sentinels {
         access.tls = if has_own_tls || server.is_none() { own } else { own.and(server.cloned()) };
         match (nodes, master) {
             (Some(nodes), Some(master)) => {
-                let nodes: Vec<_> = nodes.iter().map(|node| Node::read(node)).collect::<Result<_>>()?;
+                let nodes: Vec<_> =
+                    nodes.iter().map(|node| Node::read("nodes", node, SENTINEL_PORT)).collect::<Result<_>>()?;
                 if let Some(tls) = &access.tls {
                     nodes.iter().try_for_each(|node| tls.check_server_name(&node.host))?;
                 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::option::OptionDefault::{Bool, Float, Int};
+use super::option::OptionDefault::{Bool, Float, Int, Text};
 use super::option::{OptionSpec, Takes, option, option_table};
+use super::topology::Topology;
 
 pub(super) const DEFAULT_PORT: u16 = 6379;
 pub(super) const DEFAULT_DB: u32 = 0;
@@ -25,9 +26,17 @@ option_table! {
     port => option(PORT).or_depends(Int(DEFAULT_PORT as i64));
     /// Path of the server's Unix socket, at most 107 bytes (macOS: 103), in place of `host`. Not with `port` or `tls`.
     unix_socket => option(Takes::Path);
-    /// The sentinels that know the server, in place of `host`: `'host'` or `'host:port'` each, port 26379 by default. They are
-    /// asked in this order, from the one on that answered last. Needs `sentinel_master`.
+    /// What `host` or `nodes` are: `'single'`, one server; `'cluster'`, nodes of a cluster, which say where the stream is;
+    /// `'sentinel'`, sentinels, which name the server. With `'auto'`, `nodes` are sentinels if there is a `sentinel_master`, else
+    /// nodes of a cluster, and `host` is one server.
+    topology => option(Takes::Choice(&Topology::NAMES)).or(Text(Topology::NAMES[0]));
+    /// The nodes to ask, in place of `host`: `'host'` or `'host:port'` each. Of a cluster, any nodes, port 6379 by default; the
+    /// others are found by them. With `sentinel_master`, the sentinels that know the server, port 26379 by default. They are asked
+    /// in this order, from the one on that answered last.
     nodes => option(Takes::Nodes);
+    /// How often in a row a message is sent to another node of a cluster because the last one does not have its stream (any
+    /// more). A message that needs more fails with `MOVED` or `ASK`.
+    max_redirects => option(Takes::Integer { min: 1, max: 100 }).or(Int(5));
     /// Name of the master in the configuration of the sentinels. Each connection goes to the server that they name, if that
     /// says that it is a master.
     sentinel_master => option(Takes::Text);

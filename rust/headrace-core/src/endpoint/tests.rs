@@ -59,7 +59,10 @@ fn the_built_in_defaults_are_those_of_the_table() {
     let (nodes, master) = (("nodes", OptionValue::Names(vec!["s1".to_owned()])), ("sentinel_master", text("m")));
     let watched = build(&[("host", OptionValue::Null), nodes, master]).unwrap();
     let sentinels = watched.sentinels().unwrap();
+    let nodes = build(&[("topology", text("cluster"))]).unwrap();
     let actual = [
+        ("topology", text("auto")),
+        ("max_redirects", int(nodes.cluster().unwrap().max_redirects.into())),
         ("port", int(settings.port.into())),
         ("db", int(settings.db.into())),
         ("connect_timeout", OptionValue::Float(settings.connect_timeout.as_secs_f64())),

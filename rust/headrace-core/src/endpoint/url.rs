@@ -21,10 +21,14 @@ enum Scheme {
     Sentinel {
         tls: bool,
     },
+    /// Nodes of a cluster, and whether they have TLS.
+    Cluster {
+        tls: bool,
+    },
 }
 
-/// The schemes that redis-rs knows, and those of sentinels.
-const SCHEMES: [(&str, Scheme); 11] = [
+/// The schemes that redis-rs knows, and those of sentinels and clusters.
+const SCHEMES: [(&str, Scheme); 15] = [
     ("redis", Scheme::Tcp),
     ("rediss", Scheme::Tls),
     ("unix", Scheme::Unix),
@@ -36,6 +40,10 @@ const SCHEMES: [(&str, Scheme); 11] = [
     ("rediss+sentinel", Scheme::Sentinel { tls: true }),
     ("valkey+sentinel", Scheme::Sentinel { tls: false }),
     ("valkeys+sentinel", Scheme::Sentinel { tls: true }),
+    ("redis+cluster", Scheme::Cluster { tls: false }),
+    ("rediss+cluster", Scheme::Cluster { tls: true }),
+    ("valkey+cluster", Scheme::Cluster { tls: false }),
+    ("valkeys+cluster", Scheme::Cluster { tls: true }),
 ];
 
 /// Adds the options in `url` to `given`.
@@ -60,8 +68,9 @@ pub(super) fn read(url: &str, given: &mut Given) -> Result<()> {
         Scheme::Unix => read_unix(authority, path, given)?,
         Scheme::Tcp | Scheme::Tls => read_tcp(authority, path, given)?,
         Scheme::Sentinel { .. } => read_sentinels(authority, path, given)?,
+        Scheme::Cluster { .. } => read_cluster(authority, path, given)?,
     }
-    if matches!(scheme, Scheme::Tls | Scheme::Sentinel { tls: true }) {
+    if matches!(scheme, Scheme::Tls | Scheme::Sentinel { tls: true } | Scheme::Cluster { tls: true }) {
         add(given, Form::Typed, "tls", OptionValue::Bool(true))?;
     }
     read_query(query, given)
@@ -97,6 +106,21 @@ fn read_sentinels(authority: &str, path: &str, given: &mut Given) -> Result<()> 
     }
     add(given, Form::Text, "nodes", OptionValue::text(nodes))?;
     add(given, Form::Typed, "sentinel_master", decoded(master, b'+'))?;
+    if !db.is_empty() {
+        add(given, Form::Text, "db", OptionValue::text(db))?;
+    }
+    read_user_info(user_info, given)
+}
+
+/// `[user[:password]@]host[:port],host[:port]` and `/db`.
+fn read_cluster(authority: &str, path: &str, given: &mut Given) -> Result<()> {
+    let (user_info, nodes) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if nodes.is_empty() {
+        return Err(refuse("must be of the form redis+cluster://host:6379,host:6379/0"));
+    }
+    add(given, Form::Typed, "topology", OptionValue::text("cluster"))?;
+    add(given, Form::Text, "nodes", OptionValue::text(nodes))?;
+    let db = path.trim_matches('/');
     if !db.is_empty() {
         add(given, Form::Text, "db", OptionValue::text(db))?;
     }

@@ -207,6 +207,8 @@ own_codes! {
     NO_MASTER => AWAY.advice("see nodes and sentinel_master, and what SENTINEL MASTER says; a failover takes some seconds");
     /// The sentinels name another master: unknown for messages that were handed over and not answered, no for the rest.
     SWITCHED => AWAY.written(NO_OR_UNKNOWN);
+    /// No node of the cluster has the slot of the stream, or the nodes disagree about it.
+    NO_SLOT => AWAY.advice("see nodes, and what CLUSTER SLOTS says; a failover takes some seconds");
     /// The TLS handshake failed: trust, name, validity, client certificate, version, or a tampered connection.
     TLS => PERMANENT.means(&[Means::Connection])
         .advice("see tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate");
@@ -286,10 +288,11 @@ server_codes! {
     NOPROTO => Code::new(Permanent::OnlyStrict);
     /// The keys of one command are in different slots of a cluster.
     CROSSSLOT => Code::new(Permanent::OnlyStrict);
-    /// The server is a node of a cluster, and the key is on another one; clusters are not supported yet.
-    MOVED => RETRYABLE;
-    /// The server is a node of a cluster, and the key is moving to another one; clusters are not supported yet.
-    ASK => RETRYABLE;
+    /// The server is a node of a cluster, and the key is on another one: with topology 'cluster' after `max_redirects` tries,
+    /// else at once.
+    MOVED => RETRYABLE.advice("give nodes, or topology='cluster': docs/cluster.md");
+    /// The server is a node of a cluster, and the key is moving to another one: as `MOVED`.
+    ASK => RETRYABLE.advice("give nodes, or topology='cluster': docs/cluster.md");
     /// The server loads its data after a start.
     LOADING => RETRYABLE.passes().means(&[Means::NotYet]);
     /// The replica has lost its primary, and may not answer with old data.
@@ -367,10 +370,10 @@ mod tests {
         for mode in Classify::ALL {
             assert_eq!(named(OWN, |code| code.kind(mode) == Kind::Permanent), permanent, "{mode:?}");
         }
-        assert_eq!(named(OWN, |code| code.passes), [CONNECT, DNS, TIMEOUT, RESET, EOF, NO_MASTER, SWITCHED]);
+        assert_eq!(named(OWN, |code| code.passes), [CONNECT, DNS, TIMEOUT, RESET, EOF, NO_MASTER, SWITCHED, NO_SLOT]);
         assert_eq!(
             named(OWN, Code::is_of_connection),
-            [CONNECT, DNS, TIMEOUT, RESET, EOF, NO_MASTER, SWITCHED, TLS, PROTOCOL]
+            [CONNECT, DNS, TIMEOUT, RESET, EOF, NO_MASTER, SWITCHED, NO_SLOT, TLS, PROTOCOL]
         );
     }
 

@@ -236,7 +236,7 @@ fn write_reply(out: &mut Vec<u8>, expect: Expect, id: &mut (u64, u64), chance: &
     match expect {
         Expect::EntryId if chance.one_in(16) => out.extend_from_slice(b"$-1\r\n"),
         Expect::EntryId => write_id(out, id, chance),
-        Expect::Status => {
+        Expect::Status | Expect::Asking => {
             let length = if chance.one_in(500) { 65_520 + chance.below(30) } else { chance.size(20) };
             out.push(b'+');
             out.extend((0..length).map(|_| chance.pick(b"PONGOK \0\xff\n+$")));

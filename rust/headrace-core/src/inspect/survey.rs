@@ -17,17 +17,19 @@ const PIPELINE: usize = 1_000;
 
 /// Looks at streams over a connection that it keeps. Changes nothing.
 pub struct Survey {
+    endpoint: Endpoint,
     connection: KeptConnection,
 }
 
 impl Survey {
     /// Opens no connection yet.
     pub fn new(endpoint: &Endpoint) -> Self {
-        Self { connection: KeptConnection::new(endpoint) }
+        Self { endpoint: endpoint.clone(), connection: KeptConnection::new(endpoint) }
     }
 
     /// XINFO STREAM of each key; `None`: there is no such stream.
     pub fn streams(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<Option<StreamInfo>>> {
+        self.look_for(keys.iter())?;
         let commands: Vec<_> = keys.iter().map(|key| Command::read("xinfo|stream").key(key)).collect();
         self.ask(&commands, watch, |command, reply| match reply {
             Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(None),
@@ -38,6 +40,7 @@ impl Survey {
 
     /// XINFO GROUPS of each key; `None`: there is no such stream.
     pub fn groups(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<Option<Vec<GroupInfo>>>> {
+        self.look_for(keys.iter())?;
         let commands: Vec<_> = keys.iter().map(|key| Command::read("xinfo|groups").key(key)).collect();
         self.ask(&commands, watch, |command, reply| match reply {
             Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(None),
@@ -55,6 +58,7 @@ impl Survey {
         let command = |(key, first, last): &(Vec<u8>, EntryId, EntryId)| {
             Command::read("xrange").key(key).arg(first.to_string()).arg(last.to_string()).arg("COUNT").arg(1)
         };
+        self.look_for(ranges.iter().map(|(key, ..)| key))?;
         let commands: Vec<_> = ranges.iter().map(command).collect();
         self.ask(&commands, watch, |command, reply| {
             let reply = reply.map_err(|refusal| command.refused(&refusal))?;
@@ -63,6 +67,13 @@ impl Survey {
             let id = list(entry).and_then(|entry| entry.first()).and_then(bytes).and_then(entry_id);
             id.map(Some).ok_or_else(|| command.misunderstood())
         })
+    }
+
+    /// Connects to the node of a cluster that has these keys.
+    fn look_for<'a>(&mut self, keys: impl Iterator<Item = &'a Vec<u8>>) -> Result<()> {
+        let endpoint = self.endpoint.for_keys("streams", keys.map(Vec::as_slice))?;
+        self.connection.connect_to(&endpoint);
+        Ok(())
     }
 
     /// Closes the connection. The next call opens another one.

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use super::deadline::{ConnectError, Deadline, Watch};
-use super::handshake::Greeting;
-use super::master_lookup::MasterLookup;
-use super::peer::Peer;
+use super::server_lookup::ServerLookup;
 use super::stream::Transport;
 use crate::endpoint::{Endpoint, Settings};
 
@@ -19,26 +17,17 @@ pub(crate) fn connect(
     settings: &Settings,
     watch: &mut dyn Watch,
 ) -> Result<Transport, ConnectError> {
-    connect_to_master(endpoint, settings, &mut MasterLookup::default(), watch)
+    connect_with(&mut ServerLookup::new(endpoint), endpoint, settings, watch)
 }
 
-/// The same; where sentinels name the server, `lookup` goes on to ask them.
-pub(crate) fn connect_to_master(
+/// The same, to the server that `lookup` finds.
+pub(crate) fn connect_with(
+    lookup: &mut ServerLookup,
     endpoint: &Endpoint,
     settings: &Settings,
-    lookup: &mut MasterLookup,
     watch: &mut dyn Watch,
 ) -> Result<Transport, ConnectError> {
     let now = Instant::now();
     let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
-    let mut patience = Deadline::new(deadline, watch);
-    match endpoint.address(settings) {
-        Some(address) => {
-            let title = address.to_string();
-            let greeting = Greeting::Server { endpoint, settings };
-            let timeout = settings.connect_timeout;
-            Peer { address: &address, title, access: endpoint.access(), greeting, timeout }.connect(&mut patience)
-        }
-        None => lookup.connect(endpoint, settings, &mut patience),
-    }
+    lookup.connect(endpoint, settings, &mut Deadline::new(deadline, watch))
 }

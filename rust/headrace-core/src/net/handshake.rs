@@ -22,8 +22,9 @@ const NAME: &str = "headrace";
 pub(super) enum Greeting<'a> {
     /// To a server: who this is, and which database.
     Server { endpoint: &'a Endpoint, settings: &'a Settings },
-    /// To a sentinel: nothing. Before Redis 7.2 it knows no CLIENT SETINFO.
-    Sentinel,
+    /// To a sentinel, or to a node that is only asked which other one has a slot: nothing. Before Redis 7.2 a sentinel knows no
+    /// CLIENT SETINFO.
+    Lookup,
 }
 
 /// Shakes hands. After an error the transport is of no further use.

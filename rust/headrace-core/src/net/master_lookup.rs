@@ -111,13 +111,13 @@ impl MasterLookup {
     }
 
     /// Whether it is time for [`check`](Self::check).
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
+    pub(super) fn is_due(&self, now: Instant) -> bool {
         self.named.as_ref().is_some_and(|named| named.next <= now)
     }
 
     /// Asks a sentinel, or reads its answer. A fault: it names another master, which says that it is one. That, and connecting to
     /// another sentinel in place of one that was lost, is waited for briefly; nothing else is.
-    pub(crate) fn check(
+    pub(super) fn check(
         &mut self,
         endpoint: &Endpoint,
         now: Instant,
@@ -148,14 +148,14 @@ impl MasterLookup {
     }
 
     /// Ends the connection to the sentinel.
-    pub(crate) fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         if let Some(sentinel) = self.named.take().and_then(|named| named.sentinel) {
             sentinel.close();
         }
     }
 
     /// The connections belong to the process that this one was forked from.
-    pub(crate) fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         if let Some(sentinel) = self.named.take().and_then(|named| named.sentinel) {
             sentinel.forget();
         }
@@ -264,7 +264,7 @@ fn ask_new(
     let address = Address::Tcp { host: node.host.clone(), port: node.port };
     let title = format!("the sentinel {node}");
     let access = &sentinels.access;
-    let peer = Peer { address: &address, title, access, greeting: Greeting::Sentinel, timeout };
+    let peer = Peer { address: &address, title, access, greeting: Greeting::Lookup, timeout };
     let mut sentinel = peer.connect(patience)?;
     patience.enter(Stage::Request);
     let replied = sentinel.query(&request(sentinels), patience);

@@ -117,7 +117,7 @@ impl Peer<'_> {
         } else if ended {
             // The first reply shows it; a sentinel without a password is asked nothing before.
             let is_first = matches!(stage, Stage::Auth | Stage::Select | Stage::Client)
-                || (stage == Stage::Request && matches!(self.greeting, Greeting::Sentinel));
+                || (stage == Stage::Request && matches!(self.greeting, Greeting::Lookup));
             let hint =
                 if is_first && self.access.tls().is_none() { "; a server that expects TLS here does so" } else { "" };
             format!("cannot connect to {title}: {said} {stage}{hint}")
@@ -142,7 +142,7 @@ mod tests {
         let options = [("host", OptionValue::text("db1")), ("stream_key", OptionValue::text("s")), ("tls", on)];
         let endpoint = Endpoint::new(options.map(|(name, value)| (name.to_owned(), value)), Form::Typed).unwrap();
         let (title, timeout) = (address.to_string(), Duration::from_millis(1500));
-        Peer { address: &address, title, access: endpoint.access(), greeting: Greeting::Sentinel, timeout }
+        Peer { address: &address, title, access: endpoint.access(), greeting: Greeting::Lookup, timeout }
             .explained(fault, stage)
     }
 

@@ -91,7 +91,7 @@ impl Producer {
                     }
                     continue;
                 }
-                Some(RetryStep::Resend | RetryStep::GiveUp | RetryStep::Done) => continue,
+                Some(RetryStep::Redirect(_) | RetryStep::Resend | RetryStep::GiveUp | RetryStep::Done) => continue,
             }
             match &self.link {
                 // What was under way failed when the link went down; what was gathered before was encoded later.
@@ -103,7 +103,7 @@ impl Producer {
                     return Ok(());
                 }
                 Link::Closed => self.open(deadline, watch)?,
-                Link::Open(_) if self.masters.is_due(now) => self.check_master(now, watch)?,
+                Link::Open(_) if self.servers.is_due(now) => self.check_master(now, watch)?,
                 Link::Open(_) if self.connection.needs_ping(now) => self.connection.ping(),
                 Link::Open(_) => match self.step() {
                     Ok(true) => {}
@@ -145,15 +145,16 @@ impl Producer {
         if !self.connection.retry.is_active() {
             return None;
         }
-        let step = self.connection.retry_step(self.rules.retry.as_ref(), now, random::jitter())?;
+        let step = self.connection.retry_step(&self.rules, now, random::jitter())?;
         let counters = self.outcomes.recorder.counters();
         let began = if matches!(step, RetryStep::Pause(_)) { self.connection.retry.began() } else { None };
         match began {
             Some(began) => self.retry_waits.note(began, now, counters),
             None => self.retry_waits.count(now, counters),
         }
-        match step {
+        match &step {
             RetryStep::Pause(_) => {}
+            RetryStep::Redirect(redirect) => self.follow(redirect, now),
             RetryStep::Resend => {
                 let Self { connection, outcomes, rules, .. } = self;
                 connection.resend(|messages, may_be_written| {

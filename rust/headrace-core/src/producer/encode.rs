@@ -60,6 +60,7 @@ impl Producer {
     pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         let encoded = match &mut self.dedup {
             Dedup::Off => {
+                self.connection.begin_command();
                 let out = self.connection.send.bytes();
                 let before = out.len();
                 self.encoder.write_payload(out, payload);
@@ -123,7 +124,9 @@ impl Producer {
     fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
         let room = self.connection.in_flight.room(self.limits);
         let until_wait = usize::try_from(self.connection.until_wait()).unwrap_or(usize::MAX);
-        let end = range.end.min(range.start.saturating_add(room.entries.min(until_wait)));
+        let most = if self.connection.is_asking() { 1 } else { room.entries.min(until_wait) };
+        let end = range.end.min(range.start.saturating_add(most));
+        self.connection.begin_command();
         let out = self.connection.send.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
         self.connection.in_flight.align(self.outcomes.next());
@@ -208,6 +211,7 @@ impl Producer {
         }
         self.scratch = scratch;
         if count == 0 {
+            self.connection.begin_command();
             self.connection.in_flight.align(self.outcomes.next());
             self.push_other_row(rows, range.start);
             count = 1;
@@ -230,6 +234,7 @@ impl Producer {
         let mut stream = Vec::new();
         match encoder.encode(batch, range, &mut stream) {
             Ok(length) => {
+                self.connection.begin_command();
                 let before = self.connection.send.len();
                 self.encoder.write_payload_start(self.connection.send.bytes(), length);
                 fail::point("encode");
@@ -271,6 +276,7 @@ impl Producer {
 
     #[inline]
     pub(super) fn push(&mut self, rows: u32, owner: Owner, write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>)) {
+        self.connection.begin_command();
         let before = self.connection.send.len();
         write(&mut self.encoder, self.connection.send.bytes());
         fail::point("encode");
@@ -385,8 +391,9 @@ impl Parts<'_> {
         id: Option<CallerId<'_>>,
         write: impl FnOnce(&XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
     ) -> Result<(), Refused> {
-        let before = self.connection.send.len();
         let id = idmp_id(ids, id)?;
+        self.connection.begin_command();
+        let before = self.connection.send.len();
         let out = self.connection.send.bytes();
         self.encoder.write_start_with(out, fields, id, IDMP_ARGUMENTS);
         write(self.encoder, out, self.scratch);

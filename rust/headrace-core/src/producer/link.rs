@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use super::Producer;
 use super::dedup::Dedup;
 use super::preflight::{self, Requirement};
+use crate::cluster::Redirect;
 use crate::connection::Disconnect;
 use crate::endpoint::Settings;
 use crate::error::{Error, Failure, Fault, Result, code};
-use crate::net::{ConnectError, Transport, Watch, connect_to_master};
+use crate::net::{ConnectError, Transport, Watch, connect_with, is_redirect};
 
 /// The socket.
 #[derive(Debug)]
@@ -59,19 +60,44 @@ impl Producer {
         }
         let requirements = self.requirements(settings.command_timeout);
         let until = Instant::now() + settings.connect_timeout;
-        let mut transport = connect_to_master(&self.endpoint, &settings, &mut self.masters, watch)?;
-        match preflight::check(&requirements, &mut transport, &self.endpoint, until, watch) {
-            Ok(()) => Ok((transport, settings.command_timeout)),
-            Err(error) => {
-                transport.abort();
-                Err(self.explained(error))
+        let mut redirects = 0;
+        loop {
+            let mut transport = connect_with(&mut self.servers, &self.endpoint, &settings, watch)?;
+            if self.connection.is_asking() {
+                // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
+                return Ok((transport, settings.command_timeout));
+            }
+            match preflight::check(&requirements, &mut transport, &self.endpoint, until, watch) {
+                Ok(()) => return Ok((transport, settings.command_timeout)),
+                Err(ConnectError::Fault(fault))
+                    if is_redirect(&fault) && redirects < self.rules.max_redirects.unwrap_or_default() =>
+                {
+                    transport.abort();
+                    self.servers.refresh();
+                    redirects += 1;
+                    settings.connect_timeout = until.saturating_duration_since(Instant::now());
+                }
+                Err(error) => {
+                    transport.abort();
+                    return Err(self.explained(error));
+                }
             }
         }
     }
 
+    /// Goes on with the node that the server named, for what it refused.
+    pub(super) fn follow(&mut self, redirect: &Redirect, now: Instant) {
+        self.recorder().counters().redirects.add(1);
+        if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
+            transport.close();
+        }
+        let is_there = self.servers.redirect(redirect);
+        self.connection.redirected(redirect.is_ask && is_there, now);
+    }
+
     /// Asks the sentinels. If they name another master, the socket is of no further use: what it was sent may be lost.
     pub(super) fn check_master(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
-        match self.masters.check(&self.endpoint, now, watch) {
+        match self.servers.check(&self.endpoint, now, watch) {
             Ok(()) => Ok(()),
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::exchange::Exchange;
 use super::outage::{After, Outage};
+use crate::cluster::Redirect;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
-use crate::net::{ConnectError, MasterLookup, Transport, Watch, connect_to_master};
+use crate::net::{ConnectError, ServerLookup, Transport, Watch, connect_with};
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
@@ -33,8 +34,10 @@ impl From<Error> for Trouble {
 pub(crate) struct Link {
     endpoint: Endpoint,
     open: Option<(Transport, Duration)>,
-    masters: MasterLookup,
+    servers: ServerLookup,
     outage: Outage,
+    /// How often in a row a node of a cluster named another one.
+    redirects: u32,
     counters: Arc<ReadCounters>,
     /// Until when the wait for the server was counted, if there is one now.
     counted: Option<Instant>,
@@ -47,9 +50,9 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>, counters: Arc<ReadCounters>) -> Self {
         let now = Instant::now();
-        let masters = MasterLookup::default();
+        let servers = ServerLookup::new(&endpoint);
         let outage = Outage::new(retry);
-        Self { endpoint, open: None, masters, outage, counters, counted: None, used: now, watched: now }
+        Self { endpoint, open: None, servers, outage, redirects: 0, counters, counted: None, used: now, watched: now }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -87,7 +90,7 @@ impl Link {
         prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> std::result::Result<(), Trouble>,
     ) -> Result<()> {
         let settings = self.endpoint.settings()?;
-        let mut transport = match connect_to_master(&self.endpoint, &settings, &mut self.masters, watch) {
+        let mut transport = match connect_with(&mut self.servers, &self.endpoint, &settings, watch) {
             Ok(transport) => transport,
             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => return self.endure(fault, watch),
@@ -127,8 +130,8 @@ impl Link {
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, Fault> {
         let now = Instant::now();
-        if self.masters.is_due(now)
-            && let Err(ConnectError::Fault(switched)) = self.masters.check(&self.endpoint, now, watch)
+        if self.servers.is_due(now)
+            && let Err(ConnectError::Fault(switched)) = self.servers.check(&self.endpoint, now, watch)
         {
             return Err(switched);
         }
@@ -157,6 +160,7 @@ impl Link {
             self.counters.bytes_received.add(count as u64);
             let started = Instant::now();
             session.received(count)?;
+            self.redirects = 0;
             self.used = Instant::now();
             session.took(Duration::ZERO, self.used - started);
         }
@@ -234,8 +238,31 @@ impl Link {
         }
     }
 
+    /// Whether the fault is that another node of the cluster has the stream, which is the next one to connect to. One that only
+    /// takes it over is waited for.
+    fn follows(&mut self, fault: &mut Fault) -> bool {
+        let Some(cluster) = self.endpoint.cluster() else { return false };
+        match &*fault.code {
+            "MOVED" if self.redirects < cluster.max_redirects => {
+                self.redirects += 1;
+                if !Redirect::within(&fault.message).is_some_and(|redirect| self.servers.redirect(&redirect)) {
+                    self.servers.refresh();
+                }
+                true
+            }
+            "ASK" => {
+                fault.code = "TRYAGAIN".into();
+                false
+            }
+            _ => false,
+        }
+    }
+
     /// The server is tried again, or the caller gets the error.
-    fn endure(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+    fn endure(&mut self, mut fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+        if self.follows(&mut fault) {
+            return Ok(());
+        }
         self.count_wait();
         let endpoint = &self.endpoint;
         let failure = Classifier::default().failure(&fault, Written::No);
@@ -264,7 +291,7 @@ impl Link {
         if let Some((transport, _)) = self.open.take() {
             transport.forget();
         }
-        self.masters.forget();
+        self.servers.forget();
     }
 
     /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
@@ -277,7 +304,7 @@ impl Link {
             None => {}
         }
         if is_parents {
-            self.masters.forget();
+            self.servers.forget();
         }
         session.disconnected();
     }

@@ -142,8 +142,11 @@ fn no_type_shows_a_secret() {
     let seen: BTreeSet<_> = shown.0.iter().map(|(name, _)| *name).collect();
     let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "net.rs", "net"]);
     let other = [
+        "Cluster",
         "Control",
         "MasterLookup",
+        "OwnerLookup",
+        "ServerLookup",
         "Node",
         "IdArgument",
         "NeverInterrupted",

@@ -43,7 +43,6 @@ fn nodes_are_hosts_with_or_without_a_port() {
 #[test]
 fn nodes_and_master_belong_together_and_exclude_a_server() {
     for (more, start) in [
-        (("sentinel_master", OptionValue::Null), "nodes needs sentinel_master"),
         (("nodes", OptionValue::Null), "sentinel_master needs nodes"),
         (("host", text("h")), "host cannot be used with nodes"),
         (("port", int(1)), "port cannot be used with nodes"),

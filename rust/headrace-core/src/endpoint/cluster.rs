@@ -1,0 +1,95 @@
+//! The cluster of an endpoint: which of its nodes are asked where a stream is.
+
+use super::given::Given;
+use super::host::check_host;
+use super::node::Node;
+use super::option::OptionValue;
+use super::server::DEFAULT_PORT;
+use super::tls::Tls;
+use super::topology::Topology;
+use crate::error::{Error, Result};
+
+/// A cluster, whose nodes say which of them has a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Cluster {
+    seeds: Seeds,
+    /// How often a message is sent to another node in a row.
+    pub(crate) max_redirects: u32,
+}
+
+/// The nodes that are asked first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Seeds {
+    /// The options `host` and `port`, which has a process-wide default.
+    Host { host: String, port: Option<u16> },
+    /// The option `nodes`.
+    Nodes(Vec<Node>),
+}
+
+impl Cluster {
+    /// The cluster, if these options ask for one.
+    pub(super) fn read(
+        given: &mut Given,
+        topology: Topology,
+        (host, port): (Option<&str>, Option<u16>),
+        nodes: Option<&[String]>,
+        tls: Option<&Tls>,
+    ) -> Result<Option<Self>> {
+        let has_redirects = given.has("max_redirects");
+        let max_redirects = given.integer_or_default("max_redirects")?;
+        let seeds = match (host, nodes) {
+            (_, Some(nodes)) if matches!(topology, Topology::Auto | Topology::Cluster) => {
+                let read = |node: &String| Node::read("nodes", node, DEFAULT_PORT);
+                Seeds::Nodes(nodes.iter().map(read).collect::<Result<_>>()?)
+            }
+            (Some(host), None) if topology == Topology::Cluster => {
+                Seeds::Host { host: check_host("host", host)?, port }
+            }
+            _ if has_redirects => {
+                let message = "max_redirects needs topology 'cluster': only nodes of a cluster redirect";
+                return Err(Error::config("max_redirects", message));
+            }
+            _ => return Ok(None),
+        };
+        let cluster = Self { seeds, max_redirects };
+        if let Some(tls) = tls {
+            cluster.hosts().try_for_each(|host| tls.check_server_name(host))?;
+        }
+        Ok(Some(cluster))
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &str> {
+        let (host, nodes) = match &self.seeds {
+            Seeds::Host { host, .. } => (Some(host.as_str()), &[][..]),
+            Seeds::Nodes(nodes) => (None, nodes.as_slice()),
+        };
+        host.into_iter().chain(nodes.iter().map(|node| node.host.as_str()))
+    }
+
+    /// The port, if it was given apart from a host.
+    pub(super) fn port(&self) -> Option<u16> {
+        match self.seeds {
+            Seeds::Host { port, .. } => port,
+            Seeds::Nodes(_) => None,
+        }
+    }
+
+    /// The nodes to ask first. `port`: that of one that was given apart from a host.
+    pub(crate) fn seeds(&self, port: u16) -> Vec<Node> {
+        match &self.seeds {
+            Seeds::Host { host, .. } => vec![Node { host: host.clone(), port }],
+            Seeds::Nodes(nodes) => nodes.clone(),
+        }
+    }
+
+    /// The option `name`, if it is one of these.
+    pub(super) fn value(&self, name: &str) -> Option<OptionValue> {
+        match (name, &self.seeds) {
+            ("host", Seeds::Host { host, .. }) => Some(OptionValue::text(host)),
+            ("port", Seeds::Host { port, .. }) => port.map(|port| OptionValue::Int(port.into())),
+            ("nodes", Seeds::Nodes(nodes)) => Some(OptionValue::Names(nodes.iter().map(Node::to_string).collect())),
+            ("max_redirects", _) => Some(OptionValue::Int(self.max_redirects.into())),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Which server a connection goes to, where the endpoint alone does not say it.
+
+use std::time::Instant;
+
+use super::deadline::{ConnectError, Deadline, Watch};
+use super::handshake::Greeting;
+use super::master_lookup::MasterLookup;
+use super::owner_lookup::OwnerLookup;
+use super::peer::Peer;
+use super::stream::Transport;
+use crate::cluster::Redirect;
+use crate::endpoint::{Endpoint, Settings};
+
+/// What is known of the server of an endpoint.
+#[derive(Debug)]
+pub(crate) enum ServerLookup {
+    /// The endpoint names it.
+    Fixed,
+    /// Sentinels name it.
+    Master(MasterLookup),
+    /// It is the node of a cluster that has the stream.
+    Owner(OwnerLookup),
+}
+
+impl ServerLookup {
+    pub(crate) fn new(endpoint: &Endpoint) -> Self {
+        match () {
+            () if endpoint.sentinels().is_some() => Self::Master(MasterLookup::default()),
+            () if endpoint.cluster().is_some() => Self::Owner(OwnerLookup::new(endpoint.stream_key())),
+            () => Self::Fixed,
+        }
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        endpoint: &Endpoint,
+        settings: &Settings,
+        patience: &mut Deadline<'_>,
+    ) -> Result<Transport, ConnectError> {
+        match (self, endpoint.address(settings), endpoint.cluster()) {
+            (Self::Owner(owner), _, Some(cluster)) => owner.connect(endpoint, settings, cluster, patience),
+            (_, Some(address), _) => {
+                let title = address.to_string();
+                let greeting = Greeting::Server { endpoint, settings };
+                let timeout = settings.connect_timeout;
+                Peer { address: &address, title, access: endpoint.access(), greeting, timeout }.connect(patience)
+            }
+            (Self::Master(master), None, _) => master.connect(endpoint, settings, patience),
+            // Of another endpoint.
+            (lookup, None, _) => {
+                *lookup = Self::new(endpoint);
+                lookup.connect(endpoint, settings, patience)
+            }
+        }
+    }
+
+    /// Whether it is time for [`check`](Self::check).
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        match self {
+            Self::Master(master) => master.is_due(now),
+            Self::Fixed | Self::Owner(_) => false,
+        }
+    }
+
+    /// Asks whether the server is still the one to be connected to; see [`MasterLookup::check`].
+    pub(crate) fn check(
+        &mut self,
+        endpoint: &Endpoint,
+        now: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ConnectError> {
+        match self {
+            Self::Master(master) => master.check(endpoint, now, watch),
+            Self::Fixed | Self::Owner(_) => Ok(()),
+        }
+    }
+
+    /// The next connection goes where the server sent a command. Returns whether it does: otherwise nodes are asked again.
+    pub(crate) fn redirect(&mut self, redirect: &Redirect) -> bool {
+        match self {
+            Self::Owner(owner) => owner.redirect(redirect),
+            Self::Fixed | Self::Master(_) => false,
+        }
+    }
+
+    /// The next connection goes where the nodes say then that the stream is.
+    pub(crate) fn refresh(&mut self) {
+        if let Self::Owner(owner) = self {
+            owner.refresh();
+        }
+    }
+
+    /// Ends the connections that only ask.
+    pub(crate) fn close(&mut self) {
+        if let Self::Master(master) = self {
+            master.close();
+        }
+    }
+
+    /// These connections belong to the process that this one was forked from.
+    pub(crate) fn forget(&mut self) {
+        if let Self::Master(master) = self {
+            master.forget();
+        }
+    }
+}
