@@ -169,14 +169,15 @@ def ask(socket_path: str, command: str) -> bytes:
         return b""
 
 
-def ask_all(socket_path: str, *commands: str) -> bytes:
+def ask_all(socket_path: str, *commands: str | bytes) -> bytes:
     """Send inline commands and return all that comes back, or nothing after a second."""
     received = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(1.0)
             connection.connect(socket_path)
-            connection.sendall("".join(f"{command}\r\n" for command in commands).encode())
+            lines = [command if isinstance(command, bytes) else command.encode() for command in commands]
+            connection.sendall(b"".join(line + b"\r\n" for line in lines))
             # A server replies to what came before the end, and closes then.
             connection.shutdown(socket.SHUT_WR)
             while chunk := connection.recv(16_384):
@@ -184,6 +185,24 @@ def ask_all(socket_path: str, *commands: str) -> bytes:
     except OSError:
         return b""
     return received
+
+
+def order(socket_path: str, *commands: bytes, timeout: float) -> bytes:
+    """Send inline commands and return the line that answers the last one, or nothing after the timeout (seconds).
+
+    A server that is to wait before it replies drops a connection whose other end is closed, as `ask_all` does it.
+    """
+    received = b""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout)
+            connection.connect(socket_path)
+            connection.sendall(b"".join(command + b"\r\n" for command in commands))
+            while received.count(b"\r\n") < len(commands) and (chunk := connection.recv(16_384)):
+                received += chunk
+    except OSError:
+        return b""
+    return received.split(b"\r\n")[len(commands) - 1] if received.count(b"\r\n") >= len(commands) else b""
 
 
 def _make_folder() -> Path:

@@ -1,0 +1,300 @@
+"""A local cluster: masters, each with replicas, for tests and experiments with redirects and failovers."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.errors import LocalServerError
+from headrace.testing.local_server import Directive, LocalServer
+from headrace.testing.process import ask_all, order
+
+__all__ = ["LocalCluster"]
+
+_SLOTS = 16_384
+
+# Seconds until a replica is told once more to take over.
+_FAILOVER_TRY = 2.5
+
+# Seconds for a command; MIGRATE of a large stream takes some.
+_TIMEOUT = 10.0
+
+
+class LocalCluster:
+    """Masters that share all slots evenly, each with its replicas: a `LocalServer` each, on a port of 127.0.0.1.
+
+    When the constructor returns (after two to four seconds), all of them agree on the slots, and the replicas follow.
+    They end as a `LocalServer` does.
+
+    Example:
+        >>> from headrace import Dispatcher, Endpoint
+        >>> from headrace.testing import LocalCluster
+        >>> with LocalCluster() as cluster:
+        ...     with Dispatcher(Endpoint(nodes=cluster.nodes, stream_key="orders")) as dispatcher:
+        ...         dispatcher.produce(b'{"order_id": 123}')
+        ...         dispatcher.flush().delivered
+        1
+
+    Args:
+        executable: The program of all of them. Default: the one that `find_server` finds.
+        masters: How many masters there are. With fewer than three none can be replaced by a failover. Default 3.
+        replicas: How many replicas each master has. Default 1.
+        node_timeout: After how many seconds without a reply a node takes another one for dead. Default 1.
+        config: Directives of all of them, as for `LocalServer`.
+        tls_cert: The certificate chain of all of them, a PEM file. With it they accept only TLS, and use it among
+            themselves.
+        tls_key: Its private key, a PEM file.
+        tls_ca_cert: The PEM file of the CA that signed it.
+        start_timeout: Seconds until all of them must be ready. Default 30.
+
+    Raises:
+        LocalServerError: A server was not found or did not reply, or they did not agree in time.
+    """
+
+    def __init__(
+        self,
+        executable: str | os.PathLike[str] | None = None,
+        *,
+        masters: int = 3,
+        replicas: int = 1,
+        node_timeout: float = 1.0,
+        config: Mapping[str, Directive | Sequence[Directive]] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_ca_cert: str | os.PathLike[str] | None = None,
+        start_timeout: float = 30.0,
+    ) -> None:
+        self._deadline = time.monotonic() + start_timeout
+        self._servers: list[LocalServer] = []
+        self._ids: dict[str, LocalServer] = {}
+        data: dict[str, Any] = {
+            # By default a master waits five seconds for more replicas before it sends its data.
+            "repl-diskless-sync-delay": 0,
+            **(config or {}),
+            "cluster-enabled": True,
+            "cluster-node-timeout": round(node_timeout * 1000),
+        }
+        password = data.get("requirepass")
+        self._password = password if isinstance(password, str) else None
+        tls: dict[str, Any] = {"transport": "tcp"}
+        if tls_cert is not None:
+            tls = {"transport": "tls", "tls_cert": tls_cert, "tls_key": tls_key, "tls_ca_cert": tls_ca_cert}
+            data |= {"tls-replication": True, "tls-cluster": True}
+        if self._password:
+            data["masterauth"] = self._password  # any of them may become a replica
+        try:
+            for _ in range(masters * (1 + replicas)):
+                self._servers.append(LocalServer(executable, config=data, **tls))
+            self._join(masters)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def nodes(self) -> list[str]:
+        """The addresses of all servers, `"127.0.0.1:port"` each: the option `nodes` of an endpoint."""
+        return [f"127.0.0.1:{server.port}" for server in self._servers]
+
+    @property
+    def url(self) -> str:
+        """All servers as a URL without credentials: `redis+cluster://…`, or `rediss+cluster://…` with TLS."""
+        scheme = "rediss" if self._servers and self._servers[0].url.startswith("rediss") else "redis"
+        return f"{scheme}+cluster://{','.join(self.nodes)}"
+
+    @property
+    def servers(self) -> tuple[LocalServer, ...]:
+        """All servers: first those that began as masters, then their replicas."""
+        return tuple(self._servers)
+
+    def slot(self, key: str | bytes) -> int:
+        """The slot of `key`, as a server computes it."""
+        return int(self._ask(self._running(), b"CLUSTER KEYSLOT " + _quoted(key)).strip(b":\r\n"))
+
+    def owner(self, key: str | bytes) -> LocalServer:
+        """The server that has the slot of `key`, as most of those that run see it.
+
+        Raises:
+            LocalServerError: No server has it.
+        """
+        slot = self.slot(key)
+        named = [owner for server in self._servers if server.running and (owner := self._named(server, slot))]
+        if not named:
+            raise LocalServerError(f"no server has slot {slot}")
+        return max(named, key=named.count)
+
+    def replicas_of(self, master: LocalServer) -> list[LocalServer]:
+        """The servers that follow `master` now, and have its data."""
+        return [server for server in self._servers if server.running and self._follows(server, master)]
+
+    def fail_over(self, key: str | bytes, how: str = "", timeout: float = 30.0) -> LocalServer:
+        """Have a replica take over from the owner of `key` (`CLUSTER FAILOVER`), and return it once all name it.
+
+        Args:
+            key: A key of the master that is to be replaced.
+            how: `""`, in agreement with the master; `"FORCE"`, without it; or `"TAKEOVER"`, without the other masters.
+            timeout: Seconds until all of them must agree.
+
+        Raises:
+            LocalServerError: There was no replica, it refused, or they did not agree in time.
+        """
+        self._deadline = time.monotonic() + timeout
+        slot, before = self.slot(key), self.owner(key)
+        self._wait("there was no replica that could take over", lambda: bool(self.replicas_of(before)))
+        replica = self.replicas_of(before)[0]
+        command = f"CLUSTER FAILOVER {how}".strip()
+        self._order(replica, command)
+        again = time.monotonic() + _FAILOVER_TRY
+
+        def is_done() -> bool:
+            nonlocal again
+            if time.monotonic() > again and self._named(replica, slot) is not replica:
+                # The masters vote only so often for a replica of one master, which gives up after five seconds.
+                again = time.monotonic() + _FAILOVER_TRY
+                self._ask(replica, command)
+            return self._all_name(slot, replica)
+
+        self._wait("the servers did not agree on another owner", is_done)
+        return replica
+
+    def move_slot(self, key: str | bytes, target: LocalServer, timeout: float = 30.0) -> None:
+        """Move the slot of `key` to the master `target`, key by key (`CLUSTER SETSLOT` and `MIGRATE`).
+
+        Raises:
+            LocalServerError: A server refused, or they did not agree in time.
+        """
+        slot, source = self.slot(key), self.owner(key)
+        self._order(target, f"CLUSTER SETSLOT {slot} IMPORTING {self._id(source)}")
+        self._order(source, f"CLUSTER SETSLOT {slot} MIGRATING {self._id(target)}")
+        while (count := int(self._ask(source, f"CLUSTER COUNTKEYSINSLOT {slot}").strip(b":\r\n"))) > 0:
+            for name in self._keys(source, slot, count):
+                auth = f" AUTH {self._password}" if self._password else ""
+                command = f'MIGRATE 127.0.0.1 {target.port} "" 0 10000{auth} KEYS '.encode() + _quoted(name)
+                self._order(source, command)
+        for server in (target, source, *(server for server in self._masters() if server not in (source, target))):
+            self._order(server, f"CLUSTER SETSLOT {slot} NODE {self._id(target)}")
+        self._deadline = time.monotonic() + timeout
+        self._wait("the servers did not agree on the owner", lambda: self._all_name(slot, target))
+
+    def stop(self) -> None:
+        """Stop all servers and remove their folders. A second call does nothing."""
+        for server in self._servers:
+            server.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __del__(self) -> None:
+        if any(server.running for server in getattr(self, "_servers", ())):
+            warnings.warn(f"{self!r} was not stopped", ResourceWarning, source=self, stacklevel=2)
+            self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    def _join(self, masters: int) -> None:
+        """Make one cluster of the servers: the first ones are masters, and share the slots."""
+        first, *others = self._servers
+        self._ids = {self._id(server): server for server in self._servers}
+        for number, server in enumerate(self._servers):
+            # Epochs of their own: otherwise the servers have to settle who is first.
+            self._order(server, f"CLUSTER SET-CONFIG-EPOCH {number + 1}")
+            if number < masters:
+                share = range(number * _SLOTS // masters, (number + 1) * _SLOTS // masters)
+                self._order(server, f"CLUSTER ADDSLOTS {' '.join(map(str, share))}")
+        for server in others:
+            self._order(first, f"CLUSTER MEET 127.0.0.1 {server.port}")
+        self._wait("the servers did not find each other", self._know_each_other)
+        for number, server in enumerate(self._servers[masters:]):
+            self._order(server, f"CLUSTER REPLICATE {self._id(self._servers[number % masters])}")
+        self._wait("the replicas did not follow", lambda: self._is_complete(masters))
+
+    def _know_each_other(self) -> bool:
+        known = f"cluster_known_nodes:{len(self._servers)}\r\n".encode()
+        said = [self._ask(server, "CLUSTER INFO") for server in self._servers]
+        return all(known in info and b"cluster_state:ok" in info for info in said)
+
+    def _is_complete(self, masters: int) -> bool:
+        """Whether all servers know all replicas, and these have their masters' data."""
+        replicas = len(self._servers) - masters
+        for server in self._servers:
+            lines = self._ask(server, "CLUSTER NODES").decode(errors="replace").splitlines()
+            if sum(" slave " in line or "myself,slave " in line for line in lines) != replicas:
+                return False
+        said = b"".join(self._ask(server, "INFO replication") for server in self._servers[:masters])
+        return said.count(b"state=online") == replicas
+
+    def _follows(self, server: LocalServer, master: LocalServer) -> bool:
+        said = self._ask(server, "INFO replication")
+        return f"master_port:{master.port}\r\n".encode() in said and b"master_link_status:up" in said
+
+    def _masters(self) -> list[LocalServer]:
+        return [s for s in self._servers if s.running and b"role:master" in self._ask(s, "INFO replication")]
+
+    def _all_name(self, slot: int, owner: LocalServer) -> bool:
+        return all(self._named(server, slot) is owner for server in self._servers if server.running)
+
+    def _named(self, server: LocalServer, slot: int) -> LocalServer | None:
+        """The master that has `slot`, as `server` sees it."""
+        for line in self._ask(server, "CLUSTER NODES").decode(errors="replace").splitlines():
+            parts = line.split(" ")
+            if len(parts) < 8 or "master" not in parts[2] or "fail" in parts[2].split(","):
+                continue
+            for part in parts[8:]:
+                if (found := re.fullmatch(r"(\d+)(?:-(\d+))?", part)) and int(found[1]) <= slot <= int(
+                    found[2] or found[1]
+                ):
+                    return self._ids.get(parts[0])
+        return None
+
+    def _keys(self, server: LocalServer, slot: int, count: int) -> list[bytes]:
+        """The names of the keys in a slot."""
+        rest, names = self._ask(server, f"CLUSTER GETKEYSINSLOT {slot} {count}").partition(b"\r\n")[2], []
+        while rest.startswith(b"$"):
+            length, _, rest = rest[1:].partition(b"\r\n")
+            names.append(rest[: int(length)])
+            rest = rest[int(length) + 2 :]
+        return names
+
+    def _id(self, server: LocalServer) -> str:
+        return self._ask(server, "CLUSTER MYID").split(b"\r\n")[1].decode()
+
+    def _running(self) -> LocalServer:
+        for server in self._servers:
+            if server.running:
+                return server
+        raise LocalServerError("no server of the cluster runs")
+
+    def _order(self, server: LocalServer, command: str | bytes) -> None:
+        raw = command if isinstance(command, bytes) else command.encode()
+        auth = [f"AUTH {self._password}".encode()] if self._password else []
+        said = order(server.unix_socket, *auth, raw, timeout=_TIMEOUT)
+        if said not in (b"+OK", b"+NOKEY"):
+            name = raw[:60].decode(errors="replace")
+            raise LocalServerError(f"{name} was refused: {said.decode(errors='replace').strip()}")
+
+    def _ask(self, server: LocalServer, command: str | bytes) -> bytes:
+        if not self._password:
+            return ask_all(server.unix_socket, command)
+        return ask_all(server.unix_socket, f"AUTH {self._password}", command).removeprefix(b"+OK\r\n")
+
+    def _wait(self, failure: str, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            if time.monotonic() > self._deadline:
+                raise LocalServerError(f"{failure} in time")
+            time.sleep(0.02)
+
+
+def _quoted(key: str | bytes) -> bytes:
+    """A key as an inline command takes it."""
+    raw = key.encode() if isinstance(key, str) else key
+    return b'"' + b"".join(b"\\x%02x" % byte for byte in raw) + b'"'

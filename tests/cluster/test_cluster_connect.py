@@ -1,0 +1,319 @@
+"""Which node an endpoint leads to, with which credentials, and what the errors say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from headrace import ConfigError, Consumer, Dispatcher, Endpoint, Group, Reader, inspect
+from headrace.testing import LocalCluster, LocalServer
+from support import Program
+from support.certs import Certs
+from support.clusters import StartCluster, endpoint_of
+from support.fake_server import FakeServer, Peer
+
+
+def code_of(endpoint: Endpoint, **options: Any) -> tuple[str, str, str]:
+    """Code, kind and message of the failure that a message meets."""
+    with Dispatcher(endpoint, **options) as dispatcher:
+        dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        (failure,) = report.failed
+        assert failure.written == "no"
+        return failure.code, failure.kind, failure.message
+
+
+def test_any_node_leads_to_any_stream(cluster: LocalCluster, key: str) -> None:
+    owners = set()
+    for number in range(12):
+        name = f"{key} {number}"
+        node = cluster.nodes[number % len(cluster.nodes)]
+        endpoint = Endpoint(nodes=[node], stream_key=name)
+        owners.add(cluster.owner(name).port)
+        with Dispatcher(endpoint) as dispatcher:
+            dispatcher.produce_batch(pa.table({"payload": [b"a", b"b"]}), payload="payload")
+            assert dispatcher.flush().delivered == 2
+            assert dispatcher.dispatch(b"c")
+            assert dispatcher.stats().redirects == 0
+        with Reader(endpoint, fields=["payload"], end="latest") as reader:
+            assert pa.table(reader)["payload"].to_pylist() == ["a", "b", "c"]
+        with Consumer(endpoint, group="g", consumer="c", fields=["payload"]) as consumer:
+            batch = consumer.poll(5)
+            assert batch is not None
+            consumer.ack(batch)
+        assert pa.table(Group(endpoint, "g").pending()).num_rows == 0
+        assert pa.table(inspect(endpoint).streams)["length"].to_pylist() == [3]
+    assert len(owners) == 3
+
+
+def test_urls_and_topology_say_the_same(cluster: LocalCluster, key: str) -> None:
+    host, _, port = cluster.nodes[0].partition(":")
+    endpoints = [
+        endpoint_of(cluster, key),
+        endpoint_of(cluster, key, topology="cluster"),
+        Endpoint.from_url(cluster.url, stream_key=key),
+        Endpoint(host=host, port=int(port), topology="cluster", stream_key=key),
+        Endpoint.from_url(f"redis://{cluster.nodes[0]}?topology=cluster", stream_key=key),
+    ]
+    assert str(endpoints[2]).startswith(f"{cluster.url} stream key ")
+    assert endpoints[1] == endpoints[2]
+    for endpoint in endpoints:
+        with Dispatcher(endpoint) as dispatcher:
+            dispatcher.produce(b"x")
+            assert dispatcher.flush().delivered == 1
+    with Dispatcher(Endpoint(host=host, port=int(port), stream_key=key)) as dispatcher:
+        dispatcher.produce(b"x")
+        assert {failure.code for failure in dispatcher.flush().failed} <= {"MOVED"}, "one server is not left"
+
+
+def test_slots_are_those_of_the_server(cluster: LocalCluster) -> None:
+    """Streams of one reader must be in one slot: its error names those of the keys."""
+    keys = [b"a", b"{a}", b"x{a}y", b"{}a", b"{a", b"a}", b"{{a}}", b"{a}{b}", b"\x00\xff{\xfe}", b"k" * 300]
+    keys += [b"key %d" % number for number in range(200)]
+    first = cluster.slot(b"other")
+    for key in keys:
+        slot = cluster.slot(key)
+        assert slot != first
+        with pytest.raises(ConfigError) as raised:
+            Reader(endpoint_of(cluster, "s"), [b"other", key])
+        assert f"'other' is in slot {first}, " in str(raised.value)
+        assert f" in slot {slot};" in str(raised.value)
+    Reader(endpoint_of(cluster, "s"), [key for key in keys if cluster.slot(key) == cluster.slot(b"a")])
+
+
+def test_streams_of_one_slot_are_read_together(cluster: LocalCluster, key: str) -> None:
+    keys = [f"{{{key}}}:1", f"{{{key}}}:2"]
+    for name in keys:
+        with Dispatcher(endpoint_of(cluster, name)) as dispatcher:
+            dispatcher.produce(name)
+            assert dispatcher.flush().ok
+    with Reader(endpoint_of(cluster, "elsewhere"), keys, fields=["payload"], end="latest") as reader:
+        assert sorted(pa.table(reader)["payload"].to_pylist()) == keys
+    assert pa.table(inspect(endpoint_of(cluster, "elsewhere"), keys).streams).num_rows == 2
+
+
+@pytest.mark.needs("redis-8.6")
+def test_what_needs_several_nodes_is_refused(cluster: LocalCluster, program: Program) -> None:
+    endpoint = endpoint_of(cluster, "s")
+    with pytest.raises(ConfigError, match=r"^dead_letter_key must be in one slot of the cluster: 's' is in slot"):
+        Consumer(endpoint, group="g", consumer="c", dead_letter_key="dead", max_failures=3)
+    with pytest.raises(ConfigError, match=r"^streams must be in one slot of the cluster: 's' is in slot"):
+        Consumer(endpoint, ["s", "t"], group="g", consumer="c")
+    with pytest.raises(ConfigError, match=r"^streams must be in one slot of the cluster: 's' is in slot"):
+        inspect(endpoint, ["s", "t"])
+    with pytest.raises(ConfigError, match="a pattern cannot be used with a cluster"):
+        inspect(endpoint, "*")
+    with (
+        Dispatcher(endpoint) as dispatcher,
+        pytest.raises(ConfigError, match="stream_key cannot be a column with a cluster"),
+    ):
+        dispatcher.produce_batch(pa.table({"payload": [b"x"], "key": ["t"]}), payload="payload", stream_key="key")
+
+
+def test_options_that_do_not_fit(cluster: LocalCluster) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"topology": "single"}, "with topology 'single' there is one server"),
+        ({"topology": "sentinel"}, "topology 'sentinel' needs sentinel_master"),
+        ({"topology": "cluster", "sentinel_master": "m"}, "sentinel_master cannot be used with topology 'cluster'"),
+        ({"topology": "ring"}, "topology must be one of 'auto', 'single', 'cluster', 'sentinel', got 'ring'"),
+        ({"host": "h"}, "host cannot be used with nodes"),
+        (
+            {"nodes": None, "unix_socket": "/s", "topology": "cluster"},
+            "unix_socket cannot be used with topology 'cluster'",
+        ),
+        ({"nodes": None, "host": "h", "max_redirects": 3}, "max_redirects needs topology 'cluster'"),
+        ({"nodes": None, "topology": "sentinel", "host": "h"}, "topology 'sentinel' needs nodes"),
+        ({"nodes": None, "topology": "cluster"}, "host is missing (or unix_socket, or nodes)"),
+        ({"max_redirects": 0}, "max_redirects must be an integer from 1 to 100, got 0"),
+        ({"nodes": ["db1:x"]}, "nodes must be hosts with or without a port ('host:6379'), got 'db1:x'"),
+    ]
+    for options, start in cases:
+        with pytest.raises(ConfigError) as raised:
+            endpoint_of(cluster, "s", **options)
+        assert str(raised.value).startswith(start), options
+
+
+def test_nodes_that_are_no_nodes_of_a_cluster(server: LocalServer, start_server: Callable[..., LocalServer]) -> None:
+    single = start_server(transport="tcp")
+    code, kind, message = code_of(Endpoint(nodes=[f"127.0.0.1:{single.port}"], stream_key="s"))
+    assert (code, kind) == ("UNSUPPORTED", "permanent")
+    assert message == (
+        f"the node 127.0.0.1:{single.port} refused CLUSTER SLOTS, which says where a stream is: ERR This instance has "
+        "cluster support disabled; for a server that is no node of a cluster leave topology and nodes out, and give "
+        "host"
+    )
+    single.kill()
+    code, kind, message = code_of(Endpoint(nodes=[f"127.0.0.1:{single.port}"], stream_key="s"))
+    assert (code, kind) == ("NO_SLOT", "retryable")
+    assert message.startswith("no node says which one has slot 3828: cannot connect to the node 127.0.0.1:")
+
+
+@pytest.mark.needs("redis-8.6")
+def test_rights_and_passwords(start_cluster: StartCluster, program: Program) -> None:
+    rights = "~* +xadd +client|setinfo +client|setname"
+    users = [f"app on >geheim {rights} +cluster|slots +asking", f"blind on >geheim {rights}"]
+    cluster = start_cluster(config={"requirepass": "daten", "user": users})
+    with Dispatcher(endpoint_of(cluster, "s", username="app", password="geheim")) as dispatcher:
+        for _ in range(2):
+            dispatcher.produce(b"x")
+            assert dispatcher.flush().ok
+            cluster.fail_over("s")
+    code, kind, message = code_of(endpoint_of(cluster, "s", username="blind", password="geheim"))
+    assert (code, kind) == ("NOPERM", "permanent")
+    assert "refused CLUSTER SLOTS, which says where a stream is: " in message
+    assert "'cluster|slots'" in message
+    code, kind, message = code_of(endpoint_of(cluster, "s", username="app", password="falsch"))
+    assert (code, kind) == ("WRONGPASS", "permanent")
+    assert "falsch" not in message
+    code, kind, message = code_of(endpoint_of(cluster, "s", password="daten", db=1))
+    assert code == "ERR"
+    assert "SELECT was refused: " in message
+
+
+@pytest.mark.needs("redis-8.6")
+def test_tls_with_every_node(start_cluster: StartCluster, program: Program, certs: Certs) -> None:
+    pair = certs.server
+    cluster = start_cluster(tls_cert=pair.cert, tls_key=pair.key, tls_ca_cert=certs.ca)
+    with Dispatcher(Endpoint.from_url(cluster.url, stream_key="s", tls_ca_cert=certs.ca)) as dispatcher:
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+        cluster.fail_over("s")
+        dispatcher.produce(b"y")
+        assert dispatcher.flush().ok
+    code, kind, message = code_of(Endpoint.from_url(cluster.url, stream_key="s", tls_ca_cert=certs.other_ca))
+    assert (code, kind) == ("TLS", "permanent"), message
+
+
+@pytest.mark.needs("redis-8.6")
+@pytest.mark.parametrize("kind", ["hostname", "unknown-endpoint"])
+def test_names_that_the_nodes_show(start_cluster: StartCluster, program: Program, kind: str) -> None:
+    """Without a name to show (`?`) it is the address in the metadata; without an endpoint, the host that answered."""
+    cluster = start_cluster(config={"cluster-preferred-endpoint-type": kind})
+    with Dispatcher(endpoint_of(cluster, "s")) as dispatcher:
+        for _ in range(2):
+            dispatcher.produce(b"x")
+            assert dispatcher.flush().ok
+            cluster.fail_over("s")
+    for server in cluster.servers:
+        with redis.Redis(port=server.port or 0) as client:
+            client.config_set("cluster-announce-hostname", "localhost")
+    with Dispatcher(endpoint_of(cluster, "s")) as dispatcher:
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok
+
+
+# What no real node sends
+
+
+def slots(*ports: int) -> bytes:
+    """The reply to CLUSTER SLOTS of nodes that share all slots; the first one has that of `s`, 3828."""
+    bounds = [0, *(4_000 + number for number in range(len(ports) - 1)), 16_384]
+    rows = [
+        b"*3\r\n:%d\r\n:%d\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$1\r\nx\r\n" % (first, behind - 1, port)
+        for first, behind, port in zip(bounds, bounds[1:], ports, strict=False)
+    ]
+    return b"*%d\r\n%s" % (len(rows), b"".join(rows))
+
+
+def node(answer: Callable[[list[bytes]], bytes]) -> FakeServer:
+    """A node that answers each command."""
+
+    def script(peer: Peer) -> None:
+        while commands := peer.commands(1):
+            peer.send(b"+OK\r\n" if commands[0][0] == b"CLIENT" else answer(commands[0]))
+
+    return FakeServer(*[script] * 40, handshake=False)
+
+
+@pytest.mark.parametrize("says", [b"MOVED", b"ASK"])
+def test_a_node_that_the_cluster_does_not_list_gets_nothing(says: bytes) -> None:
+    with FakeServer(handshake=False) as stranger:
+
+        def answer(command: list[bytes]) -> bytes:
+            if command[0] == b"CLUSTER":
+                return slots(liar.port)
+            return b"+OK\r\n" if command[0] == b"AUTH" else b"-%s 3828 127.0.0.1:%d\r\n" % (says, stranger.port)
+
+        with node(answer) as liar:
+            endpoint = Endpoint(nodes=[f"127.0.0.1:{liar.port}"], stream_key="s", password="geheim", max_redirects=3)
+            with Dispatcher(endpoint) as dispatcher:
+                dispatcher.produce(b"x")
+                (failure,) = dispatcher.flush().failed
+                assert (failure.code, failure.kind, failure.written) == (says.decode(), "retryable", "no")
+                assert dispatcher.stats().redirects == 3
+        assert stranger.accepted == 0
+
+
+def test_one_row_goes_out_alone_until_a_node_has_taken_it() -> None:
+    """A node that gets the slot in the middle of a window would write what comes behind before what it has refused."""
+    windows: list[int] = []
+
+    def old(command: list[bytes]) -> bytes:
+        return (
+            slots(first.port, second.port)
+            if command[0] == b"CLUSTER"
+            else b"-MOVED 3828 127.0.0.1:%d\r\n" % second.port
+        )
+
+    def new(peer: Peer) -> None:
+        for _ in range(3):
+            peer.commands(1)
+            peer.send(b"+OK\r\n")
+        (only,) = peer.commands(1)
+        windows.append(int(only[only.index(b"payload") + 1]))
+        if len(windows) < 3:
+            peer.send(b"-MOVED 3828 127.0.0.1:%d\r\n" % second.port)
+            assert peer.commands(1) == [], "another row followed one that was not answered"
+            return
+        for number in range(100):
+            peer.send(b"$%d\r\n7-%d\r\n" % (len(f"7-{number}"), number))
+            windows.extend(int(row[row.index(b"payload") + 1]) for row in peer.commands(1))
+
+    with node(old) as first, FakeServer(*[new] * 3, handshake=False) as second:
+        endpoint = Endpoint(nodes=[f"127.0.0.1:{first.port}"], stream_key="s")
+        with Dispatcher(endpoint) as dispatcher:
+            dispatcher.produce_batch(
+                pa.table({"payload": [b"%d" % number for number in range(100)]}), payload="payload"
+            )
+            report = dispatcher.flush()
+            assert report.delivered == 100
+    assert windows == [0, 0, *range(100)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"*0\r\n",
+        b"+OK\r\n",
+        b"*1\r\n*2\r\n:0\r\n:16383\r\n",
+        b"*1\r\n:1\r\n",
+        b"*1\r\n*3\r\n:0\r\n:99999\r\n*2\r\n$1\r\na\r\n:1\r\n",
+    ],
+)
+def test_a_reply_that_names_no_node(reply: bytes) -> None:
+    with node(lambda _: reply) as liar:
+        code, kind, message = code_of(Endpoint(nodes=[f"127.0.0.1:{liar.port}"], stream_key="s"))
+        assert (code, kind) == ("NO_SLOT" if reply == b"*0\r\n" else "PROTOCOL", "retryable"), message
+
+
+def test_asking_that_is_refused() -> None:
+    def answer(command: list[bytes]) -> bytes:
+        if command[0] == b"CLUSTER":
+            return slots(first.port, second.port)
+        return b"-ASK 3828 127.0.0.1:%d\r\n" % second.port
+
+    def refuse(command: list[bytes]) -> bytes:
+        return b"-NOPERM User app has no permissions to run the 'asking' command\r\n"
+
+    with node(answer) as first, node(refuse) as second:
+        code, kind, message = "", "", ""
+        with Dispatcher(Endpoint(nodes=[f"127.0.0.1:{first.port}"], stream_key="s")) as dispatcher:
+            dispatcher.produce(b"x")
+            (failure,) = dispatcher.flush().failed
+            code, kind, message = failure.code, failure.kind, failure.message
+        assert (code, kind) == ("NOPERM", "permanent")
+        assert message.startswith("ASKING was refused: ")

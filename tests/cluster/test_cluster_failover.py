@@ -1,0 +1,81 @@
+"""A replica takes over from the master of a stream while rows go out."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from headrace import Dispatcher, RetryPolicy
+from headrace.testing import LocalCluster
+from support.clusters import StartCluster, endpoint_of, rows_of
+from support.load import BATCH, RATE, Load
+from support.processes import wait_until
+
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    "mode", [{}, {"exactly_once": "script"}, {"wait_replicas": 1}], ids=lambda mode: " ".join(mode) or "plain"
+)
+def test_a_failover_in_agreement_loses_nothing(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+    with Dispatcher(endpoint_of(cluster, key), **mode) as dispatcher, ThreadPoolExecutor() as pool:
+        load = Load(dispatcher)
+        running = pool.submit(load.run)
+        try:
+            for _ in range(2):
+                before = load.rows
+                wait_until(lambda before=before: load.rows >= before + 4 * BATCH or running.done())  # type: ignore[misc]
+                cluster.fail_over(key)
+            before = load.rows
+            wait_until(lambda: load.rows >= before + 2 * BATCH or running.done())
+        finally:
+            load.stop()
+            running.result()
+        stats = dispatcher.stats()
+    lost = {code: count for code, count in load.codes.items() if code != "NOT_REPLICATED"}
+    assert lost == {}
+    there = rows_of(cluster, key)
+    # A new master has no replica for a moment.
+    assert load.acknowledged <= set(there)
+    assert there == list(range(load.rows))
+    assert stats.redirects >= 2
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mode", ["off", "script"])
+def test_a_master_that_is_killed(start_cluster: StartCluster, mode: str) -> None:
+    """At this rate the replica has what was acknowledged. Until the nodes agree that it is gone, all refuse."""
+    cluster = start_cluster()
+    options: dict[str, Any] = {"retry": PATIENT, "exactly_once": mode}
+    with Dispatcher(endpoint_of(cluster, "{s}"), wait_replicas=1) as dispatcher:
+        dispatcher.produce(b"x")
+        assert dispatcher.flush().ok, "its replica is not there yet"
+    with (
+        Dispatcher(endpoint_of(cluster, "s"), **options) as dispatcher,
+        ThreadPoolExecutor() as pool,
+    ):
+        load = Load(dispatcher, RATE // 4)
+        running = pool.submit(load.run)
+        try:
+            wait_until(lambda: load.rows >= 4 * BATCH)
+            old = cluster.owner("s")
+            old.kill()
+            before = load.rows
+            wait_until(lambda: load.rows >= before + 4 * BATCH or running.done(), 40)
+        finally:
+            load.stop()
+            running.result()
+        stats = dispatcher.stats()
+    there = rows_of(cluster, "s")
+    assert cluster.owner("s") is not old
+    assert load.acknowledged <= set(there)
+    assert len(there) == len(set(there))
+    assert there == sorted(there)
+    assert set(range(load.rows)) - set(there) <= load.unknown
+    if mode == "script":
+        assert load.codes == {}
+        assert there == list(range(load.rows))
+    assert stats.retries > 0

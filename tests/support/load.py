@@ -1,0 +1,44 @@
+"""Rows that go out at a rate while something happens to the servers, and what was said of each."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pyarrow as pa
+
+from headrace import Dispatcher
+
+#: Rows a second, in batches of a fiftieth of that.
+RATE = 20_000
+BATCH = RATE // 50
+
+
+class Load:
+    """Rows with numbers, written at a rate until it is stopped; what was said of each."""
+
+    def __init__(self, dispatcher: Dispatcher, rate: int = RATE) -> None:
+        self._dispatcher = dispatcher
+        self._rate = rate
+        self._stops = False
+        self.codes: Counter[str] = Counter()
+        self.acknowledged: set[int] = set()
+        self.unknown: set[int] = set()
+        self.rows = 0
+
+    def run(self) -> None:
+        began = time.monotonic()
+        while not self._stops:
+            numbers = range(self.rows, self.rows + BATCH)
+            table = pa.table({"payload": [b"%d" % n for n in numbers]})
+            self._dispatcher.produce_batch(table, payload="payload")
+            report = self._dispatcher.flush()
+            failed = {self.rows + int(failure.message_id): failure for failure in report.failed}
+            self.codes.update(failure.code for failure in failed.values())
+            self.unknown |= {row for row, failure in failed.items() if failure.written == "unknown"}
+            self.acknowledged |= set(numbers) - set(failed)
+            self.rows += BATCH
+            time.sleep(max(0.0, began + self.rows / self._rate - time.monotonic()))
+
+    def stop(self) -> None:
+        self._stops = True
