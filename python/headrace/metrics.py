@@ -162,7 +162,7 @@ class _Source(NamedTuple):
 
 
 def _address(endpoint: Endpoint) -> str:
-    return endpoint.unix_socket or endpoint.host or ""
+    return endpoint.unix_socket or endpoint.host or ",".join(endpoint.nodes or ())
 
 
 def _text(key: str | bytes) -> str:

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from headrace import ConfigError, Consumer, Dispatcher, Endpoint, Group, Reader, inspect
+from headrace.metrics import PrometheusCollector
 from headrace.testing import LocalCluster, LocalServer
 from support import Program
 from support.certs import Certs
@@ -317,3 +318,10 @@ def test_asking_that_is_refused() -> None:
             code, kind, message = failure.code, failure.kind, failure.message
         assert (code, kind) == ("NOPERM", "permanent")
         assert message.startswith("ASKING was refused: ")
+
+
+def test_metrics_name_the_nodes(cluster: LocalCluster, key: str) -> None:
+    with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
+        families = list(PrometheusCollector(dispatcher).collect())
+        servers = {sample.labels["server"] for family in families for sample in family.samples}
+        assert servers == {",".join(cluster.nodes)}
