@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import ConfigError, Consumer, Dispatcher, Endpoint, Group, Reader, inspect
+from headrace import ConfigError, Consumer, Dispatcher, Endpoint, Group, Reader, RetryPolicy, inspect
 from headrace.metrics import PrometheusCollector
 from headrace.testing import LocalCluster, LocalServer
 from support import Program
@@ -247,6 +247,26 @@ def test_a_node_that_the_cluster_does_not_list_gets_nothing(says: bytes) -> None
                 assert (failure.code, failure.kind, failure.written) == (says.decode(), "retryable", "no")
                 assert dispatcher.stats().redirects == 3
         assert stranger.accepted == 0
+
+
+def test_a_policy_waits_until_the_nodes_agree() -> None:
+    """As for a node that takes over its first slot, which no node lists before."""
+    asked = 0
+
+    def answer(command: list[bytes]) -> bytes:
+        nonlocal asked
+        if command[0] == b"CLUSTER":
+            return slots(first.port)
+        asked += 1
+        return b"-ASK 3828 127.0.0.1:1\r\n" if asked <= 10 else b"$3\r\n7-1\r\n"
+
+    with node(answer) as first:
+        endpoint = Endpoint(nodes=[f"127.0.0.1:{first.port}"], stream_key="s", max_redirects=3)
+        with Dispatcher(endpoint, retry=RetryPolicy(initial_backoff=0.01, max_backoff=0.01)) as dispatcher:
+            dispatcher.produce(b"x")
+            assert dispatcher.flush().delivered == 1
+            assert dispatcher.stats().redirects == 8
+    assert asked == 11
 
 
 def test_one_row_goes_out_alone_until_a_node_has_taken_it() -> None:

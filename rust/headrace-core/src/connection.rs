@@ -319,9 +319,7 @@ impl Connection {
         let is_status = session.control.as_ref().is_some_and(Control::is_sent);
         self.session = Some(session);
         matched?;
-        if self.retry.has_redirect() && self.in_flight.is_between_commands() {
-            self.take_back_unsent(cx);
-        }
+        self.take_back_unsent(cx);
         self.send.release(self.in_flight.front());
         if unread > 0 && !self.in_flight.awaits_reply() && !is_status {
             // Its rest would arrive with the next command in flight, and be taken for its reply.
@@ -330,9 +328,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The node does not have the stream: what it was not sent yet goes to the one that has it.
-    fn take_back_unsent<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
-        let Some(failure) = self.retry.last_failure() else { return };
+    /// If the node does not have the stream, and has answered what it was sent: what it was not sent goes to the one that has it.
+    pub(crate) fn take_back_unsent<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
+        if !self.retry.has_redirect() || !self.in_flight.is_between_commands() {
+            return;
+        }
+        let Some(failure) = self.retry.redirected() else { return };
         while let Some(command) = self.in_flight.abandon() {
             if !matches!(command.expect, Expect::Wait | Expect::Asking) {
                 let refusal = Refusal { failure: Arc::clone(&failure), is_retried: true, is_free: true };
@@ -470,7 +471,7 @@ impl Connection {
             }
             Err((fault, written)) => {
                 let mut refusal = self.refusal(&fault, written, command.expect, cx);
-                if let Some(redirect) = redirect {
+                if let Some(redirect) = redirect.filter(|_| cx.outcomes.awaits(command.number(), command.owner)) {
                     (refusal.is_retried, refusal.is_free) = (true, true);
                     self.retry.note_redirect(redirect);
                     if let Some(wait) = &mut self.wait {

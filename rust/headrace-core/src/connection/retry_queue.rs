@@ -214,10 +214,10 @@ impl RetryQueue {
         self.redirect.is_some()
     }
 
-    /// What the command that failed last failed with.
-    pub(crate) fn last_failure(&self) -> Option<Arc<Failure>> {
-        let before = if self.is_resending { self.cursor } else { self.pending.len() };
-        self.pending.get(before.checked_sub(1)?).map(|pending| Arc::clone(&pending.failure))
+    /// What a command failed with that the server sent elsewhere: the last one that did.
+    pub(crate) fn redirected(&self) -> Option<Arc<Failure>> {
+        let mut failed = self.pending.iter().rev().filter(|pending| pending.is_free && !pending.is_in_flight);
+        failed.next().map(|pending| Arc::clone(&pending.failure))
     }
 
     /// What comes next. Nothing is in flight. `policy`: without one, only what is [free](PendingRetry::is_free) is sent again.
@@ -237,11 +237,13 @@ impl RetryQueue {
         }
         if let Some(redirect) = self.redirect.take() {
             self.redirects += 1;
-            if self.redirects > max_redirects {
-                return RetryStep::GiveUp;
-            }
             self.next = None;
-            return RetryStep::Redirect(redirect);
+            if self.redirects <= max_redirects {
+                return RetryStep::Redirect(redirect);
+            }
+            // The nodes send it to and fro. That passes, but only a policy waits for it.
+            self.redirects = 0;
+            self.pending.iter_mut().for_each(|pending| pending.is_free = false);
         }
         if self.next.is_none() && !self.has_root() {
             // What they waited for has failed for good.

@@ -145,6 +145,9 @@ impl Producer {
         if !self.connection.retry.is_active() {
             return None;
         }
+        let (connection, mut cx) = self.connection(now);
+        // A run may have been closed since the redirect came.
+        connection.take_back_unsent(&mut cx);
         let step = self.connection.retry_step(&self.rules, now, random::jitter())?;
         let counters = self.outcomes.recorder.counters();
         let began = if matches!(step, RetryStep::Pause(_)) { self.connection.retry.began() } else { None };
