@@ -8,6 +8,7 @@
 #   make consumer-kills   processes of a consumer group killed at work: KILLS=100 ENTRIES=100000 SEED=1 SERVER=8.6
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make campaign-read FAULTS=10000 SEED=1   the same for reading, with streams that change and readers that are killed
+#   make campaign-cluster FAULTS=300 SEED=1   slots that move, masters that fail and connections that end in clusters
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make sweep-read   a reader and a consumer that are cut behind each of their bytes, on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
@@ -44,7 +45,7 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills campaign campaign-read \
-        sweep sweep-read bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
+        campaign-cluster sweep sweep-read bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
         memcheck bench bench-instructions bench-programs lint docs clean prepare clippy rust-tests-build failpoints spark-env \
         servers machine
 help:
@@ -104,6 +105,11 @@ campaign: machine $(VENV)/.test servers
 campaign-read: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m read_faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS) \
 	  $(if $(filter command,$(origin SECONDS)),--seconds $(SECONDS))
+
+# About a second a fault.
+campaign-cluster: FAULTS := 300
+campaign-cluster: machine $(VENV)/.test servers
+	@PYTHONPATH=tests $(PY) -m cluster_faults --faults $(FAULTS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
 
 sweep: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults sweep $(KEPT) $(ARGUMENTS)

@@ -10,29 +10,10 @@ import pytest
 import redis
 
 from headrace import Consumer, Dispatcher, Reader
-from headrace.testing import LocalCluster, LocalServer
-from support.clusters import another_master, endpoint_of, rows_of
+from headrace.testing import LocalCluster
+from support.clusters import another_master, endpoint_of, move_as_one, moves_as_one, rows_of
 from support.load import BATCH, Load
 from support.processes import wait_until
-
-
-def move_as_one(cluster: LocalCluster, key: str, target: LocalServer) -> None:
-    """Move the slot of `key` in the way of servers that move slots by themselves; there is none before Redis 8.4."""
-    slot, source = cluster.slot(key), cluster.owner(key)
-    with redis.Redis(port=target.port or 0) as there, redis.Redis(port=source.port or 0) as here:
-        if target.name == "valkey":
-            node = str(there.execute_command("CLUSTER MYID").decode())
-            here.execute_command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", node)
-        else:
-            there.execute_command("CLUSTER", "MIGRATION", "IMPORT", slot, slot)
-    wait_until(lambda: cluster.owner(key) is target, 30)
-
-
-def moves_as_one(cluster: LocalCluster) -> bool:
-    server = cluster.servers[0]
-    major, minor = (int(part) for part in server.version.split(".")[:2])
-    return (major, minor) >= ((9, 0) if server.name == "valkey" else (8, 4))
-
 
 MODES: list[dict[str, Any]] = [
     {},

@@ -111,18 +111,19 @@ class LocalCluster:
         """All servers: first those that began as masters, then their replicas."""
         return tuple(self._servers)
 
-    def slot(self, key: str | bytes) -> int:
-        """The slot of `key`, as a server computes it."""
-        return int(self._ask(self._running(), b"CLUSTER KEYSLOT " + _quoted(key)).strip(b":\r\n"))
+    def slot(self, key: str | bytes, without: LocalServer | None = None) -> int:
+        """The slot of `key`, as a server other than `without` computes it."""
+        return int(self._ask(self._running(without), b"CLUSTER KEYSLOT " + _quoted(key)).strip(b":\r\n"))
 
-    def owner(self, key: str | bytes) -> LocalServer:
-        """The server that has the slot of `key`, as most of those that run see it.
+    def owner(self, key: str | bytes, without: LocalServer | None = None) -> LocalServer:
+        """The server that has the slot of `key`, as most of those that run see it, but for `without`.
 
         Raises:
             LocalServerError: No server has it.
         """
-        slot = self.slot(key)
-        named = [owner for server in self._servers if server.running and (owner := self._named(server, slot))]
+        slot = self.slot(key, without)
+        asked = [server for server in self._servers if server.running and server is not without]
+        named = [owner for server in asked if (owner := self._named(server, slot))]
         if not named:
             raise LocalServerError(f"no server has slot {slot}")
         return max(named, key=named.count)
@@ -161,8 +162,14 @@ class LocalCluster:
         self._wait("the servers did not agree on another owner", is_done)
         return replica
 
-    def move_slot(self, key: str | bytes, target: LocalServer, timeout: float = 30.0) -> None:
+    def move_slot(self, key: str | bytes, target: LocalServer, timeout: float = 30.0, pause: float = 0.0) -> None:
         """Move the slot of `key` to the master `target`, key by key (`CLUSTER SETSLOT` and `MIGRATE`).
+
+        Args:
+            key: A key of the slot.
+            target: The master that gets it.
+            timeout: Seconds until all must agree.
+            pause: Seconds between the last key and the slot, in which the old owner replies with `ASK`.
 
         Raises:
             LocalServerError: A server refused, or they did not agree in time.
@@ -175,6 +182,7 @@ class LocalCluster:
                 auth = f" AUTH {self._password}" if self._password else ""
                 command = f'MIGRATE 127.0.0.1 {target.port} "" 0 10000{auth} KEYS '.encode() + _quoted(name)
                 self._order(source, command)
+        time.sleep(pause)
         for server in (target, source, *(server for server in self._masters() if server not in (source, target))):
             self._order(server, f"CLUSTER SETSLOT {slot} NODE {self._id(target)}")
         self._deadline = time.monotonic() + timeout
@@ -268,9 +276,9 @@ class LocalCluster:
     def _id(self, server: LocalServer) -> str:
         return self._ask(server, "CLUSTER MYID").split(b"\r\n")[1].decode()
 
-    def _running(self) -> LocalServer:
+    def _running(self, without: LocalServer | None) -> LocalServer:
         for server in self._servers:
-            if server.running:
+            if server.running and server is not without:
                 return server
         raise LocalServerError("no server of the cluster runs")
 

@@ -1,0 +1,79 @@
+"""A campaign of faults on clusters. Exits with 1 if an outcome was not true, and prints the command that repeats it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+
+from headrace.testing import LocalCluster
+from support.servers import Program, find_programs
+
+from .episode import MODES, Verdict, run
+from .faults import FAULTS
+
+HEAD = ("server", "mode", "episodes", *FAULTS, "rows", "redirects", "lost", "reordered", "wrong")
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the servers are ended
+    programs = [program for name in arguments.servers for program in _programs(name)]
+    verdicts: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+    wrong = 0
+    for program in programs:
+        modes = [mode for mode in arguments.modes if mode != "idmp" or program.can("idmp")]
+        with LocalCluster(program.path) as cluster:
+            done, began, seed = 0, time.monotonic(), arguments.seed
+            while done < arguments.faults / len(programs):
+                mode = modes[seed % len(modes)]
+                verdict = run(cluster, mode, seed, f"s{seed}")
+                verdicts[program.label, mode].append(verdict)
+                done += len(verdict.faults)
+                for what in verdict.wrong:
+                    wrong += 1
+                    print(f"{program.label}, {mode}, seed {seed}, {', '.join(verdict.faults)}: {what}", flush=True)
+                if seed % 20 == 0:
+                    seconds = time.monotonic() - began
+                    print(f"{program.label}: {done} faults in {seconds:.0f} s, {wrong} outcomes wrong", flush=True)
+                seed += 1
+    rows = [_row(*pair, found) for pair, found in verdicts.items()]
+    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
+    print("\n".join("  ".join(map(str.rjust, cells, widths)) for cells in (HEAD, *rows)))
+    return 1 if wrong else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m cluster_faults", description=__doc__)
+    parser.add_argument("--faults", type=int, default=300, help="on all servers together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--servers", type=lambda text: text.split(","), default=["7.0", "8.6", "valkey"])
+    parser.add_argument("--modes", type=lambda text: text.split(";"), default=list(MODES))
+    return parser
+
+
+def _programs(name: str) -> list[Program]:
+    found = [program for program in find_programs() if name in (program.name, program.label, program.label[6:])]
+    if not found:
+        sys.exit(f"no server {name} here, only {', '.join(program.label for program in find_programs())}")
+    return [max(found)]
+
+
+def _row(server: str, mode: str, verdicts: list[Verdict]) -> tuple[str, ...]:
+    faults = Counter(fault for verdict in verdicts for fault in verdict.faults)
+    numbers = (
+        len(verdicts),
+        *(faults[name] for name in FAULTS),
+        sum(verdict.rows for verdict in verdicts),
+        sum(verdict.redirects for verdict in verdicts),
+        sum(verdict.lost for verdict in verdicts),
+        sum(verdict.reordered for verdict in verdicts),
+        sum(len(verdict.wrong) for verdict in verdicts),
+    )
+    return (server, mode, *(f"{number:,}" for number in numbers))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

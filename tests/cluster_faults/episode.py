@@ -1,0 +1,100 @@
+"""One dispatcher with some faults, and what is wrong with the outcomes that it reported."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from headrace import Dispatcher, RetryPolicy
+from headrace.testing import LocalCluster
+from support.clusters import endpoint_of, rows_of
+from support.load import BATCH, Load
+from support.processes import wait_until
+
+from .faults import FAULTS, LOSSY
+
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+CONFIRMED: dict[str, Any] = {"wait_replicas": 1, "wait_timeout": 3.0, "wait_every": 50}
+
+MODES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "policy": {"retry": PATIENT},
+    "wait": {"retry": PATIENT, **CONFIRMED},
+    "script": {"retry": PATIENT, "exactly_once": "script"},
+    "script, wait": {"retry": PATIENT, "exactly_once": "script", **CONFIRMED},
+    "idmp": {"retry": PATIENT, "exactly_once": "idmp"},
+}
+
+
+@dataclass
+class Verdict:
+    """What became of the rows of an episode."""
+
+    mode: str
+    faults: list[str] = field(default_factory=list)
+    rows: int = 0
+    redirects: int = 0
+    codes: Counter[str] = field(default_factory=Counter)
+    #: Acknowledged and not there, where the faults explain it.
+    lost: int = 0
+    #: Written behind later rows, where a refusal that passed by itself explains it.
+    reordered: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def run(cluster: LocalCluster, mode: str, seed: int, key: str, most: int = 3) -> Verdict:
+    """Write at a rate, let some faults happen, and look at each row."""
+    chance = random.Random(seed)
+    verdict = Verdict(mode)
+    options = MODES[mode]
+    endpoint = endpoint_of(cluster, key, command_timeout=3.0)
+    with Dispatcher(endpoint, **options) as dispatcher, ThreadPoolExecutor() as pool:
+        load = Load(dispatcher, chance.choice([5_000, 20_000, 50_000]))
+        running = pool.submit(load.run)
+        try:
+            wait_until(lambda: load.rows > 0 or running.done())
+            for _ in range(chance.randint(1, most)):
+                time.sleep(chance.uniform(0.0, 0.2))
+                name = chance.choice(list(FAULTS))
+                FAULTS[name](cluster, key, chance)
+                verdict.faults.append(name)
+            before = load.rows
+            wait_until(lambda: load.rows >= before + 2 * BATCH or running.done(), 60)
+        finally:
+            load.stop()
+            running.result()
+        if "exactly_once" in options:
+            dispatcher.begin(f"{key} {seed}")
+        for _ in range(10):
+            dispatcher.produce(b"%d" % load.rows)
+            load.rows += 1
+        report = dispatcher.flush()
+        if not report.ok:
+            verdict.wrong.append(f"not delivered once all was over: {report.failed[0].code}")
+        verdict.redirects = dispatcher.stats().redirects
+    acknowledged = load.acknowledged | set(range(load.rows - report.delivered, load.rows))
+    judge(verdict, rows_of(cluster, key), acknowledged, load.unknown)
+    verdict.rows, verdict.codes = load.rows, load.codes
+    return verdict
+
+
+def judge(verdict: Verdict, there: list[int], acknowledged: set[int], unknown: set[int]) -> None:
+    """Note what is wrong with the rows that are there."""
+    counts = Counter(there)
+    is_lossy = bool(LOSSY & set(verdict.faults))
+    inverted = sum(first > second for first, second in pairwise(there))
+    lost = len(acknowledged - set(there))
+    if duplicates := sum(count - 1 for count in counts.values()):
+        verdict.wrong.append(f"{duplicates} rows were written twice")
+    if unreported := len(set(there) - acknowledged - unknown):
+        verdict.wrong.append(f"{unreported} rows are there that were reported as not written")
+    if lost and (not is_lossy or "wait" in verdict.mode):
+        verdict.wrong.append(f"{lost} acknowledged rows are not there")
+    if inverted and (not is_lossy or verdict.mode.startswith("script")):
+        verdict.wrong.append(f"{inverted} rows were written behind later ones")
+    verdict.lost, verdict.reordered = lost, inverted

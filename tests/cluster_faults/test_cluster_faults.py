@@ -1,0 +1,37 @@
+"""A few episodes; `make campaign-cluster` does many."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster_faults.episode import MODES, Verdict, judge, run
+from headrace.testing import LocalCluster
+from support import Program
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+@pytest.mark.needs("redis-8.6")
+def test_each_outcome_is_true(program: Program) -> None:
+    with LocalCluster(program.path) as cluster:
+        for seed, mode in enumerate(MODES):
+            verdict = run(cluster, mode, seed, f"s{seed}", most=1)
+            assert not verdict.wrong, verdict
+
+
+def test_what_is_not_true_is_noticed() -> None:
+    cases: list[tuple[str, list[int], set[int], set[int], str]] = [
+        ("plain", [0, 1, 1], {0, 1}, set(), "1 rows were written twice"),
+        ("plain", [0, 1], {0}, set(), "1 rows are there that were reported as not written"),
+        ("plain", [0], {0, 1}, set(), "1 acknowledged rows are not there"),
+        ("plain", [1, 0], {0, 1}, set(), "1 rows were written behind later ones"),
+        ("wait", [0], {0, 1}, set(), "1 acknowledged rows are not there"),
+        ("plain", [0, 1], {0}, {1, 2}, ""),
+    ]
+    for mode, there, acknowledged, unknown, wrong in cases:
+        verdict = Verdict(mode, ["kill"] if mode == "wait" else ["move"])
+        judge(verdict, there, acknowledged, unknown)
+        assert verdict.wrong == [wrong] * bool(wrong)
+    explained = Verdict("plain", ["kill"])
+    judge(explained, [1, 0], {0, 1, 2}, set())
+    assert (explained.wrong, explained.lost, explained.reordered) == ([], 1, 1)
