@@ -38,6 +38,7 @@ COUNTERS = {
     "headrace_retry_wait_seconds_total",
     "headrace_connections_total",
     "headrace_reconnects_total",
+    "headrace_redirects_total",
     "headrace_sent_bytes_total",
     "headrace_script_calls_total",
     "headrace_script_rows_shared_total",
@@ -279,7 +280,7 @@ def test_opentelemetry_reads_the_counters(client: redis.Redis, any_server: Local
             f"headrace.{name}": [place]
             for name in (
                 *("messages", "delivered", "deduplicated", "possible_duplicates", "retries", "connections"),
-                *("reconnects", "sent", "flushes", "flush.time", "retry_waits", "retry_wait.time"),
+                *("reconnects", "redirects", "sent", "flushes", "flush.time", "retry_waits", "retry_wait.time"),
                 *("script_calls", "script_rows_shared", "script_rows_whole"),
             )
         },
