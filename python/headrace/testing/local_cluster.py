@@ -112,8 +112,18 @@ class LocalCluster:
         return tuple(self._servers)
 
     def slot(self, key: str | bytes, without: LocalServer | None = None) -> int:
-        """The slot of `key`, as a server other than `without` computes it."""
-        return int(self._ask(self._running(without), b"CLUSTER KEYSLOT " + _quoted(key)).strip(b":\r\n"))
+        """The slot of `key`, as a server other than `without` computes it.
+
+        Raises:
+            LocalServerError: No server answers.
+        """
+        said = b"no server of the cluster runs"
+        for server in self._servers:
+            if server.running and server is not without:
+                said = self._ask(server, b"CLUSTER KEYSLOT " + _quoted(key)).strip()
+                if said.startswith(b":"):
+                    return int(said[1:])
+        raise LocalServerError(f"the slot of a key cannot be asked for: {said.decode(errors='replace')}")
 
     def owner(self, key: str | bytes, without: LocalServer | None = None) -> LocalServer:
         """The server that has the slot of `key`, as most of those that run see it, but for `without`.
@@ -275,12 +285,6 @@ class LocalCluster:
 
     def _id(self, server: LocalServer) -> str:
         return self._ask(server, "CLUSTER MYID").split(b"\r\n")[1].decode()
-
-    def _running(self, without: LocalServer | None) -> LocalServer:
-        for server in self._servers:
-            if server.running and server is not without:
-                return server
-        raise LocalServerError("no server of the cluster runs")
 
     def _order(self, server: LocalServer, command: str | bytes) -> None:
         raw = command if isinstance(command, bytes) else command.encode()
