@@ -12,7 +12,7 @@
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make sweep-read   a reader and a consumer that are cut behind each of their bytes, on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
-#   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|stream_reply|encoder|connections|session EXECUTIONS=1000000 SEED=1 FIRST=0
+#   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|stream_reply|encoder|connections|lanes|session EXECUTIONS=1000000 SEED=1 FIRST=0
 #                TARGET=arrow: record batches through the Arrow C data interface, valid and broken
 #                TARGET=read: random tables, written in each layout and read back
 #   make fuzz-coverage   the same checks on bytes that libFuzzer makes up: TARGET=scanner|control SECONDS=60; needs a C++ compiler
@@ -135,7 +135,7 @@ fuzz-read: EXECUTIONS := 20000
 fuzz-read: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m read_fuzz --executions $(EXECUTIONS) --seed $(SEED) --first $(FIRST)
 
-fuzz-scanner fuzz-control fuzz-stream_reply fuzz-encoder fuzz-connections fuzz-session: fuzz-%: machine
+fuzz-scanner fuzz-control fuzz-stream_reply fuzz-encoder fuzz-connections fuzz-lanes fuzz-session: fuzz-%: machine
 	$(STEP) "Compiling with assertions and overflow checks (the first time some minutes)" \
 	    cargo test $(LOCKED) --profile fuzz --package headrace-core --lib --no-run
 	@HEADRACE_FUZZ_EXECUTIONS=$(EXECUTIONS) HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_FUZZ_FIRST=$(FIRST) \

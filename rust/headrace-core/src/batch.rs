@@ -63,6 +63,11 @@ pub(crate) enum Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Whether rows name their streams.
+    pub(crate) fn has_stream_keys(&self) -> bool {
+        matches!(self, Self::Rows(rows) if rows.has_stream_keys())
+    }
+
     /// The stream key of a row; `None`: the endpoint's.
     pub(crate) fn stream_key(&self, row: usize) -> Option<&[u8]> {
         match self {

@@ -2,10 +2,14 @@
 
 mod node_name;
 mod redirect;
+mod routes;
 mod slot;
+mod slot_set;
 mod slots;
 
 pub(crate) use node_name::NodeName;
 pub(crate) use redirect::Redirect;
+pub(crate) use routes::Routes;
 pub(crate) use slot::slot;
+pub(crate) use slot_set::SlotSet;
 pub(crate) use slots::Slots;

@@ -34,14 +34,14 @@ pub(crate) use in_flight::{InFlight, Limits, Owner};
 pub(crate) use numbers::{Numbers, Span};
 pub(crate) use outcome::Outcome;
 pub(crate) use replies::ReplyBuffer;
-pub(crate) use retry_queue::{RetryEvent, RetryQueue, RetryStep};
+pub(crate) use retry_queue::{PendingRetry, RetryEvent, RetryQueue, RetryStep};
 pub(crate) use send_buffer::{MAX_SLICES, SendBuffer};
-pub(crate) use wait_tracker::WaitTracker;
+pub(crate) use wait_tracker::{Unconfirmed, WaitTracker};
 
 use cluster_node::ClusterNode;
 use control::Control;
 use in_flight::{Command, Sent};
-use retry_queue::{PendingRetry, lacks_script};
+use retry_queue::lacks_script;
 
 /// After a longer silence a connection has to answer PING before it gets messages.
 const IDLE: Duration = Duration::from_secs(30);
@@ -56,6 +56,15 @@ struct Refusal {
     is_retried: bool,
     /// Whether it needs no policy for that.
     is_free: bool,
+    /// Whether the server sent it elsewhere.
+    is_redirect: bool,
+}
+
+/// What waits for a connection to a node, of slots that another node has now.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    commands: Vec<PendingRetry>,
+    unconfirmed: Vec<Unconfirmed>,
 }
 
 /// Lets the next command pass at a node that is still taking over its slot.
@@ -87,6 +96,8 @@ pub(crate) struct Connection {
     knows_script: bool,
     /// The node of a cluster; `None`: it leads to the only server.
     node: Option<ClusterNode>,
+    /// Whether the socket took nothing of what there was to send.
+    is_stuck: bool,
     /// Whether a panic ended the reading of a reply.
     has_defect: bool,
 }
@@ -102,6 +113,7 @@ impl Connection {
             session: None,
             knows_script: false,
             node: is_cluster.then(ClusterNode::default),
+            is_stuck: false,
             has_defect: false,
         }
     }
@@ -120,23 +132,10 @@ impl Connection {
         self.node = self.node.take().map(|_| ClusterNode::default());
     }
 
-    /// The socket was closed in good order, with nothing in flight: the next one goes where the server sent what is to be sent
-    /// again. What waits for WAIT is confirmed there. `is_asked`: it takes commands only behind ASKING.
-    pub(crate) fn redirected(&mut self, is_asked: bool, now: Instant) {
-        self.closed();
-        self.forget_requests();
-        if let Some(wait) = &mut self.wait {
-            wait.move_on();
-        }
-        if is_asked {
-            self.node = Some(ClusterNode::asked(now));
-        }
-    }
-
-    /// Whether each command goes out behind ASKING.
+    /// Whether it leads to a node of a cluster that takes commands of this slot only behind ASKING.
     #[inline]
-    pub(crate) fn is_asking(&self) -> bool {
-        self.node.as_ref().is_some_and(ClusterNode::is_asked)
+    pub(crate) fn is_asking(&self, hash_slot: u16) -> bool {
+        self.node.as_ref().is_some_and(|node| node.is_asked(hash_slot))
     }
 
     /// Stops asking after a while, if nothing is in flight.
@@ -146,10 +145,40 @@ impl Connection {
         }
     }
 
-    /// A command is about to be appended.
+    /// Takes out what waits of some slots, which another node has. Nothing is in flight.
+    pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Waiting {
+        let commands = self.retry.extract(&is_taken);
+        let unconfirmed = self.wait.as_mut().map_or_else(Vec::new, |wait| wait.extract(&is_taken));
+        Waiting { commands, unconfirmed }
+    }
+
+    /// Takes over what waited for another connection.
+    pub(crate) fn adopt(&mut self, waiting: Waiting, now: Instant) {
+        for command in waiting.commands {
+            self.retry.push(command, now);
+        }
+        if let Some(wait) = &mut self.wait {
+            wait.arrive(waiting.unconfirmed);
+        }
+    }
+
+    /// The node takes commands of a slot only behind ASKING, if `is_asked`.
+    pub(crate) fn ask(&mut self, hash_slot: u16, is_asked: bool, now: Instant) {
+        if let Some(node) = &mut self.node {
+            node.ask(hash_slot, is_asked.then_some(now));
+        }
+    }
+
+    /// Whether entries of this slot wait for WAIT.
+    pub(crate) fn holds_unconfirmed(&self, hash_slot: u16) -> bool {
+        self.wait.as_ref().is_some_and(|wait| wait.holds(hash_slot))
+    }
+
+    /// A command with a key of this slot is about to be appended.
     #[inline]
-    pub(crate) fn begin_command(&mut self) {
-        if self.is_asking() {
+    pub(crate) fn begin_command(&mut self, hash_slot: u16) {
+        self.in_flight.set_hash_slot(hash_slot);
+        if self.is_asking(hash_slot) {
             self.push_asking();
         }
     }
@@ -158,6 +187,21 @@ impl Connection {
     fn push_asking(&mut self) {
         self.send.bytes().extend_from_slice(ASKING);
         self.in_flight.push_control(ASKING.len(), Expect::Asking);
+    }
+
+    /// Whether new commands queue up behind those that wait to be sent again.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.retry.is_active() && !self.retry.is_empty()
+    }
+
+    /// The command in the last `length` bytes of [`send`](Self::send) queues up so.
+    #[cold]
+    pub(crate) fn queue(&mut self, length: usize, hash_slot: u16, numbers: Numbers, rows: u64, expect: Expect) {
+        let before = self.send.len() - length;
+        let bytes = self.send.last(length).into();
+        self.send.truncate(before);
+        self.retry.queue(bytes, hash_slot, numbers, rows, expect);
     }
 
     /// Whether nothing waits for a reply, a confirmation or another try.
@@ -188,26 +232,34 @@ impl Connection {
     }
 
     /// Whether there are bytes to send now.
-    pub(crate) fn has_unsent(&self) -> bool {
-        self.control().map_or_else(|| !self.send.is_empty() && self.sendable() > 0, |control| !control.is_sent())
-    }
-
-    /// The bytes to send now, if they are in one piece. Otherwise they are those of [`send`](Self::send).
-    pub(crate) fn contiguous(&self) -> Option<&[u8]> {
+    pub(crate) fn has_unsent(&mut self) -> bool {
         match self.control() {
-            Some(control) => Some(control.unsent()),
-            // A cluster's commands are kept, and so in one piece.
-            None if self.node.is_some() => self.send.contiguous().and_then(|bytes| bytes.get(..self.sendable())),
-            None => self.send.contiguous(),
+            Some(control) => !control.is_sent(),
+            None => !self.send.is_empty() && self.sendable() > 0,
         }
     }
 
-    /// How many bytes may go out: all, unless the node does not have the stream, or is not known to have it.
-    fn sendable(&self) -> usize {
-        match () {
-            () if self.retry.has_redirect() => self.in_flight.sendable(false),
-            () if self.node.as_ref().is_some_and(|node| !node.is_owner()) => self.in_flight.sendable(true),
-            () => self.send.len(),
+    /// Whether the bytes to send now are in one piece.
+    pub(crate) fn is_in_one_piece(&self) -> bool {
+        // A cluster's commands are kept, and so in one piece.
+        self.awaits_control() || self.send.contiguous().is_some()
+    }
+
+    /// The bytes to send now, if they are in one piece. Otherwise they are those of [`send`](Self::send).
+    pub(crate) fn contiguous(&mut self) -> Option<&[u8]> {
+        let sendable = if self.node.is_some() { self.sendable() } else { usize::MAX };
+        match self.control() {
+            Some(control) => Some(control.unsent()),
+            None => self.send.contiguous().and_then(|bytes| bytes.get(..sendable.min(bytes.len()))),
+        }
+    }
+
+    /// How many bytes may go out: all, unless the node does not have the slot of the next command, or is not known to have it.
+    fn sendable(&mut self) -> usize {
+        match &mut self.node {
+            None => self.send.len(),
+            Some(_) if self.retry.has_redirect() => self.in_flight.rest_of_command(),
+            Some(node) => node.sendable(&self.in_flight),
         }
     }
 
@@ -236,6 +288,11 @@ impl Connection {
         Some((silent, session.command_timeout + for_wait))
     }
 
+    /// Whether there is something to send, or a reply to come.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        !self.in_flight.is_empty() || self.awaits_control()
+    }
+
     /// An estimate of the bytes still to come for `replies` replies.
     pub(crate) fn still_to_come(&self, replies: usize) -> usize {
         if self.awaits_control() {
@@ -258,6 +315,16 @@ impl Connection {
         self.in_flight.is_between_commands() && self.session.as_ref().is_some_and(|session| session.is_proven)
     }
 
+    /// Whether the socket took nothing more when it was tried last, or was given nothing because no more may be sent now.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
+    /// The socket was given what there was to send.
+    pub(crate) fn tried_to_send(&mut self) {
+        self.is_stuck = self.send.room() == 0;
+    }
+
     /// Whether a call is to report that a panic ended the reading of a reply. Asked once.
     pub(crate) fn take_defect(&mut self) -> bool {
         std::mem::take(&mut self.has_defect)
@@ -270,9 +337,12 @@ impl Connection {
     }
 
     /// Adds a run of the script: `write` appends its command. The first one on a socket carries the script itself.
-    pub(crate) fn push_script(&mut self, spans: &[Span], rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
-        self.begin_command();
-        let has_source = !std::mem::replace(&mut self.knows_script, true);
+    pub(crate) fn push_script(&mut self, hash_slot: u16, spans: &[Span], rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
+        let is_queued = self.node.is_some() && self.is_held();
+        if !is_queued {
+            self.begin_command(hash_slot);
+        }
+        let has_source = !is_queued && !std::mem::replace(&mut self.knows_script, true);
         let out = self.send.bytes();
         let before = out.len();
         write(out);
@@ -281,14 +351,12 @@ impl Connection {
             out.truncate(before);
             out.extend_from_slice(&command);
         }
-        let length = out.len() - before;
-        self.in_flight.push_scattered(
-            length,
-            &Numbers::of(spans),
-            rows,
-            Expect::ScriptRun { has_source },
-            Owner::Report,
-        );
+        let (length, numbers, expect) = (out.len() - before, Numbers::of(spans), Expect::ScriptRun { has_source });
+        if is_queued {
+            self.queue(length, hash_slot, numbers, rows.into(), expect);
+        } else {
+            self.in_flight.push_scattered(length, &numbers, rows, expect, Owner::Report);
+        }
     }
 
     /// Where the next bytes of the server go.
@@ -328,19 +396,35 @@ impl Connection {
         Ok(())
     }
 
-    /// If the node does not have the stream, and has answered what it was sent: what it was not sent goes to the one that has it.
+    /// If the node does not have a slot, and has answered what it was sent: what it was not sent may have to go to another one.
     pub(crate) fn take_back_unsent<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
-        if !self.retry.has_redirect() || !self.in_flight.is_between_commands() {
-            return;
+        if self.retry.has_redirect() && self.in_flight.is_between_commands() && !self.in_flight.is_empty() {
+            let elsewhere = || cx.failure(&Fault::new(code::NO_SLOT, "another node has the slot"), Written::No);
+            let failure = self.retry.redirected().unwrap_or_else(elsewhere);
+            self.take_back(&failure, cx);
         }
-        let Some(failure) = self.retry.redirected() else { return };
+    }
+
+    /// Commands of which the transport has no byte are sent later, perhaps elsewhere; `failure`: if they are not.
+    pub(crate) fn take_back<O: Outcomes>(&mut self, failure: &Arc<Failure>, cx: &mut Context<'_, O>) {
         while let Some(command) = self.in_flight.abandon() {
             if !matches!(command.expect, Expect::Wait | Expect::Asking) {
-                let refusal = Refusal { failure: Arc::clone(&failure), is_retried: true, is_free: true };
+                let refusal =
+                    Refusal { failure: Arc::clone(failure), is_retried: true, is_free: true, is_redirect: false };
                 self.fail_or_retry(refusal, &command, cx);
             }
         }
-        self.forget_requests();
+        self.restart();
+    }
+
+    /// Nothing is in flight any more, and offsets begin again.
+    fn restart(&mut self) {
+        if let Some(wait) = &mut self.wait {
+            wait.forget_requests(&self.in_flight);
+        }
+        if let Some(node) = &mut self.node {
+            node.restart();
+        }
         self.send.clear();
     }
 
@@ -376,14 +460,16 @@ impl Connection {
         mut count: u64,
         cx: &mut Context<'_, O>,
     ) -> Result<(), Disconnect> {
-        self.accept();
         while count > 0 {
             let is_trimmed = cx.rules.min_id.is_some_and(|min_id| id < min_id);
             let one_by_one = is_trimmed || self.retry.is_resending();
-            let (number, mut entries) = if one_by_one { (0, 0) } else { self.in_flight.answer_plain(count) };
+            let (number, mut entries, hash_slot) =
+                if one_by_one { (0, 0, 0) } else { self.in_flight.answer_plain(count) };
             if entries > 0 {
                 fail::point("settle");
-                self.deliver(number, Outcome::Delivered { first: id, entries, rows: 1 }, Owner::Report, cx);
+                self.accept(hash_slot);
+                let outcome = Outcome::Delivered { first: id, entries, rows: 1 };
+                self.deliver(number, outcome, Owner::Report, hash_slot, cx);
             } else {
                 self.answered(&Reply::Ids { first: id, count: 1 }, cx)?;
                 entries = 1;
@@ -394,11 +480,14 @@ impl Connection {
         Ok(())
     }
 
-    /// The server has taken a command.
+    /// The server has taken a command of this slot.
     #[inline]
-    fn accept(&mut self) {
+    fn accept(&mut self, hash_slot: u16) {
         if let Some(node) = &mut self.node {
-            node.accept();
+            node.accept(hash_slot);
+            if let Some(wait) = &mut self.wait {
+                wait.keep(hash_slot);
+            }
         }
     }
 
@@ -419,8 +508,8 @@ impl Connection {
             _ => None,
         };
         match (&mut self.node, reply) {
-            (Some(node), Reply::Error(line)) => node.refuse(line, redirect.as_ref()),
-            (Some(node), _) => node.accept(),
+            (Some(node), Reply::Error(line)) => node.refuse(command.hash_slot, line, redirect.as_ref()),
+            (Some(_), _) => self.accept(command.hash_slot),
             (None, _) => {}
         }
         // The rest of a command that was answered too early must not go out: a server would read it as commands.
@@ -472,10 +561,12 @@ impl Connection {
             Err((fault, written)) => {
                 let mut refusal = self.refusal(&fault, written, command.expect, cx);
                 if let Some(redirect) = redirect.filter(|_| cx.outcomes.awaits(command.number(), command.owner)) {
-                    (refusal.is_retried, refusal.is_free) = (true, true);
-                    self.retry.note_redirect(redirect);
+                    (refusal.is_retried, refusal.is_free, refusal.is_redirect) = (true, true, true);
+                    // Its slot is that of the command: a node that says another one is not followed there.
+                    let redirect = Redirect { slot: command.hash_slot, ..redirect };
+                    self.retry.note_redirect(command.number(), redirect, rules.max_redirects.unwrap_or_default());
                     if let Some(wait) = &mut self.wait {
-                        wait.make_void();
+                        wait.hand_over(command.hash_slot);
                     }
                 }
                 self.fail_or_retry(refusal, &command, cx);
@@ -491,10 +582,10 @@ impl Connection {
         cx: &mut Context<'_, O>,
     ) -> Result<(), Disconnect> {
         fail::point("settle");
-        self.accept();
         let Some(command) = self.in_flight.answer() else {
             return Err(faults::protocol("a reply to nothing that was sent").into());
         };
+        self.accept(command.hash_slot);
         let rows = command.rows;
         let done = reply.deduplicated.saturating_add(reply.appended);
         if command.sent != Sent::All || done > rows || (done == rows) != reply.refused.is_empty() {
@@ -547,7 +638,7 @@ impl Connection {
         cx: &mut Context<'_, O>,
     ) {
         let fault = if refused == b"NO_STREAM" { faults::no_stream() } else { Fault::from_reply(refused) };
-        let Refusal { failure, is_retried, is_free } = self.refusal(&fault, Written::No, command.expect, cx);
+        let Refusal { failure, is_retried, is_free, .. } = self.refusal(&fault, Written::No, command.expect, cx);
         let behind = (open > 1).then(|| cx.failure(&faults::blocked(), Written::No));
         if is_retried && cx.outcomes.awaits(command.number(), command.owner) {
             let known = self.retry.in_flight(command.number()).map(|pending| pending.known());
@@ -555,7 +646,8 @@ impl Connection {
             if known.is_some() {
                 self.retry.put_back(open, failure, behind, is_free);
             } else {
-                self.retry_later(command, open, failure, behind, is_free, cx.now);
+                let pending = self.pending(command, failure).with_open(open, behind).free_if(is_free);
+                self.retry.push(pending, cx.now);
             }
             return;
         }
@@ -583,12 +675,12 @@ impl Connection {
         let is_retried = is_free
             || (follows && (retries || self.retry.is_free()))
             || (retries && cx.rules.classifier.may_pass(fault));
-        Refusal { failure: cx.failure(fault, written), is_retried, is_free }
+        Refusal { failure: cx.failure(fault, written), is_retried, is_free, is_redirect: false }
     }
 
     /// The command failed: it is sent again, or its messages have their outcome.
     fn fail_or_retry<O: Outcomes>(&mut self, refusal: Refusal, command: &Command, cx: &mut Context<'_, O>) {
-        let Refusal { failure, is_retried, is_free } = refusal;
+        let Refusal { failure, is_retried, is_free, is_redirect } = refusal;
         let pending = self.retry.in_flight(command.number()).map(|pending| pending.open);
         let open = pending.unwrap_or(command.rows);
         if !is_retried || !cx.outcomes.awaits(command.number(), command.owner) {
@@ -597,21 +689,14 @@ impl Connection {
         } else if pending.is_some() {
             self.retry.put_back(open, failure, None, is_free);
         } else {
-            self.retry_later(command, open, failure, None, is_free, cx.now);
+            let pending = self.pending(command, failure).free_if(is_free);
+            self.retry.push(if is_redirect { pending.after_redirect() } else { pending }, cx.now);
         }
     }
 
-    fn retry_later(
-        &mut self,
-        command: &Command,
-        open: u64,
-        failure: Arc<Failure>,
-        behind: Option<Arc<Failure>>,
-        is_free: bool,
-        now: Instant,
-    ) {
-        let bytes = self.send.kept(command.bytes.clone()).into();
-        self.retry.push(PendingRetry::new(command, bytes, open, failure, behind, is_free), now);
+    /// A command that is to be sent again.
+    fn pending(&self, command: &Command, failure: Arc<Failure>) -> PendingRetry {
+        PendingRetry::new(command, self.send.kept(command.bytes.clone()).into(), failure)
     }
 
     /// The messages of a command that have no outcome have these.
@@ -638,14 +723,22 @@ impl Connection {
         outcomes: impl IntoIterator<Item = Outcome>,
         cx: &mut Context<'_, O>,
     ) {
-        command.numbers.assign(known, outcomes, |number, outcome| self.deliver(number, outcome, command.owner, cx));
+        let (owner, hash_slot) = (command.owner, command.hash_slot);
+        command.numbers.assign(known, outcomes, |number, outcome| self.deliver(number, outcome, owner, hash_slot, cx));
     }
 
     /// Resolves messages, or holds their outcome until WAIT confirms it.
     #[inline]
-    fn deliver<O: Outcomes>(&mut self, number: u64, outcome: Outcome, owner: Owner, cx: &mut Context<'_, O>) {
+    fn deliver<O: Outcomes>(
+        &mut self,
+        number: u64,
+        outcome: Outcome,
+        owner: Owner,
+        hash_slot: u16,
+        cx: &mut Context<'_, O>,
+    ) {
         match &mut self.wait {
-            Some(wait) if outcome.is_written() => wait.hold(number, outcome, owner),
+            Some(wait) if outcome.is_written() => wait.hold(number, outcome, owner, hash_slot),
             Some(_) | None => cx.outcomes.resolve(number, outcome, owner),
         }
     }
@@ -710,28 +803,15 @@ impl Connection {
                 return Err(Fault::new(code::PROTOCOL, message).into());
             }
         };
-        if wait.answered() {
-            self.confirm(missing.as_ref(), cx);
-        }
+        confirm(wait.answered(), missing.as_ref(), cx);
         Ok(())
     }
 
     /// The socket is gone: nothing confirms any more what was written on it.
     pub(crate) fn lose_unconfirmed<O: Outcomes>(&mut self, fault: &Fault, cx: &mut Context<'_, O>) {
         if let Some(wait) = &mut self.wait {
-            wait.give_up_proof();
             let lost = wait.durability.lost(fault);
-            self.confirm(Some(&lost), cx);
-        }
-    }
-
-    /// Everything that was answered is confirmed, or fails.
-    fn confirm<O: Outcomes>(&mut self, missing: Option<&Fault>, cx: &mut Context<'_, O>) {
-        let failure = missing.map(|fault| cx.failure(fault, Written::Unknown));
-        while let Some((number, outcome, owner)) = self.wait.as_mut().and_then(|wait| wait.take(failure.as_ref())) {
-            // A server that takes over may not have the rows, nor how far the batch has come.
-            cx.batch.is_blocked |= failure.is_some();
-            cx.outcomes.resolve(number, outcome, owner);
+            confirm(wait.lose(), Some(&lost), cx);
         }
     }
 
@@ -752,8 +832,7 @@ impl Connection {
             refusal.is_retried &= !broken.is_final;
             self.fail_or_retry(refusal, &command, cx);
         }
-        self.forget_requests();
-        self.send.clear();
+        self.restart();
         if broken.is_final {
             self.give_up_retries(cx);
         }
@@ -770,63 +849,79 @@ impl Connection {
             let open = self.retry.in_flight(command.number()).map_or(command.rows, |pending| pending.open);
             self.settle(&command, [Outcome::Failed { failure: Arc::clone(failure), count: open }], cx);
         }
-        self.forget_requests();
-        self.send.clear();
+        self.restart();
         self.give_up_retries(cx);
-    }
-
-    /// No WAIT is in flight any more.
-    fn forget_requests(&mut self) {
-        if let Some(wait) = &mut self.wait {
-            wait.forget_requests(&self.in_flight);
-        }
     }
 
     /// Every command that waits to be sent again fails.
     pub(crate) fn give_up_retries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
-        while let Some(pending) = self.retry.take() {
+        self.retry.note_given_up();
+        self.give_up_slots(|_| true, cx);
+    }
+
+    /// The same for those that wait for a policy, and for others of their slots. Returns whether commands are left.
+    pub(crate) fn give_up_tries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) -> bool {
+        self.retry.note_given_up();
+        let slots = self.retry.slots_to_give_up();
+        self.give_up_slots(|slot| slots.binary_search(&slot).is_ok(), cx);
+        !self.retry.is_empty()
+    }
+
+    fn give_up_slots<O: Outcomes>(&mut self, is_given_up: impl Fn(u16) -> bool, cx: &mut Context<'_, O>) {
+        for pending in self.retry.extract(&is_given_up) {
             cx.batch.is_blocked = true;
             let (numbers, known, owner) = (pending.numbers.clone(), pending.known(), pending.owner);
             numbers.assign(known, pending.outcomes(), |number, outcome| cx.outcomes.resolve(number, outcome, owner));
         }
-        if self.wait.as_mut().is_some_and(WaitTracker::give_up_proof) {
-            // No connection follows that could confirm what was written before the stream moved.
-            self.lose_unconfirmed(&Fault::new("MOVED", "another node has the stream"), cx);
+        if let Some(wait) = &mut self.wait {
+            // Nothing more is sent that a WAIT could confirm what was written before the slot moved.
+            let lost = wait.durability.lost(&Fault::new("MOVED", "another node has the stream"));
+            confirm(wait.give_up(is_given_up), Some(&lost), cx);
+        }
+    }
+
+    /// If nothing is in flight or waits to be sent, entries whose slot moved on before a write showed that the node has it will never
+    /// be confirmed: they fail.
+    pub(crate) fn give_up_unprovable<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
+        if self.is_unconfirmed() && self.in_flight.is_empty() && self.retry.is_empty() && !self.has_unrequested() {
+            self.give_up_slots(|_| true, cx);
         }
     }
 
     /// What the retries need next. `None`: there are none, or commands are in flight or wait for WAIT.
     pub(crate) fn retry_step(&mut self, rules: &Rules, now: Instant, jitter: f64) -> Option<RetryStep> {
-        if !self.retry.is_active() || !self.in_flight.is_empty() || self.has_unrequested() {
+        let waits = self.has_unrequested() && !self.retry.has_redirect();
+        if !self.retry.is_active() || !self.in_flight.is_empty() || waits {
             return None;
         }
-        Some(self.retry.step(rules.retry.as_ref(), rules.max_redirects.unwrap_or_default(), now, jitter))
+        Some(self.retry.step(rules.retry.as_ref(), now, jitter))
     }
 
     /// Sends again what waits for it. Passes to `count` how many messages each command has without an outcome, and whether the
     /// last try may have written them; nothing, if they were not tried because the server lacked the script.
     pub(crate) fn resend(&mut self, mut count: impl FnMut(u64, bool)) {
-        let is_asked = self.is_asking();
-        let Self { retry, send, in_flight, .. } = self;
+        let Self { retry, send, in_flight, node, .. } = self;
         let mut is_first = true;
-        let was_tried = !retry.is_free();
+        let is_policy = !retry.is_free();
         retry.resend(|pending| {
             // The server may have forgotten the script, or be another one.
-            if std::mem::take(&mut is_first) && pending.expect == (Expect::ScriptRun { has_source: false }) {
+            if pending.expect == (Expect::ScriptRun { has_source: false }) && std::mem::take(&mut is_first) {
                 pending.bytes = script::with_source(&pending.bytes).into();
                 pending.expect = Expect::ScriptRun { has_source: true };
             }
-            if is_asked {
-                send.bytes().extend_from_slice(ASKING);
-                in_flight.push_control(ASKING.len(), Expect::Asking);
-            }
-            send.bytes().extend_from_slice(&pending.bytes);
-            let (length, rows) = (pending.bytes.len(), pending.rows as u32);
-            in_flight.push_scattered(length, &pending.numbers, rows, pending.expect, pending.owner);
-            if was_tried {
+            append(pending, send, in_flight, node.as_ref());
+            if is_policy && pending.was_tried() {
                 count(pending.open, pending.failure.written == Written::Unknown);
             }
         });
+    }
+
+    /// Sends what came while others waited to be sent again.
+    pub(crate) fn resume(&mut self) {
+        let Self { retry, send, in_flight, node, .. } = self;
+        for pending in retry.take_new() {
+            append(&pending, send, in_flight, node.as_ref());
+        }
     }
 
     /// Forgets everything: a panic came in the middle of a change, or this is a forked child.
@@ -838,6 +933,33 @@ impl Connection {
         if let Some(wait) = &mut self.wait {
             wait.forget();
         }
+    }
+}
+
+/// Appends a command that waited.
+fn append(pending: &PendingRetry, send: &mut SendBuffer, in_flight: &mut InFlight, node: Option<&ClusterNode>) {
+    in_flight.set_hash_slot(pending.hash_slot);
+    if node.is_some_and(|node| node.is_asked(pending.hash_slot)) {
+        send.bytes().extend_from_slice(ASKING);
+        in_flight.push_control(ASKING.len(), Expect::Asking);
+    }
+    send.bytes().extend_from_slice(&pending.bytes);
+    let (length, rows) = (pending.bytes.len(), pending.rows as u32);
+    in_flight.push_scattered(length, &pending.numbers, rows, pending.expect, pending.owner);
+}
+
+/// The entries are confirmed, or fail: `missing`.
+fn confirm<O: Outcomes>(
+    entries: impl IntoIterator<Item = Unconfirmed>,
+    missing: Option<&Fault>,
+    cx: &mut Context<'_, O>,
+) {
+    let failure = missing.map(|fault| cx.failure(fault, Written::Unknown));
+    for Unconfirmed { number, outcome, owner, .. } in entries {
+        // A server that takes over may not have the rows, nor how far the batch has come.
+        cx.batch.is_blocked |= failure.is_some();
+        let outcome = failure.as_ref().map_or_else(|| outcome.clone(), |failure| outcome.failed_with(failure));
+        cx.outcomes.resolve(number, outcome, owner);
     }
 }
 

@@ -55,7 +55,7 @@ impl<'a> From<IdArgument<'a>> for Option<CallerId<'a>> {
     }
 }
 
-/// Sends messages to one endpoint over one connection, and tells what became of each.
+/// Sends messages to one endpoint, over one connection or one to each node of a cluster, and tells what became of each.
 ///
 /// No connection exists before it is needed. `produce*` encode and, when a chunk is full, send; `flush` waits until every
 /// message has its outcome. A process that was forked since finds its dispatcher empty: what was handed over before the
@@ -185,13 +185,6 @@ impl Dispatcher {
     /// Resolves `layout` against `schema`: once for all record batches of that schema.
     pub fn plan(&mut self, schema: &SchemaRef, layout: &BatchLayout) -> Result<BatchPlan> {
         self.enter()?;
-        if let BatchLayout::Rows(rows) = layout
-            && rows.stream_key.is_some()
-            && self.producer.is_of_cluster()
-        {
-            let message = "stream_key cannot be a column with a cluster: a dispatcher writes to the node of one stream";
-            return Err(Error::config("stream_key", message));
-        }
         match (&self.exactly_once, layout) {
             (None, _) | (Some(ExactlyOnce::Script { .. }), BatchLayout::Rows(_)) => {}
             (Some(ExactlyOnce::Idmp { by_message_id, .. }), BatchLayout::Rows(layout)) => {
@@ -400,7 +393,7 @@ impl Dispatcher {
             } else if self.producer.is_idle() {
                 self.producer.close();
             } else {
-                self.producer.abort(Fault::new(code::RESET, "the dispatcher was closed"));
+                self.producer.abort(&Fault::new(code::RESET, "the dispatcher was closed"));
             }
         });
         if closed.is_err() {

@@ -15,6 +15,7 @@ mod connections;
 mod control;
 mod encoder;
 mod field_columns;
+mod lanes;
 mod run;
 #[cfg(test)]
 mod runner;

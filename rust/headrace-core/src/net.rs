@@ -8,6 +8,7 @@
 //!
 //! Nothing here retries, and a connection that failed is never repaired: [`Transport::abort`] it and connect again.
 
+mod cluster_nodes;
 mod connect;
 mod control;
 mod deadline;
@@ -27,13 +28,13 @@ mod stream;
 pub(crate) mod tests;
 mod tls;
 
+pub(crate) use cluster_nodes::{ClusterNodes, connect_to_node, is_redirect};
 pub(crate) use connect::{connect, connect_with};
 pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{NeverInterrupted, Watch};
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
-pub(crate) use owner_lookup::is_redirect;
 pub(crate) use server_lookup::ServerLookup;
 #[cfg(any(test, fuzzing))]
 pub(crate) use socket::Readiness;
-pub(crate) use stream::Transport;
+pub(crate) use stream::{Transport, Wanted};

@@ -1,4 +1,4 @@
-//! Encodes messages for a connection, drives its socket, and collects the outcomes in the order of the messages.
+//! Encodes messages for its connections, drives their sockets, and collects the outcomes in the order of the messages.
 //!
 //! One thread, no locks: every public call of the dispatcher runs the loop in [`drive`] as far as it needs to. The loop and
 //! [`link`] do all I/O and ask the clock; what replies and losses mean is decided in [`connection`](crate::connection).
@@ -7,6 +7,7 @@ mod clock;
 mod dedup;
 mod drive;
 mod encode;
+mod lanes;
 mod link;
 mod outcome_queue;
 mod preflight;
@@ -25,7 +26,7 @@ use crate::connection::{BatchState, Connection, Context, Disconnect, Limits, Out
 use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
 use crate::error::{Classifier, Error, Failure, Fault, Result, Written};
-use crate::net::{ServerLookup, Watch};
+use crate::net::{ClusterNodes, ServerLookup, Watch};
 use crate::random;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
@@ -34,10 +35,14 @@ pub(crate) use dedup::ExactlyOnce;
 #[cfg(any(test, fuzzing))]
 pub(crate) use dedup::{IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptBatch};
 #[cfg(any(test, fuzzing))]
+pub(crate) use lanes::Lanes;
+#[cfg(any(test, fuzzing))]
 pub(crate) use outcome_queue::OutcomeQueue;
 
 use dedup::Dedup;
 use drive::Goal;
+#[cfg(not(any(test, fuzzing)))]
+use lanes::Lanes;
 use link::Link;
 #[cfg(not(any(test, fuzzing)))]
 use outcome_queue::OutcomeQueue;
@@ -66,10 +71,19 @@ pub(crate) struct Producer {
     rules: Rules,
     batch: BatchState,
     outcomes: OutcomeQueue,
-    connection: Connection,
-    link: Link,
+    lanes: Lanes,
+    /// Of each lane.
+    links: Vec<Link>,
+    /// Of each lane.
+    retry_waits: Vec<RetryWaits>,
+    /// Which server to connect to, where there is one.
     servers: ServerLookup,
-    retry_waits: RetryWaits,
+    /// The nodes of a cluster.
+    nodes: ClusterNodes,
+    /// When these were asked last who has which slots.
+    located: Option<Instant>,
+    /// Whether the rows that are encoded name their streams, which may be at several nodes.
+    is_routed: bool,
     /// When the watch was asked last.
     watched: Instant,
     /// When there was no room in the window last.
@@ -96,11 +110,15 @@ impl Producer {
         }
         let max_redirects = endpoint.cluster().map(|cluster| cluster.max_redirects);
         let keeps = retry.is_some() || matches!(dedup, Dedup::Script(_));
+        let lanes = match max_redirects {
+            Some(_) => Lanes::of_cluster(endpoint.stream_key(), durability),
+            None => Lanes::of_server(keeps, durability),
+        };
         let servers = ServerLookup::new(&endpoint);
         let now = Instant::now();
         Self {
             encoder,
-            connection: Connection::new(keeps, max_redirects.is_some(), durability),
+            lanes,
             holds_back: waits,
             rules: Rules {
                 classifier,
@@ -115,9 +133,12 @@ impl Producer {
             dedup,
             endpoint,
             limits,
-            link: Link::Closed,
+            links: vec![Link::Closed],
+            retry_waits: vec![RetryWaits::default()],
             servers,
-            retry_waits: RetryWaits::default(),
+            nodes: ClusterNodes::default(),
+            located: None,
+            is_routed: false,
             watched: now,
             full: now,
             is_quick: false,
@@ -133,30 +154,62 @@ impl Producer {
         self.outcomes.recorder()
     }
 
-    /// The connection, and what it needs to resolve messages.
-    fn connection(&mut self, now: Instant) -> (&mut Connection, Context<'_, OutcomeQueue>) {
-        let Self { connection, rules, batch, outcomes, .. } = self;
-        (connection, Context { rules, batch, outcomes, now })
-    }
-
-    /// Whether it follows redirects.
-    pub(crate) fn is_of_cluster(&self) -> bool {
-        self.rules.max_redirects.is_some()
+    /// A connection, and what it needs to resolve messages.
+    fn connection(&mut self, at: usize, now: Instant) -> (&mut Connection, Context<'_, OutcomeQueue>) {
+        let Self { lanes, rules, batch, outcomes, .. } = self;
+        (lanes.get_mut(at), Context { rules, batch, outcomes, now })
     }
 
     /// Whether every message has its outcome.
     pub(crate) fn is_idle(&self) -> bool {
-        self.outcomes.is_settled() && self.connection.is_idle()
+        self.outcomes.is_settled() && self.lanes.is_idle()
     }
 
     /// Whether the next message can be encoded without waiting.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.connection.send.room() > 0
-            && self.connection.in_flight.has_room(self.limits, self.outcomes.early() + self.open_runs())
-            && !self.connection.retry.is_active()
+        if self.lanes.is_of_cluster() {
+            return self.has_room_in_cluster();
+        }
+        let connection = self.lanes.get(0);
+        connection.send.room() > 0
+            && connection.in_flight.has_room(self.limits, self.outcomes.early() + self.open_runs())
+            && self.takes_more(connection)
             && !self.is_down()
-            && !(self.holds_back && self.connection.until_wait() == 0)
+    }
+
+    /// Of the endpoint's stream, as far as its connection alone decides it.
+    #[inline]
+    fn takes_more(&self, connection: &Connection) -> bool {
+        !(connection.retry.is_active() || (self.holds_back && connection.until_wait() == 0))
+    }
+
+    fn has_room_in_cluster(&self) -> bool {
+        if !self.lanes.load().has_room(self.limits, self.outcomes.early() + self.open_runs()) {
+            return false;
+        }
+        if self.is_routed {
+            // A node that takes no bytes does not stop messages for others.
+            return !self.lanes.all().any(|connection| connection.send.room() == 0 && !connection.is_stuck());
+        }
+        let connection = self.lanes.get(self.lanes.home());
+        connection.send.room() > 0 && self.takes_more(connection) && !self.is_down()
+    }
+
+    /// Whether there is room in the window.
+    fn has_room_in_window(&self) -> bool {
+        if self.lanes.is_of_cluster() {
+            return self.lanes.load().has_room(self.limits, 0);
+        }
+        self.lanes.get(0).in_flight.has_room(self.limits, 0)
+    }
+
+    /// Whether a quarter of the window is free.
+    fn has_ample_room(&self) -> bool {
+        if self.lanes.is_of_cluster() {
+            return self.lanes.load().has_ample_room(self.limits);
+        }
+        self.lanes.get(0).in_flight.has_ample_room(self.limits)
     }
 
     /// How many open runs take room in the window: all but one, so that rows of one stream always make whole runs.
@@ -173,11 +226,17 @@ impl Producer {
         self.outcomes.early() >= self.limits.max_entries
     }
 
-    /// The failure of every message of this batch, if connecting failed.
+    /// The failure of every message of the endpoint's stream in this batch, if connecting failed. `None`, where messages go to
+    /// several streams.
     pub(crate) fn down(&self) -> Option<&Arc<Failure>> {
-        match &self.link {
-            Link::Down(failure) => Some(failure),
-            Link::Closed | Link::Open(_) => None,
+        self.lane_down(self.lanes.home()).filter(|_| !self.is_routed)
+    }
+
+    /// The failure of every message of a lane in this batch, if connecting failed.
+    fn lane_down(&self, at: usize) -> Option<&Arc<Failure>> {
+        match self.links.get(at) {
+            Some(Link::Down(failure)) => Some(failure),
+            Some(Link::Closed | Link::Open(_)) | None => None,
         }
     }
 
@@ -191,10 +250,11 @@ impl Producer {
         if self.has_room() {
             return Ok(());
         }
-        if self.connection.until_wait() == 0 {
-            self.connection.request_wait();
+        let connection = self.lanes.at_home();
+        if connection.until_wait() == 0 {
+            connection.request_wait();
         }
-        if self.connection.in_flight.has_room(self.limits, 0) {
+        if self.has_room_in_window() {
             return self.drive(Goal::Room, None, watch);
         }
         let now = Instant::now();
@@ -206,25 +266,29 @@ impl Producer {
     pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         self.close_runs();
         let driven = self.drive(Goal::Empty, deadline, watch);
-        self.connection.rest_asking(Instant::now());
+        let now = Instant::now();
+        self.lanes.all_mut().for_each(|connection| connection.rest_asking(now));
         driven
     }
 
     /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
     pub(crate) fn poll(&mut self) {
         self.close_runs();
-        if !matches!(self.link, Link::Open(_)) || self.connection.needs_ping(Instant::now()) {
-            return;
+        for at in 0..self.links.len() {
+            if !matches!(self.links[at], Link::Open(_)) || self.lanes.get(at).needs_ping(Instant::now()) {
+                continue;
+            }
+            if let Err(broken) = self.step(at) {
+                self.disconnect_or_renew(at, &broken, &mut false);
+            }
+            self.take_retry_step(at, Instant::now());
         }
-        if let Err(broken) = self.step() {
-            self.disconnect_or_renew(&broken, &mut false);
-        }
-        self.take_retry_step(Instant::now());
     }
 
     /// Requests the WAIT that answered entries need, unless it is on its way. Waits for nothing.
     pub(crate) fn confirm_answered(&mut self) {
-        if self.connection.request_wait_for_answered() {
+        let requested = self.lanes.all_mut().map(Connection::request_wait_for_answered);
+        if requested.fold(false, |any, one| any | one) {
             self.poll();
         }
     }
@@ -319,15 +383,15 @@ impl Producer {
         self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload));
         let driven = self.drive(Goal::Call, None, watch);
         // The retries may have ended with this message, and that is to be reported now.
-        self.take_retry_step(Instant::now());
+        self.take_retry_step(self.lanes.home(), Instant::now());
         self.report_waits(watch);
         self.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
     }
 
     /// The next batch begins: it may connect again.
     pub(crate) fn lift(&mut self) {
-        if self.is_down() {
-            self.link = Link::Closed;
+        for link in self.links.iter_mut().filter(|link| matches!(link, Link::Down(_))) {
+            *link = Link::Closed;
         }
     }
 
@@ -350,31 +414,35 @@ impl Producer {
 
     /// Ends the connection in good order. Every message has its outcome.
     pub(crate) fn close(&mut self) {
-        self.connection.closed();
-        if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
-            transport.close();
-        }
+        (0..self.links.len()).for_each(|at| self.close_socket(at));
         self.servers.close();
     }
 
-    /// Fails every message that waits, and replaces the connection.
-    pub(crate) fn abort(&mut self, fault: Fault) {
-        self.disconnect(&Disconnect { is_final: true, ..fault.into() });
+    /// Fails every message that waits, and replaces the connections that some wait for.
+    pub(crate) fn abort(&mut self, fault: &Fault) {
+        for at in 0..self.links.len() {
+            if self.links.len() == 1 || !self.lanes.get(at).is_idle() {
+                self.disconnect(at, &Disconnect { is_final: true, ..fault.clone().into() });
+            }
+        }
     }
 
     /// Whether a call is to report that a panic ended the reading of replies. Asked once.
     pub(crate) fn take_defect(&mut self) -> bool {
-        self.connection.take_defect()
+        self.lanes.all_mut().map(Connection::take_defect).fold(false, |any, one| any | one)
     }
 
     /// A panic came in the middle of a change. The connection and everything that waits are given up: of `waiting` messages
     /// without an outcome it is not known whether they were written. `passed`: how many rows of the exactly-once batch were
     /// handed over.
     pub(crate) fn abandon(&mut self, fault: &Fault, waiting: u64, passed: u64) {
-        self.drop_socket();
-        self.connection.forget();
+        for at in 0..self.links.len() {
+            self.drop_socket(at);
+            self.lanes.get_mut(at).forget();
+            self.retry_waits[at] = RetryWaits::default();
+        }
         self.outcomes.clear();
-        self.retry_waits = RetryWaits::default();
+        self.is_routed = false;
         self.batch.is_blocked = true;
         let failure = self.failure(fault, Written::Unknown);
         let recorder = self.recorder();
@@ -387,14 +455,17 @@ impl Producer {
 
     /// In a forked child: everything here is the parent's.
     pub(crate) fn forget(&mut self) {
-        if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
-            transport.forget();
+        for at in 0..self.links.len() {
+            if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {
+                transport.forget();
+            }
+            self.lanes.get_mut(at).forget();
+            self.retry_waits[at] = RetryWaits::default();
         }
         self.servers.forget();
-        self.connection.forget();
+        self.is_routed = false;
         self.outcomes.clear();
         self.outcomes.recorder.forget();
-        self.retry_waits = RetryWaits::default();
         self.begin(None, 0);
     }
 }

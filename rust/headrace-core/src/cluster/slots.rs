@@ -1,6 +1,8 @@
 //! Which node has which slots: the reply to CLUSTER SLOTS, which every version has, and which lists no master that another one
 //! has replaced.
 
+use std::ops::RangeInclusive;
+
 use redis::Value;
 
 use super::node_name::NodeName;
@@ -34,6 +36,11 @@ impl Slots {
         // With overlaps, which no server sends, the last one counts.
         let range = self.ranges.iter().rev().find(|range| (range.first..=range.last).contains(&slot))?;
         range.master.as_ref()
+    }
+
+    /// The ranges of slots that a node has. With overlaps, which no server sends, the last one counts.
+    pub(crate) fn owned(&self) -> impl Iterator<Item = (RangeInclusive<u16>, &NodeName)> {
+        self.ranges.iter().filter_map(|range| Some((range.first..=range.last, range.master.as_ref()?)))
     }
 
     /// Every node with a known host, masters first. A node with several ranges comes several times.

@@ -1,51 +1,167 @@
-//! What a connection knows of the node of a cluster that it leads to. No I/O and no clock.
+//! What a connection needs to know of the node of a cluster that it leads to: which slots it has. No I/O and no clock.
+//!
+//! A node that may not have a slot gets one command for it, and no other one until it has taken that: what is in flight when it
+//! gets the slot would be written before what it refused.
 
 use std::time::{Duration, Instant};
 
-use crate::cluster::Redirect;
+use super::in_flight::InFlight;
+use crate::cluster::{Redirect, SlotSet};
 
-/// For how long commands go out behind ASKING at least.
+/// For how long commands of a slot go out behind ASKING at least.
 const ASKED_FOR: Duration = Duration::from_secs(1);
 
-/// A node that may not have the stream. Until it has taken a command, no other one goes out to it: what is in flight when it gets the
-/// stream would be written before what it refused.
 #[derive(Debug, Default)]
 pub(super) struct ClusterNode {
-    is_owner: bool,
-    /// Since when each command goes out behind ASKING; `None`: it does not.
-    asking: Option<Instant>,
+    /// The slots of which it has taken a command on this socket.
+    proven: SlotSet,
+    /// The other slots with a command that may go out.
+    probed: Vec<u16>,
+    /// How many commands may go out, counted from the first one ever added.
+    cleared: u64,
+    /// The offset behind the last of them.
+    end: u64,
+    /// The slots whose commands it takes only behind ASKING, each with the time since when.
+    asked: Vec<(u16, Instant)>,
 }
 
 impl ClusterNode {
-    /// A node that takes commands only behind ASKING, from `now` on.
-    pub(super) fn asked(now: Instant) -> Self {
-        Self { is_owner: false, asking: Some(now) }
+    /// It takes commands of a slot only behind ASKING since then; `None`: not so.
+    pub(super) fn ask(&mut self, slot: u16, since: Option<Instant>) {
+        self.stop_asking(slot);
+        self.asked.extend(since.map(|since| (slot, since)));
     }
 
-    /// Whether it has taken a command on this socket.
-    pub(super) fn is_owner(&self) -> bool {
-        self.is_owner
+    fn stop_asking(&mut self, slot: u16) {
+        self.asked.retain(|(asked, _)| *asked != slot);
     }
 
-    /// Whether each command goes out behind ASKING.
+    /// Whether a command of this slot goes out behind ASKING.
     #[inline]
-    pub(super) fn is_asked(&self) -> bool {
-        self.asking.is_some()
+    pub(super) fn is_asked(&self, slot: u16) -> bool {
+        !self.asked.is_empty() && self.asked.iter().any(|(asked, _)| *asked == slot)
     }
 
-    /// It has taken a command.
+    /// How many bytes may go out.
+    pub(super) fn sendable(&mut self, window: &InFlight) -> usize {
+        self.cleared = self.cleared.max(window.answered());
+        let mut commands = 0;
+        for queued in window.commands_from(self.cleared) {
+            commands += 1;
+            if queued.is_asking {
+                // It goes out with the command behind it.
+                continue;
+            }
+            if let Some(slot) = queued.hash_slot.filter(|slot| !self.proven.contains(*slot)) {
+                if self.probed.contains(&slot) {
+                    break;
+                }
+                self.probed.push(slot);
+            }
+            self.cleared += std::mem::take(&mut commands);
+            self.end = queued.end;
+        }
+        window.until(self.end)
+    }
+
+    /// Nothing is in flight any more, and offsets begin again.
+    pub(super) fn restart(&mut self) {
+        (self.cleared, self.end) = (0, 0);
+        self.probed.clear();
+    }
+
+    /// It has taken a command of this slot.
     #[inline]
-    pub(super) fn accept(&mut self) {
-        self.is_owner = true;
+    pub(super) fn accept(&mut self, slot: u16) {
+        if !self.proven.contains(slot) {
+            self.proven.insert(slot);
+            self.probed.retain(|probed| *probed != slot);
+        }
     }
 
-    /// It refused a command. Slots are looked at before anything else that a command may be refused for, but for rights.
-    pub(super) fn refuse(&mut self, line: &[u8], redirect: Option<&Redirect>) {
-        self.is_owner |= redirect.is_none() && !line.starts_with(b"TRYAGAIN") && !line.starts_with(b"CLUSTERDOWN");
+    /// It refused a command of this slot. Slots are looked at before anything else that a command may be refused for, but for
+    /// rights.
+    pub(super) fn refuse(&mut self, slot: u16, line: &[u8], redirect: Option<&Redirect>) {
+        if redirect.is_some() {
+            self.proven.remove(slot);
+            self.stop_asking(slot);
+        } else if !line.starts_with(b"TRYAGAIN") && !line.starts_with(b"CLUSTERDOWN") {
+            self.accept(slot);
+        }
+        self.probed.retain(|probed| *probed != slot);
     }
 
-    /// Ends ASKING after a while, while nothing is in flight: only the node itself knows when the stream is its own.
+    /// Ends ASKING after a while, while nothing is in flight: only the node itself knows when a slot is its own.
     pub(super) fn rest(&mut self, now: Instant) {
-        self.asking = self.asking.filter(|since| now.saturating_duration_since(*since) < ASKED_FOR);
+        let proven = &mut self.proven;
+        self.asked.retain(|(slot, since)| {
+            let is_kept = now.saturating_duration_since(*since) < ASKED_FOR;
+            if !is_kept {
+                proven.remove(*slot);
+            }
+            is_kept
+        });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::command::Expect;
+    use crate::connection::Owner;
+
+    fn push(window: &mut InFlight, slot: u16) {
+        window.set_hash_slot(slot);
+        window.push(10, window.added(), 1, Expect::EntryId, Owner::Report);
+    }
+
+    #[test]
+    fn one_command_of_each_slot_goes_out_until_it_is_taken() {
+        let (mut node, mut window) = (ClusterNode::default(), InFlight::default());
+        assert_eq!(node.sendable(&window), 0);
+        for slot in [1, 2, 1, 3, 2] {
+            push(&mut window, slot);
+        }
+        assert_eq!((node.sendable(&window), node.sendable(&window)), (20, 20));
+        window.hand_over(20);
+        assert!(window.answer().is_some());
+        assert_eq!(node.sendable(&window), 0);
+        node.accept(1);
+        assert_eq!(node.sendable(&window), 20, "up to the second command of slot 2");
+        node.refuse(2, b"WRONGTYPE", None);
+        assert_eq!(node.sendable(&window), 30, "it has the slot");
+        window.hand_over(30);
+        node.refuse(3, b"MOVED", Redirect::read(b"MOVED 3 a:1").as_ref());
+        push(&mut window, 3);
+        push(&mut window, 3);
+        assert_eq!(node.sendable(&window), 10, "one more try");
+    }
+
+    #[test]
+    fn asking_goes_out_with_the_command_behind_it() {
+        let (mut node, mut window) = (ClusterNode::default(), InFlight::default());
+        push(&mut window, 1);
+        window.push_control(7, Expect::Asking);
+        push(&mut window, 1);
+        assert_eq!(node.sendable(&window), 10);
+        node.accept(1);
+        assert_eq!(node.sendable(&window), 27);
+    }
+
+    #[test]
+    fn asking_ends_after_a_while() {
+        let (mut node, now) = (ClusterNode::default(), Instant::now());
+        node.ask(1, Some(now));
+        node.accept(1);
+        assert!(node.is_asked(1) && !node.is_asked(2));
+        node.rest(now + Duration::from_millis(900));
+        assert!(node.is_asked(1));
+        node.rest(now + ASKED_FOR);
+        let mut window = InFlight::default();
+        push(&mut window, 1);
+        push(&mut window, 1);
+        assert!(!node.is_asked(1));
+        assert_eq!(node.sendable(&window), 10, "it may have given the slot back");
     }
 }

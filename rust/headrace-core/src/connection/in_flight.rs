@@ -13,7 +13,7 @@ use crate::command::Expect;
 
 /// One command that was encoded and has no reply yet.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct Awaited {
     /// The offset just behind its last byte.
     end: u64,
     /// How many messages it carries.
@@ -22,20 +22,23 @@ struct Slot {
     owner: Owner,
 }
 
-impl Slot {
-    /// Whether it is what nearly every slot is: one message, whose outcome goes to the next report.
+impl Awaited {
+    /// Whether it is what nearly every command is: one message, whose outcome goes to the next report.
     fn is_plain(self) -> bool {
         self.rows == 1 && self.expect == Expect::EntryId && self.owner == Owner::Report
     }
 }
 
-/// A slot whose messages do not follow those of the slot before it: messages between them went elsewhere.
+/// A command whose messages do not follow those of the command before it, for messages between them went elsewhere, or whose key
+/// is in another slot of the cluster.
 #[derive(Debug)]
 struct Gap {
-    /// Counted from the first slot ever [added](InFlight::added).
-    slot: u64,
+    /// Counted from the first command ever [added](InFlight::added).
+    command: u64,
     /// The number of its first message.
     number: u64,
+    /// The slot of its key, and of those behind it.
+    hash_slot: u16,
 }
 
 /// Who receives the outcome of a message.
@@ -71,6 +74,8 @@ pub(crate) struct Command {
     pub(crate) numbers: Numbers,
     /// How many messages it carries.
     pub(crate) rows: u64,
+    /// The slot of its key in a cluster.
+    pub(crate) hash_slot: u16,
     pub(crate) expect: Expect,
     pub(crate) owner: Owner,
     /// How much of it the transport has.
@@ -92,32 +97,45 @@ pub(crate) enum Sent {
     All,
 }
 
+/// A command in the window, as far as it matters for when it may be sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queued {
+    /// The offset just behind its last byte.
+    pub(crate) end: u64,
+    /// The slot of its key; `None`: it carries no message.
+    pub(crate) hash_slot: Option<u16>,
+    pub(crate) is_asking: bool,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    slots: VecDeque<Slot>,
-    /// Slots that are not [plain](Slot::is_plain).
+    commands: VecDeque<Awaited>,
+    /// Slots that are not [plain](Awaited::is_plain).
     special: usize,
     gaps: VecDeque<Gap>,
-    /// The numbers of slots whose messages do not follow each other, each with its slot, as in [`Gap`].
+    /// The numbers of commands whose messages do not follow each other, each with its command, as in [`Gap`].
     scattered: VecDeque<(u64, Arc<[Span]>)>,
-    /// The number of the first message of the first slot.
+    /// The number of the first message of the first command.
     number: u64,
-    /// The number behind the last message of the last slot.
+    /// The number behind the last message of the last command.
     next_number: u64,
-    /// How many slots have [left](Self::answered).
+    /// How many commands have [left](Self::answered).
     first: u64,
-    /// Offset of the first byte of the first slot.
+    /// Offset of the first byte of the first command.
     front: u64,
     /// Offset just behind the last byte that was encoded.
     encoded: u64,
     /// Offset just behind the last byte that the transport took.
     handed_over: u64,
+    /// The slot of the key of the first command, and of those that are added from now on.
+    front_slot: u16,
+    hash_slot: u16,
 }
 
 impl InFlight {
     /// Whether no command waits for its reply.
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.commands.is_empty()
     }
 
     /// Offset of the first byte that is not answered.
@@ -133,26 +151,26 @@ impl InFlight {
 
     /// How many commands were ever added.
     pub(crate) fn added(&self) -> u64 {
-        self.first + self.slots.len() as u64
+        self.first + self.commands.len() as u64
     }
 
     /// Whether one more entry may be encoded, where `others` take room beside the commands in flight.
     #[inline]
     pub(crate) fn has_room(&self, limits: Limits, others: usize) -> bool {
-        self.slots.len() + others < limits.max_entries && self.encoded - self.front < limits.max_bytes
+        self.commands.len() + others < limits.max_entries && self.encoded - self.front < limits.max_bytes
     }
 
     /// How much may be encoded.
     #[inline]
     pub(crate) fn room(&self, limits: Limits) -> Room {
         let bytes = usize::try_from(limits.max_bytes.saturating_sub(self.encoded - self.front)).unwrap_or(usize::MAX);
-        Room { entries: limits.max_entries.saturating_sub(self.slots.len()), bytes }
+        Room { entries: limits.max_entries.saturating_sub(self.commands.len()), bytes }
     }
 
     /// Whether a quarter of the window is free. A caller that waits for room waits for that much: waking up for each reply
     /// would be a system call for each message.
     pub(crate) fn has_ample_room(&self, limits: Limits) -> bool {
-        self.slots.is_empty() || self.until_ample_room(limits) == 0
+        self.commands.is_empty() || self.until_ample_room(limits) == 0
     }
 
     /// How many bytes of commands the transport does not have.
@@ -162,15 +180,19 @@ impl InFlight {
 
     /// How many commands wait for their replies.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.commands.len()
     }
 
     /// How many of them are to be answered before there is [ample room](Self::has_ample_room).
     pub(crate) fn until_ample_room(&self, limits: Limits) -> usize {
-        let entries = self.slots.len().saturating_sub(limits.max_entries - limits.max_entries / 4);
+        let entries = self.commands.len().saturating_sub(limits.max_entries - limits.max_entries / 4);
         let bytes = limits.max_bytes - limits.max_bytes / 4;
         let too_many = |offset| self.encoded - offset > bytes;
-        entries.max(if too_many(self.front) { 1 + self.slots.partition_point(|slot| too_many(slot.end)) } else { 0 })
+        entries.max(if too_many(self.front) {
+            1 + self.commands.partition_point(|command| too_many(command.end))
+        } else {
+            0
+        })
     }
 
     /// Whether the transport has a byte of a command that is not answered.
@@ -184,27 +206,59 @@ impl InFlight {
         self.handed_over == self.front
     }
 
-    /// How many bytes the transport may be given: up to the end of a command that it has in part, and with `one` also the first
-    /// command that carries messages, if it has none of these.
-    pub(crate) fn sendable(&self, one: bool) -> usize {
-        let behind = self.slots.partition_point(|slot| slot.end <= self.handed_over);
-        let starts = behind.checked_sub(1).and_then(|last| self.slots.get(last)).map_or(self.front, |last| last.end);
-        let is_alone = one && self.slots.iter().take(behind).all(|slot| slot.rows == 0);
-        let end = if is_alone {
-            let first = self.slots.iter().skip(behind).find(|slot| slot.rows > 0).or_else(|| self.slots.back());
-            first.map_or(self.handed_over, |slot| slot.end)
-        } else if starts < self.handed_over {
-            self.slots.get(behind).map_or(self.handed_over, |slot| slot.end)
-        } else {
-            self.handed_over
-        };
-        (end - self.handed_over) as usize
+    /// How many bytes are left of a command that the transport has in part.
+    pub(crate) fn rest_of_command(&self) -> usize {
+        let behind = self.commands.partition_point(|command| command.end <= self.handed_over);
+        let starts = behind.checked_sub(1).and_then(|last| self.commands.get(last)).map_or(self.front, |last| last.end);
+        match self.commands.get(behind) {
+            Some(command) if starts < self.handed_over => (command.end - self.handed_over) as usize,
+            Some(_) | None => 0,
+        }
+    }
+
+    /// The commands from number `from` on, counted as in [`added`](Self::added).
+    pub(crate) fn commands_from(&self, from: u64) -> impl Iterator<Item = Queued> {
+        let from = from.max(self.first);
+        let passed = self.gaps.partition_point(|gap| gap.command <= from);
+        let mut hash_slot =
+            passed.checked_sub(1).and_then(|last| self.gaps.get(last)).map_or(self.front_slot, |gap| gap.hash_slot);
+        let mut gaps = self.gaps.range(passed..).peekable();
+        let skipped = ((from - self.first) as usize).min(self.commands.len());
+        self.commands.range(skipped..).zip(from..).map(move |(command, number)| {
+            if let Some(gap) = gaps.next_if(|gap| gap.command == number) {
+                hash_slot = gap.hash_slot;
+            }
+            Queued {
+                end: command.end,
+                hash_slot: (command.rows > 0).then_some(hash_slot),
+                is_asking: command.expect == Expect::Asking,
+            }
+        })
+    }
+
+    /// How many bytes the transport may be given, if it may have those before the offset `end`.
+    pub(crate) fn until(&self, end: u64) -> usize {
+        end.saturating_sub(self.handed_over) as usize
+    }
+
+    /// How many bytes of commands have no reply.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.encoded - self.front
+    }
+
+    /// Commands that are added from now on have keys of this slot.
+    #[inline]
+    pub(crate) fn set_hash_slot(&mut self, hash_slot: u16) {
+        if hash_slot != self.hash_slot {
+            self.hash_slot = hash_slot;
+            self.push_gap(self.next_number);
+        }
     }
 
     /// The reply that comes next. `None`: no reply can come, so bytes that do are a surplus.
     #[inline]
     pub(crate) fn expects(&self) -> Option<Expect> {
-        if self.awaits_reply() { self.slots.front().map(|slot| slot.expect) } else { None }
+        if self.awaits_reply() { self.commands.front().map(|command| command.expect) } else { None }
     }
 
     /// Adds a command of `length` encoded bytes that carries `rows` messages, the first of this `number`.
@@ -215,9 +269,9 @@ impl InFlight {
         }
         self.next_number = number + u64::from(rows);
         self.encoded += length as u64;
-        let slot = Slot { end: self.encoded, rows, expect, owner };
-        self.special += usize::from(!slot.is_plain());
-        self.slots.push_back(slot);
+        let command = Awaited { end: self.encoded, rows, expect, owner };
+        self.special += usize::from(!command.is_plain());
+        self.commands.push_back(command);
     }
 
     /// The same for messages whose numbers may be scattered.
@@ -243,7 +297,8 @@ impl InFlight {
     pub(crate) fn push_plain(&mut self, length: usize) {
         self.encoded += length as u64;
         self.next_number += 1;
-        self.slots.push_back(Slot { end: self.encoded, rows: 1, expect: Expect::EntryId, owner: Owner::Report });
+        let (expect, owner) = (Expect::EntryId, Owner::Report);
+        self.commands.push_back(Awaited { end: self.encoded, rows: 1, expect, owner });
     }
 
     /// Adds a command that carries no message.
@@ -253,12 +308,12 @@ impl InFlight {
 
     #[cold]
     fn push_gap(&mut self, number: u64) {
-        let slot = self.added();
+        let (command, hash_slot) = (self.added(), self.hash_slot);
         match self.gaps.back_mut() {
-            _ if self.slots.is_empty() => self.number = number,
+            _ if self.commands.is_empty() => (self.number, self.front_slot) = (number, hash_slot),
             // Nothing was added since the last gap.
-            Some(gap) if gap.slot == slot => gap.number = number,
-            Some(_) | None => self.gaps.push_back(Gap { slot, number }),
+            Some(gap) if gap.command == command => (gap.number, gap.hash_slot) = (number, hash_slot),
+            Some(_) | None => self.gaps.push_back(Gap { command, number, hash_slot }),
         }
     }
 
@@ -270,28 +325,29 @@ impl InFlight {
     }
 
     /// Takes out plain commands at the front whose messages follow each other, at most `at_most`, because their replies are
-    /// here. Returns the number of the first message and how many there are; 0 means that [`answer`](Self::answer) has to
-    /// look at the first command.
+    /// here. Returns the number of the first message, how many there are, and the slot of their keys; 0 means that
+    /// [`answer`](Self::answer) has to look at the first command.
     #[inline]
-    pub(crate) fn answer_plain(&mut self, at_most: u64) -> (u64, u64) {
+    pub(crate) fn answer_plain(&mut self, at_most: u64) -> (u64, u64, u16) {
+        let nothing = (self.number, 0, 0);
         if self.special > 0 {
-            return (self.number, 0);
+            return nothing;
         }
-        let until_gap = self.gaps.front().map_or(u64::MAX, |gap| gap.slot - self.first);
-        let count = at_most.min(until_gap).min(self.slots.len() as u64);
-        let Some(last) = (count as usize).checked_sub(1).and_then(|last| self.slots.get(last)) else {
-            return (self.number, 0);
+        let until_gap = self.gaps.front().map_or(u64::MAX, |gap| gap.command - self.first);
+        let count = at_most.min(until_gap).min(self.commands.len() as u64);
+        let Some(last) = (count as usize).checked_sub(1).and_then(|last| self.commands.get(last)) else {
+            return nothing;
         };
         if last.end > self.handed_over {
-            return (self.number, 0);
+            return nothing;
         }
-        let number = self.number;
+        let (number, hash_slot) = (self.number, self.front_slot);
         self.front = last.end;
         self.first += count;
         self.number += count;
-        self.slots.drain(..count as usize);
+        self.commands.drain(..count as usize);
         self.pass_gap();
-        (number, count)
+        (number, count, hash_slot)
     }
 
     /// Takes the first command out, because its reply is here. `None`: the transport has no byte of it, so the reply is a
@@ -310,32 +366,32 @@ impl InFlight {
     }
 
     fn pop(&mut self) -> Option<Command> {
-        let (start, number) = (self.front, self.number);
+        let (start, number, hash_slot) = (self.front, self.number, self.front_slot);
         let sent = self.handed_over;
-        let slot = self.slots.pop_front()?;
-        self.special -= usize::from(!slot.is_plain());
-        self.front = slot.end;
+        let command = self.commands.pop_front()?;
+        self.special -= usize::from(!command.is_plain());
+        self.front = command.end;
         let is_scattered = self.scattered.front().is_some_and(|(at, _)| *at == self.first);
         let scattered = if is_scattered { self.scattered.pop_front() } else { None };
         let numbers = scattered.map_or(Numbers::From(number), |(_, spans)| Numbers::Scattered(spans));
         self.first += 1;
-        self.number += u64::from(slot.rows);
+        self.number += u64::from(command.rows);
         self.pass_gap();
         let sent = match () {
             () if sent <= start => Sent::Nothing,
-            () if sent < slot.end => Sent::Part,
+            () if sent < command.end => Sent::Part,
             () => Sent::All,
         };
-        let (rows, expect, owner) = (slot.rows.into(), slot.expect, slot.owner);
-        Some(Command { bytes: start..slot.end, numbers, rows, expect, owner, sent })
+        let Awaited { end, expect, owner, .. } = command;
+        Some(Command { bytes: start..end, numbers, rows: command.rows.into(), hash_slot, expect, owner, sent })
     }
 
     #[inline]
     fn pass_gap(&mut self) {
         if let Some(gap) = self.gaps.front()
-            && gap.slot == self.first
+            && gap.command == self.first
         {
-            self.number = gap.number;
+            (self.number, self.front_slot) = (gap.number, gap.hash_slot);
             self.gaps.pop_front();
         }
     }
@@ -367,21 +423,37 @@ mod tests {
     }
 
     #[test]
-    fn one_command_with_a_message_goes_out_alone() {
+    fn a_command_is_not_left_in_part() {
         let mut window = InFlight::default();
-        assert_eq!((window.sendable(true), window.sendable(false)), (0, 0));
-        window.push_control(7, Expect::Asking);
-        assert_eq!(window.sendable(true), 7, "there is no message yet");
+        assert_eq!(window.rest_of_command(), 0);
         for length in [10, 20] {
             push(&mut window, length, 1);
         }
-        assert_eq!((window.sendable(true), window.sendable(false)), (17, 0));
+        assert_eq!(window.rest_of_command(), 0);
         window.hand_over(9);
-        assert_eq!((window.sendable(true), window.sendable(false)), (8, 8), "a command is not left in part");
-        window.hand_over(8);
-        assert_eq!((window.sendable(true), window.sendable(false)), (0, 0));
-        assert!(window.answer().is_some() && window.answer().is_some());
-        assert_eq!((window.sendable(true), window.sendable(false)), (20, 0));
+        assert_eq!(window.rest_of_command(), 1);
+        window.hand_over(1);
+        assert_eq!(window.rest_of_command(), 0);
+        window.hand_over(1);
+        assert_eq!(window.rest_of_command(), 19);
+        assert!(window.answer().is_some());
+        assert_eq!(window.rest_of_command(), 19);
+    }
+
+    #[test]
+    fn commands_are_counted_from_the_first_one_ever_added() {
+        let mut window = InFlight::default();
+        for hash_slot in [3, 3, 5] {
+            window.set_hash_slot(hash_slot);
+            push(&mut window, 10, 1);
+        }
+        window.push_control(7, Expect::Asking);
+        window.hand_over(10);
+        assert!(window.answer().is_some());
+        let seen: Vec<_> =
+            window.commands_from(2).map(|queued| (queued.end, queued.hash_slot, queued.is_asking)).collect();
+        assert_eq!(seen, [(30, Some(5), false), (37, None, true)]);
+        assert_eq!((window.until(30), window.bytes()), (20, 27));
     }
 
     #[test]
@@ -469,7 +541,7 @@ mod tests {
                         model.push_back(Model { start, end: encoded, number: at, rows: 0, expect, owner, is_scattered });
                     }
                     5 => {
-                        let (first, count) = window.answer_plain(size as u64);
+                        let (first, count, _) = window.answer_plain(size as u64);
                         prop_assert!(count <= size as u64);
                         for nth in 0..count {
                             let one = model.pop_front().unwrap();

@@ -1,20 +1,38 @@
 //! The commands of a connection that are to be sent again.
 //!
-//! From the first one on, nothing new is encoded for the connection: everything in flight gets its reply, then, after a pause,
-//! what failed is sent again in its old order, and so on until none is left. All commands were in one window once, which
-//! bounds the queue. No I/O, no clock and no random number: `now` and `jitter` are arguments.
+//! From the first one on, nothing new is sent on the connection: everything in flight gets its reply, then, after a pause,
+//! what failed is sent again in its old order, and so on until none is left. New commands, if there are any while other
+//! connections go on, queue up behind it. All of them are in the window, which bounds the queue. No I/O, no clock and no random
+//! number: `now` and `jitter` are arguments.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::in_flight::{Command, Owner};
+use super::in_flight::{Command, Owner, Sent};
 use super::numbers::Numbers;
 use super::outcome::Outcome;
 use crate::cluster::Redirect;
 use crate::command::Expect;
 use crate::error::{Failure, Written, code};
 use crate::retry::RetryPolicy;
+
+/// Why a command waits to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// It failed: a policy says whether and when it is sent again.
+    Failed,
+    /// The server only lacked the script, or another node has its slot: no policy is needed.
+    Free,
+    /// It was never sent, and only came while others waited.
+    New,
+}
+
+impl Cause {
+    fn of(is_free: bool) -> Self {
+        if is_free { Self::Free } else { Self::Failed }
+    }
+}
 
 /// A command that is to be sent again, or was.
 #[derive(Debug)]
@@ -23,6 +41,8 @@ pub(crate) struct PendingRetry {
     /// The numbers of its messages, and how many it carries.
     pub(crate) numbers: Numbers,
     pub(crate) rows: u64,
+    /// The slot of its key in a cluster.
+    pub(crate) hash_slot: u16,
     pub(crate) expect: Expect,
     pub(crate) owner: Owner,
     /// How many of its last messages have no outcome.
@@ -33,37 +53,60 @@ pub(crate) struct PendingRetry {
     pub(crate) behind: Option<Arc<Failure>>,
     /// Whether any try may have written it.
     pub(crate) may_be_written: bool,
-    /// Whether no policy is needed to send it again: the server only lacked the script, or another node has its stream.
-    pub(crate) is_free: bool,
+    cause: Cause,
+    /// How many nodes in a row sent it elsewhere.
+    redirects: u32,
     is_in_flight: bool,
 }
 
 impl PendingRetry {
-    /// Of a `command` that failed with `failure`, and with `behind` from its second open message on.
-    pub(crate) fn new(
-        command: &Command,
-        bytes: Box<[u8]>,
-        open: u64,
-        failure: Arc<Failure>,
-        behind: Option<Arc<Failure>>,
-        is_free: bool,
-    ) -> Self {
+    /// Of a `command` that failed with `failure`.
+    pub(crate) fn new(command: &Command, bytes: Box<[u8]>, failure: Arc<Failure>) -> Self {
         let may_be_written = failure.written == Written::Unknown;
-        let Command { rows, expect, owner, .. } = *command;
+        let Command { rows, hash_slot, expect, owner, .. } = *command;
         let numbers = command.numbers.clone();
         Self {
             bytes,
             numbers,
             rows,
+            hash_slot,
             expect,
             owner,
-            open,
+            open: rows,
             failure,
-            behind,
+            behind: None,
             may_be_written,
-            is_free,
+            cause: Cause::Failed,
+            redirects: 0,
             is_in_flight: false,
         }
+    }
+
+    /// Its first messages have their outcome: `open` are left, and fail with `behind` from the second one on.
+    #[must_use]
+    pub(crate) fn with_open(self, open: u64, behind: Option<Arc<Failure>>) -> Self {
+        Self { open, behind, ..self }
+    }
+
+    /// It needs no policy to be sent again, if `is_free`.
+    #[must_use]
+    pub(crate) fn free_if(self, is_free: bool) -> Self {
+        Self { cause: Cause::of(is_free), ..self }
+    }
+
+    /// A node sent it elsewhere, for the first time.
+    #[must_use]
+    pub(crate) fn after_redirect(self) -> Self {
+        Self { redirects: 1, ..self }
+    }
+
+    /// Whether it was sent before, and not only to a server that could not take it.
+    pub(crate) fn was_tried(&self) -> bool {
+        self.cause == Cause::Failed
+    }
+
+    fn is_free(&self) -> bool {
+        self.cause != Cause::Failed
     }
 
     /// How many of its first messages have their outcome.
@@ -99,11 +142,13 @@ pub(crate) fn lacks_script(expect: Expect, code: &str) -> bool {
 pub(crate) enum RetryStep {
     /// Nothing before then.
     Pause(Instant),
-    /// To go on with another node, and send there what this one refused.
-    Redirect(Redirect),
+    /// To send what this node refused to others: one redirect for each slot.
+    Redirect(Vec<Redirect>),
     /// To send what failed.
     Resend,
-    /// To fail what waits: the policy allows no more tries.
+    /// To send what came meanwhile: nothing else waits.
+    Resume,
+    /// To fail what waits for a policy that allows no more tries, or for none.
     GiveUp,
     /// Nothing: no command is left.
     Done,
@@ -121,6 +166,8 @@ pub(crate) enum RetryEvent {
 #[derive(Debug, Default)]
 pub(crate) struct RetryQueue {
     pending: VecDeque<PendingRetry>,
+    /// Commands that came meanwhile: they are behind those in flight, which may fail as well.
+    new: VecDeque<PendingRetry>,
     /// Where the next command in flight is.
     cursor: usize,
     is_resending: bool,
@@ -129,10 +176,13 @@ pub(crate) struct RetryQueue {
     resends: u32,
     /// Whether it has paused: a caller waits.
     has_paused: bool,
-    /// Where the server sent commands of this round.
-    redirect: Option<Redirect>,
-    /// How many rounds in a row ended in a redirect.
-    redirects: u32,
+    /// Where the server sent commands of this round: one for each slot.
+    redirects: Vec<Redirect>,
+    /// The slots of commands that nodes sent elsewhere too often.
+    stranded: Vec<u16>,
+    /// How many commands are not in flight, and their bytes.
+    waiting: usize,
+    waiting_bytes: u64,
     /// What was given up.
     given_up: Option<Arc<Failure>>,
     /// When the first command failed; `None`: none did.
@@ -147,6 +197,11 @@ impl RetryQueue {
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.since.is_some()
+    }
+
+    /// Whether no command waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.new.is_empty()
     }
 
     /// Whether commands in flight may have been sent before.
@@ -167,6 +222,12 @@ impl RetryQueue {
         self.pending.get_mut(self.cursor).filter(|pending| pending.numbers.first() == first)
     }
 
+    /// How many commands are not in flight, and how many bytes they have.
+    #[inline]
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        (self.waiting, self.waiting_bytes)
+    }
+
     /// Whether a command waits to be sent again, before the one that is in flight.
     pub(crate) fn has_root(&self) -> bool {
         let before = if self.is_resending { self.cursor } else { self.pending.len() };
@@ -176,19 +237,39 @@ impl RetryQueue {
     /// Whether every command that waits for no other one needs no policy.
     pub(crate) fn is_free(&self) -> bool {
         let mut roots = self.pending.iter().filter(|pending| !pending.is_blocked()).peekable();
-        roots.peek().is_some() && roots.all(|pending| pending.is_free)
+        roots.peek().is_some() && roots.all(PendingRetry::is_free)
     }
 
     /// Adds a command that failed, behind all others.
     pub(crate) fn push(&mut self, pending: PendingRetry, now: Instant) {
         self.since.get_or_insert(now);
+        self.count_waiting(&pending);
         self.pending.push_back(pending);
+    }
+
+    /// Adds a command that is sent for the first time, behind all others. There is one at least.
+    pub(crate) fn queue(&mut self, bytes: Box<[u8]>, hash_slot: u16, numbers: Numbers, rows: u64, expect: Expect) {
+        let Some(failure) = self.reason() else { return };
+        let (sent, owner) = (Sent::Nothing, Owner::Report);
+        let command = Command { bytes: 0..0, numbers, rows, hash_slot, expect, owner, sent };
+        let failure = match failure.written {
+            Written::No => failure,
+            Written::Unknown => Arc::new(Failure { written: Written::No, ..(*failure).clone() }),
+        };
+        let pending = PendingRetry::new(&command, bytes, failure);
+        let pending = PendingRetry { cause: Cause::New, ..pending };
+        self.count_waiting(&pending);
+        self.new.push_back(pending);
+    }
+
+    fn count_waiting(&mut self, pending: &PendingRetry) {
+        self.waiting += 1;
+        self.waiting_bytes += pending.bytes.len() as u64;
     }
 
     /// The command [in flight](Self::in_flight) is answered: all of its messages have outcomes. Returns whether an earlier try
     /// may have written them.
     pub(crate) fn finish(&mut self) -> bool {
-        self.redirects = 0;
         self.pending.remove(self.cursor).is_some_and(|pending| pending.may_be_written)
     }
 
@@ -196,54 +277,67 @@ impl RetryQueue {
     pub(crate) fn put_back(&mut self, open: u64, failure: Arc<Failure>, behind: Option<Arc<Failure>>, is_free: bool) {
         if let Some(pending) = self.pending.get_mut(self.cursor) {
             pending.may_be_written |= failure.written == Written::Unknown;
-            pending.is_free = is_free;
+            pending.cause = Cause::of(is_free);
             (pending.open, pending.failure, pending.behind) = (open, failure, behind);
             pending.is_in_flight = false;
             self.cursor += 1;
+            self.waiting += 1;
+            self.waiting_bytes += pending.bytes.len() as u64;
         }
     }
 
-    /// The server sent a command of this round elsewhere. What it says last counts.
-    pub(crate) fn note_redirect(&mut self, redirect: Redirect) {
-        self.redirect = Some(redirect);
+    /// The server sent the command that comes next elsewhere, whose first message has this number. What it says last of a slot
+    /// counts. Nothing is noted of a command that was sent elsewhere more than `most` times in a row.
+    pub(crate) fn note_redirect(&mut self, first: u64, redirect: Redirect, most: u32) {
+        let redirects = match self.in_flight(first) {
+            Some(pending) => {
+                pending.redirects += 1;
+                pending.redirects
+            }
+            None => 1,
+        };
+        self.redirects.retain(|noted| noted.slot != redirect.slot);
+        if redirects > most {
+            // The nodes send it to and fro. That passes, but only a policy waits for it.
+            self.stranded.push(redirect.slot);
+        } else {
+            self.redirects.push(redirect);
+        }
     }
 
-    /// Whether the server sent a command of this round elsewhere.
+    /// Whether the server sent a command of this round elsewhere: then nothing more of the round is sent to it.
     #[inline]
     pub(crate) fn has_redirect(&self) -> bool {
-        self.redirect.is_some()
+        !self.redirects.is_empty() || !self.stranded.is_empty()
     }
 
     /// What a command failed with that the server sent elsewhere: the last one that did.
     pub(crate) fn redirected(&self) -> Option<Arc<Failure>> {
-        let mut failed = self.pending.iter().rev().filter(|pending| pending.is_free && !pending.is_in_flight);
+        let mut failed = self.pending.iter().rev().filter(|pending| pending.is_free() && !pending.is_in_flight);
         failed.next().map(|pending| Arc::clone(&pending.failure))
     }
 
-    /// What comes next. Nothing is in flight. `policy`: without one, only what is [free](PendingRetry::is_free) is sent again.
+    /// What comes next. Nothing is in flight. `policy`: without one, only what needs none is sent again.
     /// `jitter`: 0 to 1, another number for each call.
-    pub(crate) fn step(
-        &mut self,
-        policy: Option<&RetryPolicy>,
-        max_redirects: u32,
-        now: Instant,
-        jitter: f64,
-    ) -> RetryStep {
+    pub(crate) fn step(&mut self, policy: Option<&RetryPolicy>, now: Instant, jitter: f64) -> RetryStep {
         if self.is_resending {
             (self.is_resending, self.next) = (false, None);
         }
+        self.pending.append(&mut self.new);
         if self.pending.is_empty() {
             return RetryStep::Done;
         }
-        if let Some(redirect) = self.redirect.take() {
-            self.redirects += 1;
+        if !self.redirects.is_empty() {
             self.next = None;
-            if self.redirects <= max_redirects {
-                return RetryStep::Redirect(redirect);
+            return RetryStep::Redirect(std::mem::take(&mut self.redirects));
+        }
+        for slot in std::mem::take(&mut self.stranded) {
+            for pending in self.pending.iter_mut().filter(|pending| pending.hash_slot == slot) {
+                (pending.cause, pending.redirects) = (Cause::Failed, 0);
             }
-            // The nodes send it to and fro. That passes, but only a policy waits for it.
-            self.redirects = 0;
-            self.pending.iter_mut().for_each(|pending| pending.is_free = false);
+        }
+        if self.pending.iter().all(|pending| pending.cause == Cause::New) {
+            return RetryStep::Resume;
         }
         if self.next.is_none() && !self.has_root() {
             // What they waited for has failed for good.
@@ -292,22 +386,63 @@ impl RetryQueue {
         (event, ended.exhausted)
     }
 
-    /// Notes, before they are [taken](Self::take), what the waiting commands failed with.
+    /// Notes, before they are [taken out](Self::extract), what the waiting commands failed with.
     pub(crate) fn note_given_up(&mut self) {
         self.given_up = self.given_up.take().or_else(|| self.reason());
     }
 
     /// What the first command failed with that waits for no other one.
-    fn reason(&self) -> Option<Arc<Failure>> {
-        let mut pending = self.pending.iter();
+    pub(crate) fn reason(&self) -> Option<Arc<Failure>> {
+        let mut pending = self.pending.iter().chain(&self.new);
         let root = pending.clone().find(|pending| !pending.is_blocked()).or_else(|| pending.next());
         root.map(|pending| Arc::clone(&pending.failure))
     }
 
-    /// Takes out the first command: its messages fail.
-    pub(crate) fn take(&mut self) -> Option<PendingRetry> {
-        self.note_given_up();
-        self.pending.pop_front()
+    /// The slots whose commands fail when nothing is sent again that needs a policy: with one that lasted for too long, all.
+    pub(crate) fn slots_to_give_up(&self) -> Vec<u16> {
+        let all = || self.pending.iter();
+        let needs_policy = |pending: &&PendingRetry| !pending.is_free() && !pending.is_blocked();
+        let is_all = self.exhausted.is_some() || !all().any(|pending| needs_policy(&pending));
+        let mut slots: Vec<u16> =
+            all().filter(|pending| is_all || needs_policy(pending)).map(|pending| pending.hash_slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// Takes out the commands of some slots, in order. None of them is in flight.
+    pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Vec<PendingRetry> {
+        let mut taken = Vec::new();
+        for queue in [&mut self.pending, &mut self.new] {
+            let (out, left): (Vec<_>, Vec<_>) = queue.drain(..).partition(|pending| is_taken(pending.hash_slot));
+            *queue = left.into();
+            taken.extend(out);
+        }
+        for pending in &taken {
+            self.forget_waiting(pending.bytes.len(), pending.is_in_flight);
+        }
+        taken
+    }
+
+    /// Takes out what came meanwhile: see [`RetryStep::Resume`].
+    pub(crate) fn take_new(&mut self) -> VecDeque<PendingRetry> {
+        (self.waiting, self.waiting_bytes) = (0, 0);
+        std::mem::take(&mut self.pending)
+    }
+
+    fn forget_waiting(&mut self, length: usize, is_in_flight: bool) {
+        if !is_in_flight {
+            self.waiting -= 1;
+            self.waiting_bytes -= length as u64;
+        }
+    }
+
+    /// The slots of the commands that wait, each once.
+    pub(crate) fn slots(&self) -> Vec<u16> {
+        let mut slots: Vec<u16> = self.pending.iter().chain(&self.new).map(|pending| pending.hash_slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
     }
 
     /// Says in each failure that the policy allows no more tries.
@@ -329,9 +464,13 @@ impl RetryQueue {
     pub(crate) fn resend(&mut self, mut send: impl FnMut(&mut PendingRetry)) {
         (self.is_resending, self.cursor) = (true, 0);
         self.resends = self.resends.saturating_add(1);
+        (self.waiting, self.waiting_bytes) = (0, 0);
         for pending in &mut self.pending {
             pending.is_in_flight = true;
             send(pending);
+            if pending.cause == Cause::New {
+                pending.cause = Cause::Free;
+            }
         }
     }
 }

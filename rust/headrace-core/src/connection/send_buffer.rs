@@ -100,6 +100,11 @@ impl SendBuffer {
         self.lent.push_back(Lent { at: self.bytes.len(), payload, owned: false });
     }
 
+    /// The last `length` bytes, where bytes are kept.
+    pub(crate) fn last(&self, length: usize) -> &[u8] {
+        self.bytes.get(self.bytes.len().saturating_sub(length)..).unwrap_or_default()
+    }
+
     /// Removes what was appended last, so that `len` bytes are left to be sent.
     pub(crate) fn truncate(&mut self, len: usize) {
         while self.len() > len {

@@ -6,7 +6,6 @@
 //! it wrote: those messages fail. No I/O.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::in_flight::{InFlight, Owner};
@@ -14,38 +13,44 @@ use super::outcome::Outcome;
 use super::send_buffer::SendBuffer;
 use crate::command::Expect;
 use crate::durability::Durability;
-use crate::error::Failure;
 
 #[derive(Debug)]
 pub(crate) struct WaitTracker {
     pub(crate) durability: Durability,
-    /// Outcomes of entries that are not confirmed, with the number of the first message of each.
-    unconfirmed: VecDeque<(u64, Outcome, Owner)>,
+    unconfirmed: VecDeque<Unconfirmed>,
+    /// The slots that the server has handed over, or taken over and written nothing of yet: what it says of its replicas does not
+    /// hold for the node that has them now.
+    moved: Vec<u16>,
     /// How many commands had been added to the window at the last WAIT, this one included.
     requested: u64,
     /// How many WAITs are in flight.
     in_flight: usize,
-    proof: Proof,
 }
 
-/// Whether a reply to WAIT proves something of the entries that wait for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Proof {
-    Valid,
-    /// The server has handed the stream over: what it says of its replicas does not hold for the node that has it now.
-    Void,
-    /// That node is connected to. Behind a write of its own its reply will prove that its replicas have the stream.
-    Due,
+/// The outcome of entries that are not confirmed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unconfirmed {
+    /// The number of their first message.
+    pub(crate) number: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) owner: Owner,
+    /// The slot of their key in a cluster.
+    pub(crate) hash_slot: u16,
 }
 
 impl WaitTracker {
     pub(crate) fn new(durability: Durability) -> Self {
-        Self { durability, unconfirmed: VecDeque::new(), requested: 0, in_flight: 0, proof: Proof::Valid }
+        Self { durability, unconfirmed: VecDeque::new(), moved: Vec::new(), requested: 0, in_flight: 0 }
     }
 
     /// Whether outcomes wait for a confirmation.
     pub(crate) fn is_holding(&self) -> bool {
         !self.unconfirmed.is_empty()
+    }
+
+    /// Whether entries of this slot do.
+    pub(crate) fn holds(&self, hash_slot: u16) -> bool {
+        self.unconfirmed.iter().any(|held| held.hash_slot == hash_slot)
     }
 
     /// Whether a WAIT is in flight.
@@ -69,15 +74,16 @@ impl WaitTracker {
     }
 
     /// Holds the outcome of entries that were written.
-    pub(crate) fn hold(&mut self, number: u64, outcome: Outcome, owner: Owner) {
-        if let Some((first, last, its_owner)) = self.unconfirmed.back_mut()
-            && *first + last.count() == number
-            && (owner, *its_owner) == (Owner::Report, Owner::Report)
-            && last.absorb(&outcome)
+    pub(crate) fn hold(&mut self, number: u64, outcome: Outcome, owner: Owner, hash_slot: u16) {
+        if let Some(last) = self.unconfirmed.back_mut()
+            && last.number + last.outcome.count() == number
+            && (owner, last.owner) == (Owner::Report, Owner::Report)
+            && hash_slot == last.hash_slot
+            && last.outcome.absorb(&outcome)
         {
             return;
         }
-        self.unconfirmed.push_back((number, outcome, owner));
+        self.unconfirmed.push_back(Unconfirmed { number, outcome, owner, hash_slot });
     }
 
     /// Appends a WAIT for all commands before.
@@ -87,49 +93,77 @@ impl WaitTracker {
         window.push_control(send.len() - before, Expect::Wait);
         self.requested = window.added();
         self.in_flight += 1;
-        if self.proof == Proof::Due {
-            self.proof = Proof::Valid;
-        }
     }
 
-    /// A WAIT was answered. Returns whether that proves anything.
-    pub(crate) fn answered(&mut self) -> bool {
+    /// A WAIT was answered. Returns what that decides.
+    pub(crate) fn answered(&mut self) -> VecDeque<Unconfirmed> {
         self.in_flight -= 1;
-        self.proof == Proof::Valid
+        if self.moved.is_empty() {
+            return std::mem::take(&mut self.unconfirmed);
+        }
+        let Self { unconfirmed, moved, .. } = self;
+        let (kept, decided): (Vec<_>, Vec<_>) = unconfirmed.drain(..).partition(|held| moved.contains(&held.hash_slot));
+        *unconfirmed = kept.into();
+        decided.into()
     }
 
-    /// The server has handed the stream over: what it replies to WAIT proves nothing any more.
-    pub(crate) fn make_void(&mut self) {
-        self.proof = Proof::Void;
-    }
-
-    /// The node that has the stream now is connected to.
-    pub(crate) fn move_on(&mut self) {
-        if self.proof == Proof::Void {
-            self.proof = Proof::Due;
+    /// The server has handed a slot over, or takes it over.
+    pub(crate) fn hand_over(&mut self, hash_slot: u16) {
+        if !self.moved.contains(&hash_slot) {
+            self.moved.push(hash_slot);
         }
     }
 
-    /// Nothing more is sent to the node that has the stream now. Returns whether that was to prove something.
-    pub(crate) fn give_up_proof(&mut self) -> bool {
-        std::mem::replace(&mut self.proof, Proof::Valid) != Proof::Valid
+    /// The server has taken a command of a slot: it has the slot, again or still.
+    #[inline]
+    pub(crate) fn keep(&mut self, hash_slot: u16) {
+        if !self.moved.is_empty() {
+            self.moved.retain(|moved| *moved != hash_slot);
+        }
     }
 
-    /// The connection is gone, with everything in flight.
+    /// Takes out the entries of some slots: another node has them.
+    pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Vec<Unconfirmed> {
+        self.moved.retain(|slot| !is_taken(*slot));
+        let (taken, kept): (Vec<_>, Vec<_>) = self.unconfirmed.drain(..).partition(|held| is_taken(held.hash_slot));
+        self.unconfirmed = kept.into();
+        taken
+    }
+
+    /// Adds entries that another node wrote. Behind a write to their slot, a WAIT will prove that the replicas of this one have
+    /// them.
+    pub(crate) fn arrive(&mut self, entries: Vec<Unconfirmed>) {
+        for entry in entries {
+            self.hand_over(entry.hash_slot);
+            self.unconfirmed.push_back(entry);
+        }
+    }
+
+    /// Takes out what no WAIT will confirm: nothing more is sent for these slots to the node that has them now.
+    pub(crate) fn give_up(&mut self, is_of: impl Fn(u16) -> bool) -> Vec<Unconfirmed> {
+        let moved: Vec<u16> = self.moved.extract_if(.., |slot| is_of(*slot)).collect();
+        let (lost, kept): (Vec<_>, Vec<_>) =
+            self.unconfirmed.drain(..).partition(|held| moved.contains(&held.hash_slot));
+        self.unconfirmed = kept.into();
+        lost
+    }
+
+    /// Takes out everything.
+    pub(crate) fn lose(&mut self) -> Vec<Unconfirmed> {
+        self.moved.clear();
+        self.unconfirmed.drain(..).collect()
+    }
+
+    /// Nothing is in flight any more. What no WAIT has decided is left for another one.
     pub(crate) fn forget_requests(&mut self, window: &InFlight) {
-        (self.requested, self.in_flight) = (window.added(), 0);
-    }
-
-    /// Takes out what a WAIT confirmed; with a `failure`, as messages that failed.
-    pub(crate) fn take(&mut self, failure: Option<&Arc<Failure>>) -> Option<(u64, Outcome, Owner)> {
-        let (number, outcome, owner) = self.unconfirmed.pop_front()?;
-        Some((number, failure.map_or_else(|| outcome.clone(), |failure| outcome.failed_with(failure)), owner))
+        let left = u64::from(!self.unconfirmed.is_empty());
+        (self.requested, self.in_flight) = (window.added().saturating_sub(left), 0);
     }
 
     /// In a forked child: everything here is the parent's.
     pub(crate) fn forget(&mut self) {
-        self.unconfirmed.clear();
-        (self.requested, self.in_flight, self.proof) = (0, 0, Proof::Valid);
+        drop(self.lose());
+        (self.requested, self.in_flight) = (0, 0);
     }
 }
 
@@ -138,7 +172,6 @@ impl WaitTracker {
 mod tests {
     use super::*;
     use crate::command::EntryId;
-    use crate::error::{Kind, Written};
 
     fn delivered(ms: u64, seq: u64, entries: u64) -> Outcome {
         Outcome::Delivered { first: EntryId { ms, seq }, entries, rows: 1 }
@@ -162,12 +195,13 @@ mod tests {
         ];
         for outcome in held {
             let count = outcome.count();
-            tracker.hold(number, outcome, Owner::Report);
+            tracker.hold(number, outcome, Owner::Report, 0);
             number += count;
         }
-        tracker.hold(number, delivered(8, 9, 1), Owner::Call);
-        tracker.hold(number + 1, delivered(8, 10, 1), Owner::Report);
-        tracker.hold(number + 5, delivered(8, 11, 1), Owner::Report);
+        tracker.hold(number, delivered(8, 9, 1), Owner::Call, 0);
+        tracker.hold(number + 1, delivered(8, 10, 1), Owner::Report, 0);
+        tracker.hold(number + 5, delivered(8, 11, 1), Owner::Report, 0);
+        tracker.hold(number + 6, delivered(8, 12, 1), Owner::Report, 1);
         let expected = [
             (0, delivered(7, 0, 6), Owner::Report),
             (6, delivered(7, 7, 1), Owner::Report),
@@ -176,13 +210,10 @@ mod tests {
             (11, delivered(8, 9, 1), Owner::Call),
             (12, delivered(8, 10, 1), Owner::Report),
             (16, delivered(8, 11, 1), Owner::Report),
+            (17, delivered(8, 12, 1), Owner::Report),
         ];
-        let failure = Failure { kind: Kind::Permanent, code: "X".into(), message: String::new(), written: Written::No };
-        let failure = Arc::new(failure);
-        let failed = Outcome::Failed { failure: Arc::clone(&failure), count: 6 };
-        assert_eq!(tracker.take(Some(&failure)), Some((0, failed, Owner::Report)));
-        let rest: Vec<_> = std::iter::from_fn(|| tracker.take(None)).collect();
-        assert_eq!(rest, expected[1..]);
+        let held: Vec<_> = tracker.lose().into_iter().map(|held| (held.number, held.outcome, held.owner)).collect();
+        assert_eq!(held, expected);
     }
 
     #[test]
@@ -200,22 +231,44 @@ mod tests {
     }
 
     #[test]
-    fn wait_proves_nothing_between_a_redirect_and_a_write_to_the_next_node() {
+    fn wait_decides_nothing_about_slots_that_the_server_handed_over() {
         let (mut window, mut tracker, mut send) = (InFlight::default(), tracker(3), SendBuffer::new(false));
-        let mut ask = |tracker: &mut WaitTracker, is_moved| {
-            if is_moved {
-                tracker.move_on();
-            }
+        let mut decided = |tracker: &mut WaitTracker| {
             window.push(10, window.added(), 1, Expect::EntryId, Owner::Report);
             tracker.request(&mut window, &mut send);
-            tracker.answered()
+            tracker.answered().into_iter().map(|held| held.number).collect::<Vec<_>>()
         };
-        assert!(ask(&mut tracker, true), "no redirect was seen");
-        tracker.make_void();
-        assert!(!ask(&mut tracker, false) && !ask(&mut tracker, false));
-        assert!(ask(&mut tracker, true) && !tracker.give_up_proof());
-        tracker.make_void();
-        tracker.move_on();
-        assert!(tracker.give_up_proof() && !tracker.give_up_proof());
+        for number in 0..4 {
+            tracker.hold(number, delivered(7, number, 1), Owner::Report, number as u16 % 2);
+        }
+        tracker.hand_over(1);
+        assert_eq!(decided(&mut tracker), [0, 2]);
+        assert!(tracker.holds(1) && !tracker.holds(0));
+        tracker.hold(4, delivered(8, 0, 1), Owner::Report, 0);
+        let moved = tracker.extract(|slot| slot == 1);
+        assert_eq!(moved.iter().map(|held| held.number).collect::<Vec<_>>(), [1, 3]);
+        tracker.arrive(moved);
+        assert_eq!(decided(&mut tracker), [4], "no write came behind those that arrived");
+        tracker.keep(1);
+        assert_eq!(decided(&mut tracker), [1, 3]);
+        tracker.hold(5, delivered(9, 0, 1), Owner::Report, 1);
+        tracker.hand_over(1);
+        assert_eq!(decided(&mut tracker), [0; 0]);
+        tracker.keep(1);
+        assert_eq!(decided(&mut tracker), [5]);
+    }
+
+    #[test]
+    fn what_no_wait_will_confirm_is_given_up() {
+        let mut tracker = tracker(3);
+        for number in 0..3 {
+            tracker.hold(number, delivered(7, number, 1), Owner::Report, number as u16);
+        }
+        let arrived = tracker.extract(|slot| slot == 2);
+        tracker.arrive(arrived);
+        tracker.hand_over(1);
+        let lost = tracker.give_up(|slot| slot != 0);
+        assert_eq!(lost.iter().map(|held| held.number).collect::<Vec<_>>(), [1, 2]);
+        assert!(tracker.holds(0) && tracker.give_up(|_| true).is_empty());
     }
 }

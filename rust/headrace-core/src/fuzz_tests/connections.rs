@@ -1,5 +1,5 @@
-//! Two connections with one outcome queue, without sockets: servers that answer in any order, refuse, break, reply late to WAIT,
-//! and hand slots over to each other. Each message has one true outcome, in the order of the messages, and while one connection retries, waits or is down,
+//! Two connections with one outcome queue, without sockets: servers that answer in any order, refuse, break and reply late to
+//! WAIT. Each message has one true outcome, in the order of the messages, and while one connection retries, waits or is down,
 //! the messages of the other go out.
 
 use std::collections::VecDeque;
@@ -33,20 +33,15 @@ pub struct Seen {
     meanwhile: u64,
     /// Replies to PING.
     pings: u64,
-    /// Connections that went on with another node of a cluster.
-    redirects: u64,
-    /// Commands that passed behind ASKING.
-    asked: u64,
 }
 
 impl Seen {
     #[cfg(test)]
     fn summary(&self) -> String {
-        let Self { delivered, failed_no, failed_unknown, breaks, resent, meanwhile, pings, redirects, asked } = self;
+        let Self { delivered, failed_no, failed_unknown, breaks, resent, meanwhile, pings } = self;
         format!(
             "{delivered} delivered, {failed_no} failed with written no, {failed_unknown} with written unknown, {breaks} \
-             breaks, {resent} sent again, {meanwhile} sent while the other connection was held up, {pings} replies to PING, \
-             {redirects} redirects, {asked} passed behind ASKING"
+             breaks, {resent} sent again, {meanwhile} sent while the other connection was held up, {pings} replies to PING"
         )
     }
 }
@@ -68,58 +63,6 @@ struct Node {
     output: VecDeque<u8>,
     waits: bool,
     next_id: u64,
-    slot: Slot,
-}
-
-/// How many nodes a cluster has.
-const NODES: usize = 3;
-
-/// The slot of a connection's stream in a cluster, and the node that the connection leads to.
-#[derive(Default)]
-struct Slot {
-    owner: usize,
-    /// The node that takes the slot over: what is new goes there, behind ASKING.
-    next: Option<usize>,
-    node: usize,
-    /// Whether the node has taken a command on this connection, or refused it for another reason.
-    is_proven: bool,
-    /// Whether ASKING was the last command.
-    asking: bool,
-    /// The number of the last message that was written.
-    last: Option<usize>,
-}
-
-impl Slot {
-    /// The refusal of a command, unless the node takes it.
-    fn refusal(&self) -> Option<String> {
-        match self.next {
-            Some(next) if self.node == self.owner => Some(format!("-ASK 1 h:{}\r\n", next + 1)),
-            Some(next) if self.node == next && self.asking => None,
-            None if self.node == self.owner => None,
-            _ => Some(format!("-MOVED 1 h:{}\r\n", self.owner + 1)),
-        }
-    }
-
-    /// Whether the node takes commands of a connection.
-    fn takes(&self, is_asking: bool) -> bool {
-        self.next.map_or(self.node == self.owner, |next| self.node == next && is_asking)
-    }
-
-    /// Another node has the slot, or begins to take it over. A node that has refused commands does not get the slot back while
-    /// more of them are under way: what comes behind them would be written first, and no client can help that.
-    fn change(&mut self, is_idle: bool, is_asking: bool, chance: &mut Chance) {
-        let before = self.takes(is_asking);
-        let (owner, next) = (self.owner, self.next);
-        match self.next {
-            Some(next) if chance.one_in(2) => (self.owner, self.next) = (next, None),
-            Some(_) => self.next = None,
-            None if chance.one_in(2) => self.owner = chance.below(NODES),
-            None => self.next = Some(chance.below(NODES)).filter(|next| *next != self.owner),
-        }
-        if !before && self.takes(is_asking) && self.is_proven && !is_idle {
-            (self.owner, self.next) = (owner, next);
-        }
-    }
 }
 
 struct World<'a> {
@@ -145,16 +88,14 @@ impl<'a> World<'a> {
             ..RetryPolicy::default()
         };
         let retries_unknown = retries && retry.retry_unknown;
-        let is_cluster = chance.one_in(2);
         let nodes = [0, 1].map(|_| {
             let waits = chance.one_in(3);
             let every = 1 + chance.size(10) as u64;
             let durability =
                 waits.then_some(Durability { replicas: 1, aof: false, timeout: Duration::from_secs(1), every });
-            let mut connection = Connection::new(retries, is_cluster, durability);
+            let mut connection = Connection::new(retries, false, durability);
             connection.opened(TIMEOUT, now);
-            let (input, output, slot) = (Vec::new(), VecDeque::new(), Slot::default());
-            Node { connection, is_open: true, input, output, waits, next_id: 0, slot }
+            Node { connection, is_open: true, input: Vec::new(), output: VecDeque::new(), waits, next_id: 0 }
         });
         let rules = Rules {
             classifier: Classifier::default(),
@@ -162,7 +103,7 @@ impl<'a> World<'a> {
             nomkstream: false,
             min_id: None,
             exactly_once: false,
-            max_redirects: is_cluster.then_some(1 + chance.size(6) as u32),
+            max_redirects: None,
         };
         let (batch, queue) = (BatchState::default(), OutcomeQueue::default());
         Self { nodes, rules, batch, queue, now, fates: Vec::new(), reported: 0, retries_unknown, seen }
@@ -194,7 +135,7 @@ impl<'a> World<'a> {
             return self.queue.resolve(number, outcome, Owner::Report);
         }
         let connection = &mut self.nodes[at].connection;
-        connection.begin_command();
+        connection.begin_command(0);
         let before = connection.send.len();
         let out = connection.send.bytes();
         write_array_header(out, 2);
@@ -239,34 +180,20 @@ impl<'a> World<'a> {
         };
         let length = reader.at;
         node.input.drain(..length);
-        let (was_asking, is_cluster) = (node.slot.asking, self.rules.max_redirects.is_some());
-        let refusal = node.slot.refusal().filter(|_| is_cluster);
-        node.slot.asking = command[0] == b"ASKING";
-        let reply = if node.slot.asking {
-            "+OK\r\n".to_owned()
-        } else if command[0] == b"WAIT" {
+        let reply = if command[0] == b"WAIT" {
             format!(":{}\r\n", u64::from(is_fair || !chance.one_in(4)))
         } else if command[0] == b"PING" {
             assert!(node.input.is_empty() && node.connection.awaits_control(), "sent before the reply to PING");
             self.seen.pings += 1;
             (*chance.pick(&["+PONG\r\n", "-NOPERM no permissions to run 'ping'\r\n"])).to_owned()
-        } else if let Some(refusal) = refusal {
-            refusal
         } else if is_fair || !chance.one_in(6) {
             let number: usize = String::from_utf8_lossy(&command[1]).parse().unwrap();
-            // Only a redirect sends again what was not written: without a policy nothing else does.
-            if self.rules.retry.is_none() {
-                assert!(node.slot.last < Some(number), "{number} was written behind {:?}", node.slot.last);
-            }
-            (node.slot.last, node.slot.is_proven) = (Some(number), true);
-            self.seen.asked += u64::from(was_asking);
             node.next_id += 1;
             let id = format!("{}-{}", at + 1, node.next_id);
             self.fates[number].written += 1;
             self.fates[number].ids.push(id.clone());
             format!("${}\r\n{id}\r\n", id.len())
         } else {
-            node.slot.is_proven = true;
             (*chance.pick(&["-LOADING a moment\r\n", "-WRONGTYPE no stream\r\n", "-OOM no memory\r\n"])).to_owned()
         };
         node.output.extend(reply.bytes());
@@ -304,7 +231,6 @@ impl<'a> World<'a> {
     fn open(&mut self, at: usize) {
         if !self.nodes[at].is_open {
             self.nodes[at].is_open = true;
-            self.nodes[at].slot.is_proven = false;
             self.nodes[at].connection.opened(TIMEOUT, self.now);
         }
     }
@@ -318,18 +244,6 @@ impl<'a> World<'a> {
         match self.nodes[at].connection.retry_step(&self.rules, self.now, jitter) {
             None => {}
             Some(RetryStep::Pause(until)) => self.now = until,
-            Some(RetryStep::Redirect(redirect)) => {
-                let node = &mut self.nodes[at];
-                let is_quiet = node.input.is_empty() && node.output.is_empty();
-                assert!(is_quiet || node.connection.awaits_control(), "a redirect while something is under way");
-                node.input.clear();
-                node.output.clear();
-                self.seen.redirects += 1;
-                node.slot.node = usize::from(redirect.node.unwrap().port) - 1;
-                node.slot.asking = false;
-                node.is_open = false;
-                node.connection.redirected(redirect.is_ask, self.now);
-            }
             Some(RetryStep::Resend) => {
                 let resent = &mut self.seen.resent;
                 self.nodes[at].connection.resend(|messages, _| *resent += messages);
@@ -338,6 +252,7 @@ impl<'a> World<'a> {
                 self.context(at, Connection::give_up_retries);
                 self.nodes[at].connection.retry.end(self.now);
             }
+            Some(RetryStep::Redirect(_) | RetryStep::Resume) => panic!("there is one server"),
             Some(RetryStep::Done) => drop(self.nodes[at].connection.retry.end(self.now)),
         }
     }
@@ -349,11 +264,6 @@ impl<'a> World<'a> {
             7..=9 => self.transmit(at, 1 + chance.size(300)),
             10..=12 => self.serve(at, false, chance),
             13..=15 => self.receive(at, 1 + chance.size(300)),
-            16 if chance.one_in(3) => {
-                let node = &mut self.nodes[at];
-                let is_idle = node.connection.in_flight.is_empty() && !node.connection.retry.is_active();
-                node.slot.change(is_idle, node.connection.is_asking(), chance);
-            }
             16 => self.nodes[at].connection.request_wait(),
             17 => self.retry(at, chance),
             18 if chance.one_in(6) => self.break_off(at),

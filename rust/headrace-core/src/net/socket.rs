@@ -42,6 +42,15 @@ pub(super) fn receive(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     Ok(received)
 }
 
+/// Waits until one of several sockets can be read, or written where that is asked for, for `timeout` at most. Returns whether a
+/// signal ended the wait.
+pub(super) fn poll_any<'a>(sockets: impl Iterator<Item = (&'a Socket, bool)>, timeout: Duration) -> bool {
+    let wanted = |writable| if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let mut fds: Vec<_> = sockets.map(|(socket, writable)| PollFd::new(socket, wanted(writable))).collect();
+    let timeout = Timespec::try_from(timeout).ok();
+    rustix::event::poll(&mut fds, timeout.as_ref()) == Err(rustix::io::Errno::INTR)
+}
+
 /// Waits for `timeout` at most. A hang-up or an error counts as readable: the read that follows says what it is.
 pub(super) fn poll(socket: &Socket, writable: bool, timeout: Duration) -> Readiness {
     let wanted = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };

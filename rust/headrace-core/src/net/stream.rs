@@ -31,6 +31,15 @@ enum Stream {
     Mock(Box<dyn super::mock::Mock>),
 }
 
+/// What a wait for a socket is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// So many bytes to receive, as in [`Transport::wait_for`].
+    pub(crate) bytes: usize,
+    /// Whether bytes are to be sent.
+    pub(crate) writable: bool,
+}
+
 impl Transport {
     pub(super) fn tcp(socket: Socket) -> Self {
         Self(Stream::Tcp { socket, low_water: 1 })
@@ -122,11 +131,7 @@ impl Transport {
     pub(crate) fn wait_for(&mut self, at_least: usize, writable: bool, timeout: Duration) -> Readiness {
         match &mut self.0 {
             Stream::Tcp { socket, low_water } => {
-                let wanted = at_least.clamp(1, MAX_LOW_WATER.into()) as u16;
-                if wanted != *low_water {
-                    socket::set_low_water(socket, wanted);
-                    *low_water = wanted;
-                }
+                set_low_water(socket, low_water, at_least);
                 socket::poll(socket, writable, timeout)
             }
             Stream::Unix(socket) => socket::poll(socket, writable, timeout),
@@ -134,6 +139,29 @@ impl Transport {
             Stream::Tls(stream) => stream.wait(writable, timeout),
             #[cfg(any(test, fuzzing))]
             Stream::Mock(server) => server.wait(writable, timeout),
+        }
+    }
+
+    /// Waits until one of several sockets is ready for what is wanted of it, for `timeout` at most. Returns whether a signal ended
+    /// the wait. Without any it only waits.
+    pub(crate) fn wait_any(sockets: &mut [(&mut Self, Wanted)], timeout: Duration) -> bool {
+        let has_bytes = sockets.iter_mut().map(|(transport, wanted)| transport.prepare(wanted.bytes));
+        let timeout = if has_bytes.fold(false, |any, one| any | one) { Duration::ZERO } else { timeout };
+        let wanted = sockets.iter().map(|(transport, wanted)| (transport.socket(), wanted.writable));
+        socket::poll_any(wanted, timeout)
+    }
+
+    /// Prepares the socket for a wait for so many bytes. Returns whether bytes can be received without waiting.
+    fn prepare(&mut self, at_least: usize) -> bool {
+        match &mut self.0 {
+            Stream::Tcp { socket, low_water } => {
+                set_low_water(socket, low_water, at_least);
+                false
+            }
+            Stream::Unix(_) => false,
+            Stream::Tls(stream) => stream.has_bytes(),
+            #[cfg(any(test, fuzzing))]
+            Stream::Mock(_) => false,
         }
     }
 
@@ -170,6 +198,15 @@ impl Transport {
             #[cfg(any(test, fuzzing))]
             Stream::Mock(_) => unreachable!("it has none"),
         }
+    }
+}
+
+/// The fewest bytes that end a wait, if that is to change.
+fn set_low_water(socket: &Socket, low_water: &mut u16, at_least: usize) {
+    let wanted = at_least.clamp(1, MAX_LOW_WATER.into()) as u16;
+    if wanted != *low_water {
+        socket::set_low_water(socket, wanted);
+        *low_water = wanted;
     }
 }
 

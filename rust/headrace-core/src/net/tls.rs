@@ -137,8 +137,13 @@ impl TlsStream {
         }
     }
 
+    /// Whether there is something to receive that came with earlier records.
+    pub(super) fn has_bytes(&self) -> bool {
+        self.unread > 0 || self.read_fault.is_some()
+    }
+
     pub(super) fn wait(&self, writable: bool, timeout: Duration) -> Readiness {
-        let readable = self.unread > 0 || self.read_fault.is_some();
+        let readable = self.has_bytes();
         let timeout = if readable { Duration::ZERO } else { timeout };
         let ready = socket::poll(&self.socket, writable, timeout);
         Readiness { readable: ready.readable || readable, ..ready }

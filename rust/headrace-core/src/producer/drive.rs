@@ -2,14 +2,13 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Producer;
 use super::link::Link;
-use crate::connection::{Context, Disconnect, MAX_SLICES, RetryStep};
+use crate::connection::{Connection, Context, Disconnect, MAX_SLICES, RetryStep};
 use crate::error::{Error, Fault, Result, code};
-use crate::net::Watch;
+use crate::net::{Transport, Wanted, Watch};
 use crate::random;
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
@@ -31,13 +30,21 @@ pub(super) enum Goal {
     Call,
 }
 
+/// What a pass over a lane came to.
+enum Pass {
+    /// Something moved, or may move now.
+    Moved,
+    /// It waits for its socket, or for nothing.
+    Idle,
+    /// It waits for the time to send again what failed.
+    Paused(Instant),
+}
+
 impl Producer {
     fn reached(&self, goal: Goal) -> bool {
         match goal {
             Goal::Room => self.has_room() || self.is_down(),
-            Goal::AmpleRoom => {
-                (self.has_room() && self.connection.in_flight.has_ample_room(self.limits)) || self.is_down()
-            }
+            Goal::AmpleRoom => (self.has_room() && self.has_ample_room()) || self.is_down(),
             Goal::Empty => self.is_idle(),
             Goal::Call => self.outcomes.is_call_settled(),
         }
@@ -54,9 +61,13 @@ impl Producer {
 
     pub(super) fn drive(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let driven = self.drive_on(goal, deadline, watch);
-        if driven.is_err() && self.connection.awaits_control() {
-            // Read by a later call, the reply to PING would no longer show that the server is there.
-            self.renew(&Fault::new(code::INTERRUPTED, "the call was interrupted"));
+        if driven.is_err() {
+            for at in 0..self.links.len() {
+                if self.lanes.get(at).awaits_control() {
+                    // Read by a later call, the reply to PING would no longer show that the server is there.
+                    self.renew(at, &Fault::new(code::INTERRUPTED, "the call was interrupted"));
+                }
+            }
         }
         self.report_waits(watch);
         driven
@@ -72,175 +83,253 @@ impl Producer {
                 self.time_out(goal);
                 continue;
             }
-            if self.connection.in_flight.is_empty() && !self.connection.retry.is_active() {
+            if self.lanes.all().all(|connection| connection.in_flight.is_empty() && !connection.retry.is_active()) {
                 // Whose outcome is missing is in an open run.
                 self.close_runs();
             }
-            self.request_wait_for(goal);
-            let step = self.take_retry_step(now);
-            if step.is_some() {
-                self.report_waits(watch);
-            }
-            match step {
-                None => {}
-                Some(RetryStep::Pause(until)) => {
-                    let pause = until.min(deadline.unwrap_or(until)).saturating_duration_since(now);
-                    thread::sleep(pause.min(WATCH_EVERY));
-                    if watch.interrupted() {
-                        return Err(Error::Interrupted);
-                    }
-                    continue;
+            let mut moved = false;
+            let mut pause = None;
+            let mut at = 0;
+            // Lanes may be added meanwhile.
+            while at < self.links.len() {
+                match self.drive_lane(at, goal, now, deadline, &mut renewed, watch)? {
+                    Pass::Moved => moved = true,
+                    Pass::Idle => {}
+                    Pass::Paused(until) => pause = Some(pause.map_or(until, |pause: Instant| pause.min(until))),
                 }
-                Some(RetryStep::Redirect(_) | RetryStep::Resend | RetryStep::GiveUp | RetryStep::Done) => continue,
+                at += 1;
             }
-            match &self.link {
-                // What was under way failed when the link went down; what was gathered before was encoded later.
-                Link::Down(failure) => {
-                    let failure = Arc::clone(failure);
-                    let (connection, mut cx) = self.connection(now);
-                    connection.fail_all(&failure, &mut cx);
-                    self.end_retries(now);
-                    return Ok(());
-                }
-                Link::Closed => self.open(deadline, watch)?,
-                Link::Open(_) if self.servers.is_due(now) => self.check_master(now, watch)?,
-                Link::Open(_) if self.connection.needs_ping(now) => self.connection.ping(),
-                Link::Open(_) => match self.step() {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        if !self.reached(goal) {
-                            self.wait(goal, (started, deadline), &mut renewed, watch)?;
-                        }
-                    }
-                    Err(broken) => self.disconnect_or_renew(&broken, &mut renewed),
-                },
+            if !moved && !self.reached(goal) {
+                self.wait(goal, (started, deadline, pause), &mut renewed, watch)?;
             }
         }
         Ok(())
     }
 
+    /// Does what can be done for one lane without waiting, but for connecting.
+    fn drive_lane(
+        &mut self,
+        at: usize,
+        goal: Goal,
+        now: Instant,
+        deadline: Option<Instant>,
+        renewed: &mut bool,
+        watch: &mut dyn Watch,
+    ) -> Result<Pass> {
+        if self.lanes.is_of_cluster() && self.lanes.get(at).is_idle() {
+            return Ok(Pass::Idle);
+        }
+        self.request_wait_for(at, goal);
+        if self.lanes.is_of_cluster() {
+            let (connection, mut cx) = self.connection(at, now);
+            connection.give_up_unprovable(&mut cx);
+        }
+        let step = self.take_retry_step(at, now);
+        if step.is_some() {
+            self.report_waits(watch);
+        }
+        match step {
+            None => {}
+            Some(RetryStep::Pause(until)) => return Ok(Pass::Paused(until)),
+            Some(RetryStep::Redirect(redirects)) => {
+                self.follow(at, &redirects, now, watch)?;
+                return Ok(Pass::Moved);
+            }
+            Some(RetryStep::Resend | RetryStep::Resume | RetryStep::GiveUp | RetryStep::Done) => {
+                return Ok(Pass::Moved);
+            }
+        }
+        match &self.links[at] {
+            // What was under way failed when the link went down; what was gathered before was encoded later.
+            Link::Down(failure) => {
+                let failure = Arc::clone(failure);
+                let (connection, mut cx) = self.connection(at, now);
+                connection.fail_all(&failure, &mut cx);
+                self.end_retries(at, now);
+            }
+            Link::Closed => self.open(at, deadline, watch)?,
+            Link::Open(_) if self.servers.is_due(now) => self.check_master(now, watch)?,
+            Link::Open(_) if self.lanes.get(at).needs_ping(now) => self.lanes.get_mut(at).ping(),
+            Link::Open(_) => match self.step(at) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Pass::Idle),
+                Err(broken) => self.disconnect_or_renew(at, &broken, renewed),
+            },
+        }
+        Ok(Pass::Moved)
+    }
+
     /// The caller waits no longer. Replies that are here already count.
     fn time_out(&mut self, goal: Goal) {
-        match self.receive() {
-            Ok(_) if self.reached(goal) => {}
-            Ok(_) => {
-                let message = format!("no reply from {} before flush timed out", self.endpoint);
-                self.abort(Fault::new(code::TIMEOUT, message));
+        for at in 0..self.links.len() {
+            if let Err(broken) = self.receive(at) {
+                self.disconnect(at, &broken);
             }
-            Err(broken) => self.disconnect(&broken),
+        }
+        if !self.reached(goal) {
+            let message = format!("no reply from {} before flush timed out", self.endpoint);
+            self.abort(&Fault::new(code::TIMEOUT, message));
         }
     }
 
     /// Requests the WAIT that is due, also for what nothing will come behind: for the last entries, for those that are sent
     /// again, and where outcomes wait for one that needs it.
-    fn request_wait_for(&mut self, goal: Goal) {
-        let is_last = matches!(goal, Goal::Empty | Goal::Call) || self.connection.retry.is_active();
-        if is_last || self.is_crowded() || self.connection.until_wait() == 0 {
-            self.connection.request_wait();
+    fn request_wait_for(&mut self, at: usize, goal: Goal) {
+        let is_crowded = self.is_crowded();
+        let connection = self.lanes.get_mut(at);
+        let is_last = matches!(goal, Goal::Empty | Goal::Call) || connection.retry.is_active();
+        if is_last || is_crowded || connection.until_wait() == 0 {
+            connection.request_wait();
         }
     }
 
-    /// Goes on with the retries, if there are any and nothing is in flight.
-    pub(super) fn take_retry_step(&mut self, now: Instant) -> Option<RetryStep> {
-        if !self.connection.retry.is_active() {
+    /// Goes on with the retries of a lane, if there are any and nothing is in flight. A redirect is for the caller to follow.
+    pub(super) fn take_retry_step(&mut self, at: usize, now: Instant) -> Option<RetryStep> {
+        if !self.lanes.get(at).retry.is_active() {
             return None;
         }
-        let (connection, mut cx) = self.connection(now);
+        let (connection, mut cx) = self.connection(at, now);
         // A run may have been closed since the redirect came.
         connection.take_back_unsent(&mut cx);
-        let step = self.connection.retry_step(&self.rules, now, random::jitter())?;
+        let step = self.lanes.get_mut(at).retry_step(&self.rules, now, random::jitter())?;
         let counters = self.outcomes.recorder.counters();
-        let began = if matches!(step, RetryStep::Pause(_)) { self.connection.retry.began() } else { None };
+        let is_pause = matches!(step, RetryStep::Pause(_));
+        let began = if is_pause { self.lanes.get_mut(at).retry.began() } else { None };
         match began {
-            Some(began) => self.retry_waits.note(began, now, counters),
-            None => self.retry_waits.count(now, counters),
+            Some(began) => self.retry_waits[at].note(began, now, counters),
+            None => self.retry_waits[at].count(now, counters),
         }
         match &step {
-            RetryStep::Pause(_) => {}
-            RetryStep::Redirect(redirect) => self.follow(redirect, now),
+            RetryStep::Pause(_) | RetryStep::Redirect(_) => {}
             RetryStep::Resend => {
-                let Self { connection, outcomes, rules, .. } = self;
-                connection.resend(|messages, may_be_written| {
+                let Self { lanes, outcomes, rules, .. } = self;
+                lanes.get_mut(at).resend(|messages, may_be_written| {
                     outcomes.recorder.sent_again(messages, may_be_written && !rules.exactly_once);
                 });
             }
-            RetryStep::GiveUp => {
-                let (connection, mut cx) = self.connection(now);
-                connection.give_up_retries(&mut cx);
-                self.finish_retries(now);
+            RetryStep::Resume => {
+                self.lanes.get_mut(at).resume();
+                self.finish_retries(at, now);
             }
-            RetryStep::Done => self.finish_retries(now),
+            RetryStep::GiveUp => {
+                let (connection, mut cx) = self.connection(at, now);
+                if !connection.give_up_tries(&mut cx) {
+                    self.finish_retries(at, now);
+                }
+            }
+            RetryStep::Done => self.finish_retries(at, now),
         }
         Some(step)
     }
 
-    /// Ends the retries. What did not pass in time will not pass for the rest of the batch either.
-    fn finish_retries(&mut self, now: Instant) {
-        if let Some(failure) = self.end_retries(now) {
-            self.drop_socket();
-            self.link = Link::Down(failure);
+    /// Ends the retries of a lane. What did not pass in time will not pass for the rest of the batch either.
+    fn finish_retries(&mut self, at: usize, now: Instant) {
+        if let Some(failure) = self.end_retries(at, now) {
+            self.drop_socket(at);
+            self.links[at] = Link::Down(failure);
         }
     }
 
-    /// Waits until the socket is ready; gives up on a server that is silent for too long.
+    /// Waits until a socket is ready, or `pause` is over; gives up on a server that is silent for too long.
     fn wait(
         &mut self,
         goal: Goal,
-        (started, deadline): (Instant, Option<Instant>),
+        (started, deadline, pause): (Instant, Option<Instant>, Option<Instant>),
         renewed: &mut bool,
         watch: &mut dyn Watch,
     ) -> Result<()> {
         let now = Instant::now();
-        let Some((silent, patience)) = self.connection.silence(started, now) else { return Ok(()) };
-        if silent >= patience {
-            let seconds = silent.as_secs_f64();
-            let message = format!("{} was silent for {seconds:.3} s while replies were expected", self.endpoint);
-            let broken = Fault::new(code::TIMEOUT, message).into();
-            if self.connection.awaits_control() {
-                self.disconnect_or_renew(&broken, renewed);
-            } else {
-                self.disconnect(&broken);
+        let mut timeout = WATCH_EVERY;
+        for until in [deadline, pause].into_iter().flatten() {
+            timeout = timeout.min(until.saturating_duration_since(now));
+        }
+        for at in 0..self.links.len() {
+            let connection = self.lanes.get(at);
+            if !connection.awaits_answer() {
+                continue;
             }
-            return Ok(());
+            let Some((silent, patience)) = connection.silence(started, now) else { continue };
+            if silent >= patience {
+                self.give_up_silent(at, silent, renewed);
+                return Ok(());
+            }
+            timeout = timeout.min(patience.saturating_sub(silent));
         }
-        let replies = match goal {
-            Goal::AmpleRoom => self.connection.in_flight.until_ample_room(self.limits),
-            Goal::Room | Goal::Empty | Goal::Call => self.connection.in_flight.len(),
+        let replies = self.replies_to_wait_for(goal);
+        let is_quick = self.is_quick;
+        let Self { links, lanes, .. } = self;
+        let mut wanted_of = |at: usize, transport: &Transport| {
+            let connection = lanes.get_mut(at);
+            // A server with nothing to answer may have closed its socket, which ends every wait at once.
+            connection.awaits_answer().then(|| {
+                let most = replies.min(connection.in_flight.len());
+                let bytes = if is_quick { 1 } else { connection.still_to_come(most) };
+                if bytes > 1 {
+                    timeout = timeout.min(LOOK_EVERY);
+                }
+                Wanted { bytes, writable: connection.has_unsent() || transport.wants_write() }
+            })
         };
-        let bytes = if self.is_quick { 1 } else { self.connection.still_to_come(replies) };
-        let at_most = if bytes > 1 { LOOK_EVERY } else { WATCH_EVERY };
-        let mut timeout = at_most.min(patience.saturating_sub(silent));
-        if let Some(deadline) = deadline {
-            timeout = timeout.min(deadline.saturating_duration_since(now));
-        }
-        let Link::Open(transport) = &mut self.link else { return Ok(()) };
-        let writable = self.connection.has_unsent() || transport.wants_write();
-        let ready = transport.wait_for(bytes, writable, timeout);
-        if ready.interrupted && watch.interrupted() {
+        let interrupted = if let [Link::Open(transport)] = &mut links[..]
+            && let Some(Wanted { bytes, writable }) = wanted_of(0, transport)
+        {
+            transport.wait_for(bytes, writable, timeout).interrupted
+        } else {
+            let open = links.iter_mut().enumerate().filter_map(|(at, link)| match link {
+                Link::Open(transport) => wanted_of(at, transport).map(|wanted| (&mut **transport, wanted)),
+                Link::Closed | Link::Down(_) => None,
+            });
+            let mut sockets: Vec<_> = open.collect();
+            Transport::wait_any(&mut sockets, timeout)
+        };
+        if interrupted && watch.interrupted() {
             return Err(Error::Interrupted);
         }
         Ok(())
     }
 
+    /// How many replies of a lane a wait is for.
+    fn replies_to_wait_for(&self, goal: Goal) -> usize {
+        match goal {
+            Goal::AmpleRoom if self.lanes.is_of_cluster() => {
+                let busy = self.lanes.all().filter(|connection| !connection.in_flight.is_empty()).count();
+                self.lanes.load().until_ample_room(self.limits).div_ceil(busy.max(1)).max(1)
+            }
+            Goal::AmpleRoom => self.lanes.get(0).in_flight.until_ample_room(self.limits),
+            Goal::Room | Goal::Empty | Goal::Call => usize::MAX,
+        }
+    }
+
+    fn give_up_silent(&mut self, at: usize, silent: Duration, renewed: &mut bool) {
+        let seconds = silent.as_secs_f64();
+        let message = format!("{} was silent for {seconds:.3} s while replies were expected", self.endpoint);
+        let broken = Fault::new(code::TIMEOUT, message).into();
+        if self.lanes.get(at).awaits_control() {
+            self.disconnect_or_renew(at, &broken, renewed);
+        } else {
+            self.disconnect(at, &broken);
+        }
+    }
+
     /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
     ///
     /// In this order: a connection that the server has closed is noticed before the first byte of a message goes out.
-    pub(super) fn step(&mut self) -> std::result::Result<bool, Disconnect> {
-        let received = self.receive()?;
-        match self.send() {
+    pub(super) fn step(&mut self, at: usize) -> std::result::Result<bool, Disconnect> {
+        let received = self.receive(at)?;
+        match self.send(at) {
             Ok(sent) => Ok(received || sent),
             Err(fault) => {
                 // The server's last words may be here already, and explain more than a broken pipe.
-                while self.receive()? {}
+                while self.receive(at)? {}
                 Err(fault.into())
             }
         }
     }
 
-    fn receive(&mut self) -> std::result::Result<bool, Disconnect> {
-        let Self { link: Link::Open(transport), connection, rules, batch, outcomes, .. } = self else {
-            return Ok(false);
-        };
+    fn receive(&mut self, at: usize) -> std::result::Result<bool, Disconnect> {
+        let Self { links, lanes, rules, batch, outcomes, .. } = self;
+        let Link::Open(transport) = &mut links[at] else { return Ok(false) };
+        let connection = lanes.get_mut(at);
         let mut moved = false;
         loop {
             let space = connection.space();
@@ -261,20 +350,16 @@ impl Producer {
         Ok(moved)
     }
 
-    fn send(&mut self) -> std::result::Result<bool, Fault> {
-        let Self { link: Link::Open(transport), connection, outcomes, .. } = self else { return Ok(false) };
+    fn send(&mut self, at: usize) -> std::result::Result<bool, Fault> {
+        let Self { links, lanes, outcomes, .. } = self;
+        let Link::Open(transport) = &mut links[at] else { return Ok(false) };
+        let connection = lanes.get_mut(at);
         let mut moved = transport.push()? > 0;
         if moved {
             connection.sent(0, Instant::now());
         }
         while connection.has_unsent() {
-            let count = if let Some(bytes) = connection.contiguous() {
-                transport.send(bytes)?
-            } else {
-                let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-                let filled = connection.send.slices(&mut slices);
-                transport.send_vectored(&slices[..filled])?
-            };
+            let count = send_some(transport, connection)?;
             if count == 0 {
                 break;
             }
@@ -282,6 +367,16 @@ impl Producer {
             connection.sent(count, Instant::now());
             outcomes.recorder.counters().bytes_sent.add(count as u64);
         }
+        connection.tried_to_send();
         Ok(moved)
     }
+}
+
+fn send_some(transport: &mut Transport, connection: &mut Connection) -> std::result::Result<usize, Fault> {
+    if connection.is_in_one_piece() {
+        return connection.contiguous().map_or(Ok(0), |bytes| transport.send(bytes));
+    }
+    let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+    let filled = connection.send.slices(&mut slices);
+    transport.send_vectored(&slices[..filled])
 }

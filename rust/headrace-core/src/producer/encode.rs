@@ -11,10 +11,11 @@ use arrow_array::RecordBatch;
 use gather::form_of;
 
 use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, Sink};
-use super::{OutcomeQueue, Producer};
+use super::{Lanes, OutcomeQueue, Producer};
 use crate::batch::Batch;
+use crate::command::Expect;
 use crate::command::xadd::XaddEncoder;
-use crate::connection::{Connection, Owner};
+use crate::connection::{Numbers, Owner};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, code};
 use crate::fail;
@@ -35,7 +36,7 @@ macro_rules! parts_of {
         Parts {
             endpoint: &$producer.endpoint,
             encoder: &mut $producer.encoder,
-            connection: &mut $producer.connection,
+            lanes: &mut $producer.lanes,
             outcomes: &mut $producer.outcomes,
             scratch: &mut $producer.scratch,
         }
@@ -47,7 +48,7 @@ macro_rules! sink_of {
     ($producer:ident) => {
         Sink {
             encoder: &$producer.encoder,
-            connection: &mut $producer.connection,
+            lanes: &mut $producer.lanes,
             counters: $producer.outcomes.recorder.counters(),
         }
     };
@@ -60,14 +61,15 @@ impl Producer {
     pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         let encoded = match &mut self.dedup {
             Dedup::Off => {
-                self.connection.begin_command();
-                let out = self.connection.send.bytes();
+                let connection = self.lanes.begin_at_home();
+                let out = connection.send.bytes();
                 let before = out.len();
                 self.encoder.write_payload(out, payload);
                 let length = out.len() - before;
                 fail::point("encode");
-                self.connection.in_flight.align(self.outcomes.next());
-                self.finish_row(length);
+                connection.in_flight.align(self.outcomes.next());
+                self.outcomes.count_one();
+                connection.in_flight.push_plain(length);
                 return;
             }
             Dedup::Script(script) => parts_of!(self).gather_payload(script, payload),
@@ -80,6 +82,7 @@ impl Producer {
 
     /// Prepares the rows of a record batch for [`push_batch`](Self::push_batch), once.
     pub(crate) fn begin_rows(&mut self, batch: &mut Batch<'_>) {
+        self.is_routed = self.lanes.is_of_cluster() && batch.has_stream_keys();
         if let (Batch::Rows(rows), Dedup::Script(script)) = (batch, &mut self.dedup) {
             script.set_form(form_of(rows));
         }
@@ -92,8 +95,12 @@ impl Producer {
         let watched = end.min(row.saturating_add(WATCH_ROWS));
         while *row < watched && self.has_room() {
             match (&mut *batch, &mut self.dedup) {
+                (Batch::Rows(rows), Dedup::Off) if self.is_routed => {
+                    self.push_routed_row(rows, *row);
+                    *row += 1;
+                }
                 (Batch::Rows(rows), Dedup::Off) => {
-                    let added = self.connection.in_flight.added();
+                    let added = self.lanes.at_home().in_flight.added();
                     self.encoding = Some((*row, added));
                     *row = self.push_rows(rows, *row..watched);
                     self.encoding = None;
@@ -122,76 +129,122 @@ impl Producer {
 
     /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
     fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
-        let room = self.connection.in_flight.room(self.limits);
-        let until_wait = usize::try_from(self.connection.until_wait()).unwrap_or(usize::MAX);
-        let most = if self.connection.is_asking() { 1 } else { room.entries.min(until_wait) };
+        let (hash_slot, limits) = (self.lanes.home_slot(), self.lanes.limits_at_home(self.limits));
+        let connection = self.lanes.at_home();
+        let room = connection.in_flight.room(limits);
+        let until_wait = usize::try_from(connection.until_wait()).unwrap_or(usize::MAX);
+        let most = if connection.is_asking(hash_slot) { 1 } else { room.entries.min(until_wait) };
         let end = range.end.min(range.start.saturating_add(most));
-        self.connection.begin_command();
-        let out = self.connection.send.room().min(room.bytes);
+        connection.begin_command(hash_slot);
+        let out = connection.send.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
-        self.connection.in_flight.align(self.outcomes.next());
+        connection.in_flight.align(self.outcomes.next());
         let mut row = range.start;
         let mut encoded = 0;
         while row < end && encoded < out {
-            let payload = if has_payload_alone { rows.payload_alone(row) } else { None };
-            let length = match payload {
-                Some(payload) if payload.len() < LENT_FROM => {
-                    let out = self.connection.send.bytes();
-                    let before = out.len();
-                    self.encoder.write_payload(out, payload);
-                    let length = out.len() - before;
-                    fail::point("encode");
-                    self.finish_row(length);
-                    Some(length)
-                }
-                Some(_) => self.push_large_payload(rows, row),
-                None => self.push_other_row(rows, row),
-            };
-            row += 1;
-            // Failures may take the last room.
-            let Some(length) = length else { break };
-            encoded += length;
+            let Self { lanes, encoder, outcomes, scratch, .. } = self;
+            let connection = lanes.at_home();
+            let mut bad = None;
+            while row < end && encoded < out {
+                let length = match if has_payload_alone { rows.payload_alone(row) } else { None } {
+                    Some(payload) if payload.len() < LENT_FROM => {
+                        let out = connection.send.bytes();
+                        let before = out.len();
+                        encoder.write_payload(out, payload);
+                        fail::point("encode");
+                        out.len() - before
+                    }
+                    Some(_) => break,
+                    None => match encode_row(rows, row, encoder, connection.send.bytes(), scratch) {
+                        Ok(length) => length,
+                        Err(fault) => {
+                            bad = Some(fault);
+                            break;
+                        }
+                    },
+                };
+                outcomes.count_one();
+                connection.in_flight.push_plain(length);
+                row += 1;
+                encoded += length;
+            }
+            if let Some(fault) = bad {
+                self.push_bad_rows(&fault, 1);
+                // Failures may take the last room.
+                return row + 1;
+            }
+            if row < end && encoded < out {
+                encoded += self.push_large_payload(rows, row);
+                row += 1;
+            }
         }
         row
     }
 
     /// Encodes a payload that stays where it is until it is sent, if it is in a buffer of Arrow's. Returns the
     /// bytes of its command.
-    fn push_large_payload(&mut self, rows: &Rows<'_>, row: usize) -> Option<usize> {
-        let Some(payload) = rows.payload_buffer(row) else { return self.push_other_row(rows, row) };
-        let before = self.connection.send.len();
-        self.encoder.write_payload_start(self.connection.send.bytes(), payload.len());
-        self.connection.send.lend(payload);
+    fn push_large_payload(&mut self, rows: &Rows<'_>, row: usize) -> usize {
+        let Some(payload) = rows.payload_buffer(row) else { return self.push_row(rows, row) };
+        let connection = self.lanes.at_home();
+        let send = &mut connection.send;
+        let before = send.len();
+        self.encoder.write_payload_start(send.bytes(), payload.len());
+        send.lend(payload);
         fail::point("encode");
-        self.encoder.write_payload_end(self.connection.send.bytes());
-        let length = self.connection.send.len() - before;
-        self.finish_row(length);
-        Some(length)
+        self.encoder.write_payload_end(send.bytes());
+        let length = send.len() - before;
+        self.outcomes.count_one();
+        connection.in_flight.push_plain(length);
+        length
     }
 
-    /// Encodes a row of whatever kind and returns the bytes of its command, or notes why it cannot be sent.
-    #[inline]
-    fn push_other_row(&mut self, rows: &Rows<'_>, row: usize) -> Option<usize> {
+    /// Encodes a row for the node that has its stream, or notes why it is not sent.
+    fn push_routed_row(&mut self, rows: &Rows<'_>, row: usize) {
         let fields = match rows.field_count(row) {
             Ok(fields) => fields,
-            Err(fault) => {
-                self.push_bad_rows(&fault, 1);
-                return None;
-            }
+            Err(fault) => return self.push_bad_rows(&fault, 1),
         };
-        let out = self.connection.send.bytes();
-        let before = out.len();
-        if rows.is_routed() {
-            self.encoder.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
-        } else {
-            self.encoder.write_own_start(out, fields);
+        let key = rows.stream_key(row);
+        let (hash_slot, at) = self.lanes.of_key(key.unwrap_or_else(|| self.endpoint.stream_key()));
+        if let Some(failure) = self.lane_down(at).cloned() {
+            return self.resolve_failed(&failure, 1);
         }
+        let connection = self.lanes.get_mut(at);
+        let is_queued = connection.is_held();
+        if !is_queued {
+            if connection.until_wait() == 0 {
+                connection.request_wait();
+            }
+            connection.begin_command(hash_slot);
+        }
+        let out = connection.send.bytes();
+        let before = out.len();
+        self.encoder.write_start(out, fields, key, rows.entry_id(row));
         rows.write_fields(row, out, &mut self.scratch);
         fail::point("encode");
         self.encoder.write_end(out);
-        let length = out.len() - before;
-        self.finish_row(length);
-        Some(length)
+        let (length, number) = (out.len() - before, self.outcomes.number(1));
+        if is_queued {
+            connection.queue(length, hash_slot, Numbers::From(number), 1, Expect::EntryId);
+        } else {
+            connection.push(length, number, 1, Owner::Report);
+        }
+    }
+
+    /// Encodes a row of whatever kind and returns the bytes of its command, or notes why it cannot be sent.
+    fn push_row(&mut self, rows: &Rows<'_>, row: usize) -> usize {
+        let connection = self.lanes.at_home();
+        match encode_row(rows, row, &mut self.encoder, connection.send.bytes(), &mut self.scratch) {
+            Ok(length) => {
+                self.outcomes.count_one();
+                connection.in_flight.push_plain(length);
+                length
+            }
+            Err(fault) => {
+                self.push_bad_rows(&fault, 1);
+                0
+            }
+        }
     }
 
     /// Encodes one entry of as many rows as there are names, or of fewer: it ends before a row that cannot be sent, so that
@@ -211,9 +264,9 @@ impl Producer {
         }
         self.scratch = scratch;
         if count == 0 {
-            self.connection.begin_command();
-            self.connection.in_flight.align(self.outcomes.next());
-            self.push_other_row(rows, range.start);
+            let connection = self.lanes.begin_at_home();
+            connection.in_flight.align(self.outcomes.next());
+            self.push_row(rows, range.start);
             count = 1;
         } else {
             self.push(count as u32, Owner::Report, |encoder, out| {
@@ -234,19 +287,21 @@ impl Producer {
         let mut stream = Vec::new();
         match encoder.encode(batch, range, &mut stream) {
             Ok(length) => {
-                self.connection.begin_command();
-                let before = self.connection.send.len();
-                self.encoder.write_payload_start(self.connection.send.bytes(), length);
+                let connection = self.lanes.begin_at_home();
+                let send = &mut connection.send;
+                let before = send.len();
+                self.encoder.write_payload_start(send.bytes(), length);
                 fail::point("encode");
                 for part in stream {
                     if part.len() < LENT_FROM {
-                        self.connection.send.bytes().extend_from_slice(&part);
+                        send.bytes().extend_from_slice(&part);
                     } else {
-                        self.connection.send.lend(part);
+                        send.lend(part);
                     }
                 }
-                self.encoder.write_payload_end(self.connection.send.bytes());
-                self.finish_command(self.connection.send.len() - before, rows as u32, Owner::Report);
+                self.encoder.write_payload_end(send.bytes());
+                let length = send.len() - before;
+                self.finish_command(length, rows as u32, Owner::Report);
             }
             Err(fault) => self.push_bad_rows(&fault, rows as u64),
         }
@@ -257,7 +312,7 @@ impl Producer {
     /// number for each row would cost each row.
     pub(crate) fn first_left(&mut self, row: usize) -> usize {
         match self.encoding.take() {
-            Some((first, added)) => first + (self.connection.in_flight.added() - added) as usize,
+            Some((first, added)) => first + (self.lanes.at_home().in_flight.added() - added) as usize,
             None => row,
         }
     }
@@ -265,37 +320,33 @@ impl Producer {
     /// Removes the row that a panic left half-encoded: no byte of it was sent. `passed`: how many rows of the exactly-once
     /// batch are before it.
     pub(crate) fn take_back(&mut self, passed: u64) {
-        self.connection.send.truncate(self.connection.in_flight.unsent());
+        for connection in self.lanes.all_mut() {
+            connection.send.truncate(connection.in_flight.unsent());
+        }
         self.dedup.take_back(passed);
     }
 
     /// The caller's record batch is given back: what was not sent of it is copied.
     pub(crate) fn give_back(&mut self) {
-        self.connection.send.own();
+        self.is_routed = false;
+        self.lanes.all_mut().for_each(|connection| connection.send.own());
     }
 
     #[inline]
     pub(super) fn push(&mut self, rows: u32, owner: Owner, write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>)) {
-        self.connection.begin_command();
-        let before = self.connection.send.len();
-        write(&mut self.encoder, self.connection.send.bytes());
+        let connection = self.lanes.begin_at_home();
+        let before = connection.send.len();
+        write(&mut self.encoder, connection.send.bytes());
         fail::point("encode");
-        self.finish_command(self.connection.send.len() - before, rows, owner);
+        let length = connection.send.len() - before;
+        self.finish_command(length, rows, owner);
     }
 
     /// The last `length` bytes of the send buffer are a command of the next `rows` messages.
     #[inline]
     fn finish_command(&mut self, length: usize, rows: u32, owner: Owner) {
         let number = self.outcomes.number(rows.into());
-        self.connection.push(length, number, rows, owner);
-    }
-
-    /// The last `length` bytes of the send buffer are the command of the next message, to which the window is
-    /// [aligned](crate::connection::InFlight::align).
-    #[inline]
-    fn finish_row(&mut self, length: usize) {
-        self.outcomes.count_one();
-        self.connection.in_flight.push_plain(length);
+        self.lanes.at_home().push(length, number, rows, owner);
     }
 
     /// Notes why a row is not sent.
@@ -354,7 +405,7 @@ enum Refused {
 struct Parts<'a> {
     endpoint: &'a Endpoint,
     encoder: &'a mut XaddEncoder,
-    connection: &'a mut Connection,
+    lanes: &'a mut Lanes,
     outcomes: &'a mut OutcomeQueue,
     scratch: &'a mut Vec<u8>,
 }
@@ -392,17 +443,39 @@ impl Parts<'_> {
         write: impl FnOnce(&XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
     ) -> Result<(), Refused> {
         let id = idmp_id(ids, id)?;
-        self.connection.begin_command();
-        let before = self.connection.send.len();
-        let out = self.connection.send.bytes();
+        let connection = self.lanes.begin_at_home();
+        let before = connection.send.len();
+        let out = connection.send.bytes();
         self.encoder.write_start_with(out, fields, id, IDMP_ARGUMENTS);
         write(self.encoder, out, self.scratch);
         fail::point("encode");
         self.encoder.write_end(out);
-        let length = self.connection.send.len() - before;
-        self.connection.push(length, self.outcomes.number(1), 1, Owner::Report);
+        let length = connection.send.len() - before;
+        connection.push(length, self.outcomes.number(1), 1, Owner::Report);
         Ok(())
     }
+}
+
+/// Appends the command of a row of whatever kind and returns its length, or why it cannot be sent.
+#[inline]
+fn encode_row(
+    rows: &Rows<'_>,
+    row: usize,
+    encoder: &mut XaddEncoder,
+    out: &mut Vec<u8>,
+    scratch: &mut Vec<u8>,
+) -> Result<usize, Fault> {
+    let fields = rows.field_count(row)?;
+    let before = out.len();
+    if rows.is_routed() {
+        encoder.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
+    } else {
+        encoder.write_own_start(out, fields);
+    }
+    rows.write_fields(row, out, scratch);
+    fail::point("encode");
+    encoder.write_end(out);
+    Ok(out.len() - before)
 }
 
 fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<CallerId<'_>>) -> Result<&'a [u8], Refused> {

@@ -1,4 +1,4 @@
-//! The socket of a connection: how it is opened, and how it ends.
+//! The sockets of the lanes: how they are opened, and how they end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,13 +6,17 @@ use std::time::{Duration, Instant};
 use super::Producer;
 use super::dedup::Dedup;
 use super::preflight::{self, Requirement};
+use super::retry_waits::RetryWaits;
 use crate::cluster::Redirect;
 use crate::connection::Disconnect;
 use crate::endpoint::Settings;
-use crate::error::{Error, Failure, Fault, Result, code};
-use crate::net::{ConnectError, Transport, Watch, connect_with, is_redirect};
+use crate::error::{Error, Failure, Fault, Result, Written, code};
+use crate::net::{ConnectError, Transport, Watch, connect_to_node, connect_with, is_redirect};
 
-/// The socket.
+/// How often the nodes of a cluster are asked at most who has which slots, because they redirect messages.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// The socket of a lane.
 #[derive(Debug)]
 pub(super) enum Link {
     /// There is none; the first need opens one.
@@ -23,76 +27,201 @@ pub(super) enum Link {
 }
 
 impl Producer {
-    /// Opens the socket. If that fails, every message that waits fails with it, and so does the rest of the batch.
-    pub(super) fn open(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        match self.open_socket(deadline, watch) {
-            Ok((transport, command_timeout)) => {
+    /// Opens the socket of a lane. If that fails, every message that waits for it fails, and so does the rest of the batch.
+    pub(super) fn open(&mut self, at: usize, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        match self.open_socket(at, deadline, watch) {
+            Ok(Some((transport, command_timeout))) => {
                 self.recorder().counters().connections.add(1);
-                self.connection.opened(command_timeout, Instant::now());
-                self.link = Link::Open(Box::new(transport));
+                self.lanes.get_mut(at).opened(command_timeout, Instant::now());
+                self.links[at] = Link::Open(Box::new(transport));
                 Ok(())
             }
+            Ok(None) => Ok(()),
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {
                 let failure = self.failure(&fault, self.batch.unattempted);
                 let retries = self.rules.retry.is_some() && self.rules.classifier.may_pass(&fault);
                 // Not a byte of what waits was handed to this socket.
-                self.disconnect(&Disconnect { may_be_written: false, is_final: !retries, ..fault.into() });
+                self.disconnect(at, &Disconnect { may_be_written: false, is_final: !retries, ..fault.into() });
                 if !retries {
-                    self.link = Link::Down(failure);
+                    self.links[at] = Link::Down(failure);
                 }
                 Ok(())
             }
         }
     }
 
-    /// A socket whose server can do what the options ask for, and its command timeout.
+    /// A socket whose server can do what the options ask for, and its command timeout. `None`: what waited for the lane waits for
+    /// another one now.
     fn open_socket(
         &mut self,
+        at: usize,
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
-    ) -> std::result::Result<(Transport, Duration), ConnectError> {
+    ) -> std::result::Result<Option<(Transport, Duration)>, ConnectError> {
         let settings = self.endpoint.settings().map_err(|error| Fault::new(code::CONFIG, error.to_string()));
         let mut settings: Settings = settings?;
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             settings.connect_timeout = settings.connect_timeout.min(left);
         }
-        let requirements = self.requirements(settings.command_timeout);
         let until = Instant::now() + settings.connect_timeout;
-        let mut redirects = 0;
-        loop {
+        if !self.lanes.is_of_cluster() {
             let mut transport = connect_with(&mut self.servers, &self.endpoint, &settings, watch)?;
-            if self.connection.is_asking() {
-                // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
-                return Ok((transport, settings.command_timeout));
-            }
-            match preflight::check(&requirements, &mut transport, &self.endpoint, until, watch) {
-                Ok(()) => return Ok((transport, settings.command_timeout)),
-                Err(ConnectError::Fault(fault))
-                    if is_redirect(&fault) && redirects < self.rules.max_redirects.unwrap_or_default() =>
-                {
-                    transport.abort();
-                    self.servers.refresh();
-                    redirects += 1;
-                    settings.connect_timeout = until.saturating_duration_since(Instant::now());
-                }
+            return match self.check_server(at, &settings, &mut transport, until, watch) {
+                Ok(()) => Ok(Some((transport, settings.command_timeout))),
                 Err(error) => {
                     transport.abort();
-                    return Err(self.explained(error));
+                    Err(self.explained(error))
                 }
+            };
+        }
+        let was_located = self.located.is_some();
+        if !was_located && !self.locate(at, &settings, watch)? {
+            return Ok(None);
+        }
+        let first = Settings {
+            connect_timeout: until.saturating_duration_since(Instant::now()) / if was_located { 2 } else { 1 },
+            ..settings
+        };
+        match self.open_node(at, &first, watch) {
+            Err(ConnectError::Fault(fault)) if was_located => {
+                // The node may be gone, or have no slot any more: others know.
+                settings.connect_timeout = until.saturating_duration_since(Instant::now());
+                match self.locate(at, &settings, watch) {
+                    Ok(false) => Ok(None),
+                    Ok(true) if is_redirect(&fault) => self.open_node(at, &settings, watch).map(Some),
+                    Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),
+                    Ok(true) | Err(ConnectError::Fault(_)) => Err(fault.into()),
+                }
+            }
+            opened => opened.map(Some),
+        }
+    }
+
+    /// A socket to the node of a lane.
+    fn open_node(
+        &mut self,
+        at: usize,
+        settings: &Settings,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<(Transport, Duration), ConnectError> {
+        let until = Instant::now() + settings.connect_timeout;
+        let Some(node) = self.lanes.node(at) else {
+            let message = format!("no node has slot {}", self.lanes.home_slot());
+            return Err(Fault::new(code::NO_SLOT, message).into());
+        };
+        let mut transport = connect_to_node(&self.endpoint, settings, node, watch)?;
+        match self.check_server(at, settings, &mut transport, until, watch) {
+            Ok(()) => Ok((transport, settings.command_timeout)),
+            Err(error) => {
+                transport.abort();
+                Err(self.explained(error))
             }
         }
     }
 
-    /// Goes on with the node that the server named, for what it refused.
-    pub(super) fn follow(&mut self, redirect: &Redirect, now: Instant) {
-        self.recorder().counters().redirects.add(1);
-        if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
-            transport.close();
+    /// Checks whether the server of a new socket can do what the options ask for.
+    fn check_server(
+        &self,
+        at: usize,
+        settings: &Settings,
+        transport: &mut Transport,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<(), ConnectError> {
+        let key = self.key_of(at);
+        if self.lanes.get(at).is_asking(self.lanes.of_key(key).0) {
+            // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
+            return Ok(());
         }
-        let is_there = self.servers.redirect(redirect);
-        self.connection.redirected(redirect.is_ask && is_there, now);
+        let requirements = self.requirements(key, settings.command_timeout);
+        preflight::check(&requirements, transport, key, self.endpoint.nomkstream(), until, watch)
+    }
+
+    /// A stream of the lane: the endpoint's, where it does not matter which.
+    fn key_of(&self, at: usize) -> &[u8] {
+        let keys = match &self.dedup {
+            Dedup::Script(script) if self.lanes.is_of_cluster() => Some(script.batch.stream_keys()),
+            Dedup::Script(_) | Dedup::Off | Dedup::Idmp(_) => None,
+        };
+        let of_lane = keys.into_iter().flatten().find(|key| self.lanes.of_key(key).1 == at);
+        of_lane.unwrap_or_else(|| self.endpoint.stream_key())
+    }
+
+    /// Asks the nodes who has which slots, and moves what waits for the lane accordingly: nothing of it is in flight. Returns whether
+    /// something is left for it.
+    fn locate(
+        &mut self,
+        at: usize,
+        settings: &Settings,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<bool, ConnectError> {
+        let node = self.lanes.node(at);
+        let answered = match (&mut self.links[at], node) {
+            (Link::Open(transport), Some(node)) => self.nodes.ask_connected(transport, settings, node, watch).ok(),
+            _ => None,
+        };
+        let map = match answered {
+            Some(map) => map,
+            None => self.nodes.ask_any(&self.endpoint, settings, self.lanes.home_slot(), node, watch)?,
+        };
+        let (map, now) = (map.owned(), Instant::now());
+        self.located = Some(now);
+        if self.lanes.moves_unsent(at, &map) {
+            let fault = Fault::new(code::NO_SLOT, "another node has the slot of the stream");
+            let failure = self.failure(&fault, Written::No);
+            let (connection, mut cx) = self.connection(at, now);
+            connection.take_back(&failure, &mut cx);
+        }
+        self.lanes.relocate(at, &map, now);
+        self.add_links();
+        let connection = self.lanes.get(at);
+        Ok(!connection.in_flight.is_empty() || !connection.retry.is_empty() || !connection.retry.is_active())
+    }
+
+    /// Each lane has a socket, or may have one.
+    fn add_links(&mut self) {
+        while self.links.len() < self.lanes.len() {
+            self.links.push(Link::Closed);
+            self.retry_waits.push(RetryWaits::default());
+        }
+    }
+
+    /// Goes on with the nodes that the server named, for what it refused.
+    pub(super) fn follow(
+        &mut self,
+        at: usize,
+        redirects: &[Redirect],
+        now: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        self.recorder().counters().redirects.add(redirects.len() as u64);
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            redirects.iter().partition(|redirect| self.nodes.target(redirect, self.lanes.node(at)).is_some());
+        self.redirect(at, &known, now);
+        let is_old = self.located.is_none_or(|located| now.saturating_duration_since(located) >= ASK_EVERY);
+        if (is_old || !unknown.is_empty())
+            && let Ok(settings) = self.endpoint.settings()
+            && let Err(ConnectError::Interrupted) = self.locate(at, &settings, watch)
+        {
+            return Err(Error::Interrupted);
+        }
+        // What the nodes said moved it, or it moves now, or it is sent to the same node again.
+        self.redirect(at, &unknown, now);
+        self.add_links();
+        if self.lanes.is_deserted(at) {
+            self.close_socket(at);
+        }
+        Ok(())
+    }
+    /// What waits of these slots goes to the nodes that the server named, if the cluster has listed these.
+    fn redirect(&mut self, at: usize, redirects: &[&Redirect], now: Instant) {
+        for redirect in redirects {
+            if let Some(node) = self.nodes.target(redirect, self.lanes.node(at)) {
+                self.lanes.redirect(at, redirect, &node, now);
+            }
+        }
     }
 
     /// Asks the sentinels. If they name another master, the socket is of no further use: what it was sent may be lost.
@@ -101,7 +230,7 @@ impl Producer {
             Ok(()) => Ok(()),
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {
-                self.disconnect(&fault.into());
+                self.disconnect(0, &fault.into());
                 Ok(())
             }
         }
@@ -119,64 +248,70 @@ impl Producer {
         }
     }
 
-    /// What a server must be able to do before it gets messages.
-    fn requirements(&self, command_timeout: Duration) -> Vec<Requirement> {
+    /// What a server must be able to do before it gets messages, the first of them for this key.
+    fn requirements(&self, key: &[u8], command_timeout: Duration) -> Vec<Requirement> {
         let dedup = match &self.dedup {
             Dedup::Off => None,
-            Dedup::Script(script) => {
-                Some(Requirement::Script { marker_key: script.batch.marker_key(self.endpoint.stream_key()) })
-            }
+            Dedup::Script(script) => Some(Requirement::Script { marker_key: script.batch.marker_key(key) }),
             // What is sent again for the last time was first sent before its server was found silent.
             Dedup::Idmp(ids) => Some(Requirement::Idmp { duration: ids.remembered.saturating_add(command_timeout) }),
         };
-        let wait = self.connection.wait.as_ref().map(|wait| Requirement::Wait(wait.durability.clone()));
+        let wait = self.lanes.get(0).wait.as_ref().map(|wait| Requirement::Wait(wait.durability.clone()));
         dedup.into_iter().chain(wait).collect()
     }
 
     /// Replaces a socket that ended between commands: those that wait go out on the next one, and none is in doubt.
-    pub(super) fn disconnect_or_renew(&mut self, broken: &Disconnect, renewed: &mut bool) {
-        if !self.connection.is_renewable() || *renewed {
-            self.disconnect(broken);
+    pub(super) fn disconnect_or_renew(&mut self, at: usize, broken: &Disconnect, renewed: &mut bool) {
+        if !self.lanes.get(at).is_renewable() || *renewed {
+            self.disconnect(at, broken);
             return;
         }
         *renewed = true;
-        self.renew(&broken.fault);
+        self.renew(at, &broken.fault);
     }
 
-    /// Ends the socket between commands, so that the next need opens another one.
-    pub(super) fn renew(&mut self, fault: &Fault) {
-        let (connection, mut cx) = self.connection(Instant::now());
+    /// Ends a socket between commands, so that the next need opens another one.
+    pub(super) fn renew(&mut self, at: usize, fault: &Fault) {
+        let (connection, mut cx) = self.connection(at, Instant::now());
         connection.lose_unconfirmed(fault, &mut cx);
-        self.drop_socket();
+        self.drop_socket(at);
     }
 
-    /// Ends the socket abnormally. What waits stays.
-    pub(super) fn drop_socket(&mut self) {
-        self.connection.closed();
-        if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
+    /// Ends a socket in good order, with nothing in flight. What waits stays.
+    pub(super) fn close_socket(&mut self, at: usize) {
+        self.lanes.get_mut(at).closed();
+        if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {
+            transport.close();
+        }
+    }
+
+    /// Ends a socket abnormally. What waits stays.
+    pub(super) fn drop_socket(&mut self, at: usize) {
+        self.lanes.get_mut(at).closed();
+        if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {
             transport.abort();
         }
     }
 
-    /// Ends the socket for good: a broken one is never used again, and what waits on it fails or is sent again.
-    pub(super) fn disconnect(&mut self, broken: &Disconnect) {
+    /// Ends a socket for good: a broken one is never used again, and what waits on it fails or is sent again.
+    pub(super) fn disconnect(&mut self, at: usize, broken: &Disconnect) {
         let now = Instant::now();
-        let is_forgotten = matches!(self.dedup, Dedup::Idmp(_)) && self.connection.is_late(now);
+        let is_forgotten = matches!(self.dedup, Dedup::Idmp(_)) && self.lanes.get(at).is_late(now);
         let broken = Disconnect { is_final: broken.is_final || is_forgotten, ..broken.clone() };
-        self.drop_socket();
-        let (connection, mut cx) = self.connection(now);
+        self.drop_socket(at);
+        let (connection, mut cx) = self.connection(at, now);
         connection.disconnected(&broken, &mut cx);
         if broken.is_final {
-            self.end_retries(now);
+            self.end_retries(at, now);
         }
     }
 
-    /// Ends the retries, if there were any: nothing is left to be sent again. Returns the failure that messages which come now
-    /// would meet as well.
-    pub(super) fn end_retries(&mut self, now: Instant) -> Option<Arc<Failure>> {
-        let (ended, exhausted) = self.connection.retry.end(now);
+    /// Ends the retries of a lane, if there were any: nothing is left to be sent again. Returns the failure that messages which come
+    /// now would meet as well.
+    pub(super) fn end_retries(&mut self, at: usize, now: Instant) -> Option<Arc<Failure>> {
+        let (ended, exhausted) = self.lanes.get_mut(at).retry.end(now);
         if let Some(ended) = ended {
-            self.retry_waits.note(ended, now, self.outcomes.recorder.counters());
+            self.retry_waits[at].note(ended, now, self.outcomes.recorder.counters());
         }
         let written = self.batch.unattempted;
         exhausted.map(|failure| Arc::new(Failure { written, ..(*failure).clone() }))

@@ -7,7 +7,6 @@ use redis::Value;
 use super::dedup::ROWS_PER_PRODUCER;
 use crate::command::script::probe;
 use crate::durability::Durability;
-use crate::endpoint::Endpoint;
 use crate::error::{Fault, code};
 use crate::net::{ConnectError, Deadline, Transport, Watch};
 use crate::resp::value::{bytes, field, integer};
@@ -29,20 +28,21 @@ pub(super) enum Requirement {
     Wait(Durability),
 }
 
-/// Checks all of them. A fault says what is missing.
+/// Checks all of them, for the stream `key`. A fault says what is missing.
 pub(super) fn check(
     requirements: &[Requirement],
     transport: &mut Transport,
-    endpoint: &Endpoint,
+    key: &[u8],
+    nomkstream: bool,
     deadline: Instant,
     watch: &mut dyn Watch,
 ) -> Result<(), ConnectError> {
     let patience = &mut Deadline::new(deadline, watch);
-    let mut server = Server { transport, patience, key: endpoint.stream_key() };
+    let mut server = Server { transport, patience, key };
     for requirement in requirements {
         match requirement {
             Requirement::Script { marker_key } => server.check_script(marker_key)?,
-            Requirement::Idmp { duration } => server.check_idmp(*duration, endpoint.nomkstream())?,
+            Requirement::Idmp { duration } => server.check_idmp(*duration, nomkstream)?,
             Requirement::Wait(durability) => server.check_wait(durability)?,
         }
     }

@@ -47,7 +47,7 @@ impl RetryWaits {
 impl Producer {
     /// Reports to the watch which waits began or ended since the last call.
     pub(crate) fn report_waits(&mut self, watch: &mut dyn Watch) {
-        while let Some(event) = self.retry_waits.events.pop_front() {
+        while let Some(event) = self.retry_waits.iter_mut().find_map(|waits| waits.events.pop_front()) {
             match event {
                 RetryEvent::Began { messages, since, failure } => watch.retry_began(&RetryWait {
                     endpoint: &self.endpoint,

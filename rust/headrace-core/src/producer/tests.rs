@@ -39,9 +39,9 @@ fn connected(
     let options = ProducerOptions { classifier, retry, exactly_once, durability, limits, names };
     let mut producer = Producer::new(endpoint, options);
     let (transport, peer) = Transport::pair();
-    producer.connection.opened(Duration::from_secs(5), used);
-    producer.connection.prove();
-    producer.link = Link::Open(Box::new(transport));
+    producer.lanes.at_home().opened(Duration::from_secs(5), used);
+    producer.lanes.at_home().prove();
+    producer.links[0] = Link::Open(Box::new(transport));
     (producer, peer)
 }
 
@@ -109,7 +109,7 @@ fn an_interrupted_ping_closes_the_connection() {
     }
     let (mut producer, mut peer) = idle_producer();
     assert_eq!(producer.drain(None, &mut Now).unwrap_err(), Error::Interrupted);
-    assert!(matches!(producer.link, Link::Closed));
+    assert!(matches!(producer.links[0], Link::Closed));
     assert!(!producer.is_idle(), "the message waits for another flush");
     let mut rest = Vec::new();
     let _ = peer.read_to_end(&mut rest);
@@ -147,8 +147,8 @@ fn gathered_rows_fail_with_the_connection() {
     let (mut producer, peer) = lost_producer(None, Some(ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
     produce(&mut producer, 2);
     drop(peer);
-    producer.drop_socket();
-    producer.link = Link::Down(producer.failure(&Fault::new(code::CONFIG, "no"), Written::No));
+    producer.drop_socket(0);
+    producer.links[0] = Link::Down(producer.failure(&Fault::new(code::CONFIG, "no"), Written::No));
     producer.drain(None, &mut NeverInterrupted).unwrap();
     assert!(producer.is_idle(), "all have their outcome");
     assert_eq!(codes(&mut producer), ["CONFIG", "CONFIG"]);
@@ -161,7 +161,7 @@ fn rows_gathered_before_a_retry_have_outcomes_of_their_own() {
     produce(&mut producer, 1);
     producer.poll();
     peer.write_all(b"-LOADING a moment\r\n").unwrap();
-    while !producer.connection.retry.is_resending() {
+    while !producer.lanes.at_home().retry.is_resending() {
         producer.poll();
     }
     // As when the call is interrupted that waits for room, while a row of another stream was gathered.
@@ -257,7 +257,7 @@ fn a_surplus_reply_is_noticed_before_the_next_message_goes_out() {
         producer.push_payload(b"next", None);
         peer.write_all(format!("$3\r\n7-1\r\n{surplus}").as_bytes()).unwrap();
         producer.poll();
-        assert!(matches!(producer.link, Link::Closed), "{surplus}: it is replaced");
+        assert!(matches!(producer.links[0], Link::Closed), "{surplus}: it is replaced");
         assert_eq!((producer.recorder().take(false).delivered(), producer.is_idle()), (1, false));
         drop(producer);
         assert_eq!(read(&mut peer).windows(4).filter(|bytes| *bytes == b"next").count(), 0);
@@ -304,7 +304,7 @@ fn idmp_ids_that_may_be_forgotten_are_not_sent_again() {
         produce(&mut producer, 1);
         producer.poll();
         assert!(read(&mut peer).starts_with(b"*8\r\n$4\r\nXADD\r\n$1\r\ns\r\n$4\r\nIDMP\r\n"));
-        producer.connection.set_used(ago(silence));
+        producer.lanes.at_home().set_used(ago(silence));
         drop(peer);
         producer.drain(None, &mut NeverInterrupted).unwrap();
         let report = producer.recorder().take(true);

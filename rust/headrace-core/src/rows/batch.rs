@@ -193,6 +193,11 @@ impl<'a> Rows<'a> {
         self.stream_keys.is_some() || self.entry_ids.is_some()
     }
 
+    /// Whether rows name their streams.
+    pub(crate) fn has_stream_keys(&self) -> bool {
+        self.stream_keys.is_some()
+    }
+
     /// The stream key of this row; `None`: the endpoint's.
     pub fn stream_key(&self, row: usize) -> Option<&'a [u8]> {
         self.stream_keys.as_ref()?.bytes(row)

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::super::Lanes;
 use super::open_runs::{OpenRuns, Place};
 use super::script_batch::Stream;
 use super::{OpenRun, ScriptBatch};
 use crate::command::script::RowForm;
 use crate::command::xadd::XaddEncoder;
-use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::error::{Fault, code};
 
@@ -31,7 +31,7 @@ pub(crate) struct ScriptDedup {
 /// Where runs go.
 pub(crate) struct Sink<'a> {
     pub(crate) encoder: &'a XaddEncoder,
-    pub(crate) connection: &'a mut Connection,
+    pub(crate) lanes: &'a mut Lanes,
     pub(crate) counters: &'a Counters,
 }
 
@@ -137,7 +137,7 @@ impl ScriptDedup {
         let Some(run) = self.runs.close(place) else { return };
         if run.rows > 0 {
             let Self { batch, .. } = self;
-            let Sink { encoder, connection, counters } = sink;
+            let Sink { encoder, lanes, counters } = sink;
             counters.script_calls.add(1);
             match &*run.form {
                 RowForm::Whole => counters.script_rows_whole.add(run.rows),
@@ -145,7 +145,9 @@ impl ScriptDedup {
                     counters.script_rows_shared.add(run.rows);
                 }
             }
-            connection.push_script(&run.messages, run.rows as u32, |out| batch.write(&run, encoder, out));
+            let (hash_slot, at) = lanes.of_key(&run.stream_key);
+            let write = |out: &mut Vec<u8>| batch.write(&run, encoder, out);
+            lanes.get_mut(at).push_script(hash_slot, &run.messages, run.rows as u32, write);
         } else {
             self.batch.forget_run(&run.stream_key);
         }

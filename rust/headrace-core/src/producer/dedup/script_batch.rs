@@ -68,6 +68,11 @@ impl ScriptBatch {
         marker_key(stream_key, &self.token)
     }
 
+    /// The streams of the batch so far.
+    pub(crate) fn stream_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.streams.keys().map(|key| &**key)
+    }
+
     /// Another batch begins.
     pub(crate) fn begin(&mut self, token: String, version: u64) {
         (self.token, self.version) = (token, version);

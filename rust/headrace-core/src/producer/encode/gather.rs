@@ -118,7 +118,7 @@ impl Parts<'_> {
         let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
         loop {
             let counters = self.outcomes.recorder.counters();
-            let mut sink = Sink { encoder: self.encoder, connection: self.connection, counters };
+            let mut sink = Sink { encoder: self.encoder, lanes: self.lanes, counters };
             let run = script.run_of(stream_key, &mut sink).map_err(Refused::Now)?;
             run.argument_count += write(sink.encoder, trims, run, self.scratch);
             if !script.close_before_large(&mut sink) {
@@ -136,7 +136,7 @@ impl Parts<'_> {
         let stream_key = rows.stream_key(row).unwrap_or_else(|| self.endpoint.stream_key());
         let stream_key = (!stream_key.is_empty()).then_some(stream_key);
         let counters = self.outcomes.recorder.counters();
-        script.pass_row(stream_key, &mut Sink { encoder: self.encoder, connection: self.connection, counters });
+        script.pass_row(stream_key, &mut Sink { encoder: self.encoder, lanes: self.lanes, counters });
         Err(Refused::Ever(fault))
     }
 }

@@ -1,0 +1,49 @@
+//! A set of slots.
+
+use super::slot::SLOTS;
+
+/// One bit per slot: 2 KiB.
+#[derive(Debug, Clone)]
+pub(crate) struct SlotSet(Box<[u64]>);
+
+impl Default for SlotSet {
+    fn default() -> Self {
+        Self(vec![0; usize::from(SLOTS / 64)].into())
+    }
+}
+
+impl SlotSet {
+    #[inline]
+    pub(crate) fn contains(&self, slot: u16) -> bool {
+        self.0.get(usize::from(slot / 64)).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+
+    pub(crate) fn insert(&mut self, slot: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
+            *word |= 1 << (slot % 64);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, slot: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
+            *word &= !(1 << (slot % 64));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_come_and_go() {
+        let mut set = SlotSet::default();
+        for slot in [0, 63, 64, SLOTS - 1] {
+            assert!(!set.contains(slot));
+            set.insert(slot);
+            assert!(set.contains(slot) && !set.contains(slot ^ 1));
+        }
+        set.remove(64);
+        assert!(!set.contains(64) && set.contains(63) && set.contains(SLOTS - 1) && !set.contains(SLOTS));
+    }
+}

@@ -1,0 +1,550 @@
+//! The connections of a producer to the nodes of a cluster, without sockets: nodes answer in any order, refuse, break, reply late
+//! to WAIT, and hand slots over to each other. Each message has one true outcome, in the order of the messages; those of a slot are
+//! written in their order, and WAIT confirms what the replicas of the node have that owns the slot.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use arrow_array::Array as _;
+use arrow_array::cast::AsArray as _;
+
+use super::chance::Chance;
+#[cfg(test)]
+use super::runner::Runner;
+use super::slow::{Reader, Stop};
+use crate::cluster::{Redirect, slot};
+use crate::command::Expect;
+use crate::connection::{
+    BatchState, Connection, Context, Disconnect, Limits, Numbers, Outcomes as _, Owner, RetryStep, Rules,
+};
+use crate::durability::Durability;
+use crate::endpoint::Node;
+use crate::error::{Classifier, Fault, Written, code};
+use crate::producer::{Lanes, OutcomeQueue};
+use crate::resp::{write_array_header, write_bulk};
+use crate::retry::RetryPolicy;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+const NODES: usize = 3;
+/// The streams, each in a slot of its own.
+const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+const LIMITS: Limits = Limits { max_entries: 60, max_bytes: 1 << 20 };
+
+/// What all sessions saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    delivered: u64,
+    failed_no: u64,
+    failed_unknown: u64,
+    breaks: u64,
+    resent: u64,
+    redirects: u64,
+    /// Commands that passed behind ASKING.
+    asked: u64,
+    /// Commands that queued up behind others.
+    queued: u64,
+    /// Commands that passed at one node while another connection was held up.
+    meanwhile: u64,
+    /// Slots that moved because the nodes said where they are.
+    located: u64,
+    /// Entries that the WAIT of another connection confirmed than the one that wrote them.
+    confirmed_elsewhere: u64,
+}
+
+impl Seen {
+    #[cfg(test)]
+    fn summary(&self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
+/// What became of a message on the nodes.
+#[derive(Debug, Clone, Default)]
+struct Fate {
+    key: usize,
+    written: u64,
+    ids: Vec<String>,
+    /// The connection that wrote it, and others that wrote to its stream later: the node that they lead to had it.
+    writers: Vec<u64>,
+    /// Whether the replicas of the node that had the slot have it.
+    is_confirmed: bool,
+}
+
+/// Where a slot is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    owner: usize,
+    /// The node that takes the slot over: its key is there already.
+    next: Option<usize>,
+    /// The number of the last message that was written.
+    last: Option<usize>,
+}
+
+impl Place {
+    /// Whether a node takes commands.
+    fn takes(&self, node: usize, is_asking: bool) -> bool {
+        match self.next {
+            Some(next) => node == next && is_asking,
+            None => node == self.owner,
+        }
+    }
+}
+
+/// The other end of a lane.
+#[derive(Debug, Default)]
+struct Site {
+    is_open: bool,
+    /// Another one for each socket.
+    connection: u64,
+    /// Bytes that the node has, and bytes that the client does not have yet.
+    input: Vec<u8>,
+    output: VecDeque<u8>,
+    /// Whether ASKING was the last command.
+    is_asking: bool,
+    /// For each stream: whether the node took a command, and whether it sent one elsewhere since.
+    took: [bool; KEYS.len()],
+    redirected: [bool; KEYS.len()],
+}
+
+struct World<'a> {
+    lanes: Lanes,
+    sites: Vec<Site>,
+    places: [Place; KEYS.len()],
+    rules: Rules,
+    batch: BatchState,
+    queue: OutcomeQueue,
+    now: Instant,
+    connections: u64,
+    next_id: u64,
+    waits: bool,
+    fates: Vec<Fate>,
+    /// How many messages have an outcome in a report.
+    reported: usize,
+    retries_unknown: bool,
+    seen: &'a mut Seen,
+}
+
+fn name(node: usize) -> Node {
+    Node { host: "h".to_owned(), port: node as u16 + 1 }
+}
+
+impl<'a> World<'a> {
+    fn new(seen: &'a mut Seen, chance: &mut Chance) -> Self {
+        let retries = chance.one_in(2);
+        let retry = RetryPolicy {
+            max_attempts: Some(1 + chance.size(5) as u32),
+            retry_unknown: chance.one_in(2),
+            ..RetryPolicy::default()
+        };
+        let waits = chance.one_in(3);
+        let every = 1 + chance.size(10) as u64;
+        let durability =
+            waits.then_some(Durability { replicas: 1, aof: false, timeout: Duration::from_secs(1), every });
+        let rules = Rules {
+            classifier: Classifier::default(),
+            retry: retries.then(|| retry.clone()),
+            nomkstream: false,
+            min_id: None,
+            exactly_once: false,
+            max_redirects: Some(1 + chance.size(6) as u32),
+        };
+        Self {
+            lanes: Lanes::of_cluster(KEYS[0], durability),
+            sites: vec![Site::default()],
+            places: [(); KEYS.len()].map(|()| Place { owner: chance.below(NODES), ..Place::default() }),
+            rules,
+            batch: BatchState::default(),
+            queue: OutcomeQueue::default(),
+            now: Instant::now(),
+            connections: 0,
+            next_id: 0,
+            waits,
+            fates: Vec::new(),
+            reported: 0,
+            retries_unknown: retries && retry.retry_unknown,
+            seen,
+        }
+    }
+
+    fn context<T>(&mut self, at: usize, run: impl FnOnce(&mut Connection, &mut Context<'_, OutcomeQueue>) -> T) -> T {
+        let Self { lanes, rules, batch, queue, now, .. } = self;
+        run(lanes.get_mut(at), &mut Context { rules, batch, outcomes: queue, now: *now })
+    }
+
+    fn node(&self, at: usize) -> Option<usize> {
+        self.lanes.node(at).map(|node| usize::from(node.port) - 1)
+    }
+
+    fn produce(&mut self, chance: &mut Chance) {
+        let load = self.lanes.load();
+        if !load.has_room(LIMITS, self.queue.early()) {
+            return;
+        }
+        let key = chance.below(KEYS.len());
+        let number = self.queue.number(1);
+        self.queue.recorder().push_ordinals(1);
+        self.fates.push(Fate { key, ..Fate::default() });
+        if chance.one_in(20) {
+            let fault = Fault::new(code::EMPTY, "every field of the row is null");
+            let failure = self.rules.classifier.failure(&fault, Written::No).into();
+            let outcome = crate::connection::Outcome::Failed { failure, count: 1 };
+            return self.queue.resolve(number, outcome, Owner::Report);
+        }
+        let (hash_slot, at) = self.lanes.of_key(KEYS[key]);
+        let connection = self.lanes.get_mut(at);
+        let is_queued = connection.is_held();
+        if !is_queued {
+            if connection.until_wait() == 0 {
+                connection.request_wait();
+            }
+            connection.begin_command(hash_slot);
+        }
+        let before = connection.send.len();
+        let out = connection.send.bytes();
+        write_array_header(out, 3);
+        write_bulk(out, b"XADD");
+        write_bulk(out, KEYS[key]);
+        write_bulk(out, number.to_string().as_bytes());
+        let length = connection.send.len() - before;
+        if is_queued {
+            self.seen.queued += 1;
+            connection.queue(length, hash_slot, Numbers::From(number), 1, Expect::EntryId);
+        } else {
+            connection.push(length, number, 1, Owner::Report);
+        }
+    }
+
+    /// The socket takes some bytes.
+    fn transmit(&mut self, at: usize, most: usize) {
+        let (now, site) = (self.now, &mut self.sites[at]);
+        let connection = self.lanes.get_mut(at);
+        if !site.is_open {
+            return;
+        }
+        if connection.needs_ping(now) {
+            assert!(site.input.is_empty() && site.output.is_empty(), "PING while something is under way");
+            connection.ping();
+        }
+        if connection.has_unsent() {
+            let bytes = connection.contiguous().unwrap();
+            let count = bytes.len().min(most);
+            site.input.extend_from_slice(&bytes[..count]);
+            connection.sent(count, now);
+        }
+    }
+
+    /// The node takes a step.
+    fn serve(&mut self, at: usize, is_fair: bool, chance: &mut Chance) {
+        let Some(node) = self.node(at) else { return };
+        let is_other_held = (0..self.sites.len()).any(|other| other != at && self.lanes.get(other).is_held());
+        let site = &mut self.sites[at];
+        let mut reader = Reader::new(&site.input);
+        let command = match reader.command() {
+            Ok(command) => command,
+            Err(Stop::More) => return,
+            Err(Stop::Wrong) => panic!("no command: {}", site.input.escape_ascii()),
+        };
+        let length = reader.at;
+        site.input.drain(..length);
+        let was_asking = std::mem::replace(&mut site.is_asking, command[0] == b"ASKING");
+        let reply = match &*command[0] {
+            b"ASKING" => "+OK\r\n".to_owned(),
+            b"PING" => (*chance.pick(&["+PONG\r\n", "-NOPERM no permissions to run 'ping'\r\n"])).to_owned(),
+            b"WAIT" => {
+                let is_confirmed = is_fair || !chance.one_in(4);
+                if is_confirmed {
+                    self.confirm(at);
+                }
+                format!(":{}\r\n", u64::from(is_confirmed))
+            }
+            _ => {
+                let key = KEYS.iter().position(|key| *key == &*command[1]).unwrap();
+                let number: usize = String::from_utf8_lossy(&command[2]).parse().unwrap();
+                let place = &mut self.places[key];
+                if !place.takes(node, was_asking) {
+                    site.redirected[key] = true;
+                    let slot = slot(KEYS[key]);
+                    match place.next {
+                        Some(next) if node == place.owner => format!("-ASK {slot} h:{}\r\n", next + 1),
+                        _ => format!("-MOVED {slot} h:{}\r\n", place.owner + 1),
+                    }
+                } else if is_fair || !chance.one_in(8) {
+                    (site.took[key], site.redirected[key]) = (true, false);
+                    // Only a redirect sends again what was not written: without a policy nothing else does.
+                    if self.rules.retry.is_none() {
+                        assert!(place.last < Some(number), "{number} was written behind {:?}", place.last);
+                    }
+                    place.last = Some(number);
+                    self.seen.asked += u64::from(was_asking);
+                    self.seen.meanwhile += u64::from(is_other_held);
+                    self.next_id += 1;
+                    let id = format!("{}-{}", node + 1, self.next_id);
+                    let fate = &mut self.fates[number];
+                    fate.written += 1;
+                    fate.ids.push(id.clone());
+                    fate.is_confirmed = false;
+                    let waiting = self.fates.iter_mut().filter(|fate| fate.key == key && fate.written > 0);
+                    waiting.for_each(|fate| fate.writers.push(site.connection));
+                    format!("${}\r\n{id}\r\n", id.len())
+                } else {
+                    site.took[key] = true;
+                    (*chance.pick(&[
+                        "-LOADING a moment\r\n",
+                        "-WRONGTYPE no stream\r\n",
+                        "-OOM no memory\r\n",
+                        "-TRYAGAIN a moment\r\n",
+                        "-CLUSTERDOWN a moment\r\n",
+                    ]))
+                    .to_owned()
+                }
+            }
+        };
+        self.sites[at].output.extend(reply.bytes());
+    }
+
+    /// The replicas of a node have what the node had when the connection wrote last.
+    fn confirm(&mut self, at: usize) {
+        let site = &self.sites[at];
+        for fate in self.fates.iter_mut().filter(|fate| !fate.is_confirmed && !site.redirected[fate.key]) {
+            fate.is_confirmed = fate.writers.contains(&site.connection);
+            let is_elsewhere = fate.writers.first() != Some(&site.connection);
+            self.seen.confirmed_elsewhere += u64::from(fate.is_confirmed && is_elsewhere);
+        }
+    }
+
+    /// The client receives some bytes.
+    fn receive(&mut self, at: usize, most: usize) {
+        let site = &mut self.sites[at];
+        let space = self.lanes.get_mut(at).space();
+        let count = space.len().min(most).min(site.output.len());
+        if !site.is_open || count == 0 {
+            return;
+        }
+        for (place, byte) in space.iter_mut().zip(site.output.drain(..count)) {
+            *place = byte;
+        }
+        if let Err(broken) = self.context(at, |connection, cx| connection.received(count, cx)) {
+            panic!("a connection broke over true replies: {:?}", broken.fault);
+        }
+    }
+
+    fn break_off(&mut self, at: usize) {
+        if self.sites[at].is_open {
+            self.seen.breaks += 1;
+            let broken = Disconnect::from(Fault::new(code::EOF, "the server closed the connection"));
+            self.context(at, |connection, cx| connection.disconnected(&broken, cx));
+            self.sites[at] = Site { connection: self.sites[at].connection, ..Site::default() };
+        }
+    }
+
+    /// What nodes say about who has which slots. It may be old.
+    fn map(&self, chance: &mut Chance) -> Vec<(RangeInclusive<u16>, Node)> {
+        let mut map: Vec<_> = KEYS
+            .iter()
+            .zip(&self.places)
+            .map(|(key, place)| {
+                let owner = if chance.one_in(4) { chance.below(NODES) } else { place.owner };
+                (slot(key)..=slot(key), name(owner))
+            })
+            .collect();
+        map.sort_by_key(|(slots, _)| *slots.start());
+        map
+    }
+
+    /// As a producer does it: nothing of the lane is in flight.
+    fn locate(&mut self, at: usize, chance: &mut Chance) {
+        let map = self.map(chance);
+        if self.lanes.moves_unsent(at, &map) {
+            let failure = self.rules.classifier.failure(&Fault::new(code::NO_SLOT, "elsewhere"), Written::No).into();
+            self.context(at, |connection, cx| connection.take_back(&failure, cx));
+        }
+        let before = KEYS.map(|key| self.lanes.of_key(key).1);
+        self.lanes.relocate(at, &map, self.now);
+        self.seen.located +=
+            KEYS.iter().zip(before).filter(|(key, lane)| self.lanes.of_key(key).1 != *lane).count() as u64;
+        self.add_sites();
+    }
+
+    fn add_sites(&mut self) {
+        while self.sites.len() < self.lanes.len() {
+            self.sites.push(Site::default());
+        }
+    }
+
+    fn open(&mut self, at: usize, chance: &mut Chance) {
+        if self.sites[at].is_open {
+            return;
+        }
+        if self.lanes.node(at).is_none() || chance.one_in(4) {
+            self.locate(at, chance);
+        }
+        self.connections += 1;
+        let site = &mut self.sites[at];
+        (site.is_open, site.connection) = (true, self.connections);
+        self.lanes.get_mut(at).opened(TIMEOUT, self.now);
+    }
+
+    /// As a producer does it.
+    fn follow(&mut self, at: usize, redirects: &[Redirect], chance: &mut Chance) {
+        let site = &self.sites[at];
+        let is_quiet = site.input.is_empty() && site.output.is_empty();
+        assert!(is_quiet || self.lanes.get(at).awaits_control(), "a redirect while something is under way");
+        self.seen.redirects += redirects.len() as u64;
+        let is_listed: Vec<bool> = redirects.iter().map(|_| !chance.one_in(4)).collect();
+        for (redirect, is_listed) in redirects.iter().zip(&is_listed) {
+            let node = redirect.node.as_ref().unwrap();
+            if *is_listed {
+                self.lanes.redirect(at, redirect, &name(usize::from(node.port) - 1), self.now);
+            }
+        }
+        self.add_sites();
+        if is_listed.contains(&false) || chance.one_in(2) {
+            self.locate(at, chance);
+        }
+        if self.lanes.is_deserted(at) {
+            self.lanes.get_mut(at).closed();
+            self.sites[at] = Site::default();
+        }
+    }
+
+    fn retry(&mut self, at: usize, chance: &mut Chance) {
+        let jitter = chance.below(1_000) as f64 / 1_000.0;
+        if self.lanes.get(at).retry.is_active() {
+            // What is sent again waits until WAIT confirmed what was answered.
+            self.lanes.get_mut(at).request_wait();
+            self.context(at, Connection::take_back_unsent);
+        }
+        match self.lanes.get_mut(at).retry_step(&self.rules, self.now, jitter) {
+            None => {}
+            Some(RetryStep::Pause(until)) => self.now = until,
+            Some(RetryStep::Redirect(redirects)) => self.follow(at, &redirects, chance),
+            Some(RetryStep::Resend) => {
+                let resent = &mut self.seen.resent;
+                self.lanes.get_mut(at).resend(|messages, _| *resent += messages);
+            }
+            Some(RetryStep::Resume) => {
+                self.lanes.get_mut(at).resume();
+                self.lanes.get_mut(at).retry.end(self.now);
+            }
+            Some(RetryStep::GiveUp) if self.context(at, Connection::give_up_tries) => {}
+            Some(RetryStep::GiveUp | RetryStep::Done) => drop(self.lanes.get_mut(at).retry.end(self.now)),
+        }
+    }
+
+    /// Another node has a slot, or begins to take it over. A node that has refused commands does not get the slot back while more
+    /// of them are under way: what comes behind them would be written first, and no client can help that.
+    fn change(&mut self, chance: &mut Chance) {
+        let key = chance.below(KEYS.len());
+        let before = self.places[key];
+        let mut after = before;
+        match before.next {
+            Some(next) if chance.one_in(2) => (after.owner, after.next) = (next, None),
+            Some(_) => after.next = None,
+            None if chance.one_in(2) => after.owner = chance.below(NODES),
+            None => after.next = Some(chance.below(NODES)).filter(|next| *next != before.owner),
+        }
+        for (at, site) in self.sites.iter().enumerate() {
+            let Some(node) = self.node(at) else { continue };
+            let gains = [false, true].iter().any(|asking| !before.takes(node, *asking) && after.takes(node, *asking));
+            let is_quiet = site.input.is_empty() && site.output.is_empty();
+            if gains && site.redirected[key] && site.took[key] && !is_quiet {
+                return;
+            }
+        }
+        self.places[key] = after;
+    }
+
+    fn step(&mut self, chance: &mut Chance) {
+        let at = chance.below(self.sites.len());
+        match chance.below(20) {
+            0..=4 => self.produce(chance),
+            5..=8 => self.transmit(at, 1 + chance.size(300)),
+            9..=11 => self.serve(at, false, chance),
+            12..=14 => self.receive(at, 1 + chance.size(300)),
+            15 if chance.one_in(3) => self.change(chance),
+            15 => self.lanes.get_mut(at).request_wait(),
+            16 | 17 => self.retry(at, chance),
+            18 if chance.one_in(6) => self.break_off(at),
+            18 => self.open(at, chance),
+            19 if chance.one_in(3) => {
+                self.now += Duration::from_secs(chance.below(60) as u64);
+                let now = self.now;
+                self.lanes.all_mut().for_each(|connection| connection.rest_asking(now));
+            }
+            _ => self.report(),
+        }
+    }
+
+    /// Looks at each outcome since the last report.
+    fn report(&mut self) {
+        let report = self.queue.recorder().take(false);
+        for batch in report.to_arrow(false) {
+            let batch = batch.unwrap();
+            let column = |at: usize| batch.column(at).as_string::<i32>();
+            let (ids, entries, written) = (column(0), column(1), column(5));
+            for row in 0..batch.num_rows() {
+                assert_eq!(ids.value(row), self.reported.to_string(), "the outcomes are out of order");
+                let fate = &self.fates[self.reported];
+                self.reported += 1;
+                if !entries.is_null(row) {
+                    assert!(fate.ids.iter().any(|id| id == entries.value(row)), "{fate:?} {}", entries.value(row));
+                    assert!(fate.written == 1 || self.retries_unknown, "{fate:?} was written twice");
+                    assert!(fate.is_confirmed || !self.waits, "{fate:?} is not confirmed");
+                    self.seen.delivered += 1;
+                } else if written.value(row) == "no" {
+                    assert_eq!(fate.written, 0, "{fate:?}");
+                    self.seen.failed_no += 1;
+                } else {
+                    self.seen.failed_unknown += 1;
+                }
+            }
+        }
+    }
+
+    /// The nodes work, and slots stay, until every message has its outcome.
+    fn finish(mut self, chance: &mut Chance) {
+        for _ in 0..10_000 {
+            for at in 0..self.sites.len() {
+                let connection = self.lanes.get(at);
+                if !connection.in_flight.is_empty() || connection.retry.is_active() {
+                    self.open(at, chance);
+                }
+                self.retry(at, chance);
+                if self.waits {
+                    self.lanes.get_mut(at).request_wait();
+                    self.context(at, Connection::give_up_unprovable);
+                }
+                self.transmit(at, usize::MAX);
+                self.serve(at, true, chance);
+                self.receive(at, usize::MAX);
+            }
+            if self.queue.is_settled() && self.lanes.is_idle() {
+                break;
+            }
+        }
+        assert!(self.queue.is_settled(), "a message has no outcome");
+        self.report();
+        assert_eq!((self.reported, self.queue.early()), (self.fates.len(), 0));
+        assert!(self.lanes.is_idle() && self.lanes.load().entries == 0);
+    }
+}
+
+/// One session.
+pub fn check(seen: &mut Seen, chance: &mut Chance) {
+    let mut world = World::new(seen, chance);
+    for _ in 0..20 + chance.size(600) {
+        world.step(chance);
+    }
+    world.finish(chance);
+}
+
+#[cfg(test)]
+#[test]
+fn lanes() {
+    let mut seen = Seen::default();
+    Runner::new("lanes", 3_000).run(&mut seen, check, Seen::summary);
+    let Seen { resent, redirects, asked, queued, meanwhile, located, confirmed_elsewhere, .. } = seen;
+    let least = [resent, redirects, asked, queued, meanwhile, located, confirmed_elsewhere].into_iter().min();
+    assert!(least > Some(0), "{seen:?}");
+}

@@ -1,0 +1,215 @@
+//! The nodes of a cluster: which there are, and what they say about who has which slots.
+
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+use redis::Value;
+
+use super::deadline::{ConnectError, Deadline, Stage, Watch};
+use super::handshake::Greeting;
+use super::peer::Peer;
+use super::stream::Transport;
+use crate::cluster::{NodeName, Redirect, Slots};
+use crate::endpoint::{Address, Endpoint, Node, Settings};
+use crate::error::{Fault, code};
+
+/// The nodes that the cluster has listed, those that own slots first. No other one gets credentials.
+#[derive(Debug, Default)]
+pub(crate) struct ClusterNodes {
+    listed: Vec<Node>,
+}
+
+/// What a node said about who has which slots.
+#[derive(Debug)]
+pub(crate) struct SlotMap {
+    slots: Slots,
+    sender: Node,
+}
+
+impl SlotMap {
+    /// The node that has this slot, as far as the sender knows.
+    pub(crate) fn owner(&self, slot: u16) -> Option<Node> {
+        self.slots.owner(slot).map(|name| named(name, &self.sender))
+    }
+
+    /// The ranges of slots that a node has, each with it.
+    pub(crate) fn owned(&self) -> Vec<(RangeInclusive<u16>, Node)> {
+        self.slots.owned().map(|(slots, name)| (slots, named(name, &self.sender))).collect()
+    }
+}
+
+impl ClusterNodes {
+    /// The nodes to ask, each once: `last` is asked last, for it did not even answer.
+    pub(super) fn candidates(&self, seeds: Vec<Node>, last: Option<&Node>) -> Vec<Node> {
+        let mut nodes: Vec<Node> = Vec::new();
+        for node in self.listed.iter().cloned().chain(seeds) {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes.sort_by_key(|node| Some(node) == last);
+        nodes
+    }
+
+    /// Asks the nodes one after the other, until one says who has which slots. The time there is, is shared by those that have to
+    /// be tried. `slot`: why they are asked. `last`: asked last, for it did not even answer.
+    pub(crate) fn ask_any(
+        &mut self,
+        endpoint: &Endpoint,
+        settings: &Settings,
+        slot: u16,
+        last: Option<&Node>,
+        watch: &mut dyn Watch,
+    ) -> Result<SlotMap, ConnectError> {
+        let Some(cluster) = endpoint.cluster() else {
+            return Err(Fault::new(code::CONFIG, "the endpoint is of no cluster").into());
+        };
+        let now = Instant::now();
+        let until = now.checked_add(settings.connect_timeout).unwrap_or(now);
+        let mut patience = Deadline::new(until, watch);
+        let candidates = self.candidates(cluster.seeds(settings.port), last);
+        let mut faults = Vec::new();
+        for (tried, node) in candidates.iter().enumerate() {
+            let share = patience.left() / u32::try_from(candidates.len() - tried).unwrap_or(u32::MAX);
+            let mut part = patience.until(Instant::now() + share);
+            match self.ask(endpoint, settings, node, &mut part) {
+                Ok(map) => return Ok(map),
+                Err(ConnectError::Fault(fault)) => faults.push(fault),
+                Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
+            }
+        }
+        Err(no_answer(slot, faults).into())
+    }
+
+    /// What `node` says about who has which slots.
+    pub(super) fn ask(
+        &mut self,
+        endpoint: &Endpoint,
+        settings: &Settings,
+        node: &Node,
+        patience: &mut Deadline<'_>,
+    ) -> Result<SlotMap, ConnectError> {
+        let address = Address::Tcp { host: node.host.clone(), port: node.port };
+        let title = format!("the node {node}");
+        let (access, timeout) = (endpoint.access(), settings.connect_timeout);
+        let peer = Peer { address: &address, title, access, greeting: Greeting::Lookup, timeout };
+        let mut transport = peer.connect(patience)?;
+        let fault = match self.ask_on(&mut transport, node, patience) {
+            Ok(Ok(map)) => {
+                transport.close();
+                return Ok(map);
+            }
+            Ok(Err(refusal)) => refusal,
+            Err(ConnectError::Fault(fault)) => peer.explained(fault, patience.stage()),
+            Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
+        };
+        transport.abort();
+        Err(fault.into())
+    }
+
+    /// What the node on the other end says about who has which slots, or why it says nothing. Nothing is in flight on the connection.
+    fn ask_on(
+        &mut self,
+        transport: &mut Transport,
+        node: &Node,
+        patience: &mut Deadline<'_>,
+    ) -> Result<Result<SlotMap, Fault>, ConnectError> {
+        patience.enter(Stage::Request);
+        Ok(match transport.query(redis::cmd("CLUSTER").arg("SLOTS"), patience)? {
+            Ok(reply) => self.note(&reply, node),
+            Err(refusal) => Err(refused(&format!("the node {node}"), refusal)),
+        })
+    }
+
+    /// Asks the node that a connection leads to; see [`ask_any`](Self::ask_any).
+    pub(crate) fn ask_connected(
+        &mut self,
+        transport: &mut Transport,
+        settings: &Settings,
+        node: &Node,
+        watch: &mut dyn Watch,
+    ) -> Result<SlotMap, ConnectError> {
+        let now = Instant::now();
+        let until = now.checked_add(settings.connect_timeout).unwrap_or(now);
+        Ok(self.ask_on(transport, node, &mut Deadline::new(until, watch))??)
+    }
+
+    /// Notes which nodes there are.
+    fn note(&mut self, reply: &Value, sender: &Node) -> Result<SlotMap, Fault> {
+        let Some(slots) = Slots::read(reply) else {
+            let message = format!("the reply of {sender} to CLUSTER SLOTS is no list of slots");
+            return Err(Fault::new(code::PROTOCOL, message));
+        };
+        self.listed.clear();
+        for name in slots.nodes() {
+            let node = named(name, sender);
+            if !self.listed.contains(&node) {
+                self.listed.push(node);
+            }
+        }
+        Ok(SlotMap { slots, sender: sender.clone() })
+    }
+
+    /// Where a node, `sender`, sent a command, if the cluster has listed that node.
+    pub(crate) fn target(&self, redirect: &Redirect, sender: Option<&Node>) -> Option<Node> {
+        let target = match (&redirect.node, sender) {
+            (Some(NodeName { host: Some(host), port }), _) => Node { host: host.clone(), port: *port },
+            (Some(NodeName { host: None, port }), Some(sender)) => Node { host: sender.host.clone(), port: *port },
+            (Some(_) | None, _) => return None,
+        };
+        self.listed.contains(&target).then_some(target)
+    }
+}
+
+/// Connects to a node, with the handshake of a server that gets messages.
+pub(crate) fn connect_to_node(
+    endpoint: &Endpoint,
+    settings: &Settings,
+    node: &Node,
+    watch: &mut dyn Watch,
+) -> Result<Transport, ConnectError> {
+    let now = Instant::now();
+    let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
+    open(endpoint, settings, node, &mut Deadline::new(deadline, watch))
+}
+
+pub(super) fn open(
+    endpoint: &Endpoint,
+    settings: &Settings,
+    node: &Node,
+    patience: &mut Deadline<'_>,
+) -> Result<Transport, ConnectError> {
+    let address = Address::Tcp { host: node.host.clone(), port: node.port };
+    let greeting = Greeting::Server { endpoint, settings };
+    let (access, timeout) = (endpoint.access(), settings.connect_timeout);
+    Peer { address: &address, title: node.to_string(), access, greeting, timeout }.connect(patience)
+}
+
+fn named(name: &NodeName, sender: &Node) -> Node {
+    Node { host: name.host.clone().unwrap_or_else(|| sender.host.clone()), port: name.port }
+}
+
+/// Whether a server refused a command because another node has the slot.
+pub(crate) fn is_redirect(fault: &Fault) -> bool {
+    ["MOVED", "ASK"].contains(&&*fault.code)
+}
+
+/// The fault for a node that refuses CLUSTER SLOTS.
+fn refused(title: &str, refusal: Fault) -> Fault {
+    let said = format!("{title} refused CLUSTER SLOTS, which says where a stream is: {}", refusal.message);
+    if refusal.code == "ERR" {
+        // Cluster support is off, or it is a sentinel or a proxy.
+        let hint = "for a server that is no node of a cluster leave topology and nodes out, and give host";
+        return Fault::new(code::UNSUPPORTED, format!("{said}; {hint}"));
+    }
+    Fault { message: Fault::new(code::UNSUPPORTED, said).message, ..refusal }
+}
+
+/// The fault for nodes none of which said what they were asked. A refusal that does not pass is that of all of them.
+pub(super) fn no_answer(slot: u16, mut faults: Vec<Fault>) -> Fault {
+    if let Some(at) = faults.iter().position(|fault| !code::is_away(&fault.code)) {
+        return faults.swap_remove(at);
+    }
+    let said: Vec<_> = faults.into_iter().map(|fault| fault.message).collect();
+    Fault::new(code::NO_SLOT, format!("no node says which one has slot {slot}: {}", said.join("; ")))
+}
