@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalCluster
-from support.clusters import endpoint_of, rows_of
+from support.clusters import endpoint_of, rows_of, wait_until_whole
 from support.load import BATCH, Load
 from support.processes import wait_until
 
@@ -21,6 +21,7 @@ from .faults import FAULTS, LOSSY
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
 CONFIRMED: dict[str, Any] = {"wait_replicas": 1, "wait_timeout": 3.0, "wait_every": 50}
 
+#: Those with "streams" write to several streams of all nodes; the faults happen to the first one.
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
     "policy": {"retry": PATIENT},
@@ -28,7 +29,14 @@ MODES: dict[str, dict[str, Any]] = {
     "script": {"retry": PATIENT, "exactly_once": "script"},
     "script, wait": {"retry": PATIENT, "exactly_once": "script", **CONFIRMED},
     "idmp": {"retry": PATIENT, "exactly_once": "idmp"},
+    "streams": {},
+    "streams, policy": {"retry": PATIENT},
+    "streams, wait": {"retry": PATIENT, **CONFIRMED},
+    "streams, script": {"retry": PATIENT, "exactly_once": "script"},
 }
+
+#: How many streams those have.
+STREAMS = 7
 
 
 @dataclass
@@ -54,7 +62,8 @@ def run(cluster: LocalCluster, mode: str, seed: int, key: str, most: int = 3) ->
     options = MODES[mode]
     endpoint = endpoint_of(cluster, key, command_timeout=3.0)
     with Dispatcher(endpoint, **options) as dispatcher, ThreadPoolExecutor() as pool:
-        load = Load(dispatcher, chance.choice([5_000, 20_000, 50_000]))
+        keys = [key, *(f"{key}:{number}" for number in range(1, STREAMS))] if mode.startswith("streams") else []
+        load = Load(dispatcher, chance.choice([5_000, 20_000, 50_000]), keys)
         running = pool.submit(load.run)
         try:
             wait_until(lambda: load.rows > 0 or running.done())
@@ -68,33 +77,38 @@ def run(cluster: LocalCluster, mode: str, seed: int, key: str, most: int = 3) ->
         finally:
             load.stop()
             running.result()
+        wait_until_whole(cluster)
         if "exactly_once" in options:
             dispatcher.begin(f"{key} {seed}")
-        for _ in range(10):
-            dispatcher.produce(b"%d" % load.rows)
-            load.rows += 1
+        wait_until_whole(cluster)
+        if "exactly_once" in options:
+            dispatcher.begin(f"{key} {seed}")
+        last = load.rows
+        load.produce(range(last, last + 10 * STREAMS))
         report = dispatcher.flush()
         if not report.ok:
             verdict.wrong.append(f"not delivered once all was over: {report.failed[0].code}")
         verdict.redirects = dispatcher.stats().redirects
-    acknowledged = load.acknowledged | set(range(load.rows - report.delivered, load.rows))
-    judge(verdict, rows_of(cluster, key), acknowledged, load.unknown)
+    acknowledged = load.acknowledged | set(range(last, last + report.delivered))
+    judge(verdict, [rows_of(cluster, one) for one in keys or [key]], acknowledged, load.unknown)
     verdict.rows, verdict.codes = load.rows, load.codes
     return verdict
 
 
-def judge(verdict: Verdict, there: list[int], acknowledged: set[int], unknown: set[int]) -> None:
+def judge(verdict: Verdict, streams: list[list[int]], acknowledged: set[int], unknown: set[int]) -> None:
     """Note what is wrong with the rows that are there."""
-    counts = Counter(there)
     is_lossy = bool(LOSSY & set(verdict.faults))
-    inverted = sum(first > second for first, second in pairwise(there))
-    lost = len(acknowledged - set(there))
-    if duplicates := sum(count - 1 for count in counts.values()):
+    if misplaced := sum(row % len(streams) != number for number, rows in enumerate(streams) for row in rows):
+        verdict.wrong.append(f"{misplaced} rows are in another stream")
+    there = {row for rows in streams for row in rows}
+    inverted = sum(first > second for rows in streams for first, second in pairwise(rows))
+    lost = len(acknowledged - there)
+    if duplicates := sum(map(len, streams)) - len(there):
         verdict.wrong.append(f"{duplicates} rows were written twice")
-    if unreported := len(set(there) - acknowledged - unknown):
+    if unreported := len(there - acknowledged - unknown):
         verdict.wrong.append(f"{unreported} rows are there that were reported as not written")
     if lost and (not is_lossy or "wait" in verdict.mode):
         verdict.wrong.append(f"{lost} acknowledged rows are not there")
-    if inverted and (not is_lossy or verdict.mode.startswith("script")):
+    if inverted and (not is_lossy or "script" in verdict.mode):
         verdict.wrong.append(f"{inverted} rows were written behind later ones")
     verdict.lost, verdict.reordered = lost, inverted

@@ -60,7 +60,10 @@ def fail_over(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
 
 def end_connections(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
     with redis.Redis(port=cluster.owner(key).port or 0) as client:
-        assert int(client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")) > 0
+        # Behind a move the dispatcher may not be connected to the new owner yet.
+        wait_until(
+            lambda: int(client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")) > 0, PATIENCE
+        )
 
 
 def stall(cluster: LocalCluster, key: str, chance: random.Random) -> None:

@@ -20,18 +20,20 @@ def test_each_outcome_is_true(program: Program) -> None:
 
 
 def test_what_is_not_true_is_noticed() -> None:
-    cases: list[tuple[str, list[int], set[int], set[int], str]] = [
-        ("plain", [0, 1, 1], {0, 1}, set(), "1 rows were written twice"),
-        ("plain", [0, 1], {0}, set(), "1 rows are there that were reported as not written"),
-        ("plain", [0], {0, 1}, set(), "1 acknowledged rows are not there"),
-        ("plain", [1, 0], {0, 1}, set(), "1 rows were written behind later ones"),
-        ("wait", [0], {0, 1}, set(), "1 acknowledged rows are not there"),
-        ("plain", [0, 1], {0}, {1, 2}, ""),
+    cases: list[tuple[str, list[list[int]], set[int], set[int], str]] = [
+        ("plain", [[0, 1, 1]], {0, 1}, set(), "1 rows were written twice"),
+        ("plain", [[0, 1]], {0}, set(), "1 rows are there that were reported as not written"),
+        ("plain", [[0]], {0, 1}, set(), "1 acknowledged rows are not there"),
+        ("plain", [[1, 0]], {0, 1}, set(), "1 rows were written behind later ones"),
+        ("wait", [[0]], {0, 1}, set(), "1 acknowledged rows are not there"),
+        ("plain", [[0, 1]], {0}, {1, 2}, ""),
+        ("streams", [[0, 1], [3]], {0, 1, 3}, set(), "1 rows are in another stream"),
+        ("streams", [[0, 2], [3, 1]], {0, 1, 2, 3}, set(), "1 rows were written behind later ones"),
     ]
     for mode, there, acknowledged, unknown, wrong in cases:
         verdict = Verdict(mode, ["kill"] if mode == "wait" else ["move"])
         judge(verdict, there, acknowledged, unknown)
         assert verdict.wrong == [wrong] * bool(wrong)
     explained = Verdict("plain", ["kill"])
-    judge(explained, [1, 0], {0, 1, 2}, set())
+    judge(explained, [[1, 0]], {0, 1, 2}, set())
     assert (explained.wrong, explained.lost, explained.reordered) == ([], 1, 1)

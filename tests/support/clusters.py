@@ -20,10 +20,20 @@ def endpoint_of(cluster: LocalCluster, key: str | bytes, **options: Any) -> Endp
     return Endpoint(**{"nodes": cluster.nodes, "stream_key": key, **options})
 
 
-def rows_of(cluster: LocalCluster, key: str) -> list[int]:
-    """The numbers in a stream, in its order, as its owner has them."""
-    with redis.Redis(port=cluster.owner(key).port or 0) as client:
+def rows_of(cluster: LocalCluster, key: str, without: LocalServer | None = None) -> list[int]:
+    """The numbers in a stream, in its order, as its owner has them. `without`: a server that is not asked."""
+    with redis.Redis(port=cluster.owner(key, without).port or 0) as client:
         return [int(fields[b"payload"]) for _, fields in client.xrange(key)]
+
+
+def wait_until_whole(cluster: LocalCluster, seconds: float = 40.0) -> None:
+    """Until every server of the cluster says that all slots are served."""
+
+    def is_whole(server: LocalServer) -> bool:
+        with redis.Redis(port=server.port or 0) as client:
+            return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+
+    wait_until(lambda: all(is_whole(server) for server in cluster.servers), seconds)
 
 
 def another_master(cluster: LocalCluster, key: str) -> LocalServer:

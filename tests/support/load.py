@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,11 +17,15 @@ BATCH = RATE // 50
 
 
 class Load:
-    """Rows with numbers, written at a rate until it is stopped; what was said of each."""
+    """Rows with numbers, written at a rate until it is stopped; what was said of each.
 
-    def __init__(self, dispatcher: Dispatcher, rate: int = RATE) -> None:
+    With `keys`, row n goes to the stream `keys[n % len(keys)]`.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, rate: int = RATE, keys: Sequence[str] = ()) -> None:
         self._dispatcher = dispatcher
         self._rate = rate
+        self._keys = keys
         self._stops = False
         self.codes: Counter[str] = Counter()
         self.acknowledged: set[int] = set()
@@ -30,8 +36,7 @@ class Load:
         began = time.monotonic()
         while not self._stops:
             numbers = range(self.rows, self.rows + BATCH)
-            table = pa.table({"payload": [b"%d" % n for n in numbers]})
-            self._dispatcher.produce_batch(table, payload="payload")
+            self.produce(numbers)
             report = self._dispatcher.flush()
             failed = {self.rows + int(failure.message_id): failure for failure in report.failed}
             self.codes.update(failure.code for failure in failed.values())
@@ -39,6 +44,15 @@ class Load:
             self.acknowledged |= set(numbers) - set(failed)
             self.rows += BATCH
             time.sleep(max(0.0, began + self.rows / self._rate - time.monotonic()))
+
+    def produce(self, numbers: range) -> None:
+        """Hand the rows over."""
+        columns: dict[str, Any] = {"payload": [b"%d" % n for n in numbers]}
+        if self._keys:
+            columns["key"] = [self._keys[n % len(self._keys)] for n in numbers]
+            self._dispatcher.produce_batch(pa.table(columns), payload="payload", stream_key="key")
+        else:
+            self._dispatcher.produce_batch(pa.table(columns), payload="payload")
 
     def stop(self) -> None:
         self._stops = True
