@@ -95,10 +95,7 @@ impl Producer {
         let watched = end.min(row.saturating_add(WATCH_ROWS));
         while *row < watched && self.has_room() {
             match (&mut *batch, &mut self.dedup) {
-                (Batch::Rows(rows), Dedup::Off) if self.is_routed => {
-                    self.push_routed_row(rows, *row);
-                    *row += 1;
-                }
+                (Batch::Rows(rows), Dedup::Off) if self.is_routed => self.push_routed_rows(rows, row, watched),
                 (Batch::Rows(rows), Dedup::Off) => {
                     let added = self.lanes.at_home().in_flight.added();
                     self.encoding = Some((*row, added));
@@ -198,18 +195,42 @@ impl Producer {
         length
     }
 
-    /// Encodes a row for the node that has its stream, or notes why it is not sent.
-    fn push_routed_row(&mut self, rows: &Rows<'_>, row: usize) {
+    /// Encodes rows for the nodes that have their streams, or notes why they are not sent, until the window or what is to be sent to
+    /// a node is full: the room is measured once. `row` is the first row that is left.
+    fn push_routed_rows(&mut self, rows: &Rows<'_>, row: &mut usize, end: usize) {
+        let load = self.lanes.load();
+        let most = self.limits.max_entries.saturating_sub(load.entries + self.outcomes.early()).max(1);
+        let mut bytes = self.limits.max_bytes.saturating_sub(load.bytes);
+        let end = end.min(row.saturating_add(most));
+        while *row < end {
+            let pushed = self.push_routed_row(rows, *row);
+            *row += 1;
+            let Some((length, is_full)) = pushed else { return };
+            bytes = bytes.saturating_sub(length as u64);
+            if is_full || bytes == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Encodes a row for the node that has its stream, or notes why it is not sent. Returns the bytes of its command, and whether
+    /// they are to go out now.
+    fn push_routed_row(&mut self, rows: &Rows<'_>, row: usize) -> Option<(usize, bool)> {
         let fields = match rows.field_count(row) {
             Ok(fields) => fields,
-            Err(fault) => return self.push_bad_rows(&fault, 1),
+            Err(fault) => {
+                self.push_bad_rows(&fault, 1);
+                return None;
+            }
         };
         let key = rows.stream_key(row);
         let (hash_slot, at) = self.lanes.of_key(key.unwrap_or_else(|| self.endpoint.stream_key()));
         if let Some(failure) = self.lane_down(at).cloned() {
-            return self.resolve_failed(&failure, 1);
+            self.resolve_failed(&failure, 1);
+            return None;
         }
-        let connection = self.lanes.get_mut(at);
+        let Self { lanes, encoder, outcomes, scratch, .. } = self;
+        let connection = lanes.get_mut(at);
         let is_queued = connection.is_held();
         if !is_queued {
             if connection.until_wait() == 0 {
@@ -219,16 +240,17 @@ impl Producer {
         }
         let out = connection.send.bytes();
         let before = out.len();
-        self.encoder.write_start(out, fields, key, rows.entry_id(row));
-        rows.write_fields(row, out, &mut self.scratch);
+        encoder.write_start(out, fields, key, rows.entry_id(row));
+        rows.write_fields(row, out, scratch);
         fail::point("encode");
-        self.encoder.write_end(out);
-        let (length, number) = (out.len() - before, self.outcomes.number(1));
+        encoder.write_end(out);
+        let (length, number) = (out.len() - before, outcomes.number(1));
         if is_queued {
             connection.queue(length, hash_slot, Numbers::From(number), 1, Expect::EntryId);
         } else {
             connection.push(length, number, 1, Owner::Report);
         }
+        Some((length, connection.send.room() == 0 && !connection.is_stuck()))
     }
 
     /// Encodes a row of whatever kind and returns the bytes of its command, or notes why it cannot be sent.

@@ -4,7 +4,7 @@
 //! report once all messages before it have theirs. With one connection and nothing held back an outcome goes straight to the
 //! recorder: only those that come early are kept here, as runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::command::EntryId;
 use crate::connection::{Outcome, Outcomes, Owner};
@@ -18,10 +18,36 @@ pub(crate) struct OutcomeQueue {
     front: u64,
     /// The number of the next message.
     next: u64,
-    /// Outcomes of messages behind the first one, by the number of their first message.
-    early: BTreeMap<u64, (Outcome, Owner)>,
+    /// Outcomes of messages behind the first one, in queues that ascend: those of one connection mostly do.
+    early: Vec<VecDeque<Early>>,
+    /// The queue that took the last one.
+    last: usize,
+    /// Those that fit into no queue, by the number of their first message.
+    strays: BTreeMap<u64, (Outcome, Owner)>,
+    /// How many there are.
+    count: usize,
     call: Option<Call>,
 }
+
+/// An outcome that came early, with the number of its first message.
+#[derive(Debug)]
+struct Early {
+    number: u64,
+    outcome: Outcome,
+    owner: Owner,
+}
+
+impl Early {
+    /// Joins the outcome of the messages that follow, if both are one. Returns whether it did.
+    fn absorb(&mut self, number: u64, outcome: &Outcome, owner: Owner) -> bool {
+        (self.owner, owner) == (Owner::Report, Owner::Report)
+            && self.number + self.outcome.count() == number
+            && self.outcome.absorb(outcome)
+    }
+}
+
+/// How many queues there are at most.
+const QUEUES: usize = 16;
 
 /// A call of `dispatch` that waits for the outcome of its message.
 #[derive(Debug)]
@@ -65,7 +91,7 @@ impl OutcomeQueue {
     /// How many runs of outcomes came early.
     #[inline]
     pub(crate) fn early(&self) -> usize {
-        self.early.len()
+        self.count
     }
 
     /// The next message is one of `dispatch`.
@@ -87,6 +113,8 @@ impl OutcomeQueue {
     pub(crate) fn clear(&mut self) {
         self.front = self.next;
         self.early.clear();
+        self.strays.clear();
+        (self.last, self.count) = (0, 0);
         self.call = None;
     }
 
@@ -124,23 +152,56 @@ impl OutcomeQueue {
     #[cold]
     fn keep(&mut self, number: u64, outcome: Outcome, owner: Owner) {
         debug_assert!(number > self.front && number + outcome.count() <= self.next, "{number} of {self:?}");
+        let takes = |queue: &VecDeque<Early>| queue.back().is_none_or(|last| last.number < number);
+        if !self.early.get(self.last).is_some_and(takes) {
+            match self.early.iter().position(takes) {
+                Some(queue) => self.last = queue,
+                None if self.early.len() < QUEUES => {
+                    self.last = self.early.len();
+                    self.early.push(VecDeque::new());
+                }
+                None => return self.stray(number, outcome, owner),
+            }
+        }
+        let Some(queue) = self.early.get_mut(self.last) else { return };
+        if !queue.back_mut().is_some_and(|last| last.absorb(number, &outcome, owner)) {
+            queue.push_back(Early { number, outcome, owner });
+            self.count += 1;
+        }
+    }
+
+    fn stray(&mut self, number: u64, outcome: Outcome, owner: Owner) {
         if owner == Owner::Report
-            && let Some((first, (last, Owner::Report))) = self.early.range_mut(..number).next_back()
+            && let Some((first, (last, Owner::Report))) = self.strays.range_mut(..number).next_back()
             && *first + last.count() == number
             && last.absorb(&outcome)
         {
             return;
         }
-        self.early.insert(number, (outcome, owner));
+        self.count += 1;
+        self.strays.insert(number, (outcome, owner));
     }
 
     fn release(&mut self) {
-        while let Some(first) = self.early.first_entry()
-            && *first.key() == self.front
-        {
-            let (number, (outcome, owner)) = first.remove_entry();
+        while let Some((number, outcome, owner)) = self.take_first() {
+            self.count -= 1;
             self.record(number, &outcome, owner);
         }
+    }
+
+    /// The outcome of the first message without a recorded one, if it is known.
+    fn take_first(&mut self) -> Option<(u64, Outcome, Owner)> {
+        let front = self.front;
+        for queue in &mut self.early {
+            if queue.front().is_some_and(|first| first.number == front)
+                && let Some(first) = queue.pop_front()
+            {
+                return Some((first.number, first.outcome, first.owner));
+            }
+        }
+        let first = self.strays.first_entry().filter(|first| *first.key() == front)?;
+        let (number, (outcome, owner)) = first.remove_entry();
+        Some((number, outcome, owner))
     }
 }
 
@@ -150,7 +211,7 @@ impl Outcomes for OutcomeQueue {
         debug_assert!(outcome.count() > 0, "an outcome of no message");
         if number == self.front {
             self.record(number, &outcome, owner);
-            if !self.early.is_empty() {
+            if self.count > 0 {
                 self.release();
             }
         } else {
