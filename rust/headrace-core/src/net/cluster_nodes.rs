@@ -121,17 +121,17 @@ impl ClusterNodes {
         })
     }
 
-    /// Asks the node that a connection leads to; see [`ask_any`](Self::ask_any).
+    /// Asks the node that a connection leads to. `None`: it refuses to say it. After a fault the connection is of no further use.
     pub(crate) fn ask_connected(
         &mut self,
         transport: &mut Transport,
         settings: &Settings,
         node: &Node,
         watch: &mut dyn Watch,
-    ) -> Result<SlotMap, ConnectError> {
+    ) -> Result<Option<SlotMap>, ConnectError> {
         let now = Instant::now();
         let until = now.checked_add(settings.connect_timeout).unwrap_or(now);
-        Ok(self.ask_on(transport, node, &mut Deadline::new(until, watch))??)
+        Ok(self.ask_on(transport, node, &mut Deadline::new(until, watch))?.ok())
     }
 
     /// Notes which nodes there are.

@@ -157,14 +157,21 @@ impl Producer {
         settings: &Settings,
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, ConnectError> {
-        let node = self.lanes.node(at);
-        let answered = match (&mut self.links[at], node) {
-            (Link::Open(transport), Some(node)) => self.nodes.ask_connected(transport, settings, node, watch).ok(),
-            _ => None,
+        let answered = match (&mut self.links[at], self.lanes.node(at)) {
+            (Link::Open(transport), Some(node)) => self.nodes.ask_connected(transport, settings, node, watch),
+            _ => Ok(None),
         };
+        if answered.is_err() {
+            // Its reply would be taken for that of the next command.
+            self.renew(at, &Fault::new(code::RESET, "the node did not say who has which slots"));
+        }
         let map = match answered {
-            Some(map) => map,
-            None => self.nodes.ask_any(&self.endpoint, settings, self.lanes.home_slot(), node, watch)?,
+            Ok(Some(map)) => map,
+            Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
+            Ok(None) | Err(ConnectError::Fault(_)) => {
+                let (slot, last) = (self.lanes.home_slot(), self.lanes.node(at));
+                self.nodes.ask_any(&self.endpoint, settings, slot, last, watch)?
+            }
         };
         let (map, now) = (map.owned(), Instant::now());
         self.located = Some(now);
@@ -209,12 +216,12 @@ impl Producer {
         }
         // What the nodes said moved it, or it moves now, or it is sent to the same node again.
         self.redirect(at, &unknown, now);
-        self.add_links();
         if self.lanes.is_deserted(at) {
             self.close_socket(at);
         }
         Ok(())
     }
+
     /// What waits of these slots goes to the nodes that the server named, if the cluster has listed these.
     fn redirect(&mut self, at: usize, redirects: &[&Redirect], now: Instant) {
         for redirect in redirects {
@@ -222,6 +229,7 @@ impl Producer {
                 self.lanes.redirect(at, redirect, &node, now);
             }
         }
+        self.add_links();
     }
 
     /// Asks the sentinels. If they name another master, the socket is of no further use: what it was sent may be lost.
