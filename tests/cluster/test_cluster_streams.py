@@ -86,6 +86,33 @@ def test_rows_without_a_stream_go_to_that_of_the_endpoint(cluster: LocalCluster,
     check_streams(cluster, keys_of(key, 8), 80)
 
 
+def test_connections_that_ended_while_they_were_idle_are_replaced(cluster: LocalCluster, key: str) -> None:
+    """No row was sent on them, so none is in doubt, on whichever node."""
+    keys = keys_of(key, 12)
+    with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
+        for first in (0, 120, 240):
+            rows = table(keys, range(first, first + 120))
+            dispatcher.produce_batch(rows, payload="payload", stream_key="key")
+            assert dispatcher.flush().delivered == 120
+            for server in cluster.servers:
+                with redis.Redis(port=server.port or 0) as client:
+                    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    check_streams(cluster, keys, 360)
+
+
+def test_polls_leave_redirects_to_a_call_that_may_wait(cluster: LocalCluster, key: str) -> None:
+    with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
+        dispatcher.produce(b"0")
+        assert dispatcher.flush().ok
+        cluster.move_slot(key, another_master(cluster, key))
+        for number in range(1, 10):
+            dispatcher.produce(b"%d" % number)
+        delivered = sum(dispatcher.poll().delivered for _ in range(2_000))
+        delivered += dispatcher.flush().delivered
+        assert (delivered, dispatcher.stats().redirects) == (9, 1)
+    assert rows_of(cluster, key) == list(range(10))
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("way", ["by keys", "as one"])
 @BY_MODE

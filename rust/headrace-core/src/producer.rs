@@ -279,9 +279,9 @@ impl Producer {
                 continue;
             }
             if let Err(broken) = self.step(at) {
-                self.disconnect_or_renew(at, &broken, &mut false);
+                self.disconnect_or_renew(at, &broken, &mut Vec::new());
             }
-            self.take_retry_step(at, Instant::now());
+            self.take_own_retry_step(at);
         }
     }
 
@@ -383,7 +383,7 @@ impl Producer {
         self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload));
         let driven = self.drive(Goal::Call, None, watch);
         // The retries may have ended with this message, and that is to be reported now.
-        self.take_retry_step(self.lanes.home(), Instant::now());
+        self.take_own_retry_step(self.lanes.home());
         self.report_waits(watch);
         self.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
     }

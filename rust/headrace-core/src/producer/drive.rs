@@ -75,7 +75,7 @@ impl Producer {
 
     fn drive_on(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let started = Instant::now();
-        let mut renewed = false;
+        let mut renewed = Vec::new();
         while !self.reached(goal) {
             let now = Instant::now();
             self.check(now, watch)?;
@@ -113,7 +113,7 @@ impl Producer {
         goal: Goal,
         now: Instant,
         deadline: Option<Instant>,
-        renewed: &mut bool,
+        renewed: &mut Vec<usize>,
         watch: &mut dyn Watch,
     ) -> Result<Pass> {
         if self.lanes.is_of_cluster() && self.lanes.get(at).is_idle() {
@@ -183,6 +183,13 @@ impl Producer {
         }
     }
 
+    /// Goes on with the retries of a lane as far as that needs no other one.
+    pub(super) fn take_own_retry_step(&mut self, at: usize) {
+        if !self.lanes.get(at).retry.has_redirect() {
+            self.take_retry_step(at, Instant::now());
+        }
+    }
+
     /// Goes on with the retries of a lane, if there are any and nothing is in flight. A redirect is for the caller to follow.
     pub(super) fn take_retry_step(&mut self, at: usize, now: Instant) -> Option<RetryStep> {
         if !self.lanes.get(at).retry.is_active() {
@@ -235,7 +242,7 @@ impl Producer {
         &mut self,
         goal: Goal,
         (started, deadline, pause): (Instant, Option<Instant>, Option<Instant>),
-        renewed: &mut bool,
+        renewed: &mut Vec<usize>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
         let now = Instant::now();
@@ -300,7 +307,7 @@ impl Producer {
         }
     }
 
-    fn give_up_silent(&mut self, at: usize, silent: Duration, renewed: &mut bool) {
+    fn give_up_silent(&mut self, at: usize, silent: Duration, renewed: &mut Vec<usize>) {
         let seconds = silent.as_secs_f64();
         let message = format!("{} was silent for {seconds:.3} s while replies were expected", self.endpoint);
         let broken = Fault::new(code::TIMEOUT, message).into();

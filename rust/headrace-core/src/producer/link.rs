@@ -269,12 +269,13 @@ impl Producer {
     }
 
     /// Replaces a socket that ended between commands: those that wait go out on the next one, and none is in doubt.
-    pub(super) fn disconnect_or_renew(&mut self, at: usize, broken: &Disconnect, renewed: &mut bool) {
-        if !self.lanes.get(at).is_renewable() || *renewed {
+    /// `renewed`: the lanes for which that was done before.
+    pub(super) fn disconnect_or_renew(&mut self, at: usize, broken: &Disconnect, renewed: &mut Vec<usize>) {
+        if !self.lanes.get(at).is_renewable() || renewed.contains(&at) {
             self.disconnect(at, broken);
             return;
         }
-        *renewed = true;
+        renewed.push(at);
         self.renew(at, &broken.fault);
     }
 
