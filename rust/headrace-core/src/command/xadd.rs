@@ -292,7 +292,7 @@ impl XaddEncoder {
     /// Whether messages of this second carry another time than those before.
     #[inline]
     pub(crate) fn is_new_time(&self, second: u64) -> bool {
-        self.ts_second != Some(second)
+        self.ts_second != Some(second) && self.ts_field.is_some()
     }
 
     /// Appends the `ts` pair, if there is one.
