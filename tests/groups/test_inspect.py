@@ -20,7 +20,7 @@ from support import Program
 from support.fake_server import FakeServer, Peer
 from support.groups import GROUP, add, group_of, read, row, rows
 from support.pipelines import KEY, endpoint_to
-from support.processes import wait_until
+from support.processes import PeakMemory, wait_until
 
 #: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
@@ -86,6 +86,22 @@ def test_ids_outside_the_range_of_timestamps(any_server: LocalServer, connect: C
     assert table["first_timestamp"].cast(pa.int64()).to_pylist() == [2**63 - 1]
     assert table["last_timestamp"].to_pylist() == [None]
     assert table["last_id"].to_pylist() == [f"{2**64 - 1}-{2**64 - 1}"]
+
+
+def test_entries_that_are_larger_than_a_reply_may_be(any_server: LocalServer, connect: Connect) -> None:
+    """The server shows whole entries where their IDs are wanted."""
+    client = connect(any_server)
+    for entry_id in ("5-0", "7-5"):
+        client.xadd(KEY, {"field": bytes(70_000_000)}, id=entry_id)
+    client.xgroup_create(KEY, GROUP, "0")
+    client.xadd(KEY, {"field": b"small"}, id="8-0")
+    client.xtrim(KEY, maxlen=2, approximate=False)
+    memory = PeakMemory()
+    found = headrace.inspect(endpoint_to(any_server))
+    stream = row(found.streams)
+    assert (stream["first_id"], stream["last_id"], stream["length"]) == ("7-5", "8-0", 2)
+    assert row(found.groups)["trimmed_unread"] == 1
+    assert memory.growth < 16 * 1024 * 1024
 
 
 def test_a_pattern_finds_the_streams_alone(server: LocalServer, connect: Connect) -> None:

@@ -7,6 +7,7 @@ mod encode;
 mod entry_id;
 pub(crate) mod framing;
 pub(crate) mod line_reader;
+pub(crate) mod outline;
 pub(crate) mod stream_reply;
 pub(crate) mod value;
 

@@ -8,6 +8,7 @@ use super::command::Command;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Fault, Result, code};
 use crate::net::{ConnectError, Deadline, Transport, Watch, connect};
+use crate::resp::outline::{WHOLE, WITHOUT_FIELDS};
 
 /// An open connection.
 pub(crate) struct Session<'w> {
@@ -107,14 +108,24 @@ impl Session<'_> {
     /// The reply to one command.
     pub(crate) fn ask(&mut self, command: &Command) -> Result<std::result::Result<Value, Fault>> {
         let mut only = Ok(Value::Nil);
-        self.ask_all(std::slice::from_ref(command), |_, reply| only = reply)?;
+        self.query(std::slice::from_ref(command), WHOLE, |_, reply| only = reply)?;
         Ok(only)
     }
 
-    /// Sends commands in one round trip; `each` gets the index of a command and its reply, in order.
+    /// Sends commands in one round trip; `each` gets the index of a command and its reply, in order, without the fields of
+    /// entries in it.
     pub(crate) fn ask_all(
         &mut self,
         commands: &[Command],
+        each: impl FnMut(usize, std::result::Result<Value, Fault>),
+    ) -> Result<()> {
+        self.query(commands, WITHOUT_FIELDS, each)
+    }
+
+    fn query(
+        &mut self,
+        commands: &[Command],
+        depth: usize,
         mut each: impl FnMut(usize, std::result::Result<Value, Fault>),
     ) -> Result<()> {
         let Some(transport) = &mut self.transport else {
@@ -130,7 +141,7 @@ impl Session<'_> {
             answered += 1;
         };
         let mut patience = Deadline::of_silence(self.silence, self.watch);
-        let asked = transport.query_all(&packed, commands.len(), &mut patience, &mut count);
+        let asked = transport.query_all(&packed, commands.len(), depth, &mut patience, &mut count);
         let Err(error) = asked else { return Ok(()) };
         if let Some(transport) = self.transport.take() {
             transport.abort();

@@ -5,7 +5,8 @@ use redis::{Cmd, Value, parse_redis_value};
 use super::deadline::{ConnectError, Deadline};
 use super::stream::Transport;
 use crate::error::{Fault, code};
-use crate::resp::framing::{Framing, MAX_REPLY};
+use crate::resp::framing::MAX_REPLY;
+use crate::resp::outline::{Outline, WHOLE};
 
 /// How much is read at a time.
 const CHUNK: usize = 16 * 1024;
@@ -20,11 +21,12 @@ impl Transport {
         patience: &mut Deadline<'_>,
     ) -> Result<Result<Value, Fault>, ConnectError> {
         let mut only = Ok(Value::Nil);
-        self.query_all(&command.get_packed_command(), 1, patience, &mut |reply| only = reply)?;
+        self.query_all(&command.get_packed_command(), 1, WHOLE, patience, &mut |reply| only = reply)?;
         Ok(only)
     }
 
     /// Sends commands in one go and passes on their replies in order, each as soon as it is whole: no more than one is kept.
+    /// What is deeper than `depth` arrays in a reply is passed over ([`Outline`]).
     ///
     /// It reads while it sends, so that neither side waits for the other with full buffers. As [`query`](Self::query), it
     /// must be the only one to use the connection.
@@ -32,11 +34,12 @@ impl Transport {
         &mut self,
         packed: &[u8],
         mut replies: usize,
+        depth: usize,
         patience: &mut Deadline<'_>,
         each: &mut dyn FnMut(Result<Value, Fault>),
     ) -> Result<(), ConnectError> {
         let mut unsent = packed;
-        let (mut bytes, mut extent) = (Vec::new(), Framing::default());
+        let (mut bytes, mut outline) = (Vec::new(), Outline::new(depth, MAX_REPLY));
         let mut chunk = [0; CHUNK];
         while replies > 0 {
             let sent = if unsent.is_empty() { self.push().map(|_| 0)? } else { self.send(unsent)? };
@@ -52,18 +55,18 @@ impl Transport {
             patience.heard();
             bytes.extend_from_slice(chunk.get(..received).unwrap_or_default());
             let mut start = 0;
-            while replies > 0
-                && let Some(length) = extent.find(bytes.get(start..).unwrap_or_default()).map_err(no_reply)?
-            {
-                each(parsed(bytes.get(start..start + length).unwrap_or_default())?);
-                (start, extent, replies) = (start + length, Framing::default(), replies - 1);
+            while replies > 0 {
+                let (length, is_complete) = outline.take(bytes.get(start..).unwrap_or_default()).map_err(no_reply)?;
+                start += length;
+                if !is_complete {
+                    break;
+                }
+                each(parsed(&outline.finish())?);
+                replies -= 1;
             }
             bytes.drain(..start);
             if replies == 0 && !bytes.is_empty() {
                 return Err(no_reply("more than was asked for").into());
-            }
-            if bytes.len() > MAX_REPLY {
-                return Err(no_reply("a reply that is too large").into());
             }
             if replies > 0 {
                 // A peer that never pauses must not keep Ctrl-C out.
@@ -79,7 +82,7 @@ fn parsed(reply: &[u8]) -> Result<Result<Value, Fault>, ConnectError> {
     if let Some(line) = reply.strip_prefix(b"-") {
         return Ok(Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))));
     }
-    // redis-rs would believe what a header declares, how deep and how many: `Framing` has checked it.
+    // redis-rs would believe what a header declares, how deep and how many: `Outline` has checked it.
     parse_redis_value(reply).map(Ok).map_err(|_| no_reply("something that is no reply").into())
 }
 
@@ -140,7 +143,7 @@ mod tests {
             });
             let (mut seen, mut watch) = (Vec::new(), NeverInterrupted);
             let mut patience = Deadline::of_silence(Duration::from_secs(5), &mut watch);
-            transport.query_all(b"PING\r\n", 4, &mut patience, &mut |reply| seen.push(reply)).unwrap();
+            transport.query_all(b"PING\r\n", 4, WHOLE, &mut patience, &mut |reply| seen.push(reply)).unwrap();
             assert_eq!(seen, expected, "cut every {size} bytes");
             drop(writer.join().unwrap());
         }
@@ -162,7 +165,7 @@ mod tests {
         let (mut seen, mut watch) = (0, NeverInterrupted);
         let mut patience = Deadline::of_silence(Duration::from_secs(20), &mut watch);
         let mut each = |reply: Result<Value, Fault>| seen += usize::from(reply.is_ok());
-        transport.query_all(&command.repeat(count), count, &mut patience, &mut each).unwrap();
+        transport.query_all(&command.repeat(count), count, WHOLE, &mut patience, &mut each).unwrap();
         assert_eq!(seen, count);
         drop(server.join().unwrap());
     }

@@ -1,7 +1,4 @@
-//! The reply to XINFO STREAM.
-//!
-//! It shows the first and the last entry as a whole, of up to 1 GiB each, where only their IDs are wanted. Their fields are
-//! therefore passed over as they come, and take no memory.
+//! The reply to XINFO STREAM, [without the fields](WITHOUT_FIELDS) of the entries that it shows.
 
 use redis::{Value, parse_redis_value};
 
@@ -10,37 +7,31 @@ use super::input::Input;
 use super::loss::StreamInfo;
 use crate::error::{Fault, ReplyText};
 use crate::resp::entry_id;
-use crate::resp::framing::{Head, Nesting};
+use crate::resp::outline::{Outline, WITHOUT_FIELDS};
 use crate::resp::value::{bytes, field, integer, list};
 
-/// The fields of an entry are an array within the entry, which is one within the reply.
-const FIELDS: usize = 2;
 /// The most bytes of the reply without the fields of its entries: some forty names and numbers.
 const MOST_BYTES: usize = 128 * 1024;
 
 /// How much of the reply was read.
-#[derive(Debug, Default)]
-pub(super) struct InfoReply {
-    nesting: Nesting,
-    /// The reply without the fields of its entries.
-    kept: Vec<u8>,
-    /// The bytes of a bulk string that are still to be passed over.
-    rest: Option<u64>,
+#[derive(Debug)]
+pub(super) struct InfoReply(Outline);
+
+impl Default for InfoReply {
+    fn default() -> Self {
+        Self(Outline::new(WITHOUT_FIELDS, MOST_BYTES))
+    }
 }
 
 impl InfoReply {
     /// Takes the reply out of what has arrived; `None`: it is not there as a whole. A stream that does not exist is empty.
     pub(super) fn take(&mut self, input: &mut Input) -> Result<Option<StreamInfo>, Fault> {
-        loop {
-            let Some(parts) = self.part(input).map_err(protocol)? else { return Ok(None) };
-            if self.kept.len() > MOST_BYTES {
-                return Err(protocol("a reply that is too large"));
-            }
-            if self.nesting.pass(parts).map_err(protocol)? {
-                break;
-            }
+        let (taken, is_complete) = self.0.take(input.unread()).map_err(protocol)?;
+        input.consume(taken);
+        if !is_complete {
+            return Ok(None);
         }
-        let reply = std::mem::take(self).kept;
+        let reply = self.0.finish();
         match reply.strip_prefix(b"-") {
             Some(line) => {
                 let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
@@ -55,65 +46,6 @@ impl InfoReply {
                 .ok_or_else(|| protocol("a reply that is none to XINFO STREAM"))
                 .map(Some),
         }
-    }
-
-    /// Takes one part, or the header of an array: then returns how many parts that has. `None`: it is not there as a whole.
-    fn part(&mut self, input: &mut Input) -> Result<Option<u64>, &'static str> {
-        if self.rest.is_some() {
-            return Ok(self.pass_over(input)?.then_some(0));
-        }
-        let unread = input.unread();
-        let Some(head) = Head::read(unread)? else { return Ok(None) };
-        let is_kept = self.nesting.depth() <= FIELDS;
-        let (mut length, mut parts) = (head.length, 0);
-        match (head.kind, head.declared) {
-            (b'*', declared) => {
-                parts = declared.unwrap_or(0);
-                if self.nesting.depth() == FIELDS {
-                    self.kept.extend_from_slice(b"*0\r\n");
-                    input.consume(length);
-                    return Ok(Some(parts));
-                }
-            }
-            (b'$', Some(body)) if !is_kept => {
-                self.rest = Some(body);
-                input.consume(length);
-                return Ok(self.pass_over(input)?.then_some(0));
-            }
-            (b'$', Some(body)) => {
-                let body = usize::try_from(body).ok().filter(|body| *body <= MOST_BYTES);
-                length += body.ok_or("a reply that is too large")? + 2;
-                if unread.len() < length {
-                    return Ok(None);
-                }
-                if !unread[..length].ends_with(b"\r\n") {
-                    return Err("a bulk string without an end");
-                }
-            }
-            _ => {}
-        }
-        if is_kept {
-            self.kept.extend_from_slice(&unread[..length]);
-        }
-        input.consume(length);
-        Ok(Some(parts))
-    }
-
-    /// Passes over what has arrived of a bulk string. True: it was all.
-    fn pass_over(&mut self, input: &mut Input) -> Result<bool, &'static str> {
-        let rest = self.rest.unwrap_or_default();
-        let unread = input.unread();
-        let count = usize::try_from(rest).unwrap_or(usize::MAX).min(unread.len());
-        let (end, is_all) = match unread.get(count..count + 2) {
-            Some(end) => (end == b"\r\n", true),
-            None => (true, false),
-        };
-        if !end {
-            return Err("a bulk string without an end");
-        }
-        self.rest = if is_all { None } else { Some(rest - count as u64) };
-        input.consume(if is_all { count + 2 } else { count });
-        Ok(is_all)
     }
 }
 
@@ -145,14 +77,14 @@ mod tests {
         Value::Array(fields.iter().flat_map(|(name, value)| [text(name), value.clone()]).collect())
     }
 
-    /// What is read of bytes that come in pieces of this size, and the most that was kept of them.
+    /// What is read of bytes that come in pieces of this size, and the most that waited to be taken.
     fn take(reply: &[u8], piece: usize) -> (Result<Option<StreamInfo>, Fault>, usize) {
         let (mut input, mut info, mut most) = (Input::default(), InfoReply::default(), 0);
         for bytes in reply.chunks(piece) {
             input.space()[..bytes.len()].copy_from_slice(bytes);
             input.filled(bytes.len());
             let taken = info.take(&mut input);
-            most = most.max(info.kept.len() + input.unread().len());
+            most = most.max(input.unread().len());
             if !matches!(taken, Ok(None)) {
                 assert!(taken.is_err() || input.unread().is_empty());
                 return (taken, most);

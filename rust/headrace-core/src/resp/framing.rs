@@ -12,11 +12,11 @@ use crate::decimal;
 pub(crate) const MAX_REPLY: usize = 64 * 1024 * 1024;
 /// The most parts of a reply, however deep: each takes more memory than bytes. XINFO STREAM shows two entries, and those of
 /// `rows_per_entry` have 131,074 parts.
-const MAX_PARTS: u64 = 1 << 20;
+pub(crate) const MAX_PARTS: u64 = 1 << 20;
 /// How deep arrays may be in one another. Servers' own replies to what is asked here have three.
-const MAX_DEPTH: usize = 8;
+pub(super) const MAX_DEPTH: usize = 8;
 /// The longest line: an error.
-const MAX_LINE: usize = 64 * 1024;
+pub(super) const MAX_LINE: usize = 64 * 1024;
 /// The longest line that holds a number: 20 digits are 64 bits.
 const MAX_HEADER: usize = 32;
 
@@ -109,6 +109,10 @@ impl Head {
 pub(crate) struct Nesting(Vec<u64>);
 
 impl Nesting {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     /// How many arrays are open.
     pub(crate) fn depth(&self) -> usize {
         self.0.len()
