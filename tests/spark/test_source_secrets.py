@@ -83,7 +83,7 @@ def main(unix_socket: str, folder: str) -> None:
     fail("a password in the URL", spark, url, f"{folder}/checkpoint/url")
     fail("a wrong password", spark, {**options, "password": f"{SECRET}-not"}, f"{folder}/checkpoint/wrong")
     fail("an unknown option", spark, {**options, "startin": "x"}, f"{folder}/checkpoint/unknown")
-    nowhere = {**options, "unix_socket": f"{folder}/nowhere.sock", "connect_timeout": "1", "retry_timeout": "1"}
+    nowhere = {**options, "unix_socket": f"{folder}/nowhere.sock", "connect_timeout": "1"}
     fail("an unreachable server", spark, nowhere, f"{folder}/checkpoint/nowhere")
     fail("entries that were trimmed", spark, options, f"{folder}/checkpoint/lag")
     busy = {**options, "stream_key": "busy", "commit_group": "busy"}
