@@ -32,9 +32,13 @@ pytestmark = pytest.mark.timeout(240)
 def test_every_outcome_is_right_under_each_kind_of_fault(label: str, mode: str) -> None:
     with FaultTestbed(program_of(label)) as testbed:
         for name in dict.fromkeys(kinds_for(mode)):
-            seed = f"{label}/{mode}/{name}"
-            result = run_episode(testbed, mode, [name], random.Random(seed))
-            assert not result.violations, (seed, result)
+            # On a busy machine a command may time out before the byte of its fault is reached. Each episode must be
+            # right, and one of them must have its fault.
+            for seed in (f"{label}/{mode}/{name}{further}" for further in ("", "/2", "/3")):
+                result = run_episode(testbed, mode, [name], random.Random(seed))
+                assert not result.violations, (seed, result)
+                if result.faults:
+                    break
             assert result.faults == {name: 1}, (seed, result)
 
 
