@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from headrace.testing import LocalServer
 
 #: With 20 the server takes 2 GB.
-TIMES = int(os.environ.get("HEADRACE_BENCH_TIMES", "5"))
+TIMES = 20
 SPARK = "headrace in Spark, a Python worker"
 #: How much more the peak of the process may be.
 TOLERANCE = 1.1

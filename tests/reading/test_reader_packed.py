@@ -258,11 +258,32 @@ def test_a_batch_has_whole_entries_and_may_exceed_its_rows_for_one(endpoint: End
         batches = [pa.record_batch(batch)["n"].to_pylist() for batch in reader]
     assert [n for batch in batches for n in batch] == list(range(4_000))
     assert all(len(batch) % 40 == 0 for batch in batches)
-    # The first page is one batch.
-    assert {len(batch) for batch in batches[1:-1]} == {120}
+    assert {len(batch) for batch in batches[:-1]} == {120}
     write(endpoint, pa.table({"n": range(5_000)}), arrow_ipc=True, rows_per_entry=5_000)
     with Reader(endpoint, end="latest", schema=table.schema, unpack="arrow_ipc", batch_rows=100) as reader:
-        assert 5_000 in [batch.num_rows for batch in map(pa.record_batch, reader)]
+        assert [batch.num_rows for batch in reader] == [120] * 33 + [40 + 5_000]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 10, 150])
+def test_the_first_page_and_one_behind_a_loss_end_batches_in_their_middle(
+    endpoint: Endpoint, client: redis.Redis, batch_rows: int
+) -> None:
+    """Whether entries are missing before such a page is known at its end; its batch takes no entry that it need not."""
+    table = pa.table({"number": pa.array(range(6_000), pa.int64())})
+    write(endpoint, table, json=["number"], rows_per_entry=100)
+    options: dict[str, Any] = {"schema": table.schema, "unpack": "json", "batch_rows": batch_rows, "on_loss": "report"}
+    whole = 100 if batch_rows < 100 else 200
+    with Reader(endpoint, end="latest", **options) as reader:
+        assert [batch.num_rows for batch in reader] == [whole] * (6_000 // whole)
+    with Reader(endpoint, end="latest", **options) as reader:
+        first = next(iter(reader))
+    client.xtrim("s", maxlen=40, approximate=False)
+    with Reader(endpoint, start=first.position, end="latest", **options) as reader:
+        batches = list(reader)
+    assert [batch.num_rows for batch in batches] == [whole] * (4_000 // whole)
+    assert sum(batch.lost or 0 for batch in batches) == 20 - whole // 100
+    numbers = pa.concat_tables(pa.table(batch) for batch in batches)["number"]
+    assert numbers.to_pylist() == list(range(2_000, 6_000))
 
 
 def test_a_reader_goes_on_behind_each_batch_of_packed_entries(endpoint: Endpoint) -> None:

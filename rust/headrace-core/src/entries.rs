@@ -254,6 +254,11 @@ impl EntryColumns {
         }
     }
 
+    /// Whether the record batch, which is [held](Self::hold), has the rows or bytes with which it is full.
+    pub(crate) fn is_overfull(&self) -> bool {
+        matches!(&self.body, Body::Packed(packed) if packed.is_overfull())
+    }
+
     /// The entry that is no row because a value of it does not fit its column. The scan stopped behind it, so the rows so far
     /// are those before it.
     pub(crate) fn take_bad(&mut self) -> Option<(EntryId, BadValue)> {

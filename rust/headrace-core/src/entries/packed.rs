@@ -296,7 +296,16 @@ impl PackedColumns {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        !self.is_held && (self.rows() >= self.plan.batch_rows || self.bytes() >= self.plan.batch_bytes)
+        !self.is_held && self.has_enough()
+    }
+
+    /// Whether the record batch is held and full.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.is_held && self.has_enough()
+    }
+
+    fn has_enough(&self) -> bool {
+        self.rows() >= self.plan.batch_rows || self.bytes() >= self.plan.batch_bytes
     }
 
     pub(crate) fn bytes(&self) -> usize {

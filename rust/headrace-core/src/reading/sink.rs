@@ -16,6 +16,8 @@ pub(crate) struct Page {
     pub(crate) largest: u64,
     /// Whether something may be missing before its first entry.
     pub(crate) has_gap: bool,
+    /// Whether the next page begins with an entry of this one.
+    pub(crate) is_cut: bool,
 }
 
 /// Where the entries of one page go.
@@ -72,6 +74,11 @@ impl EntrySink for Sink<'_> {
         }
         // The next page begins behind an entry that does not fit.
         if *self.left == 0 || stream.bad.is_some() {
+            return;
+        }
+        if page.has_gap && stream.open.as_ref().is_some_and(|open| open.columns.is_overfull()) {
+            // The batch waits for the end of the page.
+            page.is_cut = true;
             return;
         }
         self.before = stream.after();

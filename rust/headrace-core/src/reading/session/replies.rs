@@ -88,7 +88,8 @@ impl Session {
             let Some(stream) = self.streams.get_mut(at) else { continue };
             let is_full = page.entries >= count;
             stream.is_doubtful |= page.entries == 0 && stream.has_anchor && shape == Shape::Entries;
-            stream.is_behind = is_full || stream.bad.is_some() || (shape == Shape::Streams && stream.is_behind);
+            stream.is_behind =
+                is_full || page.is_cut || stream.bad.is_some() || (shape == Shape::Streams && stream.is_behind);
             stream.paging.page(page.largest, is_full, is_slow);
         }
     }
