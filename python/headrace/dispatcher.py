@@ -40,7 +40,7 @@ class DispatcherOptions(TypedDict, total=False):
     token_ttl: float | None
     script_run_rows: int | None
     ordered: bool
-    wait_replicas: int
+    wait_replicas: int | Literal["all"]
     wait_aof: bool
     wait_timeout: float
     wait_every: int

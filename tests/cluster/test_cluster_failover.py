@@ -11,7 +11,8 @@ from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalCluster
 from support.clusters import StartCluster, endpoint_of, rows_of
 from support.load import BATCH, RATE, Load
-from support.processes import wait_until
+from support.pipelines import DELIVERED, labels
+from support.processes import stopped, wait_until
 
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
 
@@ -79,3 +80,21 @@ def test_a_master_that_is_killed(start_cluster: StartCluster, mode: str) -> None
         assert load.codes == {}
         assert there == list(range(load.rows))
     assert stats.retries > 0
+
+
+def test_each_replica_of_the_node_of_a_stream_is_waited_for(start_cluster: StartCluster) -> None:
+    """The node says how many it has; those of other nodes do not count."""
+    cluster = start_cluster()
+    # The first acknowledgement of a new replica may take a second.
+    with Dispatcher(endpoint_of(cluster, "s"), wait_replicas="all", wait_timeout=20) as dispatcher:
+        dispatcher.produce(b"1")
+        assert labels(dispatcher.flush()) == [DELIVERED]
+    (replica,) = cluster.replicas_of(cluster.owner("s"))
+    with (
+        Dispatcher(endpoint_of(cluster, "s"), wait_replicas="all", wait_timeout=0.2) as dispatcher,
+        stopped(replica),
+    ):
+        dispatcher.produce(b"2")
+        (failure,) = dispatcher.flush().failed
+    assert failure.code == "NOT_REPLICATED"
+    assert failure.message == "0 of 1 replicas had the entry within 0.2 s; the server itself has it"

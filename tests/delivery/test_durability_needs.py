@@ -109,7 +109,7 @@ def test_a_replica_fails_with_readonly(any_replicated: tuple[LocalServer, LocalS
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"wait_replicas": -1}, "wait_replicas must be an integer of at least 0, got -1"),
+        ({"wait_replicas": -1}, "wait_replicas must be an integer of at least 0, or 'all', got -1"),
         ({"wait_replicas": 1, "wait_timeout": 0}, "wait_timeout must be a number of seconds from 0.001 to 3600, got 0"),
         ({"wait_aof": 1}, "wait_aof must be a boolean"),
         ({"wait_aof": True, "wait_every": 0}, "wait_every must be an integer from 1 to 1000000, got 0"),

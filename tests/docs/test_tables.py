@@ -130,7 +130,7 @@ def test_type_checkers_and_the_runtime_reject_a_misspelt_option() -> None:
         Endpoint.from_url("redis://h?stream_key=s", maxlenn=1)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="unknown option 'window_max_entires'; did you mean 'window_max_entries'"):
         Dispatcher(endpoint, window_max_entires=5)  # type: ignore[call-arg]
-    with pytest.raises(ConfigError, match="wait_replicas must be an integer of at least 0, got '2'"):
+    with pytest.raises(ConfigError, match="wait_replicas must be an integer of at least 0, or 'all', got '2'"):
         Dispatcher(endpoint, wait_replicas="2")  # type: ignore[arg-type]
     with Dispatcher(endpoint) as dispatcher, pytest.raises(TypeError, match="rows_per_entyr"):
         dispatcher.produce_batch(pa.record_batch({"payload": ["x"]}), rows_per_entyr=2)  # type: ignore[call-arg]

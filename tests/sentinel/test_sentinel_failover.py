@@ -34,7 +34,7 @@ def demoted(group: LocalSentinel, old: LocalServer) -> bool:
 def test_a_failover_on_command(group: LocalSentinel, waits: bool) -> None:
     """The old master acknowledges for ten seconds more; the sentinels are asked, and lead to the new one."""
     old = group.master()
-    options: dict[str, Any] = {"wait_replicas": 2, "wait_timeout": 1.0} if waits else {}
+    options: dict[str, Any] = {"wait_replicas": "all", "wait_timeout": 1.0} if waits else {}
     with Dispatcher(endpoint_of(group), **options) as dispatcher, ThreadPoolExecutor() as pool:
         load = Load(dispatcher)
         running = pool.submit(load.run)

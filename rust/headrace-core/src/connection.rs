@@ -118,8 +118,11 @@ impl Connection {
         }
     }
 
-    /// A socket is open, and its server is ready.
-    pub(crate) fn opened(&mut self, command_timeout: Duration, now: Instant) {
+    /// A socket is open, and its server is ready. `replicas`: how many to wait for, unless that number is given.
+    pub(crate) fn opened(&mut self, command_timeout: Duration, replicas: Option<u64>, now: Instant) {
+        if let (Some(wait), Some(replicas)) = (&mut self.wait, replicas) {
+            wait.count(replicas);
+        }
         let replies = ReplyBuffer::new();
         let session = Session { replies, command_timeout, used: now, is_proven: false, control: None };
         self.session = Some(Box::new(session));
@@ -790,7 +793,7 @@ impl Connection {
     ) -> Result<(), Disconnect> {
         let Some(wait) = &mut self.wait else { return Ok(()) };
         let missing = match *reply {
-            Reply::Acknowledged { local, replicas } if is_whole => wait.durability.shortfall(local, replicas),
+            Reply::Acknowledged { local, replicas } if is_whole => wait.shortfall(local, replicas),
             Reply::Error(line) if is_whole => Some(wait.durability.refused(line)),
             Reply::Acknowledged { .. }
             | Reply::Error(_)

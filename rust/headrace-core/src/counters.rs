@@ -55,7 +55,7 @@ impl Counter {
         self.0.store(value, Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }

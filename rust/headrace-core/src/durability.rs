@@ -12,8 +12,8 @@ use crate::resp::{write_array_header, write_bulk};
 /// The options `wait_*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Durability {
-    /// How many replicas must have an entry.
-    pub(crate) replicas: u64,
+    /// How many replicas must have an entry; `None`: all that the server has.
+    pub(crate) replicas: Option<u64>,
     /// Whether it must be in the append-only files: the server's own, and those of the replicas.
     pub(crate) aof: bool,
     /// How long the server waits for them.
@@ -28,8 +28,8 @@ impl Durability {
         if self.aof { "WAITAOF" } else { "WAIT" }
     }
 
-    /// Appends the command.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+    /// Appends the command, for this number of replicas.
+    pub(crate) fn write(&self, replicas: u64, out: &mut Vec<u8>) {
         // 0 would be without a limit.
         let millis = self.timeout.as_nanos().div_ceil(1_000_000).max(1);
         write_array_header(out, if self.aof { 4 } else { 3 });
@@ -37,7 +37,7 @@ impl Durability {
         if self.aof {
             write_bulk(out, b"1");
         }
-        for number in [self.replicas, u64::try_from(millis).unwrap_or(u64::MAX)] {
+        for number in [replicas, u64::try_from(millis).unwrap_or(u64::MAX)] {
             write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
         }
     }
@@ -52,12 +52,12 @@ impl Durability {
         command
     }
 
-    /// What is missing if `local` of one (the server itself) and `replicas` have the entries.
-    pub(crate) fn shortfall(&self, local: u64, replicas: u64) -> Option<Fault> {
-        if replicas >= self.replicas && (local >= 1 || !self.aof) {
+    /// What is missing if `local` of one (the server itself) and `replicas` of `wanted` have the entries.
+    pub(crate) fn shortfall(&self, local: u64, replicas: u64, wanted: u64) -> Option<Fault> {
+        if replicas >= wanted && (local >= 1 || !self.aof) {
             return None;
         }
-        let (wanted, seconds) = (self.replicas, self.timeout.as_secs_f64());
+        let seconds = self.timeout.as_secs_f64();
         let missing = if !self.aof {
             format!("{replicas} of {wanted} replicas had the entry within {seconds} s; the server itself has it")
         } else if wanted == 0 {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn durability(replicas: u64, aof: bool, millis: u64) -> Durability {
-        Durability { replicas, aof, timeout: Duration::from_millis(millis), every: 1 }
+        Durability { replicas: Some(replicas), aof, timeout: Duration::from_millis(millis), every: 1 }
     }
 
     fn command(write: impl Fn(&mut Vec<u8>)) -> String {
@@ -114,19 +114,19 @@ mod tests {
     #[test]
     fn the_command_has_milliseconds_and_never_waits_for_ever() {
         let (wait, waitaof) = (durability(2, false, 1_500), durability(1, true, 0));
-        assert_eq!(command(|out| wait.write(out)), "*3 $4 WAIT $1 2 $4 1500 ");
-        assert_eq!(command(|out| waitaof.write(out)), "*4 $7 WAITAOF $1 1 $1 1 $1 1 ");
+        assert_eq!(command(|out| wait.write(2, out)), "*3 $4 WAIT $1 2 $4 1500 ");
+        assert_eq!(command(|out| waitaof.write(1, out)), "*4 $7 WAITAOF $1 1 $1 1 $1 1 ");
         let probe = |durability: &Durability| command(|out| out.extend(durability.probe().get_packed_command()));
         assert_eq!(probe(&wait), "*3 $4 WAIT $1 0 $1 1 ");
         assert_eq!(probe(&waitaof), "*4 $7 WAITAOF $1 1 $1 0 $1 1 ");
         let micros = Durability { timeout: Duration::from_micros(1_001), ..wait };
-        assert_eq!(command(|out| micros.write(out)), "*3 $4 WAIT $1 2 $1 2 ");
+        assert_eq!(command(|out| micros.write(2, out)), "*3 $4 WAIT $1 2 $1 2 ");
     }
 
     #[test]
     fn what_is_missing_is_counted() {
         let missing = |replicas, aof, local, acknowledged| {
-            durability(replicas, aof, 1_500).shortfall(local, acknowledged).map(|fault| fault.message)
+            durability(replicas, aof, 1_500).shortfall(local, acknowledged, replicas).map(|fault| fault.message)
         };
         for (replicas, aof, local, acknowledged) in
             [(2, false, 0, 2), (1, false, 0, 9), (0, true, 1, 0), (2, true, 1, 2)]

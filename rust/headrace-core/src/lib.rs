@@ -92,7 +92,7 @@ pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use group::Group;
 pub use inspect::{Inspection, Survey, inspect};
-pub use net::{NeverInterrupted, Watch};
+pub use net::{NeverInterrupted, TooFewReplicas, Watch};
 pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
 pub use reading::ReadBatch;
 pub use report::DeliveryReport;

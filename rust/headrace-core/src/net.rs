@@ -20,6 +20,7 @@ mod mock;
 mod owner_lookup;
 mod peer;
 mod query;
+mod replicas;
 mod resolve;
 mod server_lookup;
 mod socket;
@@ -31,9 +32,10 @@ mod tls;
 pub(crate) use cluster_nodes::{ClusterNodes, connect_to_node, is_redirect};
 pub(crate) use connect::{connect, connect_with};
 pub(crate) use deadline::{ConnectError, Deadline};
-pub use deadline::{NeverInterrupted, Watch};
+pub use deadline::{NeverInterrupted, TooFewReplicas, Watch};
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
+pub(crate) use replicas::connected_replicas;
 pub(crate) use server_lookup::ServerLookup;
 #[cfg(any(test, fuzzing))]
 pub(crate) use socket::Readiness;

@@ -11,6 +11,7 @@ mod lanes;
 mod link;
 mod outcome_queue;
 mod preflight;
+mod replica_count;
 mod retry_waits;
 #[cfg(test)]
 mod tests;

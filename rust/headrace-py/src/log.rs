@@ -1,6 +1,6 @@
 //! Logs the core's events during a wait to the Python logger `headrace`.
 
-use headrace_core::{RetryEnd, RetryWait};
+use headrace_core::{RetryEnd, RetryWait, TooFewReplicas};
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
@@ -30,6 +30,13 @@ pub(crate) fn retry_ended(end: &RetryEnd<'_>) -> PyResult<()> {
             warn((text, to, endpoint, *tries, took, &*failure.code, &failure.message))
         }
     }
+}
+
+pub(crate) fn too_few_replicas(few: &TooFewReplicas<'_>) -> PyResult<()> {
+    let TooFewReplicas { endpoint, wanted, count } = few;
+    let text = "wait_replicas is %d, and %s has %d replicas: one that did not confirm a message may be promoted, and the message \
+                is lost; 'all' waits for all of them";
+    warn((text, *wanted, endpoint.to_string(), *count))
 }
 
 /// `place`: file, line and column.

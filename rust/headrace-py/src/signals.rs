@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use headrace_core::{RetryEnd, RetryWait, Watch};
+use headrace_core::{RetryEnd, RetryWait, TooFewReplicas, Watch};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
@@ -43,6 +43,10 @@ impl Watch for Signals {
 
     fn retry_ended(&mut self, end: &RetryEnd<'_>) {
         self.keep(log::retry_ended(end));
+    }
+
+    fn too_few_replicas(&mut self, few: &TooFewReplicas<'_>) {
+        self.keep(log::too_few_replicas(few));
     }
 }
 

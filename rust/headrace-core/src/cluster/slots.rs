@@ -21,6 +21,7 @@ struct Range {
     last: u16,
     /// `None`: the server does not know its host.
     master: Option<NodeName>,
+    /// Those whose host is known.
     replicas: Vec<NodeName>,
 }
 
@@ -41,6 +42,12 @@ impl Slots {
     /// The ranges of slots that a node has. With overlaps, which no server sends, the last one counts.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (RangeInclusive<u16>, &NodeName)> {
         self.ranges.iter().filter_map(|range| Some((range.first..=range.last, range.master.as_ref()?)))
+    }
+
+    /// How many replicas this master has; `None`: it has no slot.
+    pub(crate) fn replicas(&self, is_master: impl Fn(&NodeName) -> bool) -> Option<usize> {
+        let ranges = self.ranges.iter().filter(|range| range.master.as_ref().is_some_and(&is_master));
+        ranges.map(|range| range.replicas.len()).max()
     }
 
     /// Every node with a known host, masters first. A node with several ranges comes several times.
@@ -106,6 +113,7 @@ mod tests {
         assert_eq!([0, 99, 100, 199, 200, 16_383].map(owner), [Some(1), Some(1), None, None, Some(5), Some(5)]);
         let ports: Vec<_> = slots.nodes().map(|node| node.port).collect();
         assert_eq!(ports, [1, 5, 2, 6]);
+        assert_eq!([1, 2, 5].map(|port| slots.replicas(|master| master.port == port)), [Some(1), None, Some(1)]);
         assert_eq!(Slots::read(&Value::Array(Vec::new())).unwrap().owner(0), None);
     }
 

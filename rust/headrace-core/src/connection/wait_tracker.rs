@@ -13,10 +13,13 @@ use super::outcome::Outcome;
 use super::send_buffer::SendBuffer;
 use crate::command::Expect;
 use crate::durability::Durability;
+use crate::error::Fault;
 
 #[derive(Debug)]
 pub(crate) struct WaitTracker {
     pub(crate) durability: Durability,
+    /// How many replicas must have an entry; `None`: they are counted when the connection is open.
+    wanted: Option<u64>,
     unconfirmed: VecDeque<Unconfirmed>,
     /// The slots that the server has handed over, or taken over and written nothing of yet: what it says of its replicas does not
     /// hold for the node that has them now.
@@ -40,7 +43,19 @@ pub(crate) struct Unconfirmed {
 
 impl WaitTracker {
     pub(crate) fn new(durability: Durability) -> Self {
-        Self { durability, unconfirmed: VecDeque::new(), moved: Vec::new(), requested: 0, in_flight: 0 }
+        let wanted = durability.replicas;
+        Self { durability, wanted, unconfirmed: VecDeque::new(), moved: Vec::new(), requested: 0, in_flight: 0 }
+    }
+
+    /// The server of the connection has this number of replicas, and all of them are wanted. What was requested before, for
+    /// another number, fails if these are more.
+    pub(crate) fn count(&mut self, replicas: u64) {
+        self.wanted = Some(replicas);
+    }
+
+    /// What is missing by the reply to a WAIT.
+    pub(crate) fn shortfall(&self, local: u64, replicas: u64) -> Option<Fault> {
+        self.durability.shortfall(local, replicas, self.wanted.unwrap_or(u64::MAX))
     }
 
     /// Whether outcomes wait for a confirmation.
@@ -58,13 +73,16 @@ impl WaitTracker {
         self.in_flight > 0
     }
 
-    /// Whether there are commands behind the last WAIT.
+    /// Whether there are commands behind the last WAIT, and another one can be written.
     pub(crate) fn has_unrequested(&self, window: &InFlight) -> bool {
-        window.added() > self.requested
+        self.wanted.is_some() && window.added() > self.requested
     }
 
     /// How many more commands may be added before the next WAIT.
     pub(crate) fn until_due(&self, window: &InFlight) -> u64 {
+        if self.wanted.is_none() {
+            return u64::MAX;
+        }
         self.durability.every.saturating_sub(window.added() - self.requested)
     }
 
@@ -88,8 +106,9 @@ impl WaitTracker {
 
     /// Appends a WAIT for all commands before.
     pub(crate) fn request(&mut self, window: &mut InFlight, send: &mut SendBuffer) {
+        let Some(wanted) = self.wanted else { return };
         let before = send.len();
-        self.durability.write(send.bytes());
+        self.durability.write(wanted, send.bytes());
         window.push_control(send.len() - before, Expect::Wait);
         self.requested = window.added();
         self.in_flight += 1;
@@ -178,7 +197,7 @@ mod tests {
     }
 
     fn tracker(every: u64) -> WaitTracker {
-        WaitTracker::new(Durability { replicas: 1, aof: false, timeout: Duration::from_secs(1), every })
+        WaitTracker::new(Durability { replicas: Some(1), aof: false, timeout: Duration::from_secs(1), every })
     }
 
     #[test]

@@ -60,8 +60,9 @@ option_table! {
     ordered => option(Takes::Boolean).or(Bool(false));
     /// Replicas that must have a message before it counts as delivered, by
     /// [WAIT](https://redis.io/docs/latest/commands/wait/). A message that too few had in time fails as `NOT_REPLICATED`: it is
-    /// in the stream of this server.
-    wait_replicas => option(Takes::Integer { min: 0, max: i64::MAX }).or(Int(0));
+    /// in the stream of this server. `all`: as many as the server has, by `CLUSTER SLOTS`, `SENTINEL REPLICAS` or
+    /// `INFO replication` when a connection is opened; without a replica messages fail as `NOREPLICAS`.
+    wait_replicas => option(Takes::CountOrAll).or(Int(0));
     /// Whether a message must also be in the append-only file of the server, and in those of `wait_replicas` replicas, by
     /// [WAITAOF](https://redis.io/docs/latest/commands/waitaof/) (Redis 7.2 and later, Valkey).
     wait_aof => option(Takes::Boolean).or(Bool(false));
@@ -183,7 +184,7 @@ fn complete(asked: ExactlyOnce, retry: Option<&RetryPolicy>) -> Result<ExactlyOn
 /// `wait_timeout` and `wait_every` have no effect alone, so they must be at their defaults then.
 fn read_durability(given: &mut Given) -> Result<Option<Durability>> {
     let read = durability(given)?;
-    if read.aof || read.replicas > 0 {
+    if read.aof || read.replicas != Some(0) {
         return Ok(Some(read));
     }
     let default = durability(&mut Given::new(DISPATCHER_OPTIONS, Form::Typed))?;
@@ -196,7 +197,7 @@ fn read_durability(given: &mut Given) -> Result<Option<Durability>> {
 
 fn durability(given: &mut Given) -> Result<Durability> {
     Ok(Durability {
-        replicas: given.integer_or_default("wait_replicas")?,
+        replicas: given.count_or_all_or_default("wait_replicas")?,
         aof: given.boolean_or_default("wait_aof")?,
         timeout: given.seconds_or_default("wait_timeout")?,
         every: given.integer_or_default("wait_every")?,

@@ -12,6 +12,9 @@ use super::provider::Provider;
 /// The most bytes of a key or any other string on a server: <https://redis.io/docs/latest/develop/data-types/strings/>.
 const MAX_STRING: usize = 512 * 1024 * 1024;
 
+/// As many as there are, in the place of a number.
+const ALL: &str = "all";
+
 /// The name in `specs` that looks most like `name`.
 fn nearest(specs: &[OptionSpec], name: &str) -> &'static str {
     let name = name.to_lowercase();
@@ -110,6 +113,19 @@ impl Given {
         self.integer(name)?.ok_or_else(|| missing(name))
     }
 
+    /// A number of at least 0, or `None` for the text `all`; else the default.
+    pub(crate) fn count_or_all_or_default(&mut self, name: &str) -> Result<Option<u64>> {
+        self.with_default(name);
+        let (spec, form, value) = self.take(name).ok_or_else(|| missing(name))?;
+        if matches!(&value, OptionValue::Text(text) if text.as_str() == ALL) {
+            return Ok(None);
+        }
+        // The largest number that every server takes.
+        let count =
+            whole(&value, form).filter(|count| *count <= i64::MAX.into()).and_then(|count| count.try_into().ok());
+        count.map_or_else(|| Err(spec.refuse(&value)), |count| Ok(Some(count)))
+    }
+
     /// As [`Given::seconds`], else the default.
     pub(crate) fn seconds_or_default(&mut self, name: &str) -> Result<Duration> {
         self.with_default(name);
@@ -169,6 +185,10 @@ impl Given {
         }
         let value = match spec.takes {
             Takes::Integer { .. } => self.integer::<i64>(name)?.map(|number| OptionValue::Int(number.into())),
+            Takes::CountOrAll => Some(match self.count_or_all_or_default(name)? {
+                Some(count) => OptionValue::Int(count.into()),
+                None => OptionValue::text(ALL),
+            }),
             Takes::Seconds { .. } | Takes::Number { .. } => self.number(name)?.map(OptionValue::Float),
             Takes::Boolean => self.boolean(name)?.map(OptionValue::Bool),
             Takes::Text | Takes::Variable | Takes::Path | Takes::Column => {

@@ -106,6 +106,8 @@ pub enum Takes {
         /// The largest.
         max: i64,
     },
+    /// An integer of at least 0, or the text `all`.
+    CountOrAll,
     /// Seconds, with or without a fraction, in this range.
     Seconds {
         /// The fewest.
@@ -208,6 +210,7 @@ impl OptionSpec {
         match self.takes {
             Takes::Integer { min, max: i64::MAX } => format!("an integer of at least {min}"),
             Takes::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Takes::CountOrAll => "an integer of at least 0, or 'all'".to_owned(),
             Takes::Seconds { min, max } => format!("a number of seconds from {min} to {max}"),
             Takes::Number { min, max } => format!("a number from {min} to {max}"),
             Takes::Boolean => "a boolean (true or false)".to_owned(),
@@ -254,6 +257,7 @@ impl OptionSpec {
             Takes::Secret => !matches!(value, OptionValue::Provider(_)),
             Takes::Pem => matches!(value, OptionValue::Bytes(_)),
             Takes::Integer { .. }
+            | Takes::CountOrAll
             | Takes::Seconds { .. }
             | Takes::Number { .. }
             | Takes::Boolean

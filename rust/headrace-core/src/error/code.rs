@@ -299,7 +299,7 @@ server_codes! {
     MASTERDOWN => RETRYABLE.passes().means(&[Means::NotYet]);
     /// A script or function blocks the server.
     BUSY => RETRYABLE.passes().means(&[Means::NotYet]);
-    /// Fewer replicas are connected than `min-replicas-to-write` asks for.
+    /// Fewer replicas are connected than `min-replicas-to-write` asks for, or none where `wait_replicas='all'` needs one.
     NOREPLICAS => RETRYABLE.passes();
     /// The cluster is down, or the slot has no node.
     CLUSTERDOWN => RETRYABLE.passes();

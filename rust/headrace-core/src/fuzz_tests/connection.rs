@@ -246,6 +246,7 @@ impl Connection {
         let honest: &[u8] = match command[0].as_slice() {
             b"CLIENT" => b"+OK\r\n",
             b"WAIT" => b":0\r\n",
+            b"INFO" => b"$33\r\nrole:master\r\nconnected_slaves:1\r\n\r\n",
             b"PING" => b"+PONG\r\n",
             b"EVAL" => b"+ready\r\n",
             b"HELLO" => b"*4\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n8.6.2\r\n",

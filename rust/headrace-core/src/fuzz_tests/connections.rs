@@ -92,9 +92,9 @@ impl<'a> World<'a> {
             let waits = chance.one_in(3);
             let every = 1 + chance.size(10) as u64;
             let durability =
-                waits.then_some(Durability { replicas: 1, aof: false, timeout: Duration::from_secs(1), every });
+                waits.then_some(Durability { replicas: Some(1), aof: false, timeout: Duration::from_secs(1), every });
             let mut connection = Connection::new(retries, false, durability);
-            connection.opened(TIMEOUT, now);
+            connection.opened(TIMEOUT, Some(1), now);
             Node { connection, is_open: true, input: Vec::new(), output: VecDeque::new(), waits, next_id: 0 }
         });
         let rules = Rules {
@@ -231,7 +231,7 @@ impl<'a> World<'a> {
     fn open(&mut self, at: usize) {
         if !self.nodes[at].is_open {
             self.nodes[at].is_open = true;
-            self.nodes[at].connection.opened(TIMEOUT, self.now);
+            self.nodes[at].connection.opened(TIMEOUT, Some(1), self.now);
         }
     }
 

@@ -139,8 +139,12 @@ impl<'a> World<'a> {
         };
         let waits = chance.one_in(3);
         let every = 1 + chance.size(10) as u64;
-        let durability =
-            waits.then_some(Durability { replicas: 1, aof: false, timeout: Duration::from_secs(1), every });
+        let durability = waits.then_some(Durability {
+            replicas: *chance.pick(&[Some(1), None]),
+            aof: false,
+            timeout: Duration::from_secs(1),
+            every,
+        });
         let rules = Rules {
             classifier: Classifier::default(),
             retry: retries.then(|| retry.clone()),
@@ -382,7 +386,7 @@ impl<'a> World<'a> {
         self.connections += 1;
         let site = &mut self.sites[at];
         (site.is_open, site.connection) = (true, self.connections);
-        self.lanes.get_mut(at).opened(TIMEOUT, self.now);
+        self.lanes.get_mut(at).opened(TIMEOUT, Some(1), self.now);
     }
 
     /// As a producer does it.

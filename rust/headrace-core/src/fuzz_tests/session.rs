@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
         let waits = chance.one_in(4);
         if waits {
             given.extend(options(&[
-                ("wait_replicas", OptionValue::Int(1)),
+                ("wait_replicas", if chance.one_in(2) { OptionValue::Int(1) } else { OptionValue::text("all") }),
                 ("wait_timeout", OptionValue::Float(0.001)),
                 ("wait_every", OptionValue::Int(1 + chance.size(40) as i128)),
             ]));

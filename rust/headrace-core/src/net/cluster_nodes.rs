@@ -134,6 +134,17 @@ impl ClusterNodes {
         Ok(self.ask_on(transport, node, &mut Deadline::new(until, watch))?.ok())
     }
 
+    /// How many replicas the node that a connection leads to has, or why it does not say it. `None`: it has no slots.
+    pub(crate) fn replicas_of(
+        &mut self,
+        transport: &mut Transport,
+        node: &Node,
+        patience: &mut Deadline<'_>,
+    ) -> Result<Result<Option<u64>, Fault>, ConnectError> {
+        let map = self.ask_on(transport, node, patience)?;
+        Ok(map.map(|map| map.slots.replicas(|name| named(name, node) == *node).map(|count| count as u64)))
+    }
+
     /// Notes which nodes there are.
     fn note(&mut self, reply: &Value, sender: &Node) -> Result<SlotMap, Fault> {
         let Some(slots) = Slots::read(reply) else {

@@ -20,6 +20,21 @@ pub trait Watch {
 
     /// Such a wait is over. It may have begun in an earlier call.
     fn retry_ended(&mut self, _end: &RetryEnd<'_>) {}
+
+    /// The server has more replicas than are waited for, so that the one which is promoted may lack what was confirmed. Once for a
+    /// dispatcher.
+    fn too_few_replicas(&mut self, _few: &TooFewReplicas<'_>) {}
+}
+
+/// Fewer replicas are waited for than there are.
+#[derive(Clone, Copy)]
+pub struct TooFewReplicas<'a> {
+    /// Where messages go; without a secret.
+    pub endpoint: &'a dyn fmt::Display,
+    /// How many replicas are waited for.
+    pub wanted: u64,
+    /// How many the server has.
+    pub count: u64,
 }
 
 /// The [`Watch`] that never ends a wait.

@@ -110,6 +110,32 @@ impl MasterLookup {
         .into())
     }
 
+    /// How many replicas the sentinel that named the master knows, also those that are down, or why it does not say it. `None`: no
+    /// sentinel is connected. Called right behind [`connect`](Self::connect).
+    pub(super) fn replicas(
+        &mut self,
+        endpoint: &Endpoint,
+        patience: &mut Deadline<'_>,
+    ) -> Result<Option<Result<u64, Fault>>, ConnectError> {
+        let (Some(sentinels), Some(named)) = (endpoint.sentinels(), &mut self.named) else { return Ok(None) };
+        let Some(sentinel) = named.sentinel.as_mut().filter(|_| named.asked.is_none()) else { return Ok(None) };
+        let replied = sentinel.query(redis::cmd("SENTINEL").arg("REPLICAS").arg(&sentinels.master), patience);
+        Ok(Some(match replied {
+            Ok(Ok(reply)) => match value::list(&reply) {
+                Some(replicas) => Ok(replicas.len() as u64),
+                None => Err(Fault::new(code::PROTOCOL, "the reply of a sentinel to SENTINEL REPLICAS is no list")),
+            },
+            Ok(Err(refusal)) => Err(refusal.of_command("SENTINEL REPLICAS")),
+            Err(error) => {
+                named.lose(Instant::now());
+                match error {
+                    ConnectError::Fault(fault) => Err(fault),
+                    ConnectError::Interrupted => return Err(ConnectError::Interrupted),
+                }
+            }
+        }))
+    }
+
     /// Whether it is time for [`check`](Self::check).
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.named.as_ref().is_some_and(|named| named.next <= now)

@@ -10,6 +10,7 @@ use super::peer::Peer;
 use super::stream::Transport;
 use crate::cluster::Redirect;
 use crate::endpoint::{Endpoint, Settings};
+use crate::error::Fault;
 
 /// What is known of the server of an endpoint.
 #[derive(Debug)]
@@ -72,6 +73,18 @@ impl ServerLookup {
         match self {
             Self::Master(master) => master.check(endpoint, now, watch),
             Self::Fixed | Self::Owner(_) => Ok(()),
+        }
+    }
+
+    /// How many replicas the server is to have, or why that is not said. `None`: it alone knows.
+    pub(crate) fn replicas(
+        &mut self,
+        endpoint: &Endpoint,
+        patience: &mut Deadline<'_>,
+    ) -> Result<Option<Result<u64, Fault>>, ConnectError> {
+        match self {
+            Self::Master(master) => master.replicas(endpoint, patience),
+            Self::Fixed | Self::Owner(_) => Ok(None),
         }
     }
 

@@ -26,13 +26,21 @@ pub(super) enum Link {
     Down(Arc<Failure>),
 }
 
+/// A socket whose server can do what the options ask for.
+struct Opened {
+    transport: Transport,
+    command_timeout: Duration,
+    /// How many replicas to wait for, if these are all that the server has.
+    replicas: Option<u64>,
+}
+
 impl Producer {
     /// Opens the socket of a lane. If that fails, every message that waits for it fails, and so does the rest of the batch.
     pub(super) fn open(&mut self, at: usize, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         match self.open_socket(at, deadline, watch) {
-            Ok(Some((transport, command_timeout))) => {
+            Ok(Some(Opened { transport, command_timeout, replicas })) => {
                 self.recorder().counters().connections.add(1);
-                self.lanes.get_mut(at).opened(command_timeout, Instant::now());
+                self.lanes.get_mut(at).opened(command_timeout, replicas, Instant::now());
                 self.links[at] = Link::Open(Box::new(transport));
                 Ok(())
             }
@@ -51,14 +59,14 @@ impl Producer {
         }
     }
 
-    /// A socket whose server can do what the options ask for, and its command timeout. `None`: what waited for the lane waits for
+    /// A socket. `None`: what waited for the lane waits for
     /// another one now.
     fn open_socket(
         &mut self,
         at: usize,
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
-    ) -> std::result::Result<Option<(Transport, Duration)>, ConnectError> {
+    ) -> std::result::Result<Option<Opened>, ConnectError> {
         let settings = self.endpoint.settings().map_err(|error| Fault::new(code::CONFIG, error.to_string()));
         let mut settings: Settings = settings?;
         if let Some(deadline) = deadline {
@@ -69,7 +77,7 @@ impl Producer {
         if !self.lanes.is_of_cluster() {
             let mut transport = connect_with(&mut self.servers, &self.endpoint, &settings, watch)?;
             return match self.check_server(at, &settings, &mut transport, until, watch) {
-                Ok(()) => Ok(Some((transport, settings.command_timeout))),
+                Ok(replicas) => Ok(Some(Opened { transport, command_timeout: settings.command_timeout, replicas })),
                 Err(error) => {
                     transport.abort();
                     Err(self.explained(error))
@@ -105,7 +113,7 @@ impl Producer {
         at: usize,
         settings: &Settings,
         watch: &mut dyn Watch,
-    ) -> std::result::Result<(Transport, Duration), ConnectError> {
+    ) -> std::result::Result<Opened, ConnectError> {
         let until = Instant::now() + settings.connect_timeout;
         let Some(node) = self.lanes.node(at) else {
             let message = format!("no node has slot {}", self.lanes.home_slot());
@@ -113,7 +121,7 @@ impl Producer {
         };
         let mut transport = connect_to_node(&self.endpoint, settings, node, watch)?;
         match self.check_server(at, settings, &mut transport, until, watch) {
-            Ok(()) => Ok((transport, settings.command_timeout)),
+            Ok(replicas) => Ok(Opened { transport, command_timeout: settings.command_timeout, replicas }),
             Err(error) => {
                 transport.abort();
                 Err(self.explained(error))
@@ -121,22 +129,23 @@ impl Producer {
         }
     }
 
-    /// Checks whether the server of a new socket can do what the options ask for.
+    /// Checks whether the server of a new socket can do what the options ask for. Returns how many replicas it has, if that says for
+    /// how many to wait.
     fn check_server(
-        &self,
+        &mut self,
         at: usize,
         settings: &Settings,
         transport: &mut Transport,
         until: Instant,
         watch: &mut dyn Watch,
-    ) -> std::result::Result<(), ConnectError> {
+    ) -> std::result::Result<Option<u64>, ConnectError> {
         let key = self.key_of(at);
-        if self.lanes.get(at).is_asking(self.lanes.of_key(key).0) {
-            // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
-            return Ok(());
+        // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
+        if !self.lanes.get(at).is_asking(self.lanes.of_key(key).0) {
+            let requirements = self.requirements(key, settings.command_timeout);
+            preflight::check(&requirements, transport, key, self.endpoint.nomkstream(), until, watch)?;
         }
-        let requirements = self.requirements(key, settings.command_timeout);
-        preflight::check(&requirements, transport, key, self.endpoint.nomkstream(), until, watch)
+        self.count_replicas(at, transport, until, watch)
     }
 
     /// A stream of the lane: the endpoint's, where it does not matter which.

@@ -39,7 +39,7 @@ fn connected(
     let options = ProducerOptions { classifier, retry, exactly_once, durability, limits, names };
     let mut producer = Producer::new(endpoint, options);
     let (transport, peer) = Transport::pair();
-    producer.lanes.at_home().opened(Duration::from_secs(5), used);
+    producer.lanes.at_home().opened(Duration::from_secs(5), None, used);
     producer.lanes.at_home().prove();
     producer.links[0] = Link::Open(Box::new(transport));
     (producer, peer)
@@ -189,7 +189,7 @@ fn rows_gathered_before_a_retry_have_outcomes_of_their_own() {
 
 /// A producer that waits for a replica, with one message and its WAIT sent.
 fn waiting_producer() -> (Producer, UnixStream) {
-    let durability = Durability { replicas: 1, aof: false, timeout: Duration::from_secs(1), every: 1 };
+    let durability = Durability { replicas: Some(1), aof: false, timeout: Duration::from_secs(1), every: 1 };
     let (mut producer, mut peer) = connected(NOWHERE, None, None, Some(durability), Instant::now());
     produce(&mut producer, 1);
     assert!(!producer.has_room(), "a WAIT has to come before the next message");

@@ -158,6 +158,7 @@ fn no_type_shows_a_secret() {
         "Trim",
         "ConnectError",
         "Stage",
+        "TooFewReplicas",
         "Given",
     ];
     let missed: Vec<_> = near.iter().filter(|name| !seen.contains(&***name) && !other.contains(&&***name)).collect();
