@@ -8,7 +8,8 @@
 #   make consumer-kills   processes of a consumer group killed at work: KILLS=100 ENTRIES=100000 SEED=1 SERVER=8.6
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make campaign-read FAULTS=10000 SEED=1   the same for reading, with streams that change and readers that are killed
-#   make campaign-cluster FAULTS=300 SEED=1   slots that move, masters that fail and connections that end in clusters
+#   make campaign-cluster FAULTS=300 SEED=1   slots that move, masters that fail and connections that end in clusters;
+#                ARGUMENTS="--results FILE" keeps the episodes, and a later run goes on behind them
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make sweep-read   a reader and a consumer that are cut behind each of their bytes, on every server: some minutes
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names

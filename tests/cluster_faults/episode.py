@@ -17,6 +17,7 @@ from support.load import BATCH, Load
 from support.processes import wait_until
 
 from .faults import FAULTS, LOSSY
+from .redis_py import RedisPy
 
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
 CONFIRMED: dict[str, Any] = {"wait_replicas": 1, "wait_timeout": 3.0, "wait_every": 50}
@@ -35,6 +36,9 @@ MODES: dict[str, dict[str, Any]] = {
     "streams, script": {"retry": PATIENT, "exactly_once": "script"},
 }
 
+#: The cluster pipelines of redis-py, beside them: what goes wrong with them is counted.
+REDIS_PY = ("redis-py", "redis-py, streams")
+
 #: How many streams those have.
 STREAMS = 7
 
@@ -48,10 +52,13 @@ class Verdict:
     rows: int = 0
     redirects: int = 0
     codes: Counter[str] = field(default_factory=Counter)
-    #: Acknowledged and not there, where the faults explain it.
+    #: Rows that are there more than once.
+    duplicates: int = 0
+    #: Acknowledged and not there.
     lost: int = 0
-    #: Written behind later rows, where a refusal that passed by itself explains it.
+    #: Written behind later rows.
     reordered: int = 0
+    #: What the faults do not explain.
     wrong: list[str] = field(default_factory=list)
 
 
@@ -59,10 +66,11 @@ def run(cluster: LocalCluster, mode: str, seed: int, key: str, most: int = 3) ->
     """Write at a rate, let some faults happen, and look at each row."""
     chance = random.Random(seed)
     verdict = Verdict(mode)
-    options = MODES[mode]
+    options = MODES.get(mode, {})
     endpoint = endpoint_of(cluster, key, command_timeout=3.0)
-    with Dispatcher(endpoint, **options) as dispatcher, ThreadPoolExecutor() as pool:
-        keys = [key, *(f"{key}:{number}" for number in range(1, STREAMS))] if mode.startswith("streams") else []
+    sender = RedisPy(cluster, key) if mode in REDIS_PY else Dispatcher(endpoint, **options)
+    with sender as dispatcher, ThreadPoolExecutor() as pool:
+        keys = [key, *(f"{key}:{number}" for number in range(1, STREAMS))] if "streams" in mode else []
         load = Load(dispatcher, chance.choice([5_000, 20_000, 50_000]), keys)
         running = pool.submit(load.run)
         try:
@@ -78,17 +86,15 @@ def run(cluster: LocalCluster, mode: str, seed: int, key: str, most: int = 3) ->
             load.stop()
             running.result()
         wait_until_whole(cluster)
-        if "exactly_once" in options:
-            dispatcher.begin(f"{key} {seed}")
-        wait_until_whole(cluster)
-        if "exactly_once" in options:
+        if isinstance(dispatcher, Dispatcher) and "exactly_once" in options:
             dispatcher.begin(f"{key} {seed}")
         last = load.rows
         load.produce(range(last, last + 10 * STREAMS))
         report = dispatcher.flush()
         if not report.ok:
             verdict.wrong.append(f"not delivered once all was over: {report.failed[0].code}")
-        verdict.redirects = dispatcher.stats().redirects
+        if isinstance(dispatcher, Dispatcher):
+            verdict.redirects = dispatcher.stats().redirects
     acknowledged = load.acknowledged | set(range(last, last + report.delivered))
     judge(verdict, [rows_of(cluster, one) for one in keys or [key]], acknowledged, load.unknown)
     verdict.rows, verdict.codes = load.rows, load.codes
@@ -103,7 +109,8 @@ def judge(verdict: Verdict, streams: list[list[int]], acknowledged: set[int], un
     there = {row for rows in streams for row in rows}
     inverted = sum(first > second for rows in streams for first, second in pairwise(rows))
     lost = len(acknowledged - there)
-    if duplicates := sum(map(len, streams)) - len(there):
+    duplicates = sum(map(len, streams)) - len(there)
+    if duplicates:
         verdict.wrong.append(f"{duplicates} rows were written twice")
     if unreported := len(there - acknowledged - unknown):
         verdict.wrong.append(f"{unreported} rows are there that were reported as not written")
@@ -111,4 +118,4 @@ def judge(verdict: Verdict, streams: list[list[int]], acknowledged: set[int], un
         verdict.wrong.append(f"{lost} acknowledged rows are not there")
     if inverted and (not is_lossy or "script" in verdict.mode):
         verdict.wrong.append(f"{inverted} rows were written behind later ones")
-    verdict.lost, verdict.reordered = lost, inverted
+    verdict.duplicates, verdict.lost, verdict.reordered = duplicates, lost, inverted

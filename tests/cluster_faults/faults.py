@@ -58,6 +58,44 @@ def fail_over(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
     cluster.fail_over(key)
 
 
+def force(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+    """Without the master, which does not send its last rows to the replica first."""
+    cluster.fail_over(key, "FORCE")
+
+
+def take_over(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+    """Without the other masters either."""
+    cluster.fail_over(key, "TAKEOVER")
+
+
+def freeze_replicas(cluster: LocalCluster, key: str, chance: random.Random) -> None:
+    """The owner goes on alone for a while."""
+    owner = cluster.owner(key)
+    wait_until(lambda: cluster.replicas_of(owner), PATIENCE)
+    frozen = cluster.replicas_of(owner)
+    for replica in frozen:
+        os.kill(replica.pid, signal.SIGSTOP)
+    try:
+        time.sleep(chance.uniform(0.1, 0.5))
+    finally:
+        for replica in frozen:
+            os.kill(replica.pid, signal.SIGCONT)
+
+
+def restart_in_turn(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+    """As for a new version: the replica first, then the owner behind a failover in agreement."""
+    owner = cluster.owner(key)
+    wait_until(lambda: cluster.replicas_of(owner), PATIENCE)
+    replica = cluster.replicas_of(owner)[0]
+    replica.kill()
+    replica.restart()
+    wait_until(lambda: replica in cluster.replicas_of(owner), PATIENCE)
+    cluster.fail_over(key)
+    owner.kill()
+    owner.restart()
+    wait_until(lambda: owner in cluster.replicas_of(cluster.owner(key)), PATIENCE)
+
+
 def end_connections(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
     with redis.Redis(port=cluster.owner(key).port or 0) as client:
         # Behind a move the dispatcher may not be connected to the new owner yet.
@@ -107,8 +145,12 @@ FAULTS: dict[str, Fault] = {
     "move slowly": move_slowly,
     "abandon": begin_and_abandon,
     "failover": fail_over,
+    "force": force,
+    "takeover": take_over,
+    "freeze": freeze_replicas,
+    "restart": restart_in_turn,
     "end": end_connections,
     "stall": stall,
     "kill": kill,
 }
-LOSSY = frozenset({"stall", "kill"})
+LOSSY = frozenset({"force", "takeover", "stall", "kill"})

@@ -9,8 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import Dispatcher
-
 #: Rows a second, in batches of a fiftieth of that.
 RATE = 20_000
 BATCH = RATE // 50
@@ -19,10 +17,11 @@ BATCH = RATE // 50
 class Load:
     """Rows with numbers, written at a rate until it is stopped; what was said of each.
 
-    With `keys`, row n goes to the stream `keys[n % len(keys)]`.
+    `dispatcher`: a `Dispatcher`, or what has its `produce_batch` and `flush`. With `keys`, row n goes to the stream
+    `keys[n % len(keys)]`.
     """
 
-    def __init__(self, dispatcher: Dispatcher, rate: int = RATE, keys: Sequence[str] = ()) -> None:
+    def __init__(self, dispatcher: Any, rate: int = RATE, keys: Sequence[str] = ()) -> None:
         self._dispatcher = dispatcher
         self._rate = rate
         self._keys = keys
