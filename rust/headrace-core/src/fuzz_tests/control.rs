@@ -1,13 +1,16 @@
 //! What reads the replies to control commands: lines while a connection is made, and replies of any shape.
 
+use redis::Value;
+
 use super::chance::Chance;
 #[cfg(test)]
 use super::runner::Runner;
 use super::scanner::spoil;
 use super::slow::{self, Stop};
 use crate::error::Fault;
-use crate::resp::framing::Framing;
+use crate::resp::framing::{Framing, MAX_REPLY};
 use crate::resp::line_reader::LineReader;
+use crate::resp::outline::{Outline, WHOLE, WITHOUT_FIELDS};
 
 /// More than may be waited for before bytes are refused that are no reply.
 static FILLER: [u8; 66 * 1024] = [b'x'; 66 * 1024];
@@ -82,7 +85,53 @@ pub fn check_extent(bytes: &[u8], chance: &mut Chance) -> Result<(), Stop> {
         }
         Err(Stop::Wrong) => assert!(found.is_err(), "taken for a reply: {}", bytes.escape_ascii()),
     }
+    check_outline(bytes, &expected, chance);
     expected.map(|_| ())
+}
+
+/// The same reply as a whole, and without the fields of entries.
+fn check_outline(bytes: &[u8], expected: &Result<usize, Stop>, chance: &mut Chance) {
+    for depth in [WHOLE, WITHOUT_FIELDS] {
+        let (mut outline, mut unread, mut taken, mut end) = (Outline::new(depth, MAX_REPLY), Vec::new(), 0, Ok(false));
+        for piece in pieces(bytes, chance) {
+            unread.extend_from_slice(piece);
+            end = outline.take(&unread).map(|(length, is_complete)| {
+                unread.drain(..length);
+                taken += length;
+                is_complete
+            });
+            if end != Ok(false) {
+                break;
+            }
+        }
+        match expected {
+            Ok(length) => {
+                assert_eq!((end, taken), (Ok(true), *length), "{}", bytes.escape_ascii());
+                let (kept, whole) = (outline.finish(), &bytes[..*length]);
+                assert!(depth == WITHOUT_FIELDS || kept == whole, "{}", bytes.escape_ascii());
+                if let Ok(value) = redis::parse_redis_value(whole) {
+                    let found = redis::parse_redis_value(&kept);
+                    assert_eq!(found.ok(), Some(cut(value, depth)), "{}", bytes.escape_ascii());
+                }
+            }
+            Err(Stop::More) => assert_eq!(end, Ok(false), "{}", bytes.escape_ascii()),
+            Err(Stop::Wrong) if depth == WHOLE && end == Ok(false) => {
+                unread.extend_from_slice(&FILLER);
+                assert!(outline.take(&unread).is_err(), "waits for ever: {}", bytes.escape_ascii());
+            }
+            // What is passed over may be larger and have more parts.
+            Err(Stop::Wrong) => assert!(depth == WITHOUT_FIELDS || end.is_err(), "{}", bytes.escape_ascii()),
+        }
+    }
+}
+
+/// Without what is in arrays within so many others.
+fn cut(value: Value, depth: usize) -> Value {
+    match value {
+        Value::Array(_) if depth == 0 => Value::Array(Vec::new()),
+        Value::Array(parts) => Value::Array(parts.into_iter().map(|part| cut(part, depth - 1)).collect()),
+        other => other,
+    }
 }
 
 fn make_lines(awaited: usize, chance: &mut Chance) -> Vec<u8> {
