@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace import ConfigError, Dispatcher, RetryPolicy
+from headrace import ConfigError, Dispatcher, Endpoint, RetryPolicy
 from headrace.testing import LocalServer
+from support.fake_server import FakeServer, Peer, entry_id
 from support.fixture_types import Replicate, StartServer
 from support.modes import MODES
 from support.modes import dispatcher as dispatcher_of
@@ -95,6 +96,30 @@ def test_a_user_who_may_not_count_is_refused_before_a_message(three: list[LocalS
     # With a number they need not be counted.
     with Dispatcher(endpoint, wait_replicas=1) as dispatcher:
         assert outcome_of(dispatcher) == (DELIVERED, "")
+
+
+@pytest.mark.parametrize(("wanted", "code"), [(1, None), ("all", "PROTOCOL")])
+def test_a_server_that_does_not_count_its_replicas(wanted: Any, code: str | None) -> None:
+    """A proxy may leave the field out of INFO. With a number it is not needed."""
+
+    def script(peer: Peer) -> None:
+        while commands := peer.commands(1):
+            match commands[0][0]:
+                case b"INFO":
+                    peer.send(b"$13\r\nrole:master\r\n\r\n")
+                case b"WAIT":
+                    peer.send(b":1\r\n")
+                case b"XADD":
+                    peer.send(entry_id(1))
+                case _:
+                    peer.send(b"+OK\r\n")
+
+    with FakeServer(script) as fake:
+        endpoint = Endpoint(host="127.0.0.1", port=fake.port, stream_key=KEY)
+        with Dispatcher(endpoint, wait_replicas=wanted) as dispatcher:
+            dispatcher.produce(b"x")
+            (label,) = labels(dispatcher.flush())
+    assert label[1] == code
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2, 3, "all"])

@@ -125,7 +125,7 @@ fn check_outline(bytes: &[u8], expected: &Result<usize, Stop>, chance: &mut Chan
     }
 }
 
-/// Without what is in arrays within so many others.
+/// Without the parts of arrays that are within `depth` others.
 fn cut(value: Value, depth: usize) -> Value {
     match value {
         Value::Array(_) if depth == 0 => Value::Array(Vec::new()),

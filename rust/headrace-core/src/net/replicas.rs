@@ -7,8 +7,8 @@ use super::stream::Transport;
 use crate::error::{Fault, code};
 use crate::resp::value;
 
-/// How many replicas are connected to the server, by [INFO](https://redis.io/docs/latest/commands/info/). On a replica itself 1:
-/// it refuses what would be waited for.
+/// How many replicas are connected to the server, by [INFO](https://redis.io/docs/latest/commands/info/), or why that is not known.
+/// On a replica itself 1: it refuses what would be waited for.
 pub(crate) fn connected_replicas(
     transport: &mut Transport,
     patience: &mut Deadline<'_>,
@@ -17,10 +17,7 @@ pub(crate) fn connected_replicas(
         Ok(reply) => reply,
         Err(refusal) => return Ok(Err(refusal.of_command("INFO"))),
     };
-    let Some(count) = count(&reply) else {
-        return Err(Fault::new(code::PROTOCOL, "the server's reply to INFO has no connected_slaves").into());
-    };
-    Ok(Ok(count))
+    Ok(count(&reply).ok_or_else(|| Fault::new(code::PROTOCOL, "the server's reply to INFO has no connected_slaves")))
 }
 
 fn count(reply: &Value) -> Option<u64> {

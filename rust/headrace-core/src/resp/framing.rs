@@ -148,8 +148,22 @@ fn declared(digits: &[u8]) -> Result<Option<u64>, Wrong> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Replies of each shape.
+    pub(crate) const REPLIES: [&[u8]; 10] = [
+        b"+OK\r\n",
+        b"-ERR no\r\n",
+        b":-12\r\n",
+        b"$-1\r\n",
+        b"$0\r\n\r\n",
+        b"$3\r\na\r\n\r\n",
+        b"*-1\r\n",
+        b"*0\r\n",
+        b"*2\r\n:1\r\n*2\r\n$1\r\na\r\n*0\r\n",
+        b"*3\r\n*1\r\n*1\r\n+a\r\n:1\r\n-ERR in it\r\n",
+    ];
 
     /// All bytes at once, and then one after the other.
     fn find(bytes: &[u8]) -> Result<Option<usize>, Wrong> {
@@ -162,18 +176,7 @@ mod tests {
 
     #[test]
     fn a_reply_ends_where_its_last_part_does() {
-        for reply in [
-            &b"+OK\r\n"[..],
-            b"-ERR no\r\n",
-            b":-12\r\n",
-            b"$-1\r\n",
-            b"$0\r\n\r\n",
-            b"$3\r\na\r\n\r\n",
-            b"*-1\r\n",
-            b"*0\r\n",
-            b"*2\r\n:1\r\n*2\r\n$1\r\na\r\n*0\r\n",
-            b"*3\r\n*1\r\n*1\r\n+a\r\n:1\r\n-ERR in it\r\n",
-        ] {
+        for reply in REPLIES {
             assert_eq!(find(reply), Ok(Some(reply.len())), "{}", reply.escape_ascii());
             assert_eq!(find(&[reply, b"*"].concat()), Ok(Some(reply.len())), "what follows is not looked at");
             assert_eq!(find(&reply[..reply.len() - 1]), Ok(None), "{}", reply.escape_ascii());

@@ -115,6 +115,7 @@ impl Outline {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::framing::tests::REPLIES;
     use super::super::framing::{MAX_DEPTH, MAX_LINE, MAX_REPLY};
     use super::*;
 
@@ -136,18 +137,7 @@ mod tests {
 
     #[test]
     fn a_whole_reply_is_kept_as_it_is() {
-        for reply in [
-            &b"+OK\r\n"[..],
-            b"-ERR no\r\n",
-            b":-12\r\n",
-            b"$-1\r\n",
-            b"$0\r\n\r\n",
-            b"$3\r\na\r\n\r\n",
-            b"*-1\r\n",
-            b"*0\r\n",
-            b"*2\r\n:1\r\n*2\r\n$1\r\na\r\n*0\r\n",
-            b"*3\r\n*1\r\n*1\r\n+a\r\n:1\r\n-ERR in it\r\n",
-        ] {
+        for reply in REPLIES {
             for piece in 1..=reply.len() + 1 {
                 let followed = [reply, b"*"].concat();
                 let left = if piece > reply.len() { 1 } else { followed.len() - reply.len() };
