@@ -10,6 +10,6 @@ mod slots;
 pub(crate) use node_name::NodeName;
 pub(crate) use redirect::Redirect;
 pub(crate) use routes::Routes;
-pub(crate) use slot::slot;
+pub(crate) use slot::{SLOTS, slot};
 pub(crate) use slot_set::SlotSet;
 pub(crate) use slots::Slots;

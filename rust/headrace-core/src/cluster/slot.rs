@@ -1,7 +1,7 @@
 //! The slot of a key: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>.
 
 /// How many slots there are.
-pub(super) const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of `key`: that of what is between its first `{` and the next `}`, if that is anything.
 pub(crate) fn slot(key: &[u8]) -> u16 {
@@ -17,24 +17,38 @@ fn tag(key: &[u8]) -> &[u8] {
 }
 
 /// CRC-16/XMODEM: polynomial 0x1021, nothing reflected, initial value 0.
+///
+/// Eight bytes at a time: each row of a record batch may have a key of its own, and one byte after the other, a key of 36 bytes
+/// takes as long as the rest of its entry.
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let crc = chunks.iter().fold(0_u16, |crc, chunk| {
+        let [high, low] = crc.to_be_bytes();
+        let first = [chunk[0] ^ high, chunk[1] ^ low, chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7]];
+        first.iter().zip(TABLES.iter().rev()).fold(0, |crc, (byte, table)| crc ^ table[usize::from(*byte)])
+    });
+    rest.iter().fold(crc, |crc, byte| (crc << 8) ^ TABLES[0][usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-const TABLE: [u16; 256] = {
-    let mut table = [0; 256];
+/// What a byte adds to the checksum, by the number of bytes behind it.
+static TABLES: [[u16; 256]; 8] = {
+    let mut tables = [[0; 256]; 8];
     let mut byte = 0;
     while byte < 256 {
         let mut crc = (byte as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
+        let mut behind = 0;
+        while behind < 8 {
+            let mut bit = 0;
+            while bit < 8 {
+                crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+                bit += 1;
+            }
+            tables[behind][byte] = crc;
+            behind += 1;
         }
-        table[byte] = crc;
         byte += 1;
     }
-    table
+    tables
 };
 
 #[cfg(test)]
@@ -46,6 +60,17 @@ mod tests {
     fn slots_are_those_of_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!([&b"foo"[..], b"bar", b""].map(slot), [12_182, 5_061, 0]);
+    }
+
+    #[test]
+    fn eight_bytes_at_a_time_are_as_one_after_the_other() {
+        let one_by_one = |bytes: &[u8]| {
+            bytes.iter().fold(0, |crc: u16, byte| (crc << 8) ^ TABLES[0][usize::from((crc >> 8) as u8 ^ byte)])
+        };
+        let bytes: Vec<u8> = (0..100_u8).map(|number| number.wrapping_mul(67).wrapping_add(13)).collect();
+        for length in 0..bytes.len() {
+            assert_eq!(crc16(&bytes[..length]), one_by_one(&bytes[..length]), "{length} bytes");
+        }
     }
 
     #[test]
