@@ -26,6 +26,7 @@ ROWS = [
     {"dead_letters", "entries"},
     {"command", "durability", "ipc", "net", "retry_options", "rows"},
     {"endpoint"},
+    {"shards"},
     {"cluster"},
     {"counters", "extension", "nested", "resp", "retry", "secret", "utf8"},
     {"calendar", "contain", "decimal", "error", "fail", "random"},

@@ -26,6 +26,7 @@ __all__ = [
     "inspect",
     "option_table",
     "read_options",
+    "shard_numbers",
     "split_dead_letters",
 ]
 
@@ -68,6 +69,7 @@ class _Layout(TypedDict, total=False):
     json: bool | Sequence[str] | None
     message_id: str | None
     stream_key: str | None
+    shard_key: str | None
     entry_id: str | None
     rows_per_entry: int | None
     arrow_ipc: bool
@@ -77,7 +79,13 @@ class _Layout(TypedDict, total=False):
 class Dispatcher:
     """The native half of `headrace.Dispatcher`, which documents it."""
     def __new__(cls, endpoint: Endpoint, options: dict[str, object], text: bool = False) -> Self: ...
-    def produce(self, payload: bytes | bytearray | memoryview | str, message_id: int | str | None = None) -> None:
+    def produce(
+        self,
+        payload: bytes | bytearray | memoryview | str,
+        message_id: int | str | None = None,
+        *,
+        key: bytes | bytearray | memoryview | str | None = None,
+    ) -> None:
         """Take one message. Waits only for room in the window.
 
         Args:
@@ -85,9 +93,12 @@ class Dispatcher:
                 512 MiB by default): a longer one fails alone, permanent, `TOO_LARGE`.
             message_id: The caller's name for the message, which reports return: a str of at most 16 KiB, or an int
                 of 64 bits. Default None: the message's ordinal since the last flush.
+            key: Where the endpoint has `shards`: bytes-like, or a str that counts as UTF-8. Messages with equal keys go
+                to one shard, in their order. Default None: shards take turns.
 
         Raises:
-            MessageError: The payload or the message ID has the wrong type or is out of range.
+            ConfigError: There is a key, and the endpoint has no shards.
+            MessageError: The payload, the message ID or the key has the wrong type or is out of range.
             ClosedError: The dispatcher is closed.
             ConcurrentUseError: Another call is in progress.
         """
@@ -102,6 +113,7 @@ class Dispatcher:
         json: bool | Sequence[str] | None = None,
         message_id: str | None = None,
         stream_key: str | None = None,
+        shard_key: str | None = None,
         entry_id: str | None = None,
         rows_per_entry: int | None = None,
         arrow_ipc: bool = False,
@@ -132,20 +144,25 @@ class Dispatcher:
             message_id: Column that names each row in reports: an integer type, utf8 of at most 16 KiB, or `arrow.uuid`.
                 A null means the ordinal.
             stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
+            shard_key: Column with the key by which the row finds its shard, where the endpoint has `shards`: utf8,
+                binary or an integer type, whose values count as their decimal digits. Rows with equal keys go to one
+                shard, in their order. A null, or no such column: shards take turns. Mutually exclusive with
+                `stream_key`.
             entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
                 `*`. Anything else fails: `BAD_ENTRY_ID`.
             rows_per_entry: With `payload` or `json`: up to this many rows become the fields `payload:0`, `payload:1`,
                 ... of one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Mutually exclusive with
-                `fields`, `fields_from`, `stream_key` and `entry_id`. An entry holds rows of one record batch, and ends
-                with the row that fills `window_max_bytes`.
+                `fields`, `fields_from`, `stream_key`, `shard_key` and `entry_id`. An entry holds rows of one record
+                batch, and ends with the row that fills `window_max_bytes`.
             arrow_ipc: True: the payload of an entry is an Arrow IPC stream of up to `rows_per_entry` rows (default
                 10,000), with all columns or those of `fields`; `headrace.unpack_arrow` and
                 `pyarrow.ipc.open_stream` read it back. Mutually exclusive with `payload`, `fields_from`, `json`,
-                `stream_key` and `entry_id`.
+                `stream_key`, `shard_key` and `entry_id`.
             codec: Compression for `arrow_ipc`: None (default), `"lz4"` or `"zstd"`.
 
         Raises:
-            ConfigError: `rows_per_entry` or `codec` is wrong; nothing was sent.
+            ConfigError: `rows_per_entry` or `codec` is wrong, `shard_key` is given without shards, or something with
+                shards that excludes them; nothing was sent.
             SchemaError: A column does not exist or has a type that cannot be written, or arguments are mutually
                 exclusive; nothing was sent.
             ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
@@ -207,7 +224,9 @@ class Dispatcher:
         """Return the outcomes since the last report; `headrace.Dispatcher.poll` wraps it."""
     def flush(self, timeout: float | None = None) -> Report:
         """Wait for all outcomes and return them; `headrace.Dispatcher.flush` wraps it."""
-    def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str | tuple[_Kind, str, str, _Written]:
+    def dispatch(
+        self, payload: bytes | bytearray | memoryview | str, key: bytes | bytearray | memoryview | str | None = None
+    ) -> str | tuple[_Kind, str, str, _Written]:
         """Send one message and return its entry ID, or its failure as kind, code, message and written."""
     def close(self) -> None:
         """Close the connection without a flush; `headrace.Dispatcher.close` wraps it."""
@@ -317,6 +336,9 @@ def inspect(
     endpoint: Endpoint, streams: list[str | bytes] | None, is_pattern: bool, options: dict[str, object]
 ) -> tuple[int | None, bool, Rows, Rows, Rows, Rows]:
     """Look at streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's."""
+
+def shard_numbers(keys: _ArrowArray | _ArrowStream, shards: int, shard_hash: str) -> _ArrowArray:
+    """The number of the shard of each row by the key in the only column: 32-bit integers; null for a null."""
 
 def split_dead_letters(batch: ReadBatch) -> Rows:
     """The dead letters of a batch; `headrace.read_dead_letters` wraps it."""

@@ -139,8 +139,14 @@ class Dispatcher(_headrace.Dispatcher):
         """
         return self._to_report(super().flush(timeout))
 
-    def dispatch(self, payload: bytes | bytearray | memoryview | str) -> str:
+    def dispatch(
+        self, payload: bytes | bytearray | memoryview | str, key: bytes | bytearray | memoryview | str | None = None
+    ) -> str:
         """Send one message now, after all others, and wait for its outcome, which is in no report.
+
+        Args:
+            payload: As for `produce`.
+            key: As for `produce`: where the endpoint has `shards`.
 
         Returns:
             Its entry ID, such as `"1713091234567-0"`.
@@ -150,7 +156,7 @@ class Dispatcher(_headrace.Dispatcher):
                 be in the stream.
             DeliveryError: The server refused the message.
         """
-        outcome = super().dispatch(payload)
+        outcome = super().dispatch(payload, key)
         if isinstance(outcome, str):
             return outcome
         kind, code, message, written = outcome

@@ -53,6 +53,9 @@ class EndpointOptions(TypedDict, total=False):
     tls_insecure_skip_verify: bool
     stream_key: str | bytes | None
     consumer_group: str | bytes | None
+    shards: int | None
+    shard_hash: Literal["murmur2", "crc32"]
+    shard_names: Literal["plain", "spread"]
     maxlen: int | None
     maxlen_approximate: bool
     minid: int | str | None
@@ -180,6 +183,9 @@ class Endpoint(_headrace.Endpoint):
     tls_insecure_skip_verify = _Attribute[bool]()
     stream_key = _Attribute[str | bytes]()
     consumer_group = _Attribute[str | bytes | None]()
+    shards = _Attribute[int | None]()
+    shard_hash = _Attribute[str]()
+    shard_names = _Attribute[str]()
     maxlen = _Attribute[int | None]()
     maxlen_approximate = _Attribute[bool]()
     minid = _Attribute[int | str | None]()

@@ -7,6 +7,7 @@ from headrace.spark.column import xadd_udf
 from headrace.spark.dataframe import write
 from headrace.spark.datasource import register
 from headrace.spark.outcomes import xadd
+from headrace.spark.shards import shard
 from headrace.spark.summary import WriteSummary
 
-__all__ = ["WriteSummary", "register", "write", "xadd", "xadd_udf"]
+__all__ = ["WriteSummary", "register", "shard", "write", "xadd", "xadd_udf"]

@@ -36,13 +36,14 @@ def xadd_udf(endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> UserDe
     spark.sql("CREATE TABLE sent AS SELECT id, xadd(body) AS outcome FROM orders")
     ```
 
-    The function takes one to three columns, by position or by name: `payload` (string or binary), `message_id` (integer
-    or string; the caller's name for the row, for exactly once) and `stream_key` (the row's own stream key; null means
-    the endpoint's). It returns a struct: `entry_id` if the row was delivered, else `kind`, `code`, `message`, `written`
-    (see `headrace.Failure`). A row that fails does not fail the job: check `outcome.code`. Rows go over one connection
-    per Python worker; the outcomes of each record batch (`spark.sql.execution.arrow.maxRecordsPerBatch` rows) arrive
-    before the next batch is sent. It is an `arrow_udf` from Spark 4.1 on, and a `pandas_udf` on 4.0, which needs
-    pandas, and where integers above 2**53 in a `message_id` with nulls lose their last digits.
+    The function takes one to four columns, by position or by name: `payload` (string or binary), `message_id`
+    (integer or string; the caller's name for the row, for exactly once), `stream_key` (the row's own stream key;
+    null means the endpoint's) and `shard_key` (by which the row finds its shard, if the endpoint has `shards`). It
+    returns a struct: `entry_id` if the row was delivered, else `kind`, `code`, `message`, `written` (see
+    `headrace.Failure`). A row that fails does not fail the job: check `outcome.code`. Rows go over one connection
+    per Python worker; the outcomes of each record batch (`spark.sql.execution.arrow.maxRecordsPerBatch` rows)
+    arrive before the next batch is sent. It is an `arrow_udf` from Spark 4.1 on, and a `pandas_udf` on 4.0, which
+    needs pandas, and where integers above 2**53 in a `message_id` with nulls lose their last digits.
 
     **When it is the wrong tool.** Spark decides when to compute a column. The function is declared non-deterministic,
     which limits this, but: a column that is never read is never computed (`.count()` writes nothing, nor does a
@@ -76,8 +77,11 @@ def _functions() -> Any:
 
 
 def _with_arrow(endpoint: Endpoint, options: Mapping[str, Any]) -> UserDefinedFunctionLike:
-    def xadd(payload: pa.Array, message_id: pa.Array = None, stream_key: pa.Array = None) -> pa.Array:
-        outcomes = _write(endpoint, options, payload=payload, message_id=message_id, stream_key=stream_key)
+    def xadd(
+        payload: pa.Array, message_id: pa.Array = None, stream_key: pa.Array = None, shard_key: pa.Array = None
+    ) -> pa.Array:
+        columns = {"payload": payload, "message_id": message_id, "stream_key": stream_key, "shard_key": shard_key}
+        outcomes = _write(endpoint, options, **columns)
         return outcomes.to_struct_array().combine_chunks()
 
     function: UserDefinedFunctionLike = _functions().arrow_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
@@ -87,15 +91,17 @@ def _with_arrow(endpoint: Endpoint, options: Mapping[str, Any]) -> UserDefinedFu
 def _with_pandas(endpoint: Endpoint, options: Mapping[str, Any]) -> UserDefinedFunctionLike:
     import pandas as pd
 
-    def xadd(payload: Any, message_id: Any = None, stream_key: Any = None) -> Any:
-        if message_id is not None and message_id.dtype.kind == "f":
-            message_id = message_id.astype("Int64")  # pandas turns integers with nulls into floats
-        columns = {"payload": payload, "message_id": message_id, "stream_key": stream_key}
+    def xadd(payload: Any, message_id: Any = None, stream_key: Any = None, shard_key: Any = None) -> Any:
+        columns = {"payload": payload, "message_id": message_id, "stream_key": stream_key, "shard_key": shard_key}
+        for name in ("message_id", "shard_key"):
+            if columns[name] is not None and columns[name].dtype.kind == "f":
+                columns[name] = columns[name].astype("Int64")  # pandas turns integers with nulls into floats
         arrays = {name: _array(series) for name, series in columns.items() if series is not None}
         return _write(endpoint, options, **arrays).to_pandas()
 
     # Spark derives the kind of function from these; pandas need not be installed when this module is imported.
-    hints = {"payload": pd.Series, "message_id": pd.Series, "stream_key": pd.Series, "return": pd.DataFrame}
+    names = ("payload", "message_id", "stream_key", "shard_key")
+    hints = {**dict.fromkeys(names, pd.Series), "return": pd.DataFrame}
     xadd.__annotations__ = hints
     function: UserDefinedFunctionLike = _functions().pandas_udf(xadd, returnType=RETURN_TYPE).asNondeterministic()
     return function

@@ -23,10 +23,10 @@ EVERY = ("*",)
 #: The columns of a read without options. As a SQL view without columns has them too, it is read-only.
 OF_A_READ: Final = ["stream", "entry_id", "timestamp", "fields"]
 
-Role = Literal["payload", "fields_from", "message_id", "stream_key", "entry_id"]
+Role = Literal["payload", "fields_from", "message_id", "stream_key", "shard_key", "entry_id"]
 
 #: The options that each name one column, and those of which one says what an entry holds.
-ROLES: Final[tuple[Role, ...]] = ("payload", "fields_from", "message_id", "stream_key", "entry_id")
+ROLES: Final[tuple[Role, ...]] = ("payload", "fields_from", "message_id", "stream_key", "shard_key", "entry_id")
 BODIES: Final = ("payload", "fields", "fields_from", "json")
 
 #: The options that are resolved here. All others are passed on.
@@ -89,10 +89,16 @@ class _Columns:
         self.message_id = self._role("message_id")
         self.stream_key = self._role("stream_key")
         self.entry_id = self._role("entry_id")
+        self.shard_key = self._role("shard_key")
 
     def layout(self) -> ColumnLayout:
         arguments, columns = self._body()
-        roles = {"message_id": self.message_id, "stream_key": self.stream_key, "entry_id": self.entry_id}
+        roles = {
+            "message_id": self.message_id,
+            "stream_key": self.stream_key,
+            "shard_key": self.shard_key,
+            "entry_id": self.entry_id,
+        }
         arguments |= {name: value for name, value in self.asked.items() if name not in RESOLVED and value is not None}
         self._check_packing(arguments)
         left = [name for name in self.all if name not in {*columns, *roles.values(), *self.ignored}]
@@ -107,7 +113,7 @@ class _Columns:
 
     def _body(self) -> tuple[dict[str, Any], Sequence[str]]:
         """The arguments for the contents of an entry, and the columns that it holds."""
-        # Entry ID and stream key are stored with the entry anyway; the message ID is not.
+        # Entry ID and stream key are stored with the entry anyway; the message ID and the key of a shard are not.
         rest = [name for name in self.all if name not in {*self.ignored, self.stream_key, self.entry_id}]
         if self.ignore_columns == EVERY:
             rest = [name for name in rest if name != self.message_id] or rest
@@ -140,8 +146,9 @@ class _Columns:
         """The column of that role: the one that an option names, else the one with the role's name.
 
         A column is an entry ID by option only: rows that were read from a stream have IDs that it does not take again.
+        So is a column with the keys of shards: most streams have none.
         """
-        if (asked := self.asked.get(role)) is not None or role == "entry_id":
+        if (asked := self.asked.get(role)) is not None or role in {"entry_id", "shard_key"}:
             return asked
         others = {*self.ignored, self.asked.get("payload"), self.asked.get("fields_from")}
         return role if role in self.all and role not in others else None
@@ -177,9 +184,10 @@ class _Columns:
                 raise ConfigError(text, option="ignore_columns")
 
     def _check_packing(self, arguments: dict[str, Any]) -> None:
-        """Refuse entry IDs and stream keys per row where several rows share an entry."""
+        """Refuse entry IDs, stream keys and keys of shards per row where several rows share an entry."""
         packing = _packing(arguments)
-        for role, column in (("stream key", self.stream_key), ("entry ID", self.entry_id)):
+        own = (("stream key", self.stream_key), ("entry ID", self.entry_id), ("key of a shard", self.shard_key))
+        for role, column in own:
             if packing and column is not None:
                 raise SchemaError(
                     f"{packing} puts several rows into one entry, but column {column!r} gives each row its own {role}: "

@@ -45,7 +45,10 @@ OF_SPARK = frozenset(
 )
 
 #: Options of the stream that the stream of dead letters does not share: all of these are kept.
-NOT_OF_DEAD_LETTERS = ("maxlen", "maxlen_approximate", "minid", "trim_every", "nomkstream", "consumer_group")
+NOT_OF_DEAD_LETTERS = (
+    *("maxlen", "maxlen_approximate", "minid", "trim_every", "nomkstream", "consumer_group"),
+    *("shards", "shard_hash", "shard_names"),
+)
 
 
 class Hidden(str):

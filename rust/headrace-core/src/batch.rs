@@ -11,9 +11,13 @@ use crate::extension::refuse_objects;
 use crate::ipc::{Codec, Encoder};
 use crate::resp::write_bulk;
 use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column};
+use crate::shards::Shards;
 
 /// The most rows per entry: a report keeps the rows of an entry in one record batch, which has at most as many.
 pub const MAX_ROWS_PER_ENTRY: usize = 65_536;
+
+/// What a layout with several rows in an entry says of shards.
+const ENTRIES_OF_SEVERAL_ROWS: &str = "an entry of several rows would go to one shard, whatever the keys of its rows";
 
 /// The most columns that an error lists.
 const MAX_DESCRIBED: usize = 20;
@@ -79,8 +83,20 @@ impl Batch<'_> {
 
 impl BatchPlan {
     /// Refuses missing or ambiguous columns, types that cannot be written, and mutually exclusive options.
-    pub(crate) fn new(schema: &SchemaRef, layout: &BatchLayout, names: &FieldNames) -> Result<Self> {
-        let rows = |layout: &Layout| RowPlan::new(schema, layout, &names.payload, names.ts.as_deref());
+    pub(crate) fn new(
+        schema: &SchemaRef,
+        layout: &BatchLayout,
+        names: &FieldNames,
+        shards: Option<&Arc<Shards>>,
+    ) -> Result<Self> {
+        check_shards(layout, shards.is_some())?;
+        let rows = |layout: &Layout| {
+            let plan = RowPlan::new(schema, layout, &names.payload, names.ts.as_deref())?;
+            match shards {
+                None => Ok(plan),
+                Some(shards) => plan.sharded(schema, shards, layout.shard_key.as_deref()),
+            }
+        };
         let (kind, message_id) = match layout {
             BatchLayout::Rows(layout) => (Kind::Rows(rows(layout)?), &layout.message_id),
             BatchLayout::Payloads(layout, rows_per_entry) => {
@@ -135,10 +151,11 @@ impl BatchPlan {
         }
     }
 
-    /// Prepares a record batch, once for all its rows. Refuses a different schema.
-    pub(crate) fn bind<'a>(&'a mut self, batch: &'a RecordBatch) -> Result<(Batch<'a>, Option<IdColumn>)> {
+    /// Prepares a record batch, once for all its rows. Refuses a different schema. `first`: the number of its first row among the
+    /// messages of the batch, by which rows without a key find their shard.
+    pub(crate) fn bind<'a>(&'a mut self, batch: &'a RecordBatch, first: u64) -> Result<(Batch<'a>, Option<IdColumn>)> {
         let batch_of = match &mut self.kind {
-            Kind::Rows(plan) => Batch::Rows(plan.bind(batch)?),
+            Kind::Rows(plan) => Batch::Rows(plan.bind_from(batch, first)?),
             Kind::Payloads(plan, names) => Batch::Payloads(plan.bind(batch)?, names),
             Kind::Arrow(encoder, rows_per_entry) => {
                 encoder.check(batch)?;
@@ -183,6 +200,29 @@ fn ids_of(message_id: Option<&(usize, FieldRef)>, batch: &RecordBatch) -> Result
     ids.transpose()
 }
 
+/// Refuses what cannot be with shards, or only with them.
+fn check_shards(layout: &BatchLayout, has_shards: bool) -> Result<()> {
+    match layout {
+        BatchLayout::Rows(Layout { shard_key: Some(_), .. }) if !has_shards => {
+            let message = "shard_key needs the option shards of the endpoint: the number of streams";
+            Err(Error::config("shard_key", message))
+        }
+        BatchLayout::Rows(Layout { stream_key: Some(_), .. }) if has_shards => {
+            let message = "stream_key and shards are mutually exclusive: shards are streams of the endpoint's stream key; take \
+                           shard_key";
+            Err(Error::config("stream_key", message))
+        }
+        BatchLayout::Payloads(..) if has_shards => Err(Error::config(
+            "rows_per_entry",
+            format!("rows_per_entry cannot be used with shards: {ENTRIES_OF_SEVERAL_ROWS}"),
+        )),
+        BatchLayout::Arrow { .. } if has_shards => {
+            Err(Error::config("arrow_ipc", format!("arrow_ipc cannot be used with shards: {ENTRIES_OF_SEVERAL_ROWS}")))
+        }
+        BatchLayout::Rows(_) | BatchLayout::Payloads(..) | BatchLayout::Arrow { .. } => Ok(()),
+    }
+}
+
 fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
     // A reader that turns the entry into a map would lose one of the two, and `unpack` would take the time for a payload.
     let place = names.ts.as_deref().and_then(|ts| ts.strip_prefix(names.payload.as_str())?.strip_prefix(':'));
@@ -198,6 +238,7 @@ fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
         ("fields_from", matches!(layout.body, Body::FieldsFrom(_))),
         ("stream_key", layout.stream_key.is_some()),
         ("entry_id", layout.entry_id.is_some()),
+        ("shard_key", layout.shard_key.is_some()),
     ] {
         if is_given {
             return Err(Error::schema(format!(

@@ -25,6 +25,7 @@ use crate::net::Watch;
 use crate::producer::{ExactlyOnce, Producer, ProducerOptions};
 use crate::report::DeliveryReport;
 use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID};
+use crate::shards::Shards;
 
 pub use layout::{JsonColumns, LAYOUT_OPTIONS, LayoutOptions};
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
@@ -64,6 +65,7 @@ impl<'a> From<IdArgument<'a>> for Option<CallerId<'a>> {
 pub struct Dispatcher {
     producer: Producer,
     names: FieldNames,
+    shards: Option<Arc<Shards>>,
     exactly_once: Option<ExactlyOnce>,
     fork: forkguard::Guard,
     closed: bool,
@@ -74,8 +76,13 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Opens no connection.
-    pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Self {
+    /// Opens no connection. Refuses options that exclude one of the endpoint's.
+    pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Result<Self> {
+        if let (Some(ExactlyOnce::Idmp { .. }), Some(_)) = (&options.exactly_once, endpoint.shards()) {
+            let message =
+                "exactly_once 'idmp' and shards are mutually exclusive: names are of one stream; take 'script'";
+            return Err(Error::config("exactly_once", message));
+        }
         // A command is one row, or a run of them.
         let rows = match options.exactly_once {
             Some(ExactlyOnce::Script { run_rows, .. }) => run_rows,
@@ -88,7 +95,8 @@ impl Dispatcher {
         let classifier = Classifier::new(options.classify, options.error_overrides);
         let names =
             FieldNames { payload: options.payload_field, ts: options.ts_field, is_ts_given: options.is_ts_given };
-        Self {
+        Ok(Self {
+            shards: endpoint.shards().cloned(),
             producer: Producer::new(
                 endpoint,
                 ProducerOptions {
@@ -106,7 +114,7 @@ impl Dispatcher {
             closed: false,
             unreported: 0,
             begun_at: 0,
-        }
+        })
     }
 
     /// What it has done so far. They outlive it.
@@ -132,20 +140,25 @@ impl Dispatcher {
         self.guarded(|dispatcher| dispatcher.producer.make_room(watch))
     }
 
-    /// Takes one message, and waits for nothing. Without [room](Self::has_room) it takes nothing: [`Error::Full`].
+    /// Takes one message, and waits for nothing. Without [room](Self::has_room) it takes nothing: [`Error::Full`]. `key`: by which
+    /// it finds its shard, where there are some; without it shards take turns.
     #[inline]
-    pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
+    pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>, key: Option<&[u8]>) -> Result<()> {
         self.enter()?;
+        let shard = match &self.shards {
+            None if key.is_none() => None,
+            _ => Some(self.shard_of(key)?),
+        };
         if !self.producer.has_room() {
-            return self.produce_without_room(id);
+            return self.produce_without_room(id, shard);
         }
         self.add_id(id)?;
         self.producer.refresh_time();
-        if contain(|| self.producer.push_payload(payload, id.into())).is_err() {
+        if contain(|| self.producer.push_payload(payload, id.into(), shard)).is_err() {
             let passed = self.passed() - 1;
             self.producer.take_back(passed);
             let failure = self.producer.unsent(&not_encoded());
-            self.producer.push_failed(&failure, 1);
+            self.producer.push_failed(&failure, 1, shard);
             return Err(Error::Internal { message: "the message was not encoded".to_owned() });
         }
         if self.exactly_once.is_some() {
@@ -159,11 +172,24 @@ impl Dispatcher {
 
     /// A message for which there is no room is refused, or fails with the others if connecting failed.
     #[cold]
-    fn produce_without_room(&mut self, id: IdArgument<'_>) -> Result<()> {
+    fn produce_without_room(&mut self, id: IdArgument<'_>, shard: Option<usize>) -> Result<()> {
         let failure = self.producer.down().cloned().ok_or(Error::Full)?;
         self.add_id(id)?;
-        self.producer.push_failed(&failure, 1);
+        self.producer.push_failed(&failure, 1, shard);
         Ok(())
+    }
+
+    /// The number of the shard of the next message.
+    fn shard_of(&mut self, key: Option<&[u8]>) -> Result<usize> {
+        let ordinal = self.passed();
+        match (&self.shards, key) {
+            (Some(shards), Some(key)) => Ok(shards.of_key(key)),
+            (Some(shards), None) => Ok(shards.of_ordinal(ordinal)),
+            (None, _) => {
+                let message = "key needs the option shards of the endpoint: the number of streams";
+                Err(Error::config("key", message))
+            }
+        }
     }
 
     #[inline]
@@ -195,7 +221,7 @@ impl Dispatcher {
                 return Err(Error::config("exactly_once", message));
             }
         }
-        BatchPlan::new(schema, layout, &self.names)
+        BatchPlan::new(schema, layout, &self.names, self.shards.as_ref())
     }
 
     /// Takes every row of a record batch, each as a message; waits for room where it must. Nothing of the record batch is
@@ -206,9 +232,10 @@ impl Dispatcher {
     pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         let (count, carries_time) = (batch.num_rows(), plan.carries_time());
+        let first = self.passed();
         let bound = contain(|| {
             fail::point("bind");
-            plan.bind(batch)
+            plan.bind(batch, first)
         });
         let Ok(bound) = bound else {
             let ids = contain(|| plan.ids(batch)).ok().and_then(Result::ok).flatten();
@@ -218,7 +245,7 @@ impl Dispatcher {
                     dispatcher.producer.push_lost(&not_encoded(), count as u64);
                 } else {
                     let failure = dispatcher.producer.unsent(&not_encoded());
-                    dispatcher.producer.push_failed(&failure, count as u64);
+                    dispatcher.producer.push_failed(&failure, count as u64, None);
                 }
                 Ok(())
             })?;
@@ -329,18 +356,24 @@ impl Dispatcher {
         Ok(self.report(true))
     }
 
-    /// Sends one message behind all others, and waits for its outcome, which is in no report.
-    pub fn dispatch(&mut self, payload: &[u8], watch: &mut dyn Watch) -> Result<std::result::Result<EntryId, Failure>> {
+    /// Sends one message behind all others, and waits for its outcome, which is in no report. `key`: by which it finds its shard.
+    pub fn dispatch(
+        &mut self,
+        payload: &[u8],
+        key: Option<&[u8]>,
+        watch: &mut dyn Watch,
+    ) -> Result<std::result::Result<EntryId, Failure>> {
         self.enter()?;
         if self.exactly_once.is_some() {
             let message = "dispatch is not for exactly_once: produce the message and flush";
             return Err(Error::config("exactly_once", message));
         }
+        let shard = if self.shards.is_none() && key.is_none() { None } else { Some(self.shard_of(key)?) };
         // It is a batch of its own, so it may connect again.
         self.producer.lift();
         self.producer.recorder().counters().messages.add(1);
         self.producer.refresh_time();
-        let outcome = self.guarded(|dispatcher| dispatcher.producer.call(payload, watch));
+        let outcome = self.guarded(|dispatcher| dispatcher.producer.call(payload, shard, watch));
         if self.unreported == 0 {
             self.producer.lift();
         }

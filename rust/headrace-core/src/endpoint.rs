@@ -13,6 +13,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::cluster::slot;
 use crate::error::{Error, Result};
+use crate::shards::Shards;
 
 mod access;
 mod access_names;
@@ -272,6 +273,21 @@ impl Endpoint {
         &self.explicit.stream_key
     }
 
+    /// The streams that messages are spread over; `None`: there is one, with the stream key itself.
+    pub(crate) fn shards(&self) -> Option<&Arc<Shards>> {
+        self.explicit.shards.as_ref()
+    }
+
+    /// The keys of the streams: that of the endpoint, or those of its shards.
+    pub fn stream_keys(&self) -> &[Vec<u8>] {
+        self.shards().map_or(std::slice::from_ref(&self.explicit.stream_key), |shards| shards.keys())
+    }
+
+    /// The streams that the handshake may create: shards exist only behind their registry.
+    pub(crate) fn first_streams(&self) -> &[Vec<u8>] {
+        if self.shards().is_some() { &[] } else { self.stream_keys() }
+    }
+
     /// The user of AUTH.
     pub fn username(&self) -> Option<&str> {
         self.explicit.access.username()
@@ -325,7 +341,7 @@ impl Endpoint {
             );
             return Err(Error::config(option, message));
         }
-        let explicit = Explicit { stream_key: first.to_vec(), ..(*self.explicit).clone() };
+        let explicit = Explicit { stream_key: first.to_vec(), shards: None, ..(*self.explicit).clone() };
         Ok(Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() })
     }
 

@@ -13,9 +13,9 @@
 //!
 //! # fn main() -> headrace_core::Result<()> {
 //! let endpoint = Endpoint::from_url("redis://localhost:6379/?stream_key=order-events&maxlen=100000", [])?;
-//! let mut dispatcher = Dispatcher::new(endpoint, DispatcherOptions::default());
+//! let mut dispatcher = Dispatcher::new(endpoint, DispatcherOptions::default())?;
 //! dispatcher.make_room(&mut NeverInterrupted)?;
-//! dispatcher.produce(br#"{"order_id": 123}"#, IdArgument::Int(123))?;
+//! dispatcher.produce(br#"{"order_id": 123}"#, IdArgument::Int(123), None)?;
 //! let report = dispatcher.flush(None, &mut NeverInterrupted)?;
 //! assert_eq!(report.failed(), 0);
 //! # Ok(())
@@ -70,6 +70,7 @@ mod secret;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
 mod server_of_tests;
+mod shards;
 mod utf8;
 
 #[cfg(test)] // tests/common names the crate as other crates do

@@ -23,20 +23,23 @@ mod query;
 mod replicas;
 mod resolve;
 mod server_lookup;
+mod shard_registry;
 mod socket;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
 
-pub(crate) use cluster_nodes::{ClusterNodes, connect_to_node, is_redirect};
+pub(crate) use cluster_nodes::{ClusterNodes, SlotMap, connect_to_node, is_redirect};
 pub(crate) use connect::{connect, connect_with};
 pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{NeverInterrupted, TooFewReplicas, Watch};
+pub(crate) use handshake::make_groups;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
 pub(crate) use replicas::connected_replicas;
 pub(crate) use server_lookup::ServerLookup;
+pub(crate) use shard_registry::ShardRegistry;
 #[cfg(any(test, fuzzing))]
 pub(crate) use socket::Readiness;
 pub(crate) use stream::{Transport, Wanted};

@@ -13,6 +13,7 @@ mod outcome_queue;
 mod preflight;
 mod replica_count;
 mod retry_waits;
+mod shard_registry;
 #[cfg(test)]
 mod tests;
 
@@ -48,6 +49,7 @@ use link::Link;
 #[cfg(not(any(test, fuzzing)))]
 use outcome_queue::OutcomeQueue;
 use retry_waits::RetryWaits;
+use shard_registry::Registry;
 
 /// If a quarter of the window drains within this time, the next wait ends with the first byte.
 const QUICK: Duration = Duration::from_micros(500);
@@ -83,8 +85,9 @@ pub(crate) struct Producer {
     nodes: ClusterNodes,
     /// When these were asked last who has which slots.
     located: Option<Instant>,
-    /// Whether the rows that are encoded name their streams, which may be at several nodes.
+    /// Whether the rows that are encoded name their streams, which may be at several nodes; or all messages go to shards.
     is_routed: bool,
+    registry: Registry,
     /// When the watch was asked last.
     watched: Instant,
     /// When there was no room in the window last.
@@ -116,6 +119,7 @@ impl Producer {
             None => Lanes::of_server(keeps, durability),
         };
         let servers = ServerLookup::new(&endpoint);
+        let has_shards_on_nodes = max_redirects.is_some() && endpoint.shards().is_some();
         let now = Instant::now();
         Self {
             encoder,
@@ -139,7 +143,8 @@ impl Producer {
             servers,
             nodes: ClusterNodes::default(),
             located: None,
-            is_routed: false,
+            is_routed: has_shards_on_nodes,
+            registry: Registry::Unknown,
             watched: now,
             full: now,
             is_quick: false,
@@ -147,6 +152,11 @@ impl Producer {
             fields: Vec::new(),
             encoding: None,
         }
+    }
+
+    /// Whether messages go to shards, which may be at several nodes.
+    fn has_shards_on_nodes(&self) -> bool {
+        self.lanes.is_of_cluster() && self.endpoint.shards().is_some()
     }
 
     /// The outcomes so far, and the message IDs: those of a message before it is encoded.
@@ -314,10 +324,12 @@ impl Producer {
         }
     }
 
-    /// Gives `count` messages of the endpoint's stream an outcome that needs no server.
-    pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64) {
+    /// Gives `count` messages of the endpoint's stream, or of one of its shards, an outcome that needs no server.
+    pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64, shard: Option<usize>) {
+        let shards = self.endpoint.shards().cloned();
+        let stream_key = shards.as_ref().zip(shard).map(|(shards, shard)| shards.key(shard));
         for _ in 0..count {
-            self.lose_row(None);
+            self.lose_row(stream_key);
         }
         self.resolve_failed(failure, count);
     }
@@ -374,17 +386,30 @@ impl Producer {
     pub(crate) fn call(
         &mut self,
         payload: &[u8],
+        shard: Option<usize>,
         watch: &mut dyn Watch,
     ) -> Result<std::result::Result<EntryId, Failure>> {
         self.make_room(watch)?;
-        if let Some(failure) = self.down() {
+        let shards = self.endpoint.shards().cloned();
+        let stream_key = shards.as_ref().zip(shard).map(|(shards, shard)| shards.key(shard));
+        if stream_key.is_some() {
+            // A command of a call does not wait behind others that are to be sent again.
+            self.drive(Goal::Empty, None, watch)?;
+        }
+        let (hash_slot, at) = stream_key.map_or((0, self.lanes.home()), |key| self.lanes.of_key(key));
+        if let Some(failure) = self.lane_down(at) {
             return Ok(Err((**failure).clone()));
         }
         self.outcomes.begin_call();
-        self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload));
+        match stream_key {
+            None => self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload)),
+            Some(key) => {
+                self.push_to(at, hash_slot, Owner::Call, |encoder, out, _| encoder.write_payload_to(out, key, payload));
+            }
+        }
         let driven = self.drive(Goal::Call, None, watch);
         // The retries may have ended with this message, and that is to be reported now.
-        self.take_own_retry_step(self.lanes.home());
+        self.take_own_retry_step(at);
         self.report_waits(watch);
         self.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
     }
@@ -401,7 +426,10 @@ impl Producer {
         let unattempted = if token.is_some() { Written::Unknown } else { Written::No };
         self.batch = BatchState { is_blocked: false, unattempted };
         if !matches!(self.dedup, Dedup::Off) {
-            self.dedup.begin(token.unwrap_or_else(random::token), version);
+            let token = token.unwrap_or_else(random::token);
+            // With another number of shards rows would count in other streams.
+            let token = self.endpoint.shards().map_or(token.clone(), |shards| format!("{token}/{}", shards.count()));
+            self.dedup.begin(token, version);
         }
     }
 
@@ -443,7 +471,7 @@ impl Producer {
             self.retry_waits[at] = RetryWaits::default();
         }
         self.outcomes.clear();
-        self.is_routed = false;
+        self.is_routed = self.has_shards_on_nodes();
         self.batch.is_blocked = true;
         let failure = self.failure(fault, Written::Unknown);
         let recorder = self.recorder();
@@ -464,7 +492,7 @@ impl Producer {
             self.retry_waits[at] = RetryWaits::default();
         }
         self.servers.forget();
-        self.is_routed = false;
+        self.is_routed = self.has_shards_on_nodes();
         self.outcomes.clear();
         self.outcomes.recorder.forget();
         self.begin(None, 0);

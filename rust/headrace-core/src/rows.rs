@@ -49,8 +49,10 @@ mod line;
 mod plan;
 mod range;
 mod shape;
+mod shard_numbers;
 #[cfg(test)]
 mod spark_tests;
+mod stream_keys;
 mod string;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -66,6 +68,7 @@ pub use batch::Rows;
 pub use ids::{CallerId, IdColumn, MAX_MESSAGE_ID};
 pub use plan::{Body, Layout, RowPlan};
 pub(crate) use plan::{columns_of, message_id_column};
+pub use shard_numbers::shard_numbers;
 
 /// The name of the field with the payload, unless another one is chosen.
 pub(crate) const PAYLOAD_FIELD: &str = "payload";

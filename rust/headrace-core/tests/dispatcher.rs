@@ -17,11 +17,11 @@ use headrace_core::rows::{Body, Layout};
 use headrace_core::{BatchLayout, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, NeverInterrupted};
 
 fn dispatcher(endpoint: Endpoint) -> Dispatcher {
-    Dispatcher::new(endpoint, DispatcherOptions::default())
+    Dispatcher::new(endpoint, DispatcherOptions::default()).unwrap()
 }
 
 fn produce(dispatcher: &mut Dispatcher, payload: &str, id: IdArgument<'_>) {
-    while dispatcher.produce(payload.as_bytes(), id) == Err(Error::Full) {
+    while dispatcher.produce(payload.as_bytes(), id, None) == Err(Error::Full) {
         dispatcher.make_room(&mut NeverInterrupted).unwrap();
     }
 }
@@ -51,11 +51,12 @@ fn messages_with_every_kind_of_id_are_stored_in_order_and_reported_once() {
 fn without_room_a_message_is_refused_and_not_taken() {
     let Some(server) = Server::start(&[]) else { return };
     let window = [("window_max_entries".to_owned(), OptionValue::Int(3))];
-    let mut dispatcher = Dispatcher::new(server.endpoint(&[]), DispatcherOptions::new(window, Form::Typed).unwrap());
+    let mut dispatcher =
+        Dispatcher::new(server.endpoint(&[]), DispatcherOptions::new(window, Form::Typed).unwrap()).unwrap();
     let mut refused = 0;
     for number in 0..10 {
         let payload = number.to_string();
-        while let Err(error) = dispatcher.produce(payload.as_bytes(), IdArgument::None) {
+        while let Err(error) = dispatcher.produce(payload.as_bytes(), IdArgument::None, None) {
             assert_eq!((error, dispatcher.unreported()), (Error::Full, number));
             refused += 1;
             dispatcher.make_room(&mut NeverInterrupted).unwrap();
@@ -83,6 +84,7 @@ fn a_row_that_the_server_refuses_fails_alone_with_its_message_id() {
     let layout = Layout {
         body: Body::Payload("payload".to_owned()),
         message_id: Some("id".to_owned()),
+        shard_key: None,
         stream_key: Some("key".to_owned()),
         entry_id: None,
     };
@@ -148,7 +150,7 @@ fn a_message_larger_than_the_window_is_delivered() {
     let window = [("window_max_entries", 1), ("window_max_bytes", 64 * 1024)];
     let options = window.map(|(name, value)| (name.to_owned(), OptionValue::Int(value)));
     let options = DispatcherOptions::new(options, Form::Typed).unwrap();
-    let mut dispatcher = Dispatcher::new(tcp_endpoint(server.port.unwrap(), &[]), options);
+    let mut dispatcher = Dispatcher::new(tcp_endpoint(server.port.unwrap(), &[]), options).unwrap();
     let large = "x".repeat(50 << 20);
     for payload in ["a", &large, "b"] {
         produce(&mut dispatcher, payload, IdArgument::None);
@@ -162,11 +164,14 @@ fn a_dispatched_message_follows_the_others_and_is_in_no_report() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     produce(&mut dispatcher, "a", IdArgument::None);
-    assert!(dispatcher.dispatch(b"b", &mut NeverInterrupted).unwrap().is_ok());
+    assert!(dispatcher.dispatch(b"b", None, &mut NeverInterrupted).unwrap().is_ok());
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
     assert_eq!(payloads(&server, "s"), ["a", "b"]);
     dispatcher.close();
-    assert_eq!(dispatcher.dispatch(b"c", &mut NeverInterrupted).unwrap_err(), Error::Closed { what: "dispatcher" });
+    assert_eq!(
+        dispatcher.dispatch(b"c", None, &mut NeverInterrupted).unwrap_err(),
+        Error::Closed { what: "dispatcher" }
+    );
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl PyDispatcher {
     fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, text: bool) -> PyResult<Self> {
         let form = if text { Form::Text } else { Form::Typed };
         let options = DispatcherOptions::new(option_values(options)?, form).map_err(|e| to_py(&e))?;
-        let mut inner = Dispatcher::new(endpoint.get().0.clone(), options);
+        let mut inner = Dispatcher::new(endpoint.get().0.clone(), options).map_err(|e| to_py(&e))?;
         let counters = inner.counters();
         Ok(Self { inner: Mutex::new(inner), process: std::process::id(), counters })
     }
@@ -77,24 +77,30 @@ impl PyDispatcher {
     ///         512 MiB by default): a longer one fails alone, permanent, `TOO_LARGE`.
     ///     message_id: The caller's name for the message, which reports return: a str of at most 16 KiB, or an int
     ///         of 64 bits. Default None: the message's ordinal since the last flush.
+    ///     key: Where the endpoint has `shards`: bytes-like, or a str that counts as UTF-8. Messages with equal keys go
+    ///         to one shard, in their order. Default None: shards take turns.
     ///
     /// Raises:
-    ///     MessageError: The payload or the message ID has the wrong type or is out of range.
+    ///     ConfigError: There is a key, and the endpoint has no shards.
+    ///     MessageError: The payload, the message ID or the key has the wrong type or is out of range.
     ///     ClosedError: The dispatcher is closed.
     ///     ConcurrentUseError: Another call is in progress.
-    #[pyo3(signature = (payload, message_id = None))]
+    #[pyo3(signature = (payload, message_id = None, *, key = None))]
     fn produce(
         &self,
         py: Python<'_>,
         payload: &Bound<'_, PyAny>,
         message_id: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         contained(py, || {
             let mut inner = self.lock()?;
             let id = given_id(message_id)?;
-            with_bytes(payload, |payload| match inner.produce(payload, id) {
-                Err(Error::Full) => produce_when_room(py, &mut inner, payload, id),
-                taken => taken.map_err(|error| to_py(&error)),
+            with_key(key, |key| {
+                with_bytes("payload", payload, |payload| match inner.produce(payload, id, key) {
+                    Err(Error::Full) => produce_when_room(py, &mut inner, payload, id, key),
+                    taken => taken.map_err(|error| to_py(&error)),
+                })
             })
         })
     }
@@ -124,20 +130,25 @@ impl PyDispatcher {
     ///     message_id: Column that names each row in reports: an integer type, utf8 of at most 16 KiB, or `arrow.uuid`.
     ///         A null means the ordinal.
     ///     stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
+    ///     shard_key: Column with the key by which the row finds its shard, where the endpoint has `shards`: utf8,
+    ///         binary or an integer type, whose values count as their decimal digits. Rows with equal keys go to one
+    ///         shard, in their order. A null, or no such column: shards take turns. Mutually exclusive with
+    ///         `stream_key`.
     ///     entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
     ///         `*`. Anything else fails: `BAD_ENTRY_ID`.
     ///     rows_per_entry: With `payload` or `json`: up to this many rows become the fields `payload:0`, `payload:1`,
     ///         ... of one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Mutually exclusive with
-    ///         `fields`, `fields_from`, `stream_key` and `entry_id`. An entry holds rows of one record batch, and ends
-    ///         with the row that fills `window_max_bytes`.
+    ///         `fields`, `fields_from`, `stream_key`, `shard_key` and `entry_id`. An entry holds rows of one record
+    ///         batch, and ends with the row that fills `window_max_bytes`.
     ///     arrow_ipc: True: the payload of an entry is an Arrow IPC stream of up to `rows_per_entry` rows (default
     ///         10,000), with all columns or those of `fields`; `headrace.unpack_arrow` and
     ///         `pyarrow.ipc.open_stream` read it back. Mutually exclusive with `payload`, `fields_from`, `json`,
-    ///         `stream_key` and `entry_id`.
+    ///         `stream_key`, `shard_key` and `entry_id`.
     ///     codec: Compression for `arrow_ipc`: None (default), `"lz4"` or `"zstd"`.
     ///
     /// Raises:
-    ///     ConfigError: `rows_per_entry` or `codec` is wrong; nothing was sent.
+    ///     ConfigError: `rows_per_entry` or `codec` is wrong, `shard_key` is given without shards, or something with
+    ///         shards that excludes them; nothing was sent.
     ///     SchemaError: A column does not exist or has a type that cannot be written, or arguments are mutually
     ///         exclusive; nothing was sent.
     ///     ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
@@ -150,7 +161,7 @@ impl PyDispatcher {
     ///         no (unknown in a batch that was begun).
     ///     KeyboardInterrupt, SystemExit: Raised in the reader's own Python, such as a generator behind
     ///         `pyarrow.RecordBatchReader.from_batches`. Their subclasses are raised as `ReaderError`.
-    #[pyo3(signature = (data, *, payload = None, fields = None, fields_from = None, json = None, message_id = None, stream_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
+    #[pyo3(signature = (data, *, payload = None, fields = None, fields_from = None, json = None, message_id = None, stream_key = None, shard_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
     #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
     fn produce_batch(
         &self,
@@ -162,6 +173,7 @@ impl PyDispatcher {
         json: Option<&Bound<'_, PyAny>>,
         message_id: Option<String>,
         stream_key: Option<String>,
+        shard_key: Option<String>,
         entry_id: Option<String>,
         rows_per_entry: Option<&Bound<'_, PyAny>>,
         arrow_ipc: bool,
@@ -176,6 +188,7 @@ impl PyDispatcher {
                 fields_from,
                 message_id,
                 stream_key,
+                shard_key,
                 entry_id,
                 rows_per_entry: rows_per_entry.map(layout::rows_per_entry).transpose()?,
                 arrow_ipc,
@@ -270,12 +283,20 @@ impl PyDispatcher {
     }
 
     /// Send one message and return its entry ID, or its failure as kind, code, message and written.
-    fn dispatch<'py>(&self, py: Python<'py>, payload: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (payload, key = None))]
+    fn dispatch<'py>(
+        &self,
+        py: Python<'py>,
+        payload: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         contained(py, || {
             let mut inner = self.lock()?;
-            let outcome = with_bytes(payload, |payload| {
-                let dispatcher = &mut *inner;
-                without_gil(py, |signals| dispatcher.dispatch(payload, signals))
+            let outcome = with_key(key, |key| {
+                with_bytes("payload", payload, |payload| {
+                    let dispatcher = &mut *inner;
+                    without_gil(py, |signals| dispatcher.dispatch(payload, key, signals))
+                })
             })?;
             outcome_to_py(py, outcome)
         })
@@ -329,10 +350,16 @@ fn outcome_to_py(py: Python<'_>, outcome: Result<EntryId, Failure>) -> PyResult<
 /// computes before the first.
 #[cold]
 #[inline(never)]
-fn produce_when_room(py: Python<'_>, dispatcher: &mut Dispatcher, payload: &[u8], id: IdArgument<'_>) -> PyResult<()> {
+fn produce_when_room(
+    py: Python<'_>,
+    dispatcher: &mut Dispatcher,
+    payload: &[u8],
+    id: IdArgument<'_>,
+    key: Option<&[u8]>,
+) -> PyResult<()> {
     loop {
         without_gil(py, |signals| dispatcher.make_room(signals))?;
-        match dispatcher.produce(payload, id) {
+        match dispatcher.produce(payload, id, key) {
             Err(Error::Full) => {}
             taken => return taken.map_err(|error| to_py(&error)),
         }
@@ -358,26 +385,33 @@ fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
     Err(raise("MessageError", format!("a message ID must be a str or an int: got {}", type_name(id))))
 }
 
-/// Passes the bytes of a payload to `read`, without a copy for `bytes` and `str`.
-fn with_bytes<T>(payload: &Bound<'_, PyAny>, read: impl FnOnce(&[u8]) -> PyResult<T>) -> PyResult<T> {
-    if let Ok(bytes) = payload.cast::<PyBytes>() {
+/// Passes the bytes of the key of a shard to `read`, if there is one.
+#[inline]
+fn with_key<T>(key: Option<&Bound<'_, PyAny>>, read: impl FnOnce(Option<&[u8]>) -> PyResult<T>) -> PyResult<T> {
+    match key {
+        None => read(None),
+        Some(key) => with_bytes("key", key, |key| read(Some(key))),
+    }
+}
+
+/// Passes the bytes of `value` to `read`, without a copy for `bytes` and `str`. `what` it is: `payload` or `key`.
+fn with_bytes<T>(what: &str, value: &Bound<'_, PyAny>, read: impl FnOnce(&[u8]) -> PyResult<T>) -> PyResult<T> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
         return read(bytes.as_bytes());
     }
-    if let Ok(text) = payload.cast::<PyString>() {
+    if let Ok(text) = value.cast::<PyString>() {
         return match text.to_str() {
             Ok(text) => read(text.as_bytes()),
-            Err(_) => Err(raise("MessageError", "a str payload must be valid Unicode: it has lone surrogates")),
+            Err(_) => Err(raise("MessageError", format!("a str {what} must be valid Unicode: it has lone surrogates"))),
         };
     }
     // Mutable buffers are copied: they may change while this call waits for room.
-    if let Ok(bytes) = payload.cast::<PyByteArray>() {
+    if let Ok(bytes) = value.cast::<PyByteArray>() {
         return read(&bytes.to_vec());
     }
-    let Ok(view) = PyMemoryView::from(payload) else {
-        return Err(raise(
-            "MessageError",
-            format!("a payload must be bytes-like or a str: got {}", type_name(payload)),
-        ));
+    let Ok(view) = PyMemoryView::from(value) else {
+        let message = format!("a {what} must be bytes-like or a str: got {}", type_name(value));
+        return Err(raise("MessageError", message));
     };
     read(view.call_method0("tobytes")?.cast::<PyBytes>()?.as_bytes())
 }

@@ -21,6 +21,7 @@ mod password;
 mod polars;
 mod reader;
 mod report;
+mod shards;
 mod signals;
 mod stream_reader;
 mod survey;
@@ -55,6 +56,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<unpack::PyRows>()?;
     module.add_function(wrap_pyfunction!(inspect::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(stream_reader::split_dead_letters, module)?)?;
+    module.add_function(wrap_pyfunction!(shards::shard_numbers, module)?)?;
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug_build", cfg!(debug_assertions))?;

@@ -155,6 +155,13 @@ impl XaddEncoder {
         out.extend_from_slice(&self.payload_tail);
     }
 
+    /// Appends a message of one payload for another stream key than the endpoint's.
+    pub(crate) fn write_payload_to(&mut self, out: &mut Vec<u8>, stream_key: &[u8], payload: &[u8]) {
+        self.write_start(out, 1, Some(stream_key), None);
+        self.write_payload_field(out, payload);
+        self.write_end(out);
+    }
+
     /// Appends what comes before a payload of `length` bytes; the payload and then
     /// [`write_payload_end`](Self::write_payload_end) follow.
     pub(crate) fn write_payload_start(&mut self, out: &mut Vec<u8>, length: usize) {

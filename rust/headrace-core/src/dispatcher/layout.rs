@@ -30,12 +30,16 @@ option_table! {
     message_id => option(Takes::Column);
     /// Column with the row's own stream key, text or binary; null means the endpoint's.
     stream_key => option(Takes::Column);
+    /// Column with the key by which the row finds its shard, where the endpoint has `shards`: text, binary, or an integer, which
+    /// counts as its decimal digits. Rows with equal keys go to one shard, in their order; those with a null take turns. By default
+    /// all rows take turns. Not with `stream_key`.
+    shard_key => option(Takes::Column);
     /// Column with the row's own entry ID, text: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means `*`.
     entry_id => option(Takes::Column);
     /// Most rows per entry, with `payload` or `json`, or with `arrow_ipc`, where the default is 10,000. Not with `fields` (but
-    /// for `arrow_ipc`), `fields_from`, `stream_key` and `entry_id`.
+    /// for `arrow_ipc`), `fields_from`, `stream_key`, `shard_key` and `entry_id`.
     rows_per_entry => option(Takes::Integer { min: 1, max: MAX_ROWS_PER_ENTRY.cast_signed() as i64 }).or_depends(Int(1));
-    /// The payload is an Arrow IPC stream of several rows. Not with `payload`, `fields_from`, `json`, `stream_key` and
+    /// The payload is an Arrow IPC stream of several rows. Not with `payload`, `fields_from`, `json`, `stream_key`, `shard_key` and
     /// `entry_id`.
     arrow_ipc => option(Takes::Boolean).or(Bool(false));
     /// With `arrow_ipc`: compression.
@@ -64,6 +68,7 @@ pub struct LayoutOptions {
     pub json: JsonColumns,
     pub message_id: Option<String>,
     pub stream_key: Option<String>,
+    pub shard_key: Option<String>,
     pub entry_id: Option<String>,
     pub rows_per_entry: Option<usize>,
     pub arrow_ipc: bool,
@@ -82,6 +87,7 @@ impl TryFrom<LayoutOptions> for BatchLayout {
             json,
             message_id,
             stream_key,
+            shard_key,
             entry_id,
             rows_per_entry,
             arrow_ipc,
@@ -98,6 +104,7 @@ impl TryFrom<LayoutOptions> for BatchLayout {
                 ("fields_from", fields_from.is_some()),
                 ("json", json.is_some()),
                 ("stream_key", stream_key.is_some()),
+                ("shard_key", shard_key.is_some()),
                 ("entry_id", entry_id.is_some()),
             ] {
                 if is_given {
@@ -116,7 +123,7 @@ impl TryFrom<LayoutOptions> for BatchLayout {
         if bodies.next().is_some() {
             return Err(Error::schema("payload, fields, fields_from and json are mutually exclusive"));
         }
-        let layout = Layout { body, message_id, stream_key, entry_id };
+        let layout = Layout { body, message_id, stream_key, entry_id, shard_key };
         Ok(match rows_per_entry {
             None | Some(1) => Self::Rows(layout),
             Some(rows) => Self::Payloads(layout, rows),

@@ -1,9 +1,11 @@
 //! The options that an endpoint was given, checked one by one and against each other.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::shards::{ShardHash, ShardNames, Shards};
 
 use super::access::{Access, text_or_bytes};
 use super::access_names;
@@ -47,6 +49,7 @@ pub(super) struct Explicit {
     pub(super) trim_every: u64,
     pub(super) nomkstream: bool,
     pub(super) consumer_group: Option<Vec<u8>>,
+    pub(super) shards: Option<Arc<Shards>>,
     /// Follows from `maxlen`, `minid`, `maxlen_approximate` and `trim_every`; here so that it is checked once.
     pub(super) trim: Option<Trim>,
 }
@@ -65,6 +68,7 @@ impl Explicit {
         let stream_key = given.bytes("stream_key")?.ok_or_else(|| {
             Error::config("stream_key", "stream_key is missing: it names the stream that entries are added to")
         })?;
+        let shards = read_shards(given, &stream_key)?;
         let access = Access { tls, ..Access::read(given, &access_names::SERVER)? };
         match (&access.tls, &server) {
             (Some(_), Server::Unix(_)) => {
@@ -88,6 +92,7 @@ impl Explicit {
             trim_every,
             nomkstream: given.boolean_or_default("nomkstream")?,
             consumer_group: given.bytes("consumer_group")?,
+            shards,
         })
     }
 
@@ -119,6 +124,9 @@ impl Explicit {
             ("trim_every", _) => Some(OptionValue::Int(self.trim_every.into())),
             ("nomkstream", _) => Some(OptionValue::Bool(self.nomkstream)),
             ("consumer_group", _) => self.consumer_group.as_deref().map(text_or_bytes),
+            ("shards", _) => self.shards.as_ref().map(|shards| OptionValue::Int(shards.count() as i128)),
+            ("shard_hash", _) => self.shards.as_ref().map(|shards| OptionValue::text(shards.hash.name())),
+            ("shard_names", _) => self.shards.as_ref().map(|shards| OptionValue::text(shards.names.name())),
             (_, Server::Sentinel(sentinels)) => sentinels.value(name).or_else(|| self.access.value(name)),
             (_, Server::Cluster(cluster)) => cluster.value(name).or_else(|| self.access.value(name)),
             _ => self.access.value(name),
@@ -157,6 +165,29 @@ fn read_server(given: &mut Given, topology: Topology, tls: Option<&Tls>) -> Resu
         (Some(_), Some(_)) => Err(Error::config("host", "host and unix_socket are mutually exclusive")),
         (None, None) => Err(Error::config("host", "host is missing (or unix_socket, or nodes): it names the server")),
     }
+}
+
+/// The shards of a stream, if it has any.
+fn read_shards(given: &mut Given, stream_key: &[u8]) -> Result<Option<Arc<Shards>>> {
+    let needing = ["shard_hash", "shard_names"].into_iter().find(|name| given.has(name));
+    let count = given.integer::<u16>("shards")?;
+    let hash = ShardHash::named(given.choice_or_default("shard_hash")?).unwrap_or(ShardHash::Murmur2);
+    let names = ShardNames::named(given.choice_or_default("shard_names")?).unwrap_or(ShardNames::Plain);
+    let Some(count) = count else {
+        return match needing {
+            Some(name) => Err(Error::config(name, format!("{name} needs shards: the number of streams"))),
+            None => Ok(None),
+        };
+    };
+    if stream_key.iter().any(|byte| b"{}".contains(byte)) {
+        let message = format!(
+            "shards need a stream_key without braces, got '{}': a {{tag}} puts all shards into one slot of a cluster, and so on \
+             one node",
+            stream_key.escape_ascii()
+        );
+        return Err(Error::config("shards", message));
+    }
+    Ok(Some(Arc::new(Shards::new(stream_key, count.into(), hash, names))))
 }
 
 /// Whether the options fit a topology that was asked for.

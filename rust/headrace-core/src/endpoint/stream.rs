@@ -1,6 +1,8 @@
 //! The options of a stream.
 
+use super::option::OptionDefault::Text;
 use super::option::{Takes, option, option_table};
+use crate::shards::{MAX_SHARDS, ShardHash, ShardNames};
 
 option_table! {
     /// Options of the stream.
@@ -12,4 +14,13 @@ option_table! {
     /// [XGROUP CREATE](https://redis.io/docs/latest/commands/xgroup-create/) `key group $ MKSTREAM`. It creates the stream
     /// even with `nomkstream`.
     consumer_group => option(Takes::TextOrBytes);
+    /// Streams that messages are spread over, for the nodes of a cluster: the *shards* `stream_key:0`, `stream_key:1` and so on.
+    /// Messages with equal keys go to the same one. The number can never change: see [shards](cluster.md#shards). By default there
+    /// is one stream, with the key itself.
+    shards => option(Takes::Integer { min: 1, max: MAX_SHARDS });
+    /// How the shard of a key is found: by `murmur2` as in Kafka's Java client, or by `crc32` as in librdkafka. Needs `shards`.
+    shard_hash => option(Takes::Choice(&ShardHash::NAMES)).or(Text(ShardHash::NAMES[0]));
+    /// What shards are called: `plain` is `stream_key:0` and so on; `spread` is `stream_key:{tag}` with tags that divide the slots
+    /// of a cluster evenly. Needs `shards`.
+    shard_names => option(Takes::Choice(&ShardNames::NAMES)).or(Text(ShardNames::NAMES[0]));
 }

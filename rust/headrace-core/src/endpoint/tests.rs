@@ -60,6 +60,8 @@ fn the_built_in_defaults_are_those_of_the_table() {
     let watched = build(&[("host", OptionValue::Null), nodes, master]).unwrap();
     let sentinels = watched.sentinels().unwrap();
     let nodes = build(&[("topology", text("cluster"))]).unwrap();
+    let sharded = build(&[("shards", int(2))]).unwrap();
+    let sharded = sharded.shards().unwrap();
     let actual = [
         ("topology", text("auto")),
         ("max_redirects", int(nodes.cluster().unwrap().max_redirects.into())),
@@ -70,6 +72,8 @@ fn the_built_in_defaults_are_those_of_the_table() {
         ("maxlen_approximate", OptionValue::Bool(endpoint.maxlen_approximate())),
         ("trim_every", int(endpoint.trim_every().into())),
         ("nomkstream", OptionValue::Bool(endpoint.nomkstream())),
+        ("shard_hash", text(sharded.hash.name())),
+        ("shard_names", text(sharded.names.name())),
         ("tls", OptionValue::Bool(endpoint.tls().is_some())),
         ("sentinel_tls", OptionValue::Bool(sentinels.access.tls().is_some())),
         ("sentinel_poll", OptionValue::Float(sentinels.poll.as_secs_f64())),

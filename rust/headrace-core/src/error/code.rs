@@ -250,6 +250,8 @@ own_codes! {
     /// `exactly_once`: the marker of the batch is gone, or behind messages that were acknowledged.
     MARKER_LOST => PERMANENT
         .advice("the server lost the marker of how far the batch had come: see docs/exactly-once.md");
+    /// `shards`: the stream has another number of them, or another hash or other names; or the key that says so is gone.
+    BAD_SHARDS => PERMANENT.advice("take the shards that the stream has: see docs/cluster.md#shards");
     /// The server cannot do what an option asks for; the message says what it would take.
     UNSUPPORTED => PERMANENT.advice("the message says what it would take");
     /// `exactly_once_key="message_id"`: the message has no ID.
@@ -362,6 +364,7 @@ mod tests {
             BAD_ENTRY_ID,
             BAD_VALUE,
             MARKER_LOST,
+            BAD_SHARDS,
             UNSUPPORTED,
             NULL_MESSAGE_ID,
             DUPLICATE_ID,

@@ -335,7 +335,13 @@ fn with_items<T>(chance: &mut Chance, run: impl FnOnce(&Rows<'_>, &[(usize, Pair
         .collect();
     drawn.push(Some(vec![(bytes(chance, 0), Some(bytes(chance, 0)))]));
     let batch = field_columns::batch(&drawn, chance);
-    let layout = Layout { body: Body::FieldsFrom("fields".into()), message_id: None, stream_key: None, entry_id: None };
+    let layout = Layout {
+        body: Body::FieldsFrom("fields".into()),
+        message_id: None,
+        stream_key: None,
+        entry_id: None,
+        shard_key: None,
+    };
     let plan = RowPlan::new(&batch.schema(), &layout, "payload", None).unwrap();
     let rows = plan.bind(&batch).unwrap();
     let fields = |row: &Option<Vec<_>>| -> Pairs {

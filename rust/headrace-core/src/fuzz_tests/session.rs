@@ -185,7 +185,8 @@ impl<'a> Session<'a> {
         let dispatcher = Dispatcher::new(
             Endpoint::new(endpoint, Form::Typed).unwrap(),
             DispatcherOptions::new(given, Form::Typed).unwrap(),
-        );
+        )
+        .unwrap();
         Self {
             dispatcher,
             server,
@@ -250,7 +251,7 @@ impl<'a> Session<'a> {
             1 => IdArgument::Int(message as i64),
             _ => IdArgument::Text(&place.id),
         };
-        let taken = self.dispatcher.produce(payload.as_bytes(), given);
+        let taken = self.dispatcher.produce(payload.as_bytes(), given, None);
         if taken == Err(Error::Full) {
             assert!(!asks && !self.dispatcher.has_room().unwrap(), "it has room");
             return;
@@ -343,6 +344,7 @@ impl<'a> Session<'a> {
             },
             message_id: has_ids.then(|| "id".to_owned()),
             stream_key: is_routed.then(|| "key".to_owned()),
+            shard_key: None,
             // IDs of the server's choice all the same.
             entry_id: (self.mode != Mode::Idmp && chance.one_in(4)).then(|| "entry".to_owned()),
         };
@@ -362,7 +364,7 @@ impl<'a> Session<'a> {
     fn dispatch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
         let place = self.place(What::New, |_| String::new());
         let message = place.message.unwrap();
-        let outcome = self.dispatcher.dispatch(Self::payload(message, chance).as_bytes(), watch);
+        let outcome = self.dispatcher.dispatch(Self::payload(message, chance).as_bytes(), None, watch);
         match outcome {
             Ok(Ok(id)) => self.check_delivered(&place, (id.ms, id.seq)),
             Ok(Err(failure)) => self.check_failed(&place, failure.written.as_str(), &failure.code),

@@ -172,26 +172,28 @@ impl ClusterNodes {
     }
 }
 
-/// Connects to a node, with the handshake of a server that gets messages.
+/// Connects to a node, with the handshake of a server that gets messages. `streams`: those that it has.
 pub(crate) fn connect_to_node(
     endpoint: &Endpoint,
     settings: &Settings,
     node: &Node,
+    streams: &[Vec<u8>],
     watch: &mut dyn Watch,
 ) -> Result<Transport, ConnectError> {
     let now = Instant::now();
     let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
-    open(endpoint, settings, node, &mut Deadline::new(deadline, watch))
+    open(endpoint, settings, node, streams, &mut Deadline::new(deadline, watch))
 }
 
 pub(super) fn open(
     endpoint: &Endpoint,
     settings: &Settings,
     node: &Node,
+    streams: &[Vec<u8>],
     patience: &mut Deadline<'_>,
 ) -> Result<Transport, ConnectError> {
     let address = Address::Tcp { host: node.host.clone(), port: node.port };
-    let greeting = Greeting::Server { endpoint, settings };
+    let greeting = Greeting::Server { endpoint, settings, streams };
     let (access, timeout) = (endpoint.access(), settings.connect_timeout);
     Peer { address: &address, title: node.to_string(), access, greeting, timeout }.connect(patience)
 }

@@ -21,7 +21,12 @@ const NAME: &str = "headrace";
 /// What is said behind AUTH.
 pub(super) enum Greeting<'a> {
     /// To a server: who this is, and which database.
-    Server { endpoint: &'a Endpoint, settings: &'a Settings },
+    Server {
+        endpoint: &'a Endpoint,
+        settings: &'a Settings,
+        /// The streams that get the endpoint's consumer group now: those that the server has.
+        streams: &'a [Vec<u8>],
+    },
     /// To a sentinel, or to a node that is only asked which other one has a slot: nothing. Before Redis 7.2 a sentinel knows no
     /// CLIENT SETINFO.
     Lookup,
@@ -39,7 +44,7 @@ pub(super) fn run(
         patience.enter(Stage::Auth);
         authenticate(transport, username, password, patience)?;
     }
-    let Greeting::Server { endpoint, settings } = greeting else { return Ok(()) };
+    let Greeting::Server { endpoint, settings, streams } = greeting else { return Ok(()) };
     let mut control = Control::new(transport, patience);
     // SELECT 0 would change nothing, and an ACL without +select refuses it.
     if settings.db != 0 {
@@ -50,11 +55,26 @@ pub(super) fn run(
     }
     control.enter(Stage::Client);
     introduce(&mut control)?;
-    if let Some(group) = endpoint.consumer_group() {
-        control.enter(Stage::Group);
+    create_groups(&mut control, endpoint, streams)
+}
+
+/// Creates the endpoint's consumer group in these streams, where it is missing.
+pub(crate) fn make_groups(
+    transport: &mut Transport,
+    endpoint: &Endpoint,
+    streams: &[Vec<u8>],
+    patience: &mut Deadline<'_>,
+) -> Result<(), ConnectError> {
+    create_groups(&mut Control::new(transport, patience), endpoint, streams)
+}
+
+fn create_groups(control: &mut Control<'_, '_>, endpoint: &Endpoint, streams: &[Vec<u8>]) -> Result<(), ConnectError> {
+    let Some(group) = endpoint.consumer_group() else { return Ok(()) };
+    control.enter(Stage::Group);
+    for stream_key in streams {
         let mut create = redis::cmd("XGROUP");
-        create.arg("CREATE").arg(endpoint.stream_key()).arg(group).arg("$").arg("MKSTREAM");
-        match ask(&mut control, &create)? {
+        create.arg("CREATE").arg(stream_key).arg(group).arg("$").arg("MKSTREAM");
+        match ask(control, &create)? {
             Some(refusal) if refusal.code != "BUSYGROUP" => return Err(refusal_of(refusal, "XGROUP CREATE").into()),
             Some(_) | None => {}
         }

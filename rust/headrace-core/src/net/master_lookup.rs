@@ -319,7 +319,7 @@ fn open_master(
     patience: &mut Deadline<'_>,
 ) -> Result<Transport, ConnectError> {
     let title = format!("the master '{}' at {address}", sentinels.master);
-    let greeting = Greeting::Server { endpoint, settings };
+    let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
     let (access, timeout) = (endpoint.access(), settings.connect_timeout);
     let peer = Peer { address, title, access, greeting, timeout };
     let mut transport = peer.connect(patience)?;

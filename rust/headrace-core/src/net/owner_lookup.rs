@@ -86,7 +86,7 @@ impl OwnerLookup {
         node: Node,
         patience: &mut Deadline<'_>,
     ) -> Result<Transport, ConnectError> {
-        let transport = open(endpoint, settings, &node, patience)?;
+        let transport = open(endpoint, settings, &node, endpoint.first_streams(), patience)?;
         self.owner = Some(node.clone());
         self.current = Some(node);
         Ok(transport)

@@ -42,7 +42,7 @@ impl ServerLookup {
             (Self::Owner(owner), _, Some(cluster)) => owner.connect(endpoint, settings, cluster, patience),
             (_, Some(address), _) => {
                 let title = address.to_string();
-                let greeting = Greeting::Server { endpoint, settings };
+                let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
                 let timeout = settings.connect_timeout;
                 Peer { address: &address, title, access: endpoint.access(), greeting, timeout }.connect(patience)
             }

@@ -57,8 +57,14 @@ macro_rules! sink_of {
 impl Producer {
     /// Encodes a message of one payload. There must be [room](Self::make_room), and [a full run](Self::close_full_runs) is
     /// still to be closed.
+    ///
+    /// `shard`: where it goes, if the endpoint has shards.
     #[inline]
-    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
+    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>, shard: Option<usize>) {
+        if let Some(shard) = shard {
+            self.push_payload_to_shard(payload, shard);
+            return;
+        }
         let encoded = match &mut self.dedup {
             Dedup::Off => {
                 let connection = self.lanes.begin_at_home();
@@ -72,7 +78,7 @@ impl Producer {
                 connection.in_flight.push_plain(length);
                 return;
             }
-            Dedup::Script(script) => parts_of!(self).gather_payload(script, payload),
+            Dedup::Script(script) => parts_of!(self).gather_payload(script, None, payload),
             Dedup::Idmp(ids) => parts_of!(self).push_payload_with_id(ids, payload, id),
         };
         if let Err(refused) = encoded {
@@ -80,9 +86,27 @@ impl Producer {
         }
     }
 
+    #[inline(never)]
+    fn push_payload_to_shard(&mut self, payload: &[u8], shard: usize) {
+        let Some(shards) = self.endpoint.shards().cloned() else { return };
+        let key = shards.key(shard);
+        if let Dedup::Script(script) = &mut self.dedup {
+            if let Err(refused) = parts_of!(self).gather_payload(script, Some(key), payload) {
+                self.refuse(refused);
+            }
+            return;
+        }
+        let (hash_slot, at) = self.lanes.of_key(key);
+        if let Some(failure) = self.lane_down(at).cloned() {
+            self.resolve_failed(&failure, 1);
+            return;
+        }
+        self.push_to(at, hash_slot, Owner::Report, |encoder, out, _| encoder.write_payload_to(out, key, payload));
+    }
+
     /// Prepares the rows of a record batch for [`push_batch`](Self::push_batch), once.
     pub(crate) fn begin_rows(&mut self, batch: &mut Batch<'_>) {
-        self.is_routed = self.lanes.is_of_cluster() && batch.has_stream_keys();
+        self.is_routed = self.lanes.is_of_cluster() && (batch.has_stream_keys() || self.has_shards_on_nodes());
         if let (Batch::Rows(rows), Dedup::Script(script)) = (batch, &mut self.dedup) {
             script.set_form(form_of(rows));
         }
@@ -229,6 +253,23 @@ impl Producer {
             self.resolve_failed(&failure, 1);
             return None;
         }
+        Some(self.push_to(at, hash_slot, Owner::Report, |encoder, out, scratch| {
+            encoder.write_start(out, fields, key, rows.entry_id(row));
+            rows.write_fields(row, out, scratch);
+            encoder.write_end(out);
+        }))
+    }
+
+    /// Encodes a message for a stream of this lane: `write` appends its command. Returns the bytes of the command, and whether they
+    /// are to go out now.
+    #[inline]
+    pub(super) fn push_to(
+        &mut self,
+        at: usize,
+        hash_slot: u16,
+        owner: Owner,
+        write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
+    ) -> (usize, bool) {
         let Self { lanes, encoder, outcomes, scratch, .. } = self;
         let connection = lanes.get_mut(at);
         let is_queued = connection.is_held();
@@ -240,17 +281,15 @@ impl Producer {
         }
         let out = connection.send.bytes();
         let before = out.len();
-        encoder.write_start(out, fields, key, rows.entry_id(row));
-        rows.write_fields(row, out, scratch);
+        write(encoder, out, scratch);
         fail::point("encode");
-        encoder.write_end(out);
         let (length, number) = (out.len() - before, outcomes.number(1));
         if is_queued {
             connection.queue(length, hash_slot, Numbers::From(number), 1, Expect::EntryId);
         } else {
-            connection.push(length, number, 1, Owner::Report);
+            connection.push(length, number, 1, owner);
         }
-        Some((length, connection.send.room() == 0 && !connection.is_stuck()))
+        (length, connection.send.room() == 0 && !connection.is_stuck())
     }
 
     /// Encodes a row of whatever kind and returns the bytes of its command, or notes why it cannot be sent.
@@ -350,7 +389,7 @@ impl Producer {
 
     /// The caller's record batch is given back: what was not sent of it is copied.
     pub(crate) fn give_back(&mut self) {
-        self.is_routed = false;
+        self.is_routed = self.has_shards_on_nodes();
         self.lanes.all_mut().for_each(|connection| connection.send.own());
     }
 

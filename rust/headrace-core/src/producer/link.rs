@@ -76,7 +76,8 @@ impl Producer {
         let until = Instant::now() + settings.connect_timeout;
         if !self.lanes.is_of_cluster() {
             let mut transport = connect_with(&mut self.servers, &self.endpoint, &settings, watch)?;
-            return match self.check_server(at, &settings, &mut transport, until, watch) {
+            let checked = self.check_shards(at, &settings, &mut transport, until, watch);
+            return match checked.and_then(|()| self.check_server(at, &settings, &mut transport, until, watch)) {
                 Ok(replicas) => Ok(Some(Opened { transport, command_timeout: settings.command_timeout, replicas })),
                 Err(error) => {
                     transport.abort();
@@ -119,8 +120,11 @@ impl Producer {
             let message = format!("no node has slot {}", self.lanes.home_slot());
             return Err(Fault::new(code::NO_SLOT, message).into());
         };
-        let mut transport = connect_to_node(&self.endpoint, settings, node, watch)?;
-        match self.check_server(at, settings, &mut transport, until, watch) {
+        let is_home = at == self.lanes.home();
+        let first = if is_home { self.endpoint.first_streams() } else { &[] };
+        let mut transport = connect_to_node(&self.endpoint, settings, node, first, watch)?;
+        let checked = self.check_shards(at, settings, &mut transport, until, watch);
+        match checked.and_then(|()| self.check_server(at, settings, &mut transport, until, watch)) {
             Ok(replicas) => Ok(Opened { transport, command_timeout: settings.command_timeout, replicas }),
             Err(error) => {
                 transport.abort();
@@ -155,7 +159,8 @@ impl Producer {
             Dedup::Script(_) | Dedup::Off | Dedup::Idmp(_) => None,
         };
         let of_lane = keys.into_iter().flatten().find(|key| self.lanes.of_key(key).1 == at);
-        of_lane.unwrap_or_else(|| self.endpoint.stream_key())
+        let own = self.endpoint.stream_keys().iter().find(|key| self.lanes.of_key(key).1 == at);
+        of_lane.or(own.map(Vec::as_slice)).unwrap_or_else(|| self.endpoint.stream_key())
     }
 
     /// Asks the nodes who has which slots, and moves what waits for the lane accordingly: nothing of it is in flight. Returns whether

@@ -121,7 +121,7 @@ fn an_interrupted_ping_closes_the_connection() {
 fn produce(producer: &mut Producer, count: usize) {
     for _ in 0..count {
         producer.recorder().push_ordinals(1);
-        producer.push_payload(b"x", None);
+        producer.push_payload(b"x", None, None);
     }
 }
 
@@ -168,7 +168,7 @@ fn rows_gathered_before_a_retry_have_outcomes_of_their_own() {
     produce(&mut producer, 1);
     producer.recorder().push_ordinals(1);
     let failure = producer.unsent(&Fault::new(code::INTERRUPTED, "it was"));
-    producer.push_failed(&failure, 1);
+    producer.push_failed(&failure, 1, None);
     producer.poll();
     let answers = thread::spawn(move || {
         // Each run when it is there: the second one comes behind the first one, which is sent a second time.
@@ -229,7 +229,7 @@ fn failures_behind_a_wrong_reply_are_reported() {
     let failure = |producer: &Producer| producer.failure(&Fault::new(code::EMPTY, "of no use"), Written::No);
     let (mut producer, mut peer) = waiting_producer();
     producer.recorder().push_ordinals(1);
-    producer.push_failed(&failure(&producer), 1);
+    producer.push_failed(&failure(&producer), 1, None);
     peer.write_all(b"$3\r\n7-1\r\n$3\r\n7-2\r\n").unwrap();
     producer.poll();
     assert!(producer.is_idle(), "no reply could come any more");
@@ -239,7 +239,7 @@ fn failures_behind_a_wrong_reply_are_reported() {
     produce(&mut producer, 1);
     producer.recorder().push_ordinals(1);
     producer.poll();
-    producer.push_failed(&failure(&producer), 1);
+    producer.push_failed(&failure(&producer), 1, None);
     assert!(read(&mut peer).starts_with(b"*18\r\n$4\r\nEVAL\r\n"));
     peer.write_all(b"*3\r\n:7\r\n$0\r\n\r\n:0\r\n").unwrap();
     producer.poll();
@@ -254,7 +254,7 @@ fn a_surplus_reply_is_noticed_before_the_next_message_goes_out() {
         produce(&mut producer, 1);
         producer.poll();
         producer.recorder().push_ordinals(1);
-        producer.push_payload(b"next", None);
+        producer.push_payload(b"next", None, None);
         peer.write_all(format!("$3\r\n7-1\r\n{surplus}").as_bytes()).unwrap();
         producer.poll();
         assert!(matches!(producer.links[0], Link::Closed), "{surplus}: it is replaced");
@@ -272,7 +272,7 @@ fn an_outcome_is_reported_once_wait_confirms_it() {
     assert!(!producer.is_idle() && producer.recorder().take(false).delivered() == 0);
     producer.recorder().push_ordinals(1);
     let failure = producer.failure(&Fault::new(code::EMPTY, "of no use"), Written::No);
-    producer.push_failed(&failure, 1);
+    producer.push_failed(&failure, 1, None);
     assert_eq!(producer.recorder().take(false).failed(), 0, "it waits for its turn");
     peer.write_all(b"1\r\n").unwrap();
     producer.poll();

@@ -8,6 +8,7 @@ use super::bytes::span;
 use super::column::Column;
 use super::items::Items;
 use super::line::{self, Line, Piece};
+use super::stream_keys::StreamKeys;
 use super::text::Style;
 use super::{entry_id, json};
 use crate::error::{Fault, code};
@@ -18,7 +19,7 @@ use crate::resp::write_bulk;
 /// Call [`Rows::field_count`] first: it returns the fault of a row that cannot be sent.
 pub struct Rows<'a> {
     len: usize,
-    stream_keys: Option<Column<'a>>,
+    stream_keys: StreamKeys<'a>,
     entry_ids: Option<Column<'a>>,
     body: Body<'a>,
     /// The number of fields, if every row is known to be valid and to have as many.
@@ -65,7 +66,7 @@ impl<'a> Rows<'a> {
             Body::Payload { payloads, .. } => payloads.plain(),
             Body::Fields(_) | Body::Json { .. } | Body::Items(_) => None,
         };
-        Self { len, stream_keys: None, entry_ids: None, body, every_row, unchecked: Vec::new(), plain }
+        Self { len, stream_keys: StreamKeys::Endpoint, entry_ids: None, body, every_row, unchecked: Vec::new(), plain }
     }
 
     /// Enables the check for invalid values, so that their rows fail. `names` are the names of the columns.
@@ -84,11 +85,14 @@ impl<'a> Rows<'a> {
         }
     }
 
-    pub(super) fn routed(self, stream_keys: Option<Column<'a>>, entry_ids: Option<Column<'a>>) -> Self {
-        if stream_keys.is_none() && entry_ids.is_none() {
-            return self;
-        }
-        Self { stream_keys, entry_ids, every_row: None, plain: None, ..self }
+    pub(super) fn routed(self, stream_keys: StreamKeys<'a>, entry_ids: Option<Column<'a>>) -> Self {
+        let every_row = match &stream_keys {
+            StreamKeys::Endpoint if entry_ids.is_none() => return self,
+            // There is nothing to check about the key of a shard.
+            StreamKeys::Shards(_) if entry_ids.is_none() => self.every_row,
+            StreamKeys::Endpoint | StreamKeys::Column(_) | StreamKeys::Shards(_) => None,
+        };
+        Self { stream_keys, entry_ids, every_row, plain: None, ..self }
     }
 
     /// Takes the names out of the rows, as bulk strings, and counts them: from now on [`write_fields`](Rows::write_fields)
@@ -190,17 +194,17 @@ impl<'a> Rows<'a> {
     /// Whether rows may have stream keys or entry IDs of their own.
     #[inline]
     pub fn is_routed(&self) -> bool {
-        self.stream_keys.is_some() || self.entry_ids.is_some()
+        self.stream_keys.are_own() || self.entry_ids.is_some()
     }
 
-    /// Whether rows name their streams.
+    /// Whether rows may be of other streams than the endpoint's.
     pub(crate) fn has_stream_keys(&self) -> bool {
-        self.stream_keys.is_some()
+        self.stream_keys.are_own()
     }
 
     /// The stream key of this row; `None`: the endpoint's.
     pub fn stream_key(&self, row: usize) -> Option<&'a [u8]> {
-        self.stream_keys.as_ref()?.bytes(row)
+        self.stream_keys.get(row)
     }
 
     /// The entry ID of this row; `None`: chosen by the server.
@@ -253,7 +257,7 @@ impl<'a> Rows<'a> {
     }
 
     fn count_fields(&self, row: usize) -> Result<usize, Fault> {
-        if self.stream_key(row).is_some_and(<[u8]>::is_empty) {
+        if self.stream_keys.is_empty(row) {
             return Err(Fault::new(code::BAD_STREAM_KEY, "the row's stream key is empty"));
         }
         if let Some(id) = self.entry_id(row).filter(|id| !entry_id::is_entry_id(id)) {

@@ -135,7 +135,13 @@ mod tests {
             Arc::new(bytes.iter().collect::<BinaryViewArray>()),
             Arc::new(words.into_iter().collect::<DictionaryArray<Int8Type>>()),
         ];
-        let layout = Layout { body: Body::Payload("p".into()), message_id: None, stream_key: None, entry_id: None };
+        let layout = Layout {
+            body: Body::Payload("p".into()),
+            message_id: None,
+            stream_key: None,
+            entry_id: None,
+            shard_key: None,
+        };
         for array in arrays {
             let is_view = array.as_any().is::<StringViewArray>() || array.as_any().is::<BinaryViewArray>();
             let batch = RecordBatch::try_from_iter([("p", array.slice(1, 4))]).unwrap();

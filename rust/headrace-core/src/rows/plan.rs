@@ -1,6 +1,7 @@
 //! The plan of a layout: which column becomes what, resolved once per schema.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Schema};
@@ -10,9 +11,11 @@ use super::column::Column;
 use super::items::Items;
 use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
+use super::stream_keys::{ShardKeys, StreamKeys};
 use super::{ids, string};
 use crate::contain::contain;
 use crate::resp::write_bulk;
+use crate::shards::Shards;
 use crate::{Error, Result};
 
 /// The most column names that an error lists.
@@ -32,6 +35,8 @@ pub struct Layout {
     pub stream_key: Option<String>,
     /// The column of entry IDs, text; `None`: the server chooses them.
     pub entry_id: Option<String>,
+    /// The column of the keys by which rows find their shard; `None`: shards take turns. Only with shards.
+    pub shard_key: Option<String>,
 }
 
 /// The fields of an entry. A column with another part in the [`Layout`] may be in the body as well.
@@ -55,8 +60,17 @@ pub enum Body {
 pub struct RowPlan {
     body: BodyPlan,
     message_id: Option<usize>,
-    stream_key: Option<Source>,
+    stream_key: KeyPlan,
     entry_id: Option<Source>,
+}
+
+/// Which streams rows go to.
+#[derive(Debug)]
+enum KeyPlan {
+    Endpoint,
+    Column(Source),
+    /// The shards, and the column of the keys.
+    Shards(Arc<Shards>, Option<Source>),
 }
 
 #[derive(Debug)]
@@ -117,25 +131,43 @@ impl RowPlan {
             }
         };
         let message_id = layout.message_id.as_deref().map(|column| message_id_column(schema, column));
-        let stream_key = layout.stream_key.as_deref();
+        let stream_key = match layout.stream_key.as_deref() {
+            None => KeyPlan::Endpoint,
+            Some(name) => KeyPlan::Column(Source::new(schema, name, "hold stream keys", Role::Bytes)?),
+        };
         let entry_id = layout.entry_id.as_deref();
         Ok(Self {
             body,
             message_id: message_id.transpose()?,
-            stream_key: stream_key
-                .map(|name| Source::new(schema, name, "hold stream keys", Role::Bytes))
-                .transpose()?,
+            stream_key,
             entry_id: entry_id.map(|name| Source::new(schema, name, "hold entry IDs", Role::Text)).transpose()?,
         })
     }
 
+    /// The rows go to these shards, by the keys in the column `shard_key`. Refuses a column that cannot hold keys.
+    pub(crate) fn sharded(self, schema: &Schema, shards: &Arc<Shards>, shard_key: Option<&str>) -> Result<Self> {
+        let column = shard_key.map(|name| Source::new(schema, name, "hold the keys of shards", Role::ShardKey));
+        Ok(Self { stream_key: KeyPlan::Shards(Arc::clone(shards), column.transpose()?), ..self })
+    }
+
     /// Resolves the columns of a record batch, once for all its rows. Refuses a different schema.
     pub fn bind<'a>(&'a self, batch: &'a RecordBatch) -> Result<Rows<'a>> {
+        self.bind_from(batch, 0)
+    }
+
+    /// The same, where the first row has this number among the messages of its batch.
+    pub(crate) fn bind_from<'a>(&'a self, batch: &'a RecordBatch, first: u64) -> Result<Rows<'a>> {
         let bind = |source: &'a Source| source.bind(batch);
         let bind_all = |sources: &'a [(Vec<u8>, Source)]| -> Result<Vec<_>> {
             sources.iter().map(|(name, source)| Ok((Piece::new(name), source.bind(batch)?))).collect()
         };
-        let stream_keys = self.stream_key.as_ref().map(bind).transpose()?;
+        let stream_keys = match &self.stream_key {
+            KeyPlan::Endpoint => StreamKeys::Endpoint,
+            KeyPlan::Column(source) => StreamKeys::Column(source.bind(batch)?),
+            KeyPlan::Shards(shards, source) => {
+                StreamKeys::Shards(ShardKeys::new(shards, source.as_ref().map(bind).transpose()?, first))
+            }
+        };
         let entry_ids = self.entry_id.as_ref().map(bind).transpose()?;
         let rows = batch.num_rows();
         Ok(match &self.body {
@@ -187,13 +219,17 @@ impl RowPlan {
 
     /// The indexes of the columns that are read.
     pub(crate) fn columns(&self) -> Vec<usize> {
-        let sources = self.body().into_iter().chain(&self.stream_key).chain(&self.entry_id);
+        let key = match &self.stream_key {
+            KeyPlan::Column(source) | KeyPlan::Shards(_, Some(source)) => Some(source),
+            KeyPlan::Endpoint | KeyPlan::Shards(_, None) => None,
+        };
+        let sources = self.body().into_iter().chain(key).chain(&self.entry_id);
         sources.map(|source| source.index).chain(self.message_id).collect()
     }
 
-    /// Whether rows have stream keys of their own.
+    /// Whether rows may be of other streams than the endpoint's.
     pub(crate) fn has_stream_keys(&self) -> bool {
-        self.stream_key.is_some()
+        !matches!(self.stream_key, KeyPlan::Endpoint)
     }
 
     /// The index of the column of message IDs, if the layout has one.

@@ -46,6 +46,8 @@ pub(super) enum Role {
     MapKey,
     /// All fields of an entry.
     Items,
+    /// A key by which a row finds its shard.
+    ShardKey,
 }
 
 impl Role {
@@ -65,6 +67,7 @@ impl Role {
             Self::MapKey => {
                 "bool, integers, floats, decimals, date, time, timestamp, duration, interval, utf8 of every kind"
             }
+            Self::ShardKey => "integers, utf8 and binary of every kind, dictionaries of these",
             Self::Items => {
                 "map, or a list of struct<name, value>, whose names and values are utf8 or binary of every kind"
             }
@@ -85,7 +88,7 @@ impl Refused {
     fn of_type(data_type: &DataType, role: Role) -> Self {
         let role = match role {
             Role::MapKey => format!("as a map key (supported: {})", role.supported()),
-            Role::Bytes | Role::Text | Role::Field | Role::Json | Role::Items => {
+            Role::Bytes | Role::Text | Role::Field | Role::Json | Role::Items | Role::ShardKey => {
                 format!("(supported: {})", role.supported())
             }
         };
@@ -107,7 +110,7 @@ impl Shape {
         match (Extension::of(field), role) {
             (_, Role::Items) => of_items(field.data_type()),
             (Some(extension), Role::Field | Role::Json | Role::MapKey) => Ok(Self::Extension(extension)),
-            (None, _) | (Some(_), Role::Bytes | Role::Text) => Self::of_type(field.data_type(), role),
+            (None, _) | (Some(_), Role::Bytes | Role::Text | Role::ShardKey) => Self::of_type(field.data_type(), role),
         }
     }
 
@@ -116,7 +119,7 @@ impl Shape {
         let (text, bytes, value, nested) = match role {
             Role::Items => (false, false, false, false),
             Role::Text => (true, false, false, false),
-            Role::Bytes => (true, true, false, false),
+            Role::Bytes | Role::ShardKey => (true, true, false, false),
             Role::MapKey => (true, false, true, false),
             Role::Field => (true, true, true, false),
             Role::Json => (true, true, true, true),
@@ -125,10 +128,11 @@ impl Shape {
             DataType::Null => Ok(Self::Scalar),
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if text => Ok(match role {
                 Role::Json | Role::MapKey => Self::Text,
-                Role::Bytes | Role::Text | Role::Field | Role::Items => Self::Scalar,
+                Role::Bytes | Role::Text | Role::Field | Role::Items | Role::ShardKey => Self::Scalar,
             }),
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView if bytes => Ok(Self::Scalar),
-            DataType::FixedSizeBinary(_) if bytes && value => Ok(Self::Scalar),
+            DataType::FixedSizeBinary(_) if bytes && (value || role == Role::ShardKey) => Ok(Self::Scalar),
+            data_type if role == Role::ShardKey && data_type.is_integer() => Ok(Self::Scalar),
             DataType::Boolean
             | DataType::Int8
             | DataType::Int16

@@ -20,7 +20,7 @@ use super::{Body, Layout, RowPlan};
 fn json(columns: Vec<(&str, ArrayRef)>) -> Vec<String> {
     let batch =
         RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true))).unwrap();
-    let layout = Layout { body: Body::Json(None), message_id: None, stream_key: None, entry_id: None };
+    let layout = Layout { body: Body::Json(None), message_id: None, stream_key: None, entry_id: None, shard_key: None };
     let plan = RowPlan::new(&batch.schema(), &layout, "payload", Some("ts")).unwrap();
     let rows = plan.bind(&batch).unwrap();
     let written = (0..rows.len()).map(|row| {

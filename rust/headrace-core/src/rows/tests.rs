@@ -22,7 +22,7 @@ use crate::error::{Fault, code};
 pub(crate) type Pairs = Vec<(String, Vec<u8>)>;
 
 pub(super) fn layout(body: Body) -> Layout {
-    Layout { body, message_id: None, stream_key: None, entry_id: None }
+    Layout { body, message_id: None, stream_key: None, entry_id: None, shard_key: None }
 }
 
 pub(crate) fn fields(columns: &[&str]) -> Layout {

@@ -110,7 +110,7 @@ fn no_type_shows_a_secret() {
             Ok(secret) => shown.debug("Secret", &secret),
             Err(reason) => shown.debug("NoPassword", &reason),
         }
-        shown.debug("Dispatcher", &Dispatcher::new(endpoint, DispatcherOptions::default()));
+        shown.debug("Dispatcher", &Dispatcher::new(endpoint, DispatcherOptions::default()).unwrap());
     }
     let canary = || vec![("password".to_owned(), OptionValue::text(CANARY))];
     shown.debug("Provider", &Provider::new(Vault));
@@ -146,6 +146,7 @@ fn no_type_shows_a_secret() {
         "Control",
         "MasterLookup",
         "ClusterNodes",
+        "ShardRegistry",
         "SlotMap",
         "Wanted",
         "OwnerLookup",
@@ -183,9 +184,9 @@ fn through_a_server(shown: &mut Shown) {
     shown.debug("Classifier", &Classifier::default());
     shown.debug("Failure", &Classifier::default().failure(&fault, Written::No));
     for username in [&[][..], &[("username", "nobody")]] {
-        let mut dispatcher = Dispatcher::new(with(username), DispatcherOptions::default());
+        let mut dispatcher = Dispatcher::new(with(username), DispatcherOptions::default()).unwrap();
         dispatcher.make_room(&mut NeverInterrupted).unwrap();
-        dispatcher.produce(b"x", IdArgument::None).unwrap();
+        dispatcher.produce(b"x", IdArgument::None, None).unwrap();
         let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
         shown.debug("DeliveryReport", &report);
         shown.debug("FailedMessage", &report.failures().map(|failed| failed.failure).collect::<Vec<&Failure>>());

@@ -209,7 +209,7 @@ impl Texts {
     fn new(source: &Field, array: &ArrayRef) -> crate::Result<Self> {
         let schema = Schema::new(vec![source.clone().with_nullable(true)]);
         let body = Body::Fields(vec![source.name().clone()]);
-        let layout = Layout { body, message_id: None, stream_key: None, entry_id: None };
+        let layout = Layout { body, message_id: None, stream_key: None, entry_id: None, shard_key: None };
         let plan = RowPlan::new(&schema, &layout, "", None)?;
         let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::clone(array)]).map_err(|error| defect(&error))?;
         Ok(Self { batch, plan })

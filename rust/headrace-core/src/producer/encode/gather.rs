@@ -14,9 +14,14 @@ const MARKED: usize = 256;
 
 impl Parts<'_> {
     #[cold] // for most dispatchers
-    pub(super) fn gather_payload(mut self, script: &mut ScriptDedup, payload: &[u8]) -> Result<(), Refused> {
+    pub(super) fn gather_payload(
+        mut self,
+        script: &mut ScriptDedup,
+        stream_key: Option<&[u8]>,
+        payload: &[u8],
+    ) -> Result<(), Refused> {
         script.set_payload_form();
-        self.gather(script, None, |_, _, run, _| {
+        self.gather(script, stream_key, |_, _, run, _| {
             write_bulk(&mut run.arguments, payload);
             1
         })

@@ -1,0 +1,113 @@
+//! The registry of a sharded stream: a hash beside its shards that says how many they are, which hash finds them, and what they
+//! are called.
+//!
+//! It is written once, field by field, each only where it is missing: of two producers that begin at once with different
+//! numbers one is refused. Every call is one command, which a node of a cluster may redirect.
+
+use redis::Value;
+
+use super::deadline::{ConnectError, Deadline};
+use super::stream::Transport;
+use crate::error::{Fault, code};
+use crate::resp::value::{bytes, list};
+use crate::shards::{Shards, registry_key};
+
+/// What a server answered, or why it refused.
+type Answer<T> = Result<Result<T, Fault>, ConnectError>;
+
+/// A field of the registry, and its value.
+type Field = (&'static str, String);
+
+/// The registry of the shards of a stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShardRegistry<'a> {
+    /// The stream key of the endpoint.
+    pub(crate) name: &'a [u8],
+    pub(crate) shards: &'a Shards,
+}
+
+impl ShardRegistry<'_> {
+    /// The first field that it lacks, with its value; `None`: it is complete. A fault: it says something else than the endpoint.
+    pub(crate) fn missing(self, transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<Option<Field>> {
+        let key = registry_key(self.name);
+        let reply = match transport.query(redis::cmd("HGETALL").arg(&key), patience)? {
+            Ok(reply) => reply,
+            Err(refusal) => return Ok(Err(self.refused(refusal, "HGETALL"))),
+        };
+        let parts = list(&reply).map(|parts| parts.iter().map(bytes).collect::<Option<Vec<_>>>());
+        Ok(match parts.flatten() {
+            Some(parts) => self.first_missing(&parts),
+            None => Err(Fault::new(code::PROTOCOL, "the server's reply to HGETALL is no list of fields and values")),
+        })
+    }
+
+    /// Writes a field, unless another producer has written it.
+    pub(crate) fn set(self, field: &Field, transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<()> {
+        let mut set = redis::cmd("HSETNX");
+        set.arg(registry_key(self.name)).arg(field.0).arg(&field.1);
+        Ok(transport.query(&set, patience)?.map(drop).map_err(|refusal| self.refused(refusal, "HSETNX")))
+    }
+
+    /// Whether a shard exists.
+    pub(crate) fn has(self, shard: &[u8], transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<bool> {
+        Ok(match transport.query(redis::cmd("EXISTS").arg(shard), patience)? {
+            Ok(reply) => Ok(reply != Value::Int(0)),
+            Err(refusal) => Err(self.refused(refusal, "EXISTS")),
+        })
+    }
+
+    /// The fault where streams exist and the registry does not.
+    pub(crate) fn lost(self) -> Fault {
+        let (key, fields) = (registry_key(self.name), self.fields());
+        let fields: Vec<_> = fields.iter().map(|(field, value)| format!("{field} {value}")).collect();
+        let message = format!(
+            "the key '{}' is gone, which says how many shards the stream has, and shards of it exist; if the endpoint is right, run \
+             HSET {} {}",
+            key.escape_ascii(),
+            key.escape_ascii(),
+            fields.join(" "),
+        );
+        Fault::new(code::BAD_SHARDS, message)
+    }
+
+    /// What the registry is to hold.
+    fn fields(self) -> [Field; 3] {
+        let Shards { hash, names, .. } = self.shards;
+        [("n", self.shards.count().to_string()), ("hash", hash.name().to_owned()), ("names", names.name().to_owned())]
+    }
+
+    /// `found`: names and values of fields, in turn.
+    fn first_missing(self, found: &[&[u8]]) -> Result<Option<Field>, Fault> {
+        let fields = self.fields();
+        let value = |name: &str| found.chunks_exact(2).find_map(|pair| (pair[0] == name.as_bytes()).then_some(pair[1]));
+        if fields.iter().any(|(name, wanted)| value(name).is_some_and(|value| value != wanted.as_bytes())) {
+            let shown = |name: &str| value(name).map_or("?".into(), |value| value.escape_ascii().to_string());
+            let [n, hash, names] = fields;
+            let message = format!(
+                "the stream '{}' has {} shards (shard_hash '{}', shard_names '{}'), and the endpoint says {} ('{}', '{}')",
+                self.name.escape_ascii(),
+                shown("n"),
+                shown("hash"),
+                shown("names"),
+                n.1,
+                hash.1,
+                names.1,
+            );
+            return Err(Fault::new(code::BAD_SHARDS, message));
+        }
+        Ok(fields.into_iter().find(|(name, _)| value(name).is_none()))
+    }
+
+    fn refused(self, refusal: Fault, command: &str) -> Fault {
+        if refusal.code == "NOPERM" {
+            let key = registry_key(self.name);
+            let message = format!(
+                "shards need the rights +hgetall +hsetnx on the key '{}', and +exists on the shards: {}",
+                key.escape_ascii(),
+                refusal.message
+            );
+            return Fault { message: Fault::new(code::CONFIG, message).message, ..refusal };
+        }
+        refusal.of_command(command)
+    }
+}

@@ -1,0 +1,168 @@
+//! Whether a stream has as many shards as the endpoint says: checked before the first message, and at each connect to the node of
+//! the registry.
+
+use std::time::Instant;
+
+use super::Producer;
+use crate::cluster::{Redirect, slot};
+use crate::endpoint::{Endpoint, Node, Settings};
+use crate::error::{Fault, code};
+use crate::net::{
+    ClusterNodes, ConnectError, Deadline, ShardRegistry, SlotMap, Transport, Watch, connect_to_node, is_redirect,
+    make_groups,
+};
+
+/// How often nodes may send a command elsewhere in a row.
+const MAX_HOPS: u32 = 5;
+
+/// What is known of the registry of shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Registry {
+    Unknown,
+    /// It was there, and fitted: it may not be written again.
+    Seen,
+}
+
+impl Producer {
+    /// Checks the registry of shards, if there are some, and creates the consumer group in those that the lane leads to.
+    pub(super) fn check_shards(
+        &mut self,
+        at: usize,
+        settings: &Settings,
+        transport: &mut Transport,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ConnectError> {
+        let Some(shards) = self.endpoint.shards().cloned() else { return Ok(()) };
+        let endpoint = self.endpoint.clone();
+        let registry = ShardRegistry { name: endpoint.stream_key(), shards: &shards };
+        self.check_registry(at, registry, settings, transport, until, watch)?;
+        let keys = shards.keys().iter().filter(|key| self.lanes.of_key(key).1 == at).cloned();
+        make_groups(transport, &endpoint, &keys.collect::<Vec<_>>(), &mut Deadline::new(until, watch))
+    }
+
+    /// Checks the registry, on the new socket of a lane if it leads to its node; otherwise only where nothing is known yet. Writes
+    /// it, if there is neither a registry nor a shard.
+    fn check_registry(
+        &mut self,
+        at: usize,
+        registry: ShardRegistry<'_>,
+        settings: &Settings,
+        transport: &mut Transport,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ConnectError> {
+        let is_here = at == self.lanes.home();
+        if !is_here && self.registry == Registry::Seen {
+            return Ok(());
+        }
+        let is_complete = is_here
+            && match registry.missing(transport, &mut Deadline::new(until, watch))? {
+                Ok(missing) => missing.is_none(),
+                Err(refusal) if is_redirect(&refusal) && self.lanes.is_of_cluster() => false,
+                Err(refusal) => return Err(refusal.into()),
+            };
+        if !is_complete {
+            let is_known = self.registry == Registry::Seen;
+            let Self { endpoint, nodes, .. } = self;
+            let server = if endpoint.cluster().is_none() { Some(transport) } else { None };
+            let mut owners = Owners { endpoint, settings, nodes, server, map: None, open: Vec::new(), until, watch };
+            let completed = owners.complete(registry, is_known);
+            owners.close();
+            completed?;
+        }
+        self.registry = Registry::Seen;
+        Ok(())
+    }
+}
+
+/// Sockets to the servers that have the registry and the shards.
+struct Owners<'a> {
+    endpoint: &'a Endpoint,
+    settings: &'a Settings,
+    nodes: &'a mut ClusterNodes,
+    /// The only server, if there is no cluster.
+    server: Option<&'a mut Transport>,
+    /// Who has which slots.
+    map: Option<SlotMap>,
+    /// Those of a cluster that were asked, each once.
+    open: Vec<(Node, Transport)>,
+    until: Instant,
+    watch: &'a mut dyn Watch,
+}
+
+impl Owners<'_> {
+    /// Reads the registry, and writes what it lacks. `is_known`: it was there before.
+    fn complete(&mut self, registry: ShardRegistry<'_>, is_known: bool) -> Result<(), ConnectError> {
+        let missing = |transport: &mut Transport, patience: &mut Deadline<'_>| registry.missing(transport, patience);
+        let mut lacks = self.ask(registry.name, missing)?;
+        if is_known && lacks.is_some() {
+            return Err(registry.lost().into());
+        }
+        for shard in registry.shards.keys() {
+            if lacks.is_none() {
+                return Ok(());
+            }
+            if self.ask(shard, |transport, patience| registry.has(shard, transport, patience))? {
+                // Another producer may have written both since: the registry first.
+                return match self.ask(registry.name, missing)? {
+                    None => Ok(()),
+                    Some(_) => Err(registry.lost().into()),
+                };
+            }
+        }
+        while let Some(field) = lacks {
+            self.ask(registry.name, |transport, patience| registry.set(&field, transport, patience))?;
+            lacks = self.ask(registry.name, missing)?;
+        }
+        Ok(())
+    }
+
+    /// What the server says that has the slot of a key. `command`: one, for nodes may send it elsewhere.
+    fn ask<T>(
+        &mut self,
+        key: &[u8],
+        command: impl Fn(&mut Transport, &mut Deadline<'_>) -> Result<Result<T, Fault>, ConnectError>,
+    ) -> Result<T, ConnectError> {
+        if let Some(server) = &mut self.server {
+            return Ok(command(server, &mut Deadline::new(self.until, self.watch))??);
+        }
+        let slot = slot(key);
+        let map = match self.map.take() {
+            Some(map) => map,
+            None => self.nodes.ask_any(self.endpoint, self.settings, slot, None, self.watch)?,
+        };
+        let mut next = map.owner(slot).map(|node| (node, false));
+        self.map = Some(map);
+        for _ in 0..=MAX_HOPS {
+            let Some((node, is_asking)) = next else { break };
+            let at = self.position(&node)?;
+            let patience = &mut Deadline::new(self.until, self.watch);
+            let (_, transport) = &mut self.open[at];
+            if is_asking {
+                transport.query(&redis::cmd("ASKING"), patience)??;
+            }
+            let refusal = match command(transport, patience)? {
+                Err(refusal) if is_redirect(&refusal) => refusal,
+                answer => return Ok(answer?),
+            };
+            let redirect = Redirect::within(&refusal.message);
+            next = redirect.and_then(|to| Some((self.nodes.target(&to, Some(&node))?, to.is_ask)));
+        }
+        Err(Fault::new(code::NO_SLOT, format!("no node has slot {slot}, or the nodes disagree about it")).into())
+    }
+
+    /// The socket to a node.
+    fn position(&mut self, node: &Node) -> Result<usize, ConnectError> {
+        if let Some(at) = self.open.iter().position(|(known, _)| known == node) {
+            return Ok(at);
+        }
+        let transport = connect_to_node(self.endpoint, self.settings, node, &[], self.watch)?;
+        self.open.push((node.clone(), transport));
+        Ok(self.open.len() - 1)
+    }
+
+    fn close(self) {
+        self.open.into_iter().for_each(|(_, transport)| transport.close());
+    }
+}

@@ -1,0 +1,83 @@
+//! Which stream each row of a record batch goes to.
+
+use super::column::{Column, Values};
+use crate::shards::Shards;
+
+/// The stream keys of rows.
+pub(super) enum StreamKeys<'a> {
+    /// All go to the endpoint's stream.
+    Endpoint,
+    /// Rows name their streams; one with a null goes to the endpoint's.
+    Column(Column<'a>),
+    /// Rows go to the shards of one.
+    Shards(ShardKeys<'a>),
+}
+
+impl<'a> StreamKeys<'a> {
+    /// The stream key of a row; `None`: the endpoint's.
+    #[inline]
+    pub(super) fn get(&self, row: usize) -> Option<&'a [u8]> {
+        match self {
+            Self::Endpoint => None,
+            Self::Column(column) => column.bytes(row),
+            Self::Shards(keys) => Some(keys.get(row)),
+        }
+    }
+
+    /// Whether rows may be of other streams than the endpoint's.
+    #[inline]
+    pub(super) fn are_own(&self) -> bool {
+        !matches!(self, Self::Endpoint)
+    }
+
+    /// Whether this row names a stream whose key is empty.
+    pub(super) fn is_empty(&self, row: usize) -> bool {
+        match self {
+            Self::Endpoint | Self::Shards(_) => false,
+            Self::Column(column) => column.bytes(row).is_some_and(<[u8]>::is_empty),
+        }
+    }
+}
+
+/// The keys by which rows find their shards.
+pub(super) struct ShardKeys<'a> {
+    shards: &'a Shards,
+    keys: Option<Column<'a>>,
+    /// The number of the first row among the messages of its batch.
+    first: u64,
+}
+
+impl<'a> ShardKeys<'a> {
+    /// `keys`: text, bytes or integers, which count as their decimal digits.
+    pub(super) fn new(shards: &'a Shards, keys: Option<Column<'a>>, first: u64) -> Self {
+        Self { shards, keys, first }
+    }
+
+    /// The stream key of the shard of a row. One without a key takes its turn.
+    #[inline]
+    fn get(&self, row: usize) -> &'a [u8] {
+        let shard = self.keys.as_ref().and_then(|keys| shard_of_value(keys, row, |key| self.shards.of_key(key)));
+        self.shards.key(shard.unwrap_or_else(|| self.shards.of_ordinal(self.first + row as u64)))
+    }
+}
+
+/// The shard of the key in a row, by `shard_of` of its bytes; `None` for a null.
+#[inline]
+pub(super) fn shard_of_value<T>(keys: &Column<'_>, row: usize, shard_of: impl Fn(&[u8]) -> T) -> Option<T> {
+    let (values, place) = keys.locate(row)?;
+    let of_digits = |digits: &str| shard_of(digits.as_bytes());
+    let mut buffer = itoa::Buffer::new();
+    Some(match values {
+        Values::Text(bytes) | Values::Binary(bytes) => shard_of(bytes.get(place)),
+        Values::I8(values) => of_digits(buffer.format(values[place])),
+        Values::I16(values) => of_digits(buffer.format(values[place])),
+        Values::I32(values) => of_digits(buffer.format(values[place])),
+        Values::I64(values) => of_digits(buffer.format(values[place])),
+        Values::U8(values) => of_digits(buffer.format(values[place])),
+        Values::U16(values) => of_digits(buffer.format(values[place])),
+        Values::U32(values) => of_digits(buffer.format(values[place])),
+        Values::U64(values) => of_digits(buffer.format(values[place])),
+        // No column of keys has another type.
+        _ => return None,
+    })
+}

@@ -1,0 +1,131 @@
+//! Sharded streams: several streams under one name, and which of them a message goes to. No I/O.
+//!
+//! Messages with equal keys go to one shard, so that their order is kept; shards are in different slots of a cluster. The hash
+//! that Kafka's clients use puts a message into the shard with the number of the partition it would have had there.
+
+mod murmur2;
+mod names;
+
+use murmur2::murmur2;
+pub(crate) use names::ShardNames;
+
+/// The most shards of a stream.
+pub(crate) const MAX_SHARDS: i64 = 1_024;
+
+/// The option `shard_hash`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ShardHash {
+    /// That of Kafka's Java client.
+    Murmur2,
+    /// The checksum of zlib, which librdkafka's `consistent` partitioners take.
+    Crc32,
+}
+
+impl ShardHash {
+    /// The names of the hashes, the default first.
+    pub(crate) const NAMES: [&str; 2] = ["murmur2", "crc32"];
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::Murmur2, Self::Crc32].into_iter().find(|hash| hash.name() == name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Murmur2 => Self::NAMES[0],
+            Self::Crc32 => Self::NAMES[1],
+        }
+    }
+
+    /// The shard of a key, of `count`.
+    #[inline]
+    pub(crate) fn shard(self, key: &[u8], count: usize) -> usize {
+        let hash = match self {
+            // Kafka takes the lower 31 bits: `Utils.toPositive` in its Java client.
+            Self::Murmur2 => murmur2(key) & 0x7fff_ffff,
+            Self::Crc32 => crc32fast::hash(key),
+        };
+        hash as usize % count
+    }
+}
+
+/// The shards of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Shards {
+    pub(crate) hash: ShardHash,
+    pub(crate) names: ShardNames,
+    keys: Vec<Vec<u8>>,
+}
+
+impl Shards {
+    /// `count` shards of the stream `name`, which has no braces.
+    pub(crate) fn new(name: &[u8], count: usize, hash: ShardHash, names: ShardNames) -> Self {
+        Self { hash, names, keys: names.keys(name, count.max(1)) }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The stream keys of the shards, in the order of their numbers.
+    pub(crate) fn keys(&self) -> &[Vec<u8>] {
+        &self.keys
+    }
+
+    /// The number of the shard that messages with this key go to.
+    #[inline]
+    pub(crate) fn of_key(&self, key: &[u8]) -> usize {
+        self.hash.shard(key, self.keys.len())
+    }
+
+    /// The number of the shard of a message without a key: shards take turns, so that a batch that is produced again goes to
+    /// the same ones. `ordinal`: the number of the message in its batch.
+    #[inline]
+    pub(crate) fn of_ordinal(&self, ordinal: u64) -> usize {
+        (ordinal % self.keys.len() as u64) as usize
+    }
+
+    /// The stream key of a shard.
+    #[inline]
+    pub(crate) fn key(&self, shard: usize) -> &[u8] {
+        &self.keys[shard]
+    }
+}
+
+/// The key beside the shards that says how many there are: in the slot of the stream's name.
+pub(crate) fn registry_key(name: &[u8]) -> Vec<u8> {
+    [b"{", name, b"}:shards"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::slot;
+
+    /// zlib's check value, and what librdkafka's tests expect of it: `crc32("")` is 0.
+    #[test]
+    fn crc32_is_that_of_zlib() {
+        assert_eq!(ShardHash::Crc32.shard(b"123456789", 1 << 32), 0xcbf4_3926);
+        assert_eq!(ShardHash::Crc32.shard(b"", 7), 0);
+    }
+
+    #[test]
+    fn names_of_hashes_name_them() {
+        for name in ShardHash::NAMES {
+            assert_eq!(ShardHash::named(name).map(ShardHash::name), Some(name));
+        }
+        assert_eq!(ShardHash::named("md5"), None);
+    }
+
+    #[test]
+    fn messages_without_a_key_take_turns() {
+        let shards = Shards::new(b"orders", 3, ShardHash::Murmur2, ShardNames::Plain);
+        let turns: Vec<_> = (0..5).map(|ordinal| shards.of_ordinal(ordinal)).collect();
+        assert_eq!(turns, [0, 1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn the_registry_is_in_the_slot_of_the_name() {
+        assert_eq!(registry_key(b"orders"), b"{orders}:shards");
+        assert_eq!(slot(&registry_key(b"orders")), slot(b"orders"));
+    }
+}

@@ -1,0 +1,96 @@
+"""Shards in Spark: the option of the data source, the functions, and the column of their numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession, functions
+
+from headrace import ConfigError, Endpoint
+from headrace.spark import shard, write, xadd, xadd_udf
+from headrace.testing import LocalServer
+from support.pipelines import endpoint_to
+from support.shards import shard_of
+
+SHARDS = 6
+KEYS = [f"customer {number}" for number in range(20)]
+
+
+def where(server: LocalServer) -> dict[str, str]:
+    return {"unix_socket": str(server.unix_socket), "stream_key": "orders", "shards": str(SHARDS)}
+
+
+def endpoint(server: LocalServer) -> Endpoint:
+    return endpoint_to(server, stream_key="orders", shards=SHARDS)
+
+
+def orders(spark: SparkSession) -> Any:
+    rows = [(f"{number}", KEYS[number * 7 % 20]) for number in range(400)]
+    return spark.createDataFrame(rows, "payload string, customer string")
+
+
+def check(client: Any, *, times: int = 1) -> None:
+    """Each row is in the shard of its key, `times` times."""
+    for number in range(SHARDS):
+        found = sorted(int(fields[b"payload"]) for _, fields in client.xrange(f"orders:{number}"))
+        wanted = [row for row in range(400) if shard_of(KEYS[row * 7 % 20].encode(), SHARDS) == number]
+        assert found == sorted(wanted * times), number
+
+
+def test_the_data_source_writes_each_row_to_the_shard_of_its_key(
+    spark: SparkSession, any_server: LocalServer, connect: Any
+) -> None:
+    """Again with the same transaction, which writes nothing, whatever the partitions."""
+    options = {
+        **where(any_server),
+        "shard_key": "customer",
+        "payload": "payload",
+        "txn_app_id": "app",
+        "txn_version": "1",
+    }
+    rows = orders(spark).repartitionByRange(3, "payload").cache()
+    for _ in range(2):
+        rows.write.format("redis_streams").mode("append").options(**options).save()
+    check(connect(any_server))
+
+
+def test_a_key_stays_in_the_entry(spark: SparkSession, any_server: LocalServer, connect: Any) -> None:
+    rows = orders(spark).withColumnRenamed("payload", "number")
+    rows.write.format("redis_streams").mode("append").options(**where(any_server), shard_key="customer").save()
+    client = connect(any_server)
+    entries = [fields for number in range(SHARDS) for _, fields in client.xrange(f"orders:{number}")]
+    assert len(entries) == 400
+    assert all(b'"customer":"customer ' in fields[b"payload"] for fields in entries)
+
+
+def test_functions_take_the_keys_of_shards(spark: SparkSession, any_server: LocalServer, connect: Any) -> None:
+    rows = orders(spark)
+    to = endpoint(any_server)
+    write(rows, to, payload="payload", shard_key="customer")
+    outcomes = rows.mapInArrow(xadd(to, payload="payload", shard_key="customer"), xadd.schema)
+    assert outcomes.filter("code is not null").count() == 0
+    named: Any = xadd_udf(to)
+    sent = named(functions.col("payload"), shard_key=functions.col("customer"))
+    assert rows.select(sent.alias("outcome")).filter("outcome.code is not null").count() == 0
+    check(connect(any_server), times=3)
+
+
+@pytest.mark.parametrize("hashed", ["murmur2", "crc32"])
+def test_the_column_of_shards_has_their_numbers(spark: SparkSession, hashed: Any) -> None:
+    rows = spark.createDataFrame([(key, n) for n, key in enumerate([*KEYS, None])], "customer string, number long")
+    numbers = rows.select(
+        "customer", "number", shard("customer", SHARDS, hashed).alias("of_text"),
+        shard(functions.col("number"), SHARDS, hashed).alias("of_integer"),
+    )  # fmt: skip
+    for row in numbers.collect():
+        wanted = None if row.customer is None else shard_of(row.customer.encode(), SHARDS, hashed)
+        assert row.of_text == wanted
+        assert row.of_integer == shard_of(str(row.number).encode(), SHARDS, hashed)
+
+
+def test_wrong_arguments_of_the_column_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="shards must be an integer from 1 to 1024, got 0"):
+        shard("customer", 0)
+    with pytest.raises(ConfigError, match="shard_hash must be one of 'murmur2', 'crc32', got 'md5'"):
+        shard("customer", 6, "md5")  # type: ignore[arg-type]
