@@ -345,7 +345,7 @@ def split_dead_letters(batch: ReadBatch) -> Rows:
 
 @final
 class Survey:
-    """Looks at streams over a connection that it keeps, and opens again where it was lost."""
+    """Looks at streams over connections that it keeps, one to each server, and opens again where they were lost."""
 
     def __new__(cls, endpoint: Endpoint) -> Self: ...
     def streams(self, keys: list[bytes]) -> list[_Extent | None]:
@@ -363,7 +363,7 @@ class Survey:
     def first_ids(self, ranges: list[tuple[bytes, _Id, _Id]]) -> list[_Id | None]:
         """The first entry of each range `(key, first, last)`, both ends included; None if there is none."""
     def close(self) -> None:
-        """Close the connection. The next call opens another one."""
+        """Close the connections. The next call opens others."""
 
 def decode_rows(stream: bytes) -> Rows:
     """Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it."""

@@ -43,6 +43,21 @@ def another_master(cluster: LocalCluster, key: str) -> LocalServer:
     return next(other for name in keys if (other := cluster.owner(name)) is not owner)
 
 
+def keys_on_all_masters(cluster: LocalCluster, key: str, count: int = 6) -> list[str]:
+    """Keys of streams in as many slots, among them some of each master."""
+    names: dict[int, str] = {}
+    owners: dict[int, int | None] = {}
+    for number in range(200):
+        slot = cluster.slot(f"{key} {number}")
+        names.setdefault(slot, f"{key} {number}")
+        owners.setdefault(slot, cluster.owner(names[slot]).port)
+        if len(names) >= count and len(set(owners.values())) == 3:
+            break
+    first = {owner: names[slot] for slot, owner in owners.items()}
+    assert len(first) == 3, f"streams of {key!r} are on {len(first)} masters"
+    return [*first.values(), *(name for name in names.values() if name not in first.values())][:count]
+
+
 def move_as_one(cluster: LocalCluster, key: str, target: LocalServer) -> None:
     """Move the slot of `key` in the way of servers that move slots by themselves; there is none before Redis 8.4."""
     slot, source = cluster.slot(key), cluster.owner(key)

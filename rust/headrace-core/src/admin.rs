@@ -2,12 +2,14 @@
 //! and tables in Arrow's form.
 
 mod command;
+mod kept_connections;
 mod pending;
 mod session;
 mod table;
 
 pub(crate) use command::{Command, shown};
+pub(crate) use kept_connections::KeptConnections;
 pub(crate) use pending::Pending;
-pub(crate) use session::{KeptConnection, Session, with_session};
+pub(crate) use session::{Session, with_session};
 pub use table::Table;
 pub(crate) use table::{Cell, Column, Kind, TableBuilder};

@@ -21,7 +21,7 @@ type Extent = (i64, Option<Id>, Id, Option<i64>, Option<Id>);
 /// Name, consumers, pending entries, the last entry that it was given, and how many were ever added up to that one.
 type Group<'py> = (Bound<'py, PyBytes>, i64, i64, Id, Option<i64>);
 
-/// Looks at streams over a connection that it keeps, and opens again where it was lost.
+/// Looks at streams over connections that it keeps, one to each server, and opens again where they were lost.
 #[pyclass(frozen, name = "Survey", module = "headrace._headrace")]
 pub(crate) struct PySurvey(Mutex<Survey>);
 
@@ -74,7 +74,7 @@ impl PySurvey {
         Ok(found.into_iter().map(|id| id.map(pair)).collect())
     }
 
-    /// Close the connection. The next call opens another one.
+    /// Close the connections. The next call opens others.
     fn close(&self) -> PyResult<()> {
         self.lock()?.close();
         Ok(())

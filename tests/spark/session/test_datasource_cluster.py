@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+import redis
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.testing import LocalCluster
 from support.clusters import another_master
+from support.processes import wait_until
 from support.servers import programs_with
 
 pytestmark = pytest.mark.timeout(300)
@@ -43,8 +45,73 @@ def test_streams_that_move_and_fail_over(spark: SparkSession, tmp_path: Path) ->
         assert sorted(int(row.n) for row in found.collect()) == [*range(1_000)]
 
 
-def test_what_needs_several_nodes_is_refused(spark: SparkSession) -> None:
+KEYS = ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[LocalCluster]:
     with LocalCluster(max(programs_with(["redis"])).path, replicas=0) as cluster:
-        several = {"nodes": ",".join(cluster.nodes), "stream_keys": "s,t"}
-        with pytest.raises(PySparkException, match="streams must be in one slot of the cluster: 's' is in slot"):
-            spark.read.format("redis_streams").options(**several).load().collect()
+        assert len({cluster.owner(key).port for key in KEYS}) == 3
+        yield cluster
+
+
+def add(cluster: LocalCluster, key: str, numbers: range) -> list[tuple[str, int]]:
+    with redis.Redis(port=cluster.owner(key).port or 0) as client:
+        for number in numbers:
+            client.xadd(key, {"n": number})
+    return [(key, number) for number in numbers]
+
+
+def reading(cluster: LocalCluster, keys: list[str], **more: str) -> dict[str, str]:
+    nodes = ",".join(cluster.nodes)
+    return {"nodes": nodes, "stream_keys": ",".join(keys), "starting": "earliest", "metadata": "stream", **more}
+
+
+def rows_of(frame: DataFrame) -> list[tuple[str, int]]:
+    """In the order of each stream."""
+    rows = [(row.stream, int(row.n)) for row in frame.collect()]
+    return sorted(rows, key=lambda row: row[0])
+
+
+def test_a_batch_of_streams_of_all_nodes(spark: SparkSession, three: LocalCluster) -> None:
+    keys = [f"batch {key}" for key in KEYS]
+    written = [row for number, key in enumerate(keys) for row in add(three, key, range(10 * number, 10 * number + 40))]
+    frame = spark.read.format("redis_streams").schema("stream string, n string")
+    # Cut into ranges, which the nodes are asked about.
+    whole = frame.options(**reading(three, keys, min_partitions="12")).load()
+    assert whole.rdd.getNumPartitions() >= 12
+    assert rows_of(whole) == written
+
+
+def test_a_stream_of_all_nodes_while_slots_move(spark: SparkSession, three: LocalCluster, tmp_path: Path) -> None:
+    """The driver keeps its connections, and finds the streams where they are now; so does the group that shows it."""
+    keys = [f"stream {key}" for key in KEYS]
+    written = [row for key in keys for row in add(three, key, range(5))]
+    found: list[tuple[str, int]] = []
+
+    def keep(frame: DataFrame, _: int) -> None:
+        found.extend(rows_of(frame))
+
+    entries = spark.readStream.format("redis_streams").schema("stream string, n string")
+    read = entries.options(**reading(three, keys, commit_group="shown")).load()
+    query = read.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
+
+    def wait_for_all() -> None:
+        wait_until(lambda: len(found) == len(written) or query.exception() is not None, 100)
+        assert query.exception() is None
+
+    try:
+        for first in (5, 10, 15):
+            wait_for_all()
+            three.move_slot(keys[first // 5], another_master(three, keys[first // 5]))
+            written += [row for key in keys for row in add(three, key, range(first, first + 5))]
+        wait_for_all()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert sorted(found, key=lambda row: row[0]) == sorted(written, key=lambda row: row[0])
+    for key in keys:
+        with redis.Redis(port=three.owner(key).port or 0) as client:
+            (group,) = client.xinfo_groups(key)
+            assert (group["name"], group["entries-read"]) == (b"shown", 20)

@@ -1,4 +1,4 @@
-"""The driver's look at the server, over one connection that is kept."""
+"""The driver's look at the server, or at the nodes of a cluster, over connections that are kept."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Survey:
         return keys
 
     def extents(self, keys: Sequence[str]) -> dict[str, Extent]:
-        """Where each stream begins and ends. One round trip."""
+        """Where each stream begins and ends. One round trip to each server."""
         found = self._native.streams([key.encode() for key in keys])
         return {key: Extent() if info is None else Extent(*info) for key, info in zip(keys, found, strict=True)}
 
     def groups(self, keys: Sequence[str], name: str) -> dict[str, GroupState | None]:
-        """The group of this name of each stream that exists; None where there is none. One round trip."""
+        """The group of this name of each stream that exists; None where there is none. As `extents`."""
         asked = self._native.groups([key.encode() for key in keys])
         found: dict[str, GroupState | None] = {}
         for key, groups in zip(keys, asked, strict=True):
@@ -62,11 +62,11 @@ class Survey:
         return found
 
     def first_ids(self, ranges: Iterable[tuple[str, Id, Id]]) -> list[Id | None]:
-        """The first entry of each range of a stream, both ends included. One round trip."""
+        """The first entry of each range of a stream, both ends included. As `extents`."""
         return self._native.first_ids([(key.encode(), first, last) for key, first, last in ranges])
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self._native.close()
 
 

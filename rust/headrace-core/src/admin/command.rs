@@ -2,6 +2,7 @@
 
 use redis::{Cmd, ToRedisArgs};
 
+use crate::cluster::slot;
 use crate::error::{Classifier, Error, Fault, ReplyText};
 use crate::utf8;
 
@@ -47,6 +48,11 @@ impl Command {
 
     pub(super) fn pack(&self, out: &mut Vec<u8>) {
         self.cmd.write_packed_command(out);
+    }
+
+    /// The slot of the stream in a cluster.
+    pub(super) fn slot(&self) -> Option<u16> {
+        self.key.as_deref().map(slot)
     }
 
     pub(super) fn writes(&self) -> bool {

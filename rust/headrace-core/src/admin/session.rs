@@ -1,13 +1,14 @@
 //! A connection for one call, or one that is kept between calls. The only I/O of `group` and `inspect`.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use redis::Value;
 
 use super::command::Command;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Node};
 use crate::error::{Classifier, Error, Fault, Result, code};
-use crate::net::{ConnectError, Deadline, Transport, Watch, connect};
+use crate::net::{ConnectError, Deadline, Transport, Watch, connect, connect_to_node};
 use crate::resp::outline::{WHOLE, WITHOUT_FIELDS};
 
 /// An open connection.
@@ -35,6 +36,8 @@ pub(crate) fn with_session<T>(
 /// A connection that stays open between calls.
 pub(crate) struct KeptConnection {
     endpoint: Endpoint,
+    /// The node of a cluster; `None`: the server that the endpoint names.
+    node: Option<Node>,
     /// With `command_timeout`.
     open: Option<(Transport, Duration)>,
 }
@@ -42,20 +45,15 @@ pub(crate) struct KeptConnection {
 impl KeptConnection {
     /// Opens nothing yet, and never creates the endpoint's consumer group.
     pub(crate) fn new(endpoint: &Endpoint) -> Self {
-        Self { endpoint: endpoint.without_consumer_group(), open: None }
+        Self { endpoint: endpoint.without_consumer_group(), node: None, open: None }
     }
 
-    /// The next call is about `endpoint`.
-    pub(crate) fn connect_to(&mut self, endpoint: &Endpoint) {
-        let endpoint = endpoint.without_consumer_group();
-        if endpoint != self.endpoint {
-            self.close();
-            self.endpoint = endpoint;
-        }
+    /// The same, to a node of a cluster.
+    pub(super) fn to_node(endpoint: &Endpoint, node: &Node) -> Self {
+        Self { node: Some(node.clone()), ..Self::new(endpoint) }
     }
 
-    /// Does `work`, which must only read: it is done again, over a new connection, if the server had closed the one that was kept, or
-    /// does not have the stream any more.
+    /// Does `work`, which must only read: it is done again, over a new connection, if the server had closed the one that was kept.
     pub(crate) fn with<T>(
         &mut self,
         watch: &mut dyn Watch,
@@ -64,10 +62,6 @@ impl KeptConnection {
         let was_kept = self.open.is_some();
         match self.once(watch, &mut work) {
             Err(Error::Connection { .. }) if was_kept => self.once(watch, work),
-            Err(Error::Command { code, .. }) if was_kept && code == "MOVED" => {
-                self.close();
-                self.once(watch, work)
-            }
             done => done,
         }
     }
@@ -82,7 +76,7 @@ impl KeptConnection {
     fn once<T>(&mut self, watch: &mut dyn Watch, work: impl FnOnce(&mut Session<'_>) -> Result<T>) -> Result<T> {
         let (transport, silence) = match self.open.take() {
             Some(open) => open,
-            None => open(&self.endpoint, watch)?,
+            None => open(&self.endpoint, self.node.as_ref(), watch)?,
         };
         let mut session = Session { endpoint: self.endpoint.clone(), transport: Some(transport), silence, watch };
         let done = work(&mut session);
@@ -91,24 +85,32 @@ impl KeptConnection {
     }
 }
 
-fn open(endpoint: &Endpoint, watch: &mut dyn Watch) -> Result<(Transport, Duration)> {
+fn open(endpoint: &Endpoint, node: Option<&Node>, watch: &mut dyn Watch) -> Result<(Transport, Duration)> {
     let settings = endpoint.settings()?;
-    let transport = connect(endpoint, &settings, watch).map_err(|error| match error {
+    let opened = match node {
+        Some(node) => connect_to_node(endpoint, &settings, node, watch),
+        None => connect(endpoint, &settings, watch),
+    };
+    Ok((opened.map_err(connect_error)?, settings.command_timeout))
+}
+
+/// The error for a server that was not reached, or refused the connection.
+pub(super) fn connect_error(error: ConnectError) -> Error {
+    match error {
         ConnectError::Interrupted => Error::Interrupted,
         ConnectError::Fault(fault) if is_of_connection(&fault) => Error::Connection { message: fault.message },
         ConnectError::Fault(fault) => {
             let kind = Classifier::default().kind(&fault);
             Error::Command { code: fault.code.into_owned(), kind, message: fault.message }
         }
-    })?;
-    Ok((transport, settings.command_timeout))
+    }
 }
 
 impl Session<'_> {
     /// The reply to one command.
     pub(crate) fn ask(&mut self, command: &Command) -> Result<std::result::Result<Value, Fault>> {
         let mut only = Ok(Value::Nil);
-        self.query(std::slice::from_ref(command), WHOLE, |_, reply| only = reply)?;
+        self.query(&[command], WHOLE, |_, reply| only = reply)?;
         Ok(only)
     }
 
@@ -116,7 +118,7 @@ impl Session<'_> {
     /// entries in it.
     pub(crate) fn ask_all(
         &mut self,
-        commands: &[Command],
+        commands: &[impl Borrow<Command>],
         each: impl FnMut(usize, std::result::Result<Value, Fault>),
     ) -> Result<()> {
         self.query(commands, WITHOUT_FIELDS, each)
@@ -124,7 +126,7 @@ impl Session<'_> {
 
     fn query(
         &mut self,
-        commands: &[Command],
+        commands: &[impl Borrow<Command>],
         depth: usize,
         mut each: impl FnMut(usize, std::result::Result<Value, Fault>),
     ) -> Result<()> {
@@ -133,7 +135,7 @@ impl Session<'_> {
         };
         let mut packed = Vec::new();
         for command in commands {
-            command.pack(&mut packed);
+            command.borrow().pack(&mut packed);
         }
         let mut answered = 0;
         let mut count = |reply| {
@@ -153,14 +155,14 @@ impl Session<'_> {
     }
 
     /// The error for a connection that was lost while commands were pending.
-    fn lost(&self, fault: &Fault, pending: &[Command]) -> Error {
+    fn lost(&self, fault: &Fault, pending: &[impl Borrow<Command>]) -> Error {
         let endpoint = &self.endpoint;
         let what = if fault.code == code::TIMEOUT {
             format!("no reply from {endpoint} for {} s", self.silence.as_secs_f64())
         } else {
             format!("the connection to {endpoint} was lost: {}", fault.message)
         };
-        let message = match pending.iter().find(|command| command.writes()) {
+        let message = match pending.iter().map(Borrow::borrow).find(|command: &&Command| command.writes()) {
             Some(write) => format!("{what}; it is unknown whether {} took effect", write.name()),
             None => what,
         };

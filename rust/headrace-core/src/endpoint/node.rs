@@ -7,7 +7,7 @@ use super::option::quoted;
 use crate::error::{Error, Result};
 
 /// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
     /// A name or an IP address, without brackets.
     pub(crate) host: String,

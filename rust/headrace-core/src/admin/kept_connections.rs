@@ -1,0 +1,207 @@
+//! Connections that stay open between calls: one to the server of an endpoint, or one to each node of a cluster that was asked.
+
+use std::collections::BTreeMap;
+use std::result;
+
+use redis::Value;
+
+use super::command::Command;
+use super::session::{KeptConnection, Session, connect_error};
+use crate::cluster::{Redirect, slot};
+use crate::endpoint::{Endpoint, Node};
+use crate::error::{Error, Fault, Result, code};
+use crate::net::{ClusterNodes, SlotMap, Watch, is_redirect};
+
+/// Commands of one round trip: a planner may ask for thousands of ranges.
+const PIPELINE: usize = 1_000;
+
+/// Asks about streams, each at the server that has it.
+pub(crate) struct KeptConnections {
+    endpoint: Endpoint,
+    /// The only server.
+    one: KeptConnection,
+    nodes: ClusterNodes,
+    /// What the nodes said last about who has which slots.
+    map: Option<SlotMap>,
+    /// Where slots went since.
+    moved: BTreeMap<u16, Node>,
+    /// A node that was lost: the others are asked before it.
+    lost: Option<Node>,
+    open: Vec<(Node, KeptConnection)>,
+}
+
+/// A command that has no reply yet.
+struct Pending {
+    /// Its index.
+    at: usize,
+    /// The node that takes its stream over, which gets it behind ASKING.
+    taker: Option<Node>,
+}
+
+/// What a node said to a command.
+type Said = (usize, result::Result<Value, Fault>);
+
+impl KeptConnections {
+    /// Opens nothing yet, and never creates the endpoint's consumer group.
+    pub(crate) fn new(endpoint: &Endpoint) -> Self {
+        Self {
+            endpoint: endpoint.without_consumer_group(),
+            one: KeptConnection::new(endpoint),
+            nodes: ClusterNodes::default(),
+            map: None,
+            moved: BTreeMap::new(),
+            lost: None,
+            open: Vec::new(),
+        }
+    }
+
+    /// What `read` makes of the reply to each command, which must only read.
+    pub(crate) fn ask_all<T>(
+        &mut self,
+        commands: &[Command],
+        watch: &mut dyn Watch,
+        read: impl Fn(&Command, result::Result<Value, Fault>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let Some(max_redirects) = self.endpoint.cluster().map(|cluster| cluster.max_redirects) else {
+            let all: Vec<_> = commands.iter().collect();
+            let said = self.one.with(watch, |session| ask(session, &all))?;
+            return commands.iter().zip(said).map(|(command, said)| read(command, said)).collect();
+        };
+        let mut answers: Vec<Option<T>> = commands.iter().map(|_| None).collect();
+        let mut pending: Vec<_> = (0..commands.len()).map(|at| Pending { at, taker: None }).collect();
+        let mut lost = BTreeMap::new();
+        let mut redirects = 0;
+        while !pending.is_empty() {
+            let mut again = Vec::new();
+            let mut is_redirected = false;
+            for ((node, is_asking), asked) in self.by_node(commands, pending, watch)? {
+                if let Some(error) = lost.remove(&node) {
+                    // The others still say that it has the streams.
+                    return Err(error);
+                }
+                let said = match self.ask_node(&node, is_asking, commands, &asked, watch) {
+                    Ok(said) => said,
+                    Err(error @ Error::Connection { .. }) => {
+                        self.forget_map();
+                        self.lost = Some(node.clone());
+                        again.extend(asked.into_iter().map(|at| Pending { at, taker: None }));
+                        lost.insert(node, error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                for (at, said) in said {
+                    let Some(command) = commands.get(at) else { continue };
+                    match &said {
+                        Err(fault) if redirects < max_redirects && is_redirect(fault) => {
+                            is_redirected = true;
+                            again.push(Pending { at, taker: self.follow(fault, &node) });
+                        }
+                        _ => {
+                            if let Some(answer) = answers.get_mut(at) {
+                                *answer = Some(read(command, said)?);
+                            }
+                        }
+                    }
+                }
+            }
+            redirects += u32::from(is_redirected);
+            pending = again;
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Closes all connections. The next call opens others.
+    pub(crate) fn close(&mut self) {
+        self.one.close();
+        for (_, mut connection) in self.open.drain(..) {
+            connection.close();
+        }
+    }
+
+    /// Which commands go to which node, and whether behind ASKING.
+    fn by_node(
+        &mut self,
+        commands: &[Command],
+        pending: Vec<Pending>,
+        watch: &mut dyn Watch,
+    ) -> Result<BTreeMap<(Node, bool), Vec<usize>>> {
+        let mut by_node: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for Pending { at, taker } in pending {
+            let Some(command) = commands.get(at) else { continue };
+            let to = match taker {
+                Some(taker) => (taker, true),
+                None => (self.owner(command.slot().unwrap_or_else(|| slot(self.endpoint.stream_key())), watch)?, false),
+            };
+            by_node.entry(to).or_default().push(at);
+        }
+        Ok(by_node)
+    }
+
+    fn owner(&mut self, slot: u16, watch: &mut dyn Watch) -> Result<Node> {
+        if let Some(node) = self.moved.get(&slot) {
+            return Ok(node.clone());
+        }
+        let map = if let Some(map) = self.map.take() {
+            map
+        } else {
+            let settings = self.endpoint.settings()?;
+            self.nodes.ask_any(&self.endpoint, &settings, slot, self.lost.as_ref(), watch).map_err(connect_error)?
+        };
+        let owner = map.owner(slot);
+        if owner.is_some() {
+            self.map = Some(map);
+        }
+        owner.ok_or_else(|| connect_error(Fault::new(code::NO_SLOT, format!("no node has slot {slot}")).into()))
+    }
+
+    fn forget_map(&mut self) {
+        self.map = None;
+        self.moved.clear();
+    }
+
+    /// Notes where a slot went. Returns the node that takes a stream of it over, while it is being moved.
+    fn follow(&mut self, fault: &Fault, sender: &Node) -> Option<Node> {
+        let redirect = Redirect::within(&fault.message);
+        let target = redirect.as_ref().and_then(|redirect| self.nodes.target(redirect, Some(sender)));
+        match (redirect, target) {
+            (Some(redirect), Some(target)) if redirect.is_ask => return Some(target),
+            (Some(redirect), Some(target)) => {
+                self.moved.insert(redirect.slot, target);
+            }
+            _ => self.forget_map(),
+        }
+        None
+    }
+
+    fn ask_node(
+        &mut self,
+        node: &Node,
+        is_asking: bool,
+        commands: &[Command],
+        asked: &[usize],
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<Said>> {
+        let at = self.open.iter().position(|(other, _)| other == node).unwrap_or_else(|| {
+            self.open.push((node.clone(), KeptConnection::to_node(&self.endpoint, node)));
+            self.open.len() - 1
+        });
+        let Some((_, connection)) = self.open.get_mut(at) else { return Ok(Vec::new()) };
+        let asking = Command::read("asking");
+        let wanted = asked.iter().filter_map(|at| commands.get(*at));
+        let sent: Vec<_> =
+            wanted.flat_map(|command| is_asking.then_some(&asking).into_iter().chain([command])).collect();
+        let said = connection.with(watch, |session| ask(session, &sent))?;
+        let skipped = usize::from(is_asking);
+        Ok(asked.iter().copied().zip(said.into_iter().skip(skipped).step_by(1 + skipped)).collect())
+    }
+}
+
+/// The replies to commands, in order.
+fn ask(session: &mut Session<'_>, commands: &[&Command]) -> Result<Vec<result::Result<Value, Fault>>> {
+    let mut said = Vec::with_capacity(commands.len());
+    for commands in commands.chunks(PIPELINE) {
+        session.ask_all(commands, |_, reply| said.push(reply))?;
+    }
+    Ok(said)
+}
