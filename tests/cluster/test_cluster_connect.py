@@ -14,7 +14,7 @@ from headrace.metrics import PrometheusCollector
 from headrace.testing import LocalCluster, LocalServer
 from support import Program
 from support.certs import Certs
-from support.clusters import StartCluster, endpoint_of
+from support.clusters import StartCluster, endpoint_of, keys_on_all_masters
 from support.fake_server import FakeServer, Peer
 
 
@@ -72,7 +72,7 @@ def test_urls_and_topology_say_the_same(cluster: LocalCluster, key: str) -> None
 
 
 def test_slots_are_those_of_the_server(cluster: LocalCluster) -> None:
-    """Streams of one reader must be in one slot: its error names those of the keys."""
+    """Streams of one consumer must be in one slot: its error names those of the keys."""
     keys = [b"a", b"{a}", b"x{a}y", b"{}a", b"{a", b"a}", b"{{a}}", b"{a}{b}", b"\x00\xff{\xfe}", b"k" * 300]
     keys += [b"key %d" % number for number in range(200)]
     first = cluster.slot(b"other")
@@ -80,7 +80,7 @@ def test_slots_are_those_of_the_server(cluster: LocalCluster) -> None:
         slot = cluster.slot(key)
         assert slot != first
         with pytest.raises(ConfigError) as raised:
-            Reader(endpoint_of(cluster, "s"), [b"other", key])
+            Consumer(endpoint_of(cluster, "s"), [b"other", key], group="g", consumer="c")
         assert f"'other' is in slot {first}, " in str(raised.value)
         assert f" in slot {slot};" in str(raised.value)
     Reader(endpoint_of(cluster, "s"), [key for key in keys if cluster.slot(key) == cluster.slot(b"a")])
@@ -97,6 +97,26 @@ def test_streams_of_one_slot_are_read_together(cluster: LocalCluster, key: str) 
     assert pa.table(inspect(endpoint_of(cluster, "elsewhere"), keys).streams).num_rows == 2
 
 
+def test_streams_of_all_nodes_are_inspected(cluster: LocalCluster, key: str) -> None:
+    """One row for each, in the order of their names."""
+    keys = keys_on_all_masters(cluster, key)
+    for number, name in enumerate(keys):
+        with Dispatcher(endpoint_of(cluster, name, consumer_group="g")) as dispatcher:
+            for row in range(number + 1):
+                dispatcher.produce(b"%d" % row)
+            assert dispatcher.flush().ok
+        with Consumer(endpoint_of(cluster, name), group="g", consumer="c") as consumer:
+            assert consumer.poll(20) is not None
+    order = [*reversed(keys), f"{key} none"]
+    found = inspect(endpoint_of(cluster, key), order)
+    assert pa.table(found.streams)["key"].to_pylist() == order
+    assert pa.table(found.streams)["length"].to_pylist() == [6, 5, 4, 3, 2, 1, 0]
+    for table in (found.groups, found.consumers):
+        assert pa.table(table)["stream"].to_pylist() == order[:-1]
+    assert len(set(pa.table(found.pending)["stream"].to_pylist())) == 6
+    assert found.now is not None
+
+
 @pytest.mark.needs("redis-8.6")
 def test_what_needs_several_nodes_is_refused(cluster: LocalCluster, program: Program) -> None:
     endpoint = endpoint_of(cluster, "s")
@@ -104,8 +124,6 @@ def test_what_needs_several_nodes_is_refused(cluster: LocalCluster, program: Pro
         Consumer(endpoint, group="g", consumer="c", dead_letter_key="dead", max_failures=3)
     with pytest.raises(ConfigError, match=r"^streams must be in one slot of the cluster: 's' is in slot"):
         Consumer(endpoint, ["s", "t"], group="g", consumer="c")
-    with pytest.raises(ConfigError, match=r"^streams must be in one slot of the cluster: 's' is in slot"):
-        inspect(endpoint, ["s", "t"])
     with pytest.raises(ConfigError, match="a pattern cannot be used with a cluster"):
         inspect(endpoint, "*")
 

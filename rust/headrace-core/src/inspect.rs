@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use redis::Value;
 
 use crate::admin::{Column, Command, Kind, Pending, Session, Table, TableBuilder, with_session};
+use crate::cluster::slot;
 use crate::decimal;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
@@ -105,40 +106,71 @@ enum Second {
 
 /// Inspects the streams that `options` names.
 pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Watch) -> Result<Inspection> {
-    let endpoint = &match &options.streams {
-        Some(Streams::Keys(keys)) => endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?,
-        Some(Streams::Pattern(_)) if endpoint.cluster().is_some() => {
+    let is_of_cluster = endpoint.cluster().is_some();
+    let mut found = Findings {
+        now: None,
+        truncated: false,
+        streams: TableBuilder::new(&stream::COLUMNS),
+        groups: TableBuilder::new(&GROUP_COLUMNS),
+        consumers: TableBuilder::new(&CONSUMER_COLUMNS),
+        pending: TableBuilder::new(&PENDING_COLUMNS),
+    };
+    match &options.streams {
+        None => with_session(endpoint, watch, |session| {
+            found.look(session, Wanted::named(vec![endpoint.stream_key().to_vec()]), options)
+        })?,
+        Some(Streams::Keys(keys)) => {
+            // A connection for each slot, of streams that follow each other: the tables have them in the order of their names.
+            for keys in keys.chunk_by(|one, next| !is_of_cluster || slot(one) == slot(next)) {
+                let endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
+                with_session(&endpoint, watch, |session| found.look(session, Wanted::named(keys.to_vec()), options))?;
+            }
+        }
+        Some(Streams::Pattern(_)) if is_of_cluster => {
             let message =
                 "a pattern cannot be used with a cluster, where a search sees the keys of one node: name the streams";
             return Err(Error::config("streams", message));
         }
-        None | Some(Streams::Pattern(_)) => endpoint.clone(),
-    };
-    with_session(endpoint, watch, |session| {
-        let wanted = match &options.streams {
-            None => Wanted::named(vec![endpoint.stream_key().to_vec()]),
-            Some(Streams::Keys(keys)) => Wanted::named(keys.clone()),
-            Some(Streams::Pattern(pattern)) => scan(session, pattern)?,
-        };
-        let truncated = wanted.truncated;
+        Some(Streams::Pattern(pattern)) => with_session(endpoint, watch, |session| {
+            let wanted = scan(session, pattern)?;
+            found.look(session, wanted, options)
+        })?,
+    }
+    Ok(Inspection {
+        now: found.now,
+        truncated: found.truncated,
+        streams: found.streams.finish()?,
+        groups: found.groups.finish()?,
+        consumers: found.consumers.finish()?,
+        pending: found.pending.finish()?,
+    })
+}
+
+/// What was found so far.
+struct Findings {
+    now: Option<i64>,
+    truncated: bool,
+    streams: TableBuilder,
+    groups: TableBuilder,
+    consumers: TableBuilder,
+    pending: TableBuilder,
+}
+
+impl Findings {
+    /// Adds what a server says of its streams.
+    fn look(&mut self, session: &mut Session<'_>, wanted: Wanted, options: &InspectOptions) -> Result<()> {
+        self.truncated = wanted.truncated;
         let (now, mut found) = look_at_streams(session, wanted, options.groups)?;
-        let (consumers, pending) = look_at_groups(session, &mut found, options.pending_limit)?;
-        let (mut streams, mut groups) = (TableBuilder::new(&stream::COLUMNS), TableBuilder::new(&GROUP_COLUMNS));
-        for Found { key, info, memory, groups: its_groups } in &found {
-            stream::push(&mut streams, key, info.as_ref(), *memory)?;
+        self.now = self.now.or(now);
+        look_at_groups(session, &mut found, options.pending_limit, &mut self.consumers, &mut self.pending)?;
+        for Found { key, info, memory, groups } in &found {
+            stream::push(&mut self.streams, key, info.as_ref(), *memory)?;
             if let Some(info) = info {
-                its_groups.iter().try_for_each(|group| group.push(&mut groups, key, info))?;
+                groups.iter().try_for_each(|group| group.push(&mut self.groups, key, info))?;
             }
         }
-        Ok(Inspection {
-            now,
-            truncated,
-            streams: streams.finish()?,
-            groups: groups.finish()?,
-            consumers: consumers.finish()?,
-            pending: pending.finish()?,
-        })
-    })
+        Ok(())
+    }
 }
 
 /// The streams whose keys match, sorted; SCAN may return one twice.
@@ -222,8 +254,9 @@ fn look_at_groups(
     session: &mut Session<'_>,
     found: &mut [Found],
     pending_limit: usize,
-) -> Result<(TableBuilder, TableBuilder)> {
-    let (mut consumers, mut pending) = (TableBuilder::new(&CONSUMER_COLUMNS), TableBuilder::new(&PENDING_COLUMNS));
+    consumers: &mut TableBuilder,
+    pending: &mut TableBuilder,
+) -> Result<()> {
     let (mut commands, mut asked) = (Vec::new(), Vec::new());
     for (number, stream) in found.iter().enumerate() {
         for (place, group) in stream.groups.iter().enumerate() {
@@ -248,13 +281,13 @@ fn look_at_groups(
         let taken = match (asked, reply) {
             (_, Err(refusal)) if has_gone(&refusal) => Ok(true),
             (_, Err(refusal)) => Err(command.refused(&refusal)),
-            (Second::Consumers(..), Ok(reply)) => push_consumers(&mut consumers, key, &group.name, &reply),
-            (Second::Pending(..), Ok(reply)) => push_pending(&mut pending, key, group, &reply, pending_limit),
+            (Second::Consumers(..), Ok(reply)) => push_consumers(consumers, key, &group.name, &reply),
+            (Second::Pending(..), Ok(reply)) => push_pending(pending, key, group, &reply, pending_limit),
         };
         let taken = taken.and_then(|is_read| if is_read { Ok(()) } else { Err(command.misunderstood()) });
         wrong = wrong.take().or(taken.err());
     })?;
-    wrong.map_or(Ok((consumers, pending)), Err)
+    wrong.map_or(Ok(()), Err)
 }
 
 /// Whether the stream or group was there in the first round trip, and no longer is.
