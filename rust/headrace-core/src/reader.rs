@@ -2,6 +2,7 @@
 
 mod drive;
 mod options;
+mod sessions;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 
+use crate::cluster::slot;
 use crate::contain::contain;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
@@ -22,14 +24,16 @@ pub use options::{READER_OPTIONS, ReaderOptions};
 
 use drive::Drive;
 use options::{Beginning, Way};
+use sessions::Sessions;
 
-/// Reads the entries of streams, each stream in the order of its IDs, over one connection.
+/// Reads the entries of streams, each stream in the order of its IDs, over one connection, or over one for each slot of a cluster
+/// that has some.
 ///
 /// [`open`](Self::open) connects, and finds where each stream begins and ends. Then [`next_batch`](Self::next_batch) reads on.
 /// Nothing moves on the server: the position of a batch, stored with its rows, is where a later reader starts.
 #[derive(Debug)]
 pub struct Reader {
-    session: Box<dyn Pages>,
+    sessions: Sessions,
     drive: Drive,
     schema: SchemaRef,
     counters: Arc<ReadCounters>,
@@ -39,7 +43,7 @@ pub struct Reader {
 
 impl Reader {
     /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
-    pub fn new(mut endpoint: Endpoint, streams: &[Vec<u8>], options: &ReaderOptions) -> Result<Self> {
+    pub fn new(endpoint: &Endpoint, streams: &[Vec<u8>], options: &ReaderOptions) -> Result<Self> {
         let own = [endpoint.stream_key().to_vec()];
         let keys = if streams.is_empty() { &own[..] } else { streams };
         let mut seen = BTreeSet::new();
@@ -48,50 +52,15 @@ impl Reader {
             return Err(Error::config("streams", message));
         }
         check_position(&options.beginning, &options.way, &seen)?;
-        endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
-        let session_options = SessionOptions {
-            batch_rows: options.batch_rows,
-            batch_bytes: options.batch_bytes,
-            block: options.block,
-            linger: options.linger,
-            limit: options.limit,
-            follows: options.way == Way::Forward(End::Never),
-            fails_on_loss: options.fails_on_loss,
-        };
-        let plan = Arc::new(options.columns.clone());
-        let paging = || Paging::new(options.page_bytes, options.batch_rows as u64);
-        let session: Box<dyn Pages> = match options.way {
-            Way::Forward(end) => {
-                let streams = keys.iter().map(|key| {
-                    let start = match &options.beginning {
-                        Beginning::Start(start) => *start,
-                        // A stream that was added to those of a position.
-                        Beginning::Position(position) => {
-                            position.places.get(key).copied().map_or(Start::Earliest, Start::After)
-                        }
-                    };
-                    Stream::new(Arc::from(key.as_slice()), start, end, paging())
-                });
-                Box::new(Session::new(streams.collect(), session_options, Arc::clone(&plan)))
-            }
-            Way::Backward(first, last) => {
-                let streams = keys.iter().map(|key| {
-                    let first = match &options.beginning {
-                        Beginning::Start(_) => Some(first),
-                        Beginning::Position(position) => {
-                            position.places.get(key).map_or(Some(first), |place| place.id.previous())
-                        }
-                    };
-                    Backward::new(Arc::from(key.as_slice()), first, last, paging())
-                });
-                Box::new(BackwardSession::new(streams.collect(), session_options, &plan))
-            }
-        };
+        let in_order = matches!(options.way, Way::Backward(..));
+        let groups = by_slot(endpoint, keys, in_order);
+        let endpoints = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
+        let sessions = groups.iter().map(|keys| session(keys, options, groups.len())).collect();
         let counters = Arc::new(ReadCounters::default());
         Ok(Self {
-            schema: plan.schema(),
-            session,
-            drive: Drive::new(endpoint, options.retry.clone(), Arc::clone(&counters)),
+            schema: options.columns.schema(),
+            sessions: Sessions::new(sessions, in_order, options.limit),
+            drive: Drive::new(endpoints, options.retry.as_ref(), &counters),
             counters,
             fork: forkguard::new(),
             is_closed: false,
@@ -111,7 +80,7 @@ impl Reader {
     /// Connects, and asks where each stream begins and ends.
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        self.contained(|reader| reader.drive.until_begun(reader.session.as_mut(), watch))
+        self.contained(|reader| reader.drive.until_begun(&mut reader.sessions, watch))
     }
 
     /// The next batch. `None`: everything was read, or `timeout` is over.
@@ -119,8 +88,8 @@ impl Reader {
     /// An error leaves the reader where it was: the next call goes on.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
         self.enter()?;
-        let read = self.contained(|reader| reader.drive.until_batch(reader.session.as_mut(), timeout, watch));
-        self.counters.lost.set(self.session.lost().0);
+        let read = self.contained(|reader| reader.drive.until_batch(&mut reader.sessions, timeout, watch));
+        self.counters.lost.set(self.sessions.lost().0);
         if let Ok(Some(batch)) = &read {
             self.counters.handed_out(batch.record_batch().num_rows(), batch.entries, batch.last_id().ms);
         }
@@ -129,30 +98,30 @@ impl Reader {
 
     /// Whether everything was read, so that there is no further batch.
     pub fn is_finished(&self) -> bool {
-        self.session.is_finished()
+        self.sessions.is_finished()
     }
 
     /// Where the batches so far end: a reader that starts there reads what follows.
     pub fn position(&self) -> String {
-        self.session.position().to_text()
+        self.sessions.position().to_text()
     }
 
     /// How many entries were trimmed before they were read, so far, in all streams; and whether that is exact, or the most that
     /// it can be.
     pub fn lost(&self) -> (u64, bool) {
-        self.session.lost()
+        self.sessions.lost()
     }
 
     /// Whether entries may have been lost that the server does not count: before Redis 7.0. Asked once.
     pub fn take_doubt(&mut self) -> bool {
-        self.session.take_doubt()
+        self.sessions.take_doubt()
     }
 
-    /// Closes the connection.
+    /// Closes the connections.
     pub fn close(&mut self) {
         self.is_closed = true;
         let is_forked = self.fork.clone().detected_fork();
-        self.drive.close(self.session.as_mut(), is_forked);
+        self.drive.close(&mut self.sessions, is_forked);
     }
 
     fn enter(&mut self) -> Result<()> {
@@ -161,7 +130,7 @@ impl Reader {
         }
         if self.fork.detected_fork() {
             // The connection is the parent's: this process reads on over one of its own, from where the parent was.
-            self.drive.close(self.session.as_mut(), true);
+            self.drive.close(&mut self.sessions, true);
         }
         Ok(())
     }
@@ -171,6 +140,74 @@ impl Reader {
             self.close();
             Err(Error::Internal { message: "reading ended; the reader is closed".to_owned() })
         })
+    }
+}
+
+/// The keys that a connection is for: all of them, or of a cluster those of a slot. With `in_order` those that follow each other.
+fn by_slot<'a>(endpoint: &Endpoint, keys: &'a [Vec<u8>], in_order: bool) -> Vec<Vec<&'a [u8]>> {
+    let mut groups: Vec<(u16, Vec<&[u8]>)> = Vec::new();
+    let is_of_cluster = endpoint.cluster().is_some();
+    for key in keys {
+        let slot = if is_of_cluster { slot(key) } else { 0 };
+        let candidates = if in_order { groups.len().saturating_sub(1)..groups.len() } else { 0..groups.len() };
+        match groups[candidates].iter_mut().find(|(other, _)| *other == slot) {
+            Some((_, group)) => group.push(key),
+            None => groups.push((slot, vec![key])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// The endpoint of streams of one slot. The consumer group is that of the endpoint's own stream, and of no other one.
+fn endpoint_of(endpoint: &Endpoint, keys: &[&[u8]]) -> Result<Endpoint> {
+    let own = endpoint.stream_key();
+    if keys.contains(&own) {
+        return endpoint.for_keys("streams", [own].into_iter().chain(keys.iter().copied()));
+    }
+    let of_keys = endpoint.for_keys("streams", keys.iter().copied())?;
+    Ok(if endpoint.cluster().is_some() { of_keys.without_consumer_group() } else { of_keys })
+}
+
+/// The session of streams that share a connection, one of `sessions`.
+fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn Pages> {
+    let session_options = SessionOptions {
+        batch_rows: options.batch_rows,
+        // The entries that wait for their batches take no more memory than those of one session.
+        batch_bytes: options.batch_bytes.div_ceil(sessions),
+        block: options.block,
+        linger: options.linger,
+        limit: options.limit,
+        follows: options.way == Way::Forward(End::Never),
+        fails_on_loss: options.fails_on_loss,
+    };
+    let plan = Arc::new(options.columns.clone());
+    let paging = || Paging::new(options.page_bytes, options.batch_rows as u64);
+    match options.way {
+        Way::Forward(end) => {
+            let streams = keys.iter().map(|key| {
+                let start = match &options.beginning {
+                    Beginning::Start(start) => *start,
+                    // A stream that was added to those of a position.
+                    Beginning::Position(position) => {
+                        position.places.get(*key).copied().map_or(Start::Earliest, Start::After)
+                    }
+                };
+                Stream::new(Arc::from(*key), start, end, paging())
+            });
+            Box::new(Session::new(streams.collect(), session_options, Arc::clone(&plan)))
+        }
+        Way::Backward(first, last) => {
+            let streams = keys.iter().map(|key| {
+                let first = match &options.beginning {
+                    Beginning::Start(_) => Some(first),
+                    Beginning::Position(position) => {
+                        position.places.get(*key).map_or(Some(first), |place| place.id.previous())
+                    }
+                };
+                Backward::new(Arc::from(*key), first, last, paging())
+            });
+            Box::new(BackwardSession::new(streams.collect(), session_options, &plan))
+        }
     }
 }
 

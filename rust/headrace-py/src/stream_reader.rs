@@ -62,7 +62,7 @@ impl PyReader {
         let schema = schema.map(PySchema::into_inner);
         let options = ReaderOptions::new(column_values(options, READER_OPTIONS)?, Form::Typed, schema.as_deref());
         let options = options.map_err(|error| to_py(&error))?;
-        let mut inner = Reader::new(endpoint.get().0.clone(), &streams, &options).map_err(|error| to_py(&error))?;
+        let mut inner = Reader::new(&endpoint.get().0, &streams, &options).map_err(|error| to_py(&error))?;
         without_gil(py, |signals| inner.open(signals))?;
         let (schema, counters) = (inner.schema().clone(), Arc::clone(inner.counters()));
         Ok(Self { schema, counters, inner: Mutex::new(inner) })

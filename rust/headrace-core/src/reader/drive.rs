@@ -1,30 +1,63 @@
 //! The loop of a reader: sends, receives and waits, until there is a batch.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::sessions::Sessions;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
-use crate::error::Result;
-use crate::net::Watch;
-use crate::reading::{Link, Pages, ReadBatch, wait_for_more};
+use crate::error::{Error, Result};
+use crate::net::{Transport, Watch};
+use crate::reading::{Link, ReadBatch, WATCH_EVERY, wait_for_more};
 use crate::retry::RetryPolicy;
 
 /// The socket of a session.
 #[derive(Debug)]
-pub(super) struct Drive {
+struct Line {
     link: Link,
+    /// Until when the entries that came wait for more of them, where other sessions go on meanwhile.
+    lingers: Option<Instant>,
+    /// When to connect again: the time that a try took is given to the other sessions behind it.
+    rests: Option<Instant>,
+}
+
+/// What a pass over a session came to.
+enum Pass {
+    /// Something moved, or may move now.
+    Moved,
+    /// It waits for its socket, or for nothing.
+    Idle,
+    /// It waits for this time.
+    Paused(Instant),
+}
+
+/// The sockets of all sessions.
+#[derive(Debug)]
+pub(super) struct Drive {
+    lines: Vec<Line>,
+    /// What the caller is told once the batches that were read are taken. At most one for each session.
+    failed: VecDeque<Error>,
 }
 
 impl Drive {
-    pub(super) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>, counters: Arc<ReadCounters>) -> Self {
-        Self { link: Link::new(endpoint, retry, counters) }
+    /// One connection for each endpoint.
+    pub(super) fn new(endpoints: Vec<Endpoint>, retry: Option<&RetryPolicy>, counters: &Arc<ReadCounters>) -> Self {
+        let line = |endpoint| Line {
+            link: Link::new(endpoint, retry.cloned(), Arc::clone(counters)),
+            lingers: None,
+            rests: None,
+        };
+        Self { lines: endpoints.into_iter().map(line).collect(), failed: VecDeque::new() }
     }
 
     /// Runs until each stream has begun.
-    pub(super) fn until_begun(&mut self, session: &mut dyn Pages, watch: &mut dyn Watch) -> Result<()> {
-        while !session.has_begun() {
-            self.run(session, None, watch)?;
+    pub(super) fn until_begun(&mut self, sessions: &mut Sessions, watch: &mut dyn Watch) -> Result<()> {
+        while !sessions.has_begun() {
+            self.run(sessions, None, watch)?;
+            if let Some(error) = self.failed.pop_front() {
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -32,54 +65,181 @@ impl Drive {
     /// Runs until there is a batch, everything was read, or `timeout` is over.
     pub(super) fn until_batch(
         &mut self,
-        session: &mut dyn Pages,
+        sessions: &mut Sessions,
         timeout: Option<Duration>,
         watch: &mut dyn Watch,
     ) -> Result<Option<ReadBatch>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            if let Some(batch) = session.take() {
+            if let Some((at, batch)) = sessions.take() {
                 // The server gets the next page ready while the caller works. A fault shows again in the next call.
-                session.request(None);
-                let _ = self.link.send(session);
+                let link = &mut self.lines[at].link;
+                sessions.with(at, |session| {
+                    session.request(None);
+                    let _ = link.send(session);
+                });
                 return batch.map(Some);
             }
-            if session.is_finished() {
+            if let Some(error) = self.failed.pop_front() {
+                return Err(error);
+            }
+            if sessions.is_finished() {
                 return Ok(None);
             }
-            self.run(session, deadline, watch)?;
+            self.run(sessions, deadline, watch)?;
             // Also without time to wait, what has come is taken.
-            if !session.is_ready() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            let is_over = deadline.is_some_and(|deadline| deadline <= Instant::now());
+            if is_over && !sessions.is_ready() && self.failed.is_empty() {
                 return Ok(None);
             }
         }
     }
 
     /// One pass: connects, asks, sends, receives or waits.
-    fn run(&mut self, session: &mut dyn Pages, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        self.link.ask(watch)?;
-        let left = || deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-        if !self.link.is_open() {
-            if self.link.may_connect(left(), watch)? {
-                self.link.connect(session, watch, |_, _, _| Ok(()))?;
-            }
-            return Ok(());
-        }
-        let pause = session.pause();
-        if !pause.is_zero() {
-            wait_for_more(pause.min(left()), watch)?;
-            session.paused();
-        }
-        session.request(Some(left()));
-        match self.link.step(session, watch) {
-            Ok(true) => Ok(()),
-            Ok(false) => self.link.wait(session, left(), watch),
-            Err(fault) => self.link.lose(session, fault, watch),
+    fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        match &mut self.lines[..] {
+            [line] => line.run(sessions, deadline, watch),
+            _ => self.run_all(sessions, deadline, watch),
         }
     }
 
-    /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
-    pub(super) fn close(&mut self, session: &mut dyn Pages, is_parents: bool) {
-        self.link.close(session, is_parents);
+    /// One pass over several sessions, none of which waits while another one can go on, but for connecting.
+    fn run_all(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let begins = !sessions.has_begun();
+        let mut has_moved = false;
+        let mut pause = None;
+        for at in sessions.turns() {
+            let line = &mut self.lines[at];
+            line.link.ask(watch)?;
+            if !sessions.is_active(at) || (begins && sessions.get(at).has_begun()) {
+                if sessions.is_over(at) && line.link.is_open() {
+                    sessions.with(at, |session| line.link.close(session, false));
+                }
+                continue;
+            }
+            match line.pass(at, sessions, deadline, watch) {
+                Ok(Pass::Moved) => has_moved = true,
+                Ok(Pass::Idle) => {}
+                Ok(Pass::Paused(until)) => pause = Some(pause.map_or(until, |pause: Instant| pause.min(until))),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                // The others go on.
+                Err(error) => self.failed.push_back(error),
+            }
+        }
+        if has_moved || !self.failed.is_empty() { Ok(()) } else { self.wait(sessions, deadline, pause, watch) }
     }
+
+    /// Waits until one of several sockets is ready, or `pause` is over; gives up on a server that is silent for too long.
+    fn wait(
+        &mut self,
+        sessions: &mut Sessions,
+        deadline: Option<Instant>,
+        pause: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let now = Instant::now();
+        let mut timeout = WATCH_EVERY;
+        for until in [deadline, pause].into_iter().flatten() {
+            timeout = timeout.min(until.saturating_duration_since(now));
+        }
+        let mut sockets = Vec::new();
+        let mut waiting = Vec::new();
+        for (at, Line { link, .. }) in self.lines.iter_mut().enumerate() {
+            if !sessions.is_active(at) {
+                continue;
+            }
+            match link.patience(sessions.get(at), now) {
+                None => continue,
+                Some(Ok(patience)) => timeout = timeout.min(patience),
+                Some(Err(fault)) => return sessions.with(at, |session| link.lose(session, fault, watch)),
+            }
+            if let Some(socket) = link.socket(sessions.get(at)) {
+                sockets.push(socket);
+                waiting.push(at);
+            }
+        }
+        let is_interrupted = Transport::wait_any(&mut sockets, timeout);
+        let waited = now.elapsed();
+        for at in waiting {
+            sessions.with(at, |session| session.took(waited, Duration::ZERO));
+        }
+        if is_interrupted && watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Ends the connections; `is_parents`: they belong to the process that this one was forked from.
+    pub(super) fn close(&mut self, sessions: &mut Sessions, is_parents: bool) {
+        for (at, line) in self.lines.iter_mut().enumerate() {
+            sessions.with(at, |session| line.link.close(session, is_parents));
+        }
+    }
+}
+
+impl Line {
+    /// One pass over the only session.
+    fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let link = &mut self.link;
+        link.ask(watch)?;
+        sessions.with(0, |session| {
+            if !link.is_open() {
+                if link.may_connect(left(deadline), watch)? {
+                    link.connect(session, watch, |_, _, _| Ok(()))?;
+                }
+                return Ok(());
+            }
+            let pause = session.pause();
+            if !pause.is_zero() {
+                wait_for_more(pause.min(left(deadline)), watch)?;
+                session.paused();
+            }
+            session.request(Some(left(deadline)));
+            match link.step(session, watch) {
+                Ok(true) => Ok(()),
+                Ok(false) => link.wait(session, left(deadline), watch),
+                Err(fault) => link.lose(session, fault, watch),
+            }
+        })
+    }
+
+    /// Does what can be done for one of several sessions without waiting, but for connecting.
+    fn pass(
+        &mut self,
+        at: usize,
+        sessions: &mut Sessions,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<Pass> {
+        let Self { link, lingers, rests } = self;
+        let now = Instant::now();
+        if !link.is_open() {
+            *lingers = None;
+            if let Some(next) = link.next_try().max(*rests).filter(|next| *next > now) {
+                return Ok(Pass::Paused(next));
+            }
+            let connected = sessions.with(at, |session| link.connect(session, watch, |_, _, _| Ok(())));
+            *rests = (!link.is_open()).then(|| Instant::now() + now.elapsed());
+            return connected.map(|()| Pass::Moved);
+        }
+        sessions.with(at, |session| {
+            let pause = session.pause();
+            if !pause.is_zero() {
+                let until = *lingers.get_or_insert(now + pause.min(left(deadline)));
+                if now < until {
+                    return Ok(Pass::Paused(until));
+                }
+                session.paused();
+            }
+            *lingers = None;
+            session.request(Some(left(deadline)));
+            match link.step(session, watch) {
+                Ok(true) => Ok(Pass::Moved),
+                Ok(false) => Ok(Pass::Idle),
+                Err(fault) => link.lose(session, fault, watch).map(|()| Pass::Moved),
+            }
+        })
+    }
+}
+
+/// The time until the deadline.
+fn left(deadline: Option<Instant>) -> Duration {
+    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
 }

@@ -303,8 +303,15 @@ impl Pages for BackwardSession {
     }
 
     fn is_finished(&self) -> bool {
-        let is_handed_out = self.ready.is_empty() && self.open.is_none() && self.bad.is_none();
-        is_handed_out && (self.left == 0 || self.at >= self.streams.len())
+        self.is_handed_out() && (self.left == 0 || self.at >= self.streams.len())
+    }
+
+    fn is_handed_out(&self) -> bool {
+        self.ready.is_empty() && self.open.is_none() && self.bad.is_none()
+    }
+
+    fn left(&mut self) -> &mut u64 {
+        &mut self.left
     }
 
     fn request(&mut self, _waits: Option<Duration>) {

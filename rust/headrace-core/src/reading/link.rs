@@ -10,12 +10,12 @@ use crate::cluster::Redirect;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
-use crate::net::{ConnectError, ServerLookup, Transport, Watch, connect_with};
+use crate::net::{ConnectError, ServerLookup, Transport, Wanted, Watch, connect_with};
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
-const WATCH_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(50);
 
 /// What kept a connection from being of use: a fault, which may pass, or an error for the caller.
 pub(crate) enum Trouble {
@@ -80,6 +80,15 @@ impl Link {
             dozed?;
         }
         Ok(left.is_zero())
+    }
+
+    /// When to connect, while that is put off; `None`: at once.
+    pub(crate) fn next_try(&mut self) -> Option<Instant> {
+        let next = self.outage.next();
+        if next.is_some() {
+            self.count_wait();
+        }
+        next
     }
 
     /// Connects, or notes that it failed and is to be tried again. `prepare` has the socket to itself before the session does.
@@ -189,6 +198,30 @@ impl Link {
         Ok(moved)
     }
 
+    /// How long the server may go on being silent; a fault if it was for too long. `None`: no reply is to come.
+    pub(crate) fn patience(
+        &self,
+        session: &(impl Exchange + ?Sized),
+        now: Instant,
+    ) -> Option<std::result::Result<Duration, Fault>> {
+        let (_, command_timeout) = self.open.as_ref().filter(|_| session.awaits_reply())?;
+        let patience = *command_timeout + session.blocks_for();
+        let silent = now.saturating_duration_since(self.used);
+        if silent < patience {
+            return Some(Ok(patience.saturating_sub(silent)));
+        }
+        let seconds = silent.as_secs_f64();
+        let message = format!("{} was silent for {seconds:.3} s while a reply was expected", self.endpoint);
+        Some(Err(Fault::new(code::TIMEOUT, message)))
+    }
+
+    /// The socket, and what a wait for it is for.
+    pub(crate) fn socket(&mut self, session: &(impl Exchange + ?Sized)) -> Option<(&mut Transport, Wanted)> {
+        let (transport, _) = self.open.as_mut()?;
+        let writable = !session.unsent().is_empty() || transport.wants_write();
+        Some((transport, Wanted { bytes: 1, writable }))
+    }
+
     /// Waits until the socket is ready, for at most `most`; gives up on a server that is silent for too long.
     pub(crate) fn wait(
         &mut self,
@@ -196,20 +229,14 @@ impl Link {
         most: Duration,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        if !session.awaits_reply() {
-            return Ok(());
-        }
-        let Some((transport, command_timeout)) = &mut self.open else { return Ok(()) };
         let now = Instant::now();
-        let patience = *command_timeout + session.blocks_for();
-        let silent = now.saturating_duration_since(self.used);
-        if silent >= patience {
-            let seconds = silent.as_secs_f64();
-            let message = format!("{} was silent for {seconds:.3} s while a reply was expected", self.endpoint);
-            return self.lose(session, Fault::new(code::TIMEOUT, message), watch);
-        }
-        let timeout = WATCH_EVERY.min(patience.saturating_sub(silent)).min(most);
-        let writable = !session.unsent().is_empty() || transport.wants_write();
+        let patience = match self.patience(session, now) {
+            None => return Ok(()),
+            Some(Ok(patience)) => patience,
+            Some(Err(fault)) => return self.lose(session, fault, watch),
+        };
+        let Some((transport, Wanted { writable, .. })) = self.socket(session) else { return Ok(()) };
+        let timeout = WATCH_EVERY.min(patience).min(most);
         let ready = transport.wait(writable, timeout);
         session.took(now.elapsed(), Duration::ZERO);
         if ready.interrupted && watch.interrupted() {

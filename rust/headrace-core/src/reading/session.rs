@@ -169,10 +169,16 @@ impl Pages for Session {
                 && !stream.lag.waits()
                 && (stream.is_finished() || (!self.options.follows && !stream.is_behind))
         };
-        let is_empty = self.ready.is_empty() && self.in_flight.is_empty();
-        let is_handed_out =
-            self.streams.iter().all(|stream| stream.open.is_none() && stream.bad.is_none() && !stream.is_unproven());
-        is_empty && is_handed_out && (self.left == 0 || self.streams.iter().all(is_read))
+        self.in_flight.is_empty() && self.is_handed_out() && (self.left == 0 || self.streams.iter().all(is_read))
+    }
+
+    fn is_handed_out(&self) -> bool {
+        let has_none = |stream: &Stream| stream.open.is_none() && stream.bad.is_none() && !stream.is_unproven();
+        self.ready.is_empty() && self.streams.iter().all(has_none)
+    }
+
+    fn left(&mut self) -> &mut u64 {
+        &mut self.left
     }
 
     fn lost(&self) -> (u64, bool) {
