@@ -252,8 +252,11 @@ class LocalCluster:
         return said.count(b"state=online") == replicas
 
     def _follows(self, server: LocalServer, master: LocalServer) -> bool:
-        said = self._ask(server, "INFO replication")
-        return f"master_port:{master.port}\r\n".encode() in said and b"master_link_status:up" in said
+        # By its ID: the nodes may name another port than its own (`cluster-announce-port`).
+        node = next((node for node, known in self._ids.items() if known is master), "")
+        of_master = f" myself,slave {node} ".encode()
+        said = self._ask(server, "CLUSTER NODES"), self._ask(server, "INFO replication")
+        return of_master in said[0] and b"master_link_status:up" in said[1]
 
     def _masters(self) -> list[LocalServer]:
         return [s for s in self._servers if s.running and b"role:master" in self._ask(s, "INFO replication")]
