@@ -10,13 +10,11 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from headrace.testing import LocalCluster
 from support.servers import Program, find_programs
 
 from .episode import MODES, REDIS_PY, Verdict, run
-from .faults import FAULTS
-
-HEAD = ("server", "mode", "episodes", *FAULTS, "rows", "redirects", "twice", "lost", "reordered", "wrong")
+from .proxied import ProxiedCluster
+from .tables import faults_table, outcomes_table
 
 
 def main() -> int:
@@ -28,7 +26,7 @@ def main() -> int:
     wrong = 0
     for program in programs:
         modes = [mode for mode in arguments.modes if mode != "idmp" or program.can("idmp")]
-        with LocalCluster(program.path) as cluster:
+        with ProxiedCluster(program.path) as cluster:
             done, began, seed = 0, time.monotonic(), arguments.seed
             while done < arguments.faults / len(programs):
                 mode = modes[seed % len(modes)]
@@ -45,9 +43,7 @@ def main() -> int:
                     seconds = time.monotonic() - began
                     print(f"{program.label}: {done} faults in {seconds:.0f} s, {wrong} outcomes wrong", flush=True)
                 seed += 1
-    rows = [_row(*pair, found) for pair, found in verdicts.items()]
-    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
-    print("\n".join("  ".join(map(str.rjust, cells, widths)) for cells in (HEAD, *rows)))
+    print(f"{outcomes_table(verdicts)}\n\n{faults_table(verdicts)}")
     return 1 if wrong else 0
 
 
@@ -84,21 +80,6 @@ def _programs(name: str) -> list[Program]:
     if not found:
         sys.exit(f"no server {name} here, only {', '.join(program.label for program in find_programs())}")
     return [max(found)]
-
-
-def _row(server: str, mode: str, verdicts: list[Verdict]) -> tuple[str, ...]:
-    faults = Counter(fault for verdict in verdicts for fault in verdict.faults)
-    numbers = (
-        len(verdicts),
-        *(faults[name] for name in FAULTS),
-        sum(verdict.rows for verdict in verdicts),
-        sum(verdict.redirects for verdict in verdicts),
-        sum(verdict.duplicates for verdict in verdicts),
-        sum(verdict.lost for verdict in verdicts),
-        sum(verdict.reordered for verdict in verdicts),
-        sum(len(verdict.wrong) for verdict in verdicts),
-    )
-    return (server, mode, *(f"{number:,}" for number in numbers))
 
 
 if __name__ == "__main__":

@@ -13,19 +13,22 @@ import redis
 from headrace.errors import LocalServerError
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import another_master, move_as_one, moves_as_one
-from support.processes import wait_until
+from support.processes import stop, wait_until
 
-Fault = Callable[[LocalCluster, str, random.Random], None]
+from .proxied import ProxiedCluster
+from .strikes import END, Strike, end, late
+
+Fault = Callable[[ProxiedCluster, str, random.Random], None]
 
 #: Seconds for a failover, and for what was killed to follow again.
 PATIENCE = 40.0
 
 
-def move_by_keys(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+def move_by_keys(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
     cluster.move_slot(key, another_master(cluster, key))
 
 
-def move_whole(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+def move_whole(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
     """As servers do it by themselves, if these can."""
     target = another_master(cluster, key)
     if moves_as_one(cluster):
@@ -34,12 +37,12 @@ def move_whole(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
         cluster.move_slot(key, target)
 
 
-def move_slowly(cluster: LocalCluster, key: str, chance: random.Random) -> None:
+def move_slowly(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
     """The stream is there before its slot is: ASK for a while."""
     cluster.move_slot(key, another_master(cluster, key), pause=chance.uniform(0.05, 0.4))
 
 
-def begin_and_abandon(cluster: LocalCluster, key: str, chance: random.Random) -> None:
+def begin_and_abandon(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
     """A move that is taken back before the stream was moved."""
     slot, source, target = cluster.slot(key), cluster.owner(key), another_master(cluster, key)
     with redis.Redis(port=target.port or 0) as there, redis.Redis(port=source.port or 0) as here:
@@ -54,21 +57,21 @@ def begin_and_abandon(cluster: LocalCluster, key: str, chance: random.Random) ->
         here.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
-def fail_over(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+def fail_over(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
     cluster.fail_over(key)
 
 
-def force(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+def force(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
     """Without the master, which does not send its last rows to the replica first."""
     cluster.fail_over(key, "FORCE")
 
 
-def take_over(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+def take_over(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
     """Without the other masters either."""
     cluster.fail_over(key, "TAKEOVER")
 
 
-def freeze_replicas(cluster: LocalCluster, key: str, chance: random.Random) -> None:
+def freeze_replicas(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
     """The owner goes on alone for a while."""
     owner = cluster.owner(key)
     wait_until(lambda: cluster.replicas_of(owner), PATIENCE)
@@ -82,21 +85,21 @@ def freeze_replicas(cluster: LocalCluster, key: str, chance: random.Random) -> N
             os.kill(replica.pid, signal.SIGCONT)
 
 
-def restart_in_turn(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+def restart_in_turn(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
     """As for a new version: the replica first, then the owner behind a failover in agreement."""
     owner = cluster.owner(key)
     wait_until(lambda: cluster.replicas_of(owner), PATIENCE)
     replica = cluster.replicas_of(owner)[0]
     replica.kill()
-    replica.restart()
+    cluster.restart(replica)
     wait_until(lambda: replica in cluster.replicas_of(owner), PATIENCE)
     cluster.fail_over(key)
     owner.kill()
-    owner.restart()
+    cluster.restart(owner)
     wait_until(lambda: owner in cluster.replicas_of(cluster.owner(key)), PATIENCE)
 
 
-def end_connections(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+def end_connections(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
     with redis.Redis(port=cluster.owner(key).port or 0) as client:
         # Behind a move the dispatcher may not be connected to the new owner yet.
         wait_until(
@@ -104,29 +107,74 @@ def end_connections(cluster: LocalCluster, key: str, _chance: random.Random) -> 
         )
 
 
-def stall(cluster: LocalCluster, key: str, chance: random.Random) -> None:
-    """For so short that nothing follows, or until a replica has taken over."""
+def cut(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
+    """The connection to the owner ends at some byte, in either direction."""
+    strike = Strike(cluster.proxy_of(cluster.owner(key)), key, chance, END, end(chance))
+    strike.wait(PATIENCE)
+
+
+def cut_target(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
+    """So does that to the node that a slot moves to, at one of its first bytes: of the row that goes there alone."""
+    target = another_master(cluster, key)
+    strike = Strike(cluster.proxy_of(target), key, chance, chance.choice([200, 2_000]), end(chance))
+    cluster.move_slot(key, target, pause=chance.uniform(0.0, 0.3))
+    strike.wait(PATIENCE)
+
+
+def delay(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
+    """The connection ends, and the owner gets the last bytes of it only behind those of the next one."""
+    strike = Strike(cluster.proxy_of(cluster.owner(key)), key, chance, END, late(chance.uniform(0.1, 1.0)))
+    strike.wait(PATIENCE)
+
+
+def pause(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
+    """The owner stands still for so short that nothing follows."""
     owner = cluster.owner(key)
-    wait_until(lambda: cluster.replicas_of(owner), PATIENCE)
-    is_long = chance.random() < 0.5
-    os.kill(owner.pid, signal.SIGSTOP)
+    stop(owner)
     try:
-        if is_long:
-            wait_until(lambda: owner_now(cluster, key, without=owner) not in (None, owner), PATIENCE)
-        else:
-            time.sleep(chance.uniform(0.1, 0.5))
+        time.sleep(chance.uniform(0.1, 0.5))
     finally:
         os.kill(owner.pid, signal.SIGCONT)
-    if is_long:
-        wait_until(lambda: owner in cluster.replicas_of(cluster.owner(key)), PATIENCE)
 
 
-def kill(cluster: LocalCluster, key: str, _chance: random.Random) -> None:
+def stall(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
+    """Until a replica has taken over."""
     owner = cluster.owner(key)
     wait_until(lambda: cluster.replicas_of(owner), PATIENCE)
+    stop(owner)
+    try:
+        wait_until(lambda: owner_now(cluster, key, without=owner) not in (None, owner), PATIENCE)
+    finally:
+        os.kill(owner.pid, signal.SIGCONT)
+    wait_until(lambda: owner in cluster.replicas_of(cluster.owner(key)), PATIENCE)
+
+
+def kill(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
+    owner = cluster.owner(key)
+    wait_until(lambda: cluster.replicas_of(owner), PATIENCE)
+    _kill(cluster, key, owner)
+
+
+def kill_ahead(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
+    """The replica that takes over stood still before: it lacks the last rows."""
+    owner = cluster.owner(key)
+    wait_until(lambda: cluster.replicas_of(owner), PATIENCE)
+    frozen = cluster.replicas_of(owner)
+    for replica in frozen:
+        stop(replica)
+    try:
+        time.sleep(chance.uniform(0.1, 0.5))
+        owner.kill()
+    finally:
+        for replica in frozen:
+            os.kill(replica.pid, signal.SIGCONT)
+    _kill(cluster, key, owner)
+
+
+def _kill(cluster: ProxiedCluster, key: str, owner: LocalServer) -> None:
     owner.kill()
     wait_until(lambda: owner_now(cluster, key) not in (None, owner), PATIENCE)
-    owner.restart()
+    cluster.restart(owner)
     wait_until(lambda: owner in cluster.replicas_of(cluster.owner(key)), PATIENCE)
 
 
@@ -138,7 +186,7 @@ def owner_now(cluster: LocalCluster, key: str, without: LocalServer | None = Non
         return None
 
 
-#: By name; those of `LOSSY` may lose what only the old master has.
+#: By name.
 FAULTS: dict[str, Fault] = {
     "move": move_by_keys,
     "move whole": move_whole,
@@ -150,7 +198,19 @@ FAULTS: dict[str, Fault] = {
     "freeze": freeze_replicas,
     "restart": restart_in_turn,
     "end": end_connections,
+    "cut": cut,
+    "cut target": cut_target,
+    "delay": delay,
+    "pause": pause,
     "stall": stall,
     "kill": kill,
+    "kill ahead": kill_ahead,
 }
-LOSSY = frozenset({"force", "takeover", "stall", "kill"})
+#: A replica took over where none was to: a server of a busy machine stood still.
+UNPLANNED = "unplanned failover"
+#: A replica takes over.
+FAILOVERS = frozenset({"failover", "force", "takeover", "restart", "stall", "kill", "kill ahead"})
+#: They may lose what only the old master has.
+LOSSY = frozenset({"force", "takeover", "stall", "kill", "kill ahead", UNPLANNED})
+#: What was sent on a connection that ended may be written behind what went out on the next one.
+LATE = frozenset({"delay"})

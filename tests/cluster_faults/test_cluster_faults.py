@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster_faults.episode import MODES, Verdict, judge, run
-from headrace.testing import LocalCluster
+from cluster_faults.proxied import ProxiedCluster
 from support import Program
 
 
@@ -13,7 +13,7 @@ from support import Program
 @pytest.mark.timeout(300)
 @pytest.mark.needs("redis-8.6")
 def test_each_outcome_is_true(program: Program) -> None:
-    with LocalCluster(program.path) as cluster:
+    with ProxiedCluster(program.path) as cluster:
         for seed, mode in enumerate(MODES):
             verdict = run(cluster, mode, seed, f"s{seed}", most=1)
             assert not verdict.wrong, verdict

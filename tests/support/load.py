@@ -30,13 +30,17 @@ class Load:
         self.acknowledged: set[int] = set()
         self.unknown: set[int] = set()
         self.rows = 0
+        self.longest = 0.0
+        """Seconds of the longest flush."""
 
     def run(self) -> None:
         began = time.monotonic()
         while not self._stops:
             numbers = range(self.rows, self.rows + BATCH)
             self.produce(numbers)
+            handed_over = time.monotonic()
             report = self._dispatcher.flush()
+            self.longest = max(self.longest, time.monotonic() - handed_over)
             failed = {self.rows + int(failure.message_id): failure for failure in report.failed}
             self.codes.update(failure.code for failure in failed.values())
             self.unknown |= {row for row, failure in failed.items() if failure.written == "unknown"}
