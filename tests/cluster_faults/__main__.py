@@ -7,9 +7,15 @@ import json
 import signal
 import sys
 import time
+import traceback
 from collections import Counter, defaultdict
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
+import redis
+
+from headrace.errors import LocalServerError
 from support.servers import Program, find_programs
 
 from .episode import MODES, REDIS_PY, Verdict, run
@@ -26,13 +32,15 @@ def main() -> int:
     wrong = 0
     for program in programs:
         modes = [mode for mode in arguments.modes if mode != "idmp" or program.can("idmp")]
-        with ProxiedCluster(program.path) as cluster:
+        with _Clusters(program) as clusters:
             done, began, seed = 0, time.monotonic(), arguments.seed
             while done < arguments.faults / len(programs):
                 mode = modes[seed % len(modes)]
-                verdict = earlier.get((program.label, seed, mode))
+                verdict = earlier.get((program.label, seed, mode)) or clusters.run(mode, seed)
                 if verdict is None:
-                    verdict = run(cluster, mode, seed, f"s{seed}")
+                    seed += 1
+                    continue
+                if (program.label, seed, mode) not in earlier:
                     _write(arguments.results, program.label, seed, verdict)
                 verdicts[program.label, mode].append(verdict)
                 done += len(verdict.faults)
@@ -45,6 +53,39 @@ def main() -> int:
                 seed += 1
     print(f"{outcomes_table(verdicts)}\n\n{faults_table(verdicts)}")
     return 1 if wrong else 0
+
+
+class _Clusters:
+    """A cluster for all episodes, and another one where it did not become whole again."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._cluster: ProxiedCluster | None = None
+
+    def run(self, mode: str, seed: int) -> Verdict | None:
+        """The verdict of an episode. `None`: a fault did not happen, or did not end, in time."""
+        if self._cluster is None:
+            self._cluster = ProxiedCluster(self._program.path)
+        try:
+            return run(self._cluster, mode, seed, f"s{seed}")
+        except (AssertionError, LocalServerError, redis.RedisError, OSError) as failure:
+            print(f"{self._program.label}, {mode}, seed {seed}: not done: {failure!r}", flush=True)
+            traceback.print_exc()
+            self._end()
+            return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if self._cluster is not None:
+            self._cluster.stop()
+            self._cluster = None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -74,3 +75,35 @@ def moves_as_one(cluster: LocalCluster) -> bool:
     server = cluster.servers[0]
     major, minor = (int(part) for part in server.version.split(".")[:2])
     return (major, minor) >= ((9, 0) if server.name == "valkey" else (8, 4))
+
+
+class Move:
+    """The slot of `key` on its way to `target`, key by key: from the beginning on, for as long as the caller likes."""
+
+    def __init__(self, cluster: LocalCluster, key: str, target: LocalServer) -> None:
+        self._cluster, self._key, self._target = cluster, key, target
+        self._slot, self._source = cluster.slot(key), cluster.owner(key)
+        here, there = self._id(self._source), self._id(target)
+        self._order(target, "CLUSTER", "SETSLOT", self._slot, "IMPORTING", here)
+        self._order(self._source, "CLUSTER", "SETSLOT", self._slot, "MIGRATING", there)
+
+    def take(self, *keys: str | bytes) -> None:
+        """Move some keys."""
+        for key in keys:
+            self._order(self._source, "MIGRATE", "127.0.0.1", self._target.port or 0, key, 0, 10_000)
+
+    def finish(self) -> None:
+        """Move the other keys, and then the slot."""
+        self.take(*self._order(self._source, "CLUSTER", "GETKEYSINSLOT", self._slot, 100))
+        others = [server for server in self._cluster.servers if server not in (self._target, self._source)]
+        for server in (self._target, self._source, *others):
+            with contextlib.suppress(redis.ResponseError):  # replicas refuse it
+                self._order(server, "CLUSTER", "SETSLOT", self._slot, "NODE", self._id(self._target))
+        wait_until(lambda: self._cluster.owner(self._key) is self._target, 30)
+
+    def _id(self, server: LocalServer) -> str:
+        return str(self._order(server, "CLUSTER", "MYID").decode())
+
+    def _order(self, server: LocalServer, *command: str | bytes | int) -> Any:
+        with redis.Redis(port=server.port or 0) as client:
+            return client.execute_command(*command)
