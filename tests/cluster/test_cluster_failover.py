@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import redis
 
 from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalCluster
-from support.clusters import StartCluster, endpoint_of, rows_of
+from support.clusters import StartCluster, another_master, endpoint_of, rows_of
 from support.load import BATCH, RATE, Load
 from support.pipelines import DELIVERED, labels
 from support.processes import stopped, wait_until
@@ -98,3 +100,40 @@ def test_each_replica_of_the_node_of_a_stream_is_waited_for(start_cluster: Start
         (failure,) = dispatcher.flush().failed
     assert failure.code == "NOT_REPLICATED"
     assert failure.message == "0 of 1 replicas had the entry within 0.2 s; the server itself has it"
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mode", ["off", "script"])
+def test_the_death_of_another_master_fails_nothing(start_cluster: StartCluster, mode: str) -> None:
+    """All masters refuse everything until its replica takes over. They are not asked about it for each refused row."""
+    cluster = start_cluster()
+    options: dict[str, Any] = {"retry": PATIENT, "exactly_once": mode}
+    with Dispatcher(endpoint_of(cluster, "s"), **options) as dispatcher, ThreadPoolExecutor() as pool:
+        load = Load(dispatcher)
+        running = pool.submit(load.run)
+        try:
+            wait_until(lambda: load.rows >= 4 * BATCH)
+            other = another_master(cluster, "s")
+            asked, began = asked_for_slots(cluster), time.monotonic()
+            other.kill()
+            wait_until(lambda: dispatcher.stats().retries > 0 or running.done(), 40)
+            before = load.rows
+            wait_until(lambda: load.rows >= before + 10 * BATCH or running.done(), 40)
+        finally:
+            load.stop()
+            running.result()
+        seconds = time.monotonic() - began
+        assert dispatcher.stats().retries > 0
+    assert load.codes == {}
+    assert sorted(rows_of(cluster, "s")) == list(range(load.rows))
+    assert asked_for_slots(cluster) - asked <= 10 * seconds + 5
+
+
+def asked_for_slots(cluster: LocalCluster) -> int:
+    """How often the servers that run were asked who has which slots."""
+    calls = 0
+    for server in cluster.servers:
+        if server.running:
+            with redis.Redis(port=server.port or 0) as client:
+                calls += client.info("commandstats").get("cmdstat_cluster|slots", {"calls": 0})["calls"]
+    return calls

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +86,10 @@ class Move:
         self._order(target, "CLUSTER", "SETSLOT", self._slot, "IMPORTING", here)
         self._order(self._source, "CLUSTER", "SETSLOT", self._slot, "MIGRATING", there)
 
+    def left(self) -> list[bytes]:
+        """Those that the old owner still has."""
+        return list(self._order(self._source, "CLUSTER", "GETKEYSINSLOT", self._slot, 100))
+
     def take(self, *keys: str | bytes) -> None:
         """Move some keys."""
         for key in keys:
@@ -94,11 +97,9 @@ class Move:
 
     def finish(self) -> None:
         """Move the other keys, and then the slot."""
-        self.take(*self._order(self._source, "CLUSTER", "GETKEYSINSLOT", self._slot, 100))
-        others = [server for server in self._cluster.servers if server not in (self._target, self._source)]
-        for server in (self._target, self._source, *others):
-            with contextlib.suppress(redis.ResponseError):  # replicas refuse it
-                self._order(server, "CLUSTER", "SETSLOT", self._slot, "NODE", self._id(self._target))
+        self.take(*self.left())
+        for server in (self._target, self._source):
+            self._order(server, "CLUSTER", "SETSLOT", self._slot, "NODE", self._id(self._target))
         wait_until(lambda: self._cluster.owner(self._key) is self._target, 30)
 
     def _id(self, server: LocalServer) -> str:

@@ -1,0 +1,91 @@
+"""A slot of which some keys have moved and others have not, or not yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from headrace import Dispatcher
+from headrace.testing import LocalCluster, LocalServer
+from support.clusters import Move, another_master, endpoint_of, rows_of
+from support.processes import wait_until
+
+
+def write(dispatcher: Dispatcher, rows: range) -> None:
+    dispatcher.produce_batch(pa.table({"payload": [b"%d" % row for row in rows]}), payload="payload")
+    report = dispatcher.flush()
+    assert (report.delivered, report.ok) == (len(rows), True), report.failed[:1]
+
+
+def refusals(server: LocalServer) -> Counter[str]:
+    """How often a server has refused a command for its slot or its script."""
+    with redis.Redis(port=server.port or 0) as client:
+        found = client.info("errorstats")
+    codes = ("MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "NOSCRIPT")
+    return Counter({code: int(found.get(f"errorstat_{code}", {"count": 0})["count"]) for code in codes})
+
+
+@pytest.mark.parametrize("mode", [{}, {"exactly_once": "script"}], ids=lambda mode: " ".join(mode) or "plain")
+def test_asking_goes_before_each_command(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+    """It holds for one command. One that the target refuses, as it does not know the script, uses it up too."""
+    with Dispatcher(endpoint_of(cluster, key), **mode) as dispatcher:
+        write(dispatcher, range(100))
+        target = another_master(cluster, key)
+        with redis.Redis(port=target.port or 0) as client:
+            client.script_flush()
+        move = Move(cluster, key, target)
+        move.take(*move.left())
+        before = refusals(target)
+        write(dispatcher, range(100, 500))
+        assert refusals(target) - before == {}
+        assert dispatcher.stats().redirects == 1
+        move.finish()
+        write(dispatcher, range(500, 600))
+    assert rows_of(cluster, key) == list(range(600))
+
+
+def test_what_was_answered_is_not_sent_again(cluster: LocalCluster, key: str) -> None:
+    """Of one window some rows are refused, as their streams have moved, and others are written."""
+    keys = [f"{{{key}}}:{number}" for number in range(3)]
+    rows = pa.table({"payload": [b"%d" % n for n in range(300)], "key": [keys[n % 3] for n in range(300)]})
+    with Dispatcher(endpoint_of(cluster, keys[0])) as dispatcher:
+        dispatcher.produce_batch(rows, payload="payload", stream_key="key")
+        assert dispatcher.flush().delivered == 300
+        move = Move(cluster, keys[0], another_master(cluster, keys[0]))
+        move.take(*keys[:2])
+        dispatcher.produce_batch(rows, payload="payload", stream_key="key")
+        assert dispatcher.flush().delivered == 300
+        move.finish()
+    for number, name in enumerate(keys):
+        assert rows_of(cluster, name) == [*range(number, 300, 3)] * 2
+
+
+def test_a_marker_that_moves_before_its_stream(cluster: LocalCluster, key: str) -> None:
+    """Both nodes refuse a run, of which each has a key: run with the stream alone, it would be written twice."""
+    with Dispatcher(endpoint_of(cluster, key), exactly_once="script") as dispatcher, ThreadPoolExecutor() as pool:
+        write(dispatcher, range(100))
+        move = Move(cluster, key, another_master(cluster, key))
+        (marker,) = (name for name in move.left() if name != key.encode())
+        move.take(marker)
+        writing = pool.submit(write, dispatcher, range(100, 400))
+        try:
+            wait_until(lambda: dispatcher.stats().retries >= 2 or writing.done())
+            assert not writing.done()
+        finally:
+            move.finish()
+        writing.result()
+    assert rows_of(cluster, key) == list(range(400))
+
+
+def test_marker_and_stream_are_in_one_slot(cluster: LocalCluster) -> None:
+    """Whatever braces the name of the stream has: otherwise the server refuses each run."""
+    for name in ["a", "{a}", "x{a}y", "{a", "{{a}}", "{a}{b}", "{a}}", "{", "{{", "x{a}{}", "\u00e9{\u00e9}"]:
+        key = f"braces:{name}"
+        with Dispatcher(endpoint_of(cluster, key), exactly_once="script") as dispatcher:
+            write(dispatcher, range(10))
+        assert rows_of(cluster, key) == list(range(10))
