@@ -8,7 +8,7 @@
 #   make consumer-kills   processes of a consumer group killed at work: KILLS=100 ENTRIES=100000 SEED=1 SERVER=8.6
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make campaign-read FAULTS=10000 SEED=1   the same for reading, with streams that change and readers that are killed
-#   make campaign-cluster FAULTS=300 SEED=1   slots that move, masters that fail and connections that end in clusters;
+#   make campaign-cluster FAULTS=300 SEED=1   slots that move, masters that fail, connections cut at any byte, in clusters;
 #                ARGUMENTS="--results FILE" keeps the episodes, and a later run goes on behind them
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make sweep-read   a reader and a consumer that are cut behind each of their bytes, on every server: some minutes
@@ -107,10 +107,11 @@ campaign-read: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m read_faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS) \
 	  $(if $(filter command,$(origin SECONDS)),--seconds $(SECONDS))
 
-# About a second a fault.
+# About a second and a half a fault. RECORD=1 keeps the tables in docs/.
 campaign-cluster: FAULTS := 300
 campaign-cluster: machine $(VENV)/.test servers
-	@PYTHONPATH=tests $(PY) -m cluster_faults --faults $(FAULTS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
+	@PYTHONPATH=tests $(PY) -m cluster_faults --faults $(FAULTS) --seed $(SEED) --servers $(SERVERS) \
+	  $(if $(RECORD),--record docs/guarantees.md) $(ARGUMENTS)
 
 sweep: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults sweep $(KEPT) $(ARGUMENTS)

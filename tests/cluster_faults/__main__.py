@@ -15,6 +15,7 @@ from typing import Self
 
 import redis
 
+from faults.tables import record
 from headrace.errors import LocalServerError
 from support.servers import Program, find_programs
 
@@ -51,7 +52,10 @@ def main() -> int:
                     seconds = time.monotonic() - began
                     print(f"{program.label}: {done} faults in {seconds:.0f} s, {wrong} outcomes wrong", flush=True)
                 seed += 1
-    print(f"{outcomes_table(verdicts)}\n\n{faults_table(verdicts)}")
+    tables = outcomes_table(verdicts), faults_table(verdicts)
+    print("\n\n".join(tables))
+    if arguments.record:
+        record(arguments.record, "campaign-cluster", f"make campaign-cluster FAULTS={arguments.faults}", *tables)
     return 1 if wrong else 0
 
 
@@ -95,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--servers", type=lambda text: text.split(","), default=["7.0", "8.6", "valkey"])
     parser.add_argument("--modes", type=lambda text: text.split(";"), default=[*MODES, *REDIS_PY])
     parser.add_argument("--results", type=Path, help="a file of episodes: those in it are not run again")
+    parser.add_argument("--record", type=Path, help="a document that gets the tables")
     return parser
 
 
