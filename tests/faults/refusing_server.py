@@ -36,12 +36,13 @@ class RefusingServer:
 
     def __call__(self, peer: Peer) -> None:
         while commands := peer.commands(1):
-            reply = self._reply(commands[0])
+            reply = self.reply(commands[0])
             peer.send(reply)
             if self._ends and reply.startswith(b"-ERR Protocol"):
                 return
 
-    def _reply(self, command: list[bytes]) -> bytes:
+    def reply(self, command: list[bytes]) -> bytes:
+        """The reply to a command."""
         match command[0]:
             case b"XADD":
                 (row,) = _rows(command)

@@ -64,6 +64,8 @@ struct Refusal {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     commands: Vec<PendingRetry>,
+    /// See [`RetryQueue::progress`].
+    progress: (Option<Instant>, u32),
     unconfirmed: Vec<Unconfirmed>,
 }
 
@@ -150,13 +152,17 @@ impl Connection {
 
     /// Takes out what waits of some slots, which another node has. Nothing is in flight.
     pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Waiting {
+        let progress = self.retry.progress();
         let commands = self.retry.extract(&is_taken);
         let unconfirmed = self.wait.as_mut().map_or_else(Vec::new, |wait| wait.extract(&is_taken));
-        Waiting { commands, unconfirmed }
+        Waiting { commands, progress, unconfirmed }
     }
 
     /// Takes over what waited for another connection.
     pub(crate) fn adopt(&mut self, waiting: Waiting, now: Instant) {
+        if !waiting.commands.is_empty() {
+            self.retry.go_on(waiting.progress);
+        }
         for command in waiting.commands {
             self.retry.push(command, now);
         }

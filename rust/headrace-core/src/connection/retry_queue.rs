@@ -424,6 +424,18 @@ impl RetryQueue {
         taken
     }
 
+    /// Since when commands are tried again, and how often they were.
+    pub(crate) fn progress(&self) -> (Option<Instant>, u32) {
+        (self.since, self.attempts)
+    }
+
+    /// Goes on where the retries of another connection were, whose commands were added here: what a policy allows does not begin
+    /// again with each node that commands are sent to.
+    pub(crate) fn go_on(&mut self, (since, attempts): (Option<Instant>, u32)) {
+        self.since = self.since.into_iter().chain(since).min();
+        self.attempts = self.attempts.max(attempts);
+    }
+
     /// Takes out what came meanwhile: see [`RetryStep::Resume`].
     pub(crate) fn take_new(&mut self) -> VecDeque<PendingRetry> {
         (self.waiting, self.waiting_bytes) = (0, 0);
