@@ -16,6 +16,7 @@ import pytest
 from faults.refusing_server import RefusingServer, payload_of
 from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
 from support.fake_node import Answer, FakeNode, slot_row, slots_reply
+from support.processes import PeakMemory
 
 ROWS = 100
 SLOT = 3828  # of the stream `s`
@@ -168,6 +169,17 @@ def test_lists_of_slots_that_name_no_node(mode: str) -> None:
             codes = {failure.code for failure in report.failed}
             assert codes <= {"NO_SLOT", "PROTOCOL", "CONNECT", "RESOLVE", "DNS", "BLOCKED"}, name
             assert {failure.written for failure in report.failed} == {"no"}, name
+
+
+@pytest.mark.parametrize("count", [16_384, 1_000_000])
+def test_a_list_of_very_many_nodes(count: int) -> None:
+    rows = (slot_row(number % 16_384, number % 16_384, 1, b"h%d" % number) for number in range(count))
+    reply = slots_reply(*rows)
+    with FakeNode(lambda command: reply if command[0] == b"CLUSTER" else b"+OK\r\n") as node:
+        memory = PeakMemory()
+        report, _ = outcomes(node, 5.0, {}, connect_timeout=5.0)
+        assert {failure.code for failure in report.failed} == {"PROTOCOL"}
+        assert memory.growth < 200 << 20
 
 
 REFUSALS: dict[str, bytes | None] = {

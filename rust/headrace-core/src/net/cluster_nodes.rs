@@ -13,6 +13,9 @@ use crate::cluster::{NodeName, Redirect, Slots};
 use crate::endpoint::{Address, Endpoint, Node, Settings};
 use crate::error::{Fault, code};
 
+/// How many nodes a cluster may have: more than any has. What is done for each would take too long for more.
+const MAX_NODES: usize = 4_000;
+
 /// The nodes that the cluster has listed, those that own slots first. No other one gets credentials.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterNodes {
@@ -151,13 +154,18 @@ impl ClusterNodes {
             let message = format!("the reply of {sender} to CLUSTER SLOTS is no list of slots");
             return Err(Fault::new(code::PROTOCOL, message));
         };
-        self.listed.clear();
+        let mut listed = Vec::new();
         for name in slots.nodes() {
             let node = named(name, sender);
-            if !self.listed.contains(&node) {
-                self.listed.push(node);
+            if !listed.contains(&node) {
+                listed.push(node);
+            }
+            if listed.len() > MAX_NODES {
+                let message = format!("the reply of {sender} to CLUSTER SLOTS has more than {MAX_NODES} nodes");
+                return Err(Fault::new(code::PROTOCOL, message));
             }
         }
+        self.listed = listed;
         Ok(SlotMap { slots, sender: sender.clone() })
     }
 
