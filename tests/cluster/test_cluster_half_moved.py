@@ -12,7 +12,7 @@ import redis
 
 from headrace import Dispatcher
 from headrace.testing import LocalCluster, LocalServer
-from support.clusters import Move, another_master, endpoint_of, rows_of
+from support.clusters import Move, StartCluster, another_master, endpoint_of, rows_of
 from support.processes import wait_until
 
 
@@ -63,6 +63,26 @@ def test_what_was_answered_is_not_sent_again(cluster: LocalCluster, key: str) ->
         move.finish()
     for number, name in enumerate(keys):
         assert rows_of(cluster, name) == [*range(number, 300, 3)] * 2
+
+
+@pytest.mark.needs("redis-8.6")
+@pytest.mark.xfail(strict=True, raises=redis.ResponseError, reason="ASK is followed for all streams of the slot")
+def test_a_stream_that_has_not_moved_is_written_where_it_is(start_cluster: StartCluster) -> None:
+    """Behind ASKING the other node would begin a second stream of its name, and the move could not be finished."""
+    cluster, keys = start_cluster(replicas=0), ["{s}:0", "{s}:1"]
+    with Dispatcher(endpoint_of(cluster, keys[0])) as dispatcher:
+        move = None
+        for first in range(0, 500, 100):
+            rows = {"payload": [b"%d" % n for n in range(first, first + 100)], "key": keys * 50}
+            dispatcher.produce_batch(pa.table(rows), payload="payload", stream_key="key")
+            assert dispatcher.flush().delivered == 100
+            if move is None:
+                move = Move(cluster, keys[0], another_master(cluster, keys[0]))
+                move.take(keys[0])
+        assert move is not None
+        move.finish()
+    for number, name in enumerate(keys):
+        assert rows_of(cluster, name) == list(range(number, 500, 2))
 
 
 def test_a_marker_that_moves_before_its_stream(cluster: LocalCluster, key: str) -> None:

@@ -88,7 +88,7 @@ impl KeptConnection {
 fn open(endpoint: &Endpoint, node: Option<&Node>, watch: &mut dyn Watch) -> Result<(Transport, Duration)> {
     let settings = endpoint.settings()?;
     let opened = match node {
-        Some(node) => connect_to_node(endpoint, &settings, node, watch),
+        Some(node) => connect_to_node(endpoint, &settings, node, &[], watch),
         None => connect(endpoint, &settings, watch),
     };
     Ok((opened.map_err(connect_error)?, settings.command_timeout))
