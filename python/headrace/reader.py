@@ -74,7 +74,7 @@ class Reader(_headrace.Reader):
 
     Args:
         endpoint: The server, and the stream if `streams` is not given.
-        streams: The keys of the streams, str or bytes. Default: that of the endpoint.
+        streams: The keys of the streams, str or bytes. Default: that of the endpoint, or its shards.
         schema: An Arrow schema, of pyarrow or another library. Each of its fields is the field of that name of an
             entry, read from the text that `Dispatcher` writes for its type; with `unpack`, the column of that name in
             its payloads. Mutually exclusive with `fields`.

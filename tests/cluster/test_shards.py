@@ -251,14 +251,14 @@ def test_a_registry_that_is_gone_is_not_written_again(any_server: LocalServer, c
 
 
 def test_the_right_that_is_missing_is_named(start_server: StartServer) -> None:
-    rules = "producer on >secret ~orders* ~{orders}* +xadd +exists +hgetall +client"
+    rules = "producer on >secret ~orders* ~{orders}* +xadd +xinfo +hgetall +client"
     server = start_server(config={"user": rules})
     endpoint = endpoint_to(server, stream_key="orders", shards=4, username="producer", password="secret")
     with Dispatcher(endpoint) as dispatcher:
         dispatcher.produce(b"1", key="a")
         (outcome,) = outcomes(dispatcher.flush())
     assert outcome.code == "NOPERM"
-    rights = "shards need the rights +hgetall +hsetnx on the key '{orders}:shards', and +exists on the shards"
+    rights = "shards need the rights +hgetall +hsetnx on the key '{orders}:shards', and +xinfo|stream on the shards"
     assert rights in (outcome.message or "")
 
 

@@ -5,11 +5,13 @@ mod command;
 mod kept_connections;
 mod pending;
 mod session;
+mod shards;
 mod table;
 
 pub(crate) use command::{Command, shown};
 pub(crate) use kept_connections::KeptConnections;
 pub(crate) use pending::Pending;
 pub(crate) use session::{Session, with_session};
+pub(crate) use shards::{check_shards, check_shards_once};
 pub use table::Table;
 pub(crate) use table::{Cell, Column, Kind, TableBuilder};

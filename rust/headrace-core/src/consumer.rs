@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use arrow_schema::{Schema, SchemaRef};
 
+use crate::admin::check_shards_once;
 use crate::contain::contain;
 use crate::counters::{ReadCounterValues, ReadCounters};
 use crate::endpoint::Endpoint;
@@ -68,6 +69,8 @@ pub struct Consumer {
     schema: SchemaRef,
     fork: forkguard::Guard,
     is_closed: bool,
+    /// The endpoint whose shards are read, until it was checked whether the stream has as many.
+    unchecked: Option<Endpoint>,
 }
 
 /// What any thread may say of the entries of a consumer, at any time: nothing here waits for a server.
@@ -93,8 +96,9 @@ pub struct ConsumerStats {
 impl Consumer {
     /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
     pub fn new(mut endpoint: Endpoint, streams: &[Vec<u8>], options: ConsumerOptions) -> Result<Self> {
-        let own = [endpoint.stream_key().to_vec()];
-        let keys = if streams.is_empty() { &own[..] } else { streams };
+        let asked = endpoint.clone();
+        let unchecked = asked.shards().filter(|_| streams.is_empty()).map(|_| asked.clone());
+        let keys = if streams.is_empty() { asked.stream_keys() } else { streams };
         let mut seen = BTreeSet::new();
         if let Some(twice) = keys.iter().find(|key| !seen.insert(key.as_slice())) {
             let message = format!("streams must name each stream once, got '{}' twice", twice.escape_ascii());
@@ -159,6 +163,7 @@ impl Consumer {
             schema: Arc::new(schema),
             fork: forkguard::new(),
             is_closed: false,
+            unchecked,
         })
     }
 
@@ -185,6 +190,10 @@ impl Consumer {
         self.enter()?;
         self.contained(|consumer| {
             consumer.drive.until_open(&mut consumer.session, watch)?;
+            if let Some(endpoint) = &consumer.unchecked {
+                check_shards_once(endpoint, watch)?;
+                consumer.unchecked = None;
+            }
             if consumer.options.acks {
                 let renews = consumer.options.renews.then(|| consumer.options.min_idle / 3);
                 let names = consumer.options.names.clone();

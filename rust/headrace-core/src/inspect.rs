@@ -116,10 +116,11 @@ pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Wa
         pending: TableBuilder::new(&PENDING_COLUMNS),
     };
     match &options.streams {
-        None => with_session(endpoint, watch, |session| {
-            found.look(session, Wanted::named(vec![endpoint.stream_key().to_vec()]), options)
-        })?,
-        Some(Streams::Keys(keys)) => {
+        None | Some(Streams::Keys(_)) => {
+            let keys = match &options.streams {
+                Some(Streams::Keys(keys)) => keys,
+                Some(Streams::Pattern(_)) | None => endpoint.stream_keys(),
+            };
             // A connection for each slot, of streams that follow each other: the tables have them in the order of their names.
             for keys in keys.chunk_by(|one, next| !is_of_cluster || slot(one) == slot(next)) {
                 let endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;

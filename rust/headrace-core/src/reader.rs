@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 
+use crate::admin::check_shards_once;
 use crate::cluster::slot;
 use crate::contain::contain;
 use crate::counters::ReadCounters;
@@ -39,13 +40,14 @@ pub struct Reader {
     counters: Arc<ReadCounters>,
     fork: forkguard::Guard,
     is_closed: bool,
+    /// The endpoint whose shards are read, until it was checked whether the stream has as many.
+    unchecked: Option<Endpoint>,
 }
 
 impl Reader {
     /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
     pub fn new(endpoint: &Endpoint, streams: &[Vec<u8>], options: &ReaderOptions) -> Result<Self> {
-        let own = [endpoint.stream_key().to_vec()];
-        let keys = if streams.is_empty() { &own[..] } else { streams };
+        let keys = if streams.is_empty() { endpoint.stream_keys() } else { streams };
         let mut seen = BTreeSet::new();
         if let Some(twice) = keys.iter().find(|key| !seen.insert(key.as_slice())) {
             let message = format!("streams must name each stream once, got '{}' twice", twice.escape_ascii());
@@ -64,6 +66,7 @@ impl Reader {
             counters,
             fork: forkguard::new(),
             is_closed: false,
+            unchecked: endpoint.shards().filter(|_| streams.is_empty()).map(|_| endpoint.clone()),
         })
     }
 
@@ -80,7 +83,17 @@ impl Reader {
     /// Connects, and asks where each stream begins and ends.
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        self.contained(|reader| reader.drive.until_begun(&mut reader.sessions, watch))
+        self.contained(|reader| reader.begin(watch))
+    }
+
+    /// Connects, and checks the shards: behind the drive, which waits for a server as its policy says.
+    fn begin(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.drive.until_begun(&mut self.sessions, watch)?;
+        if let Some(endpoint) = &self.unchecked {
+            check_shards_once(endpoint, watch)?;
+            self.unchecked = None;
+        }
+        Ok(())
     }
 
     /// The next batch. `None`: everything was read, or `timeout` is over.
@@ -88,7 +101,12 @@ impl Reader {
     /// An error leaves the reader where it was: the next call goes on.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
         self.enter()?;
-        let read = self.contained(|reader| reader.drive.until_batch(&mut reader.sessions, timeout, watch));
+        let read = self.contained(|reader| {
+            if reader.unchecked.is_some() {
+                reader.begin(watch)?;
+            }
+            reader.drive.until_batch(&mut reader.sessions, timeout, watch)
+        });
         self.counters.lost.set(self.sessions.lost().0);
         if let Ok(Some(batch)) = &read {
             self.counters.handed_out(batch.record_batch().num_rows(), batch.entries, batch.last_id().ms);

@@ -41,6 +41,12 @@ impl PyEndpoint {
         value.map(|value| to_python(py, &value)).transpose()
     }
 
+    /// The keys of the streams: that of the endpoint, or those of its shards.
+    #[getter]
+    fn stream_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.stream_keys().iter().map(|key| PyBytes::new(py, key)))
+    }
+
     /// The options that are not at their defaults, with `'***'` for secrets.
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let mut shown = Vec::new();

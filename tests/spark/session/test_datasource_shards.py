@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions
 
-from headrace import ConfigError, Endpoint
+from headrace import ConfigError, Dispatcher, Endpoint
 from headrace.spark import shard, write, xadd, xadd_udf
 from headrace.testing import LocalServer
 from support.pipelines import endpoint_to
@@ -87,6 +89,31 @@ def test_the_column_of_shards_has_their_numbers(spark: SparkSession, hashed: Any
         wanted = None if row.customer is None else shard_of(row.customer.encode(), SHARDS, hashed)
         assert row.of_text == wanted
         assert row.of_integer == shard_of(str(row.number).encode(), SHARDS, hashed)
+
+
+def test_the_source_reads_all_shards(spark: SparkSession, any_server: LocalServer, tmp_path: Path) -> None:
+    where_to = where(any_server)
+    rows = orders(spark)
+    rows.write.format("redis_streams").mode("append").options(
+        **where_to, shard_key="customer", fields="payload"
+    ).option("ignore_columns", "*").save()
+    read = spark.read.format("redis_streams").schema("payload string").options(**where_to).load()
+    assert sorted(int(row.payload) for row in read.collect()) == list(range(400))
+    stream = spark.readStream.format("redis_streams").schema("payload string").options(**where_to, starting="earliest")
+    query = stream.load().writeStream.format("memory").queryName("of_shards").trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    assert sorted(int(row.payload) for row in spark.table("of_shards").collect()) == list(range(400))
+
+
+def test_the_source_refuses_other_shards(spark: SparkSession, any_server: LocalServer) -> None:
+    with Dispatcher(endpoint(any_server)) as dispatcher:
+        dispatcher.produce(b"1")
+    other = {**where(any_server), "shards": "5"}
+    with pytest.raises(PySparkException, match="has 6 shards"):
+        spark.read.format("redis_streams").schema("payload string").options(**other).load().collect()
+    keys = {"unix_socket": str(any_server.unix_socket), "stream_keys": "a,b", "shards": "5"}
+    with pytest.raises(PySparkException, match="shards needs stream_key"):
+        spark.read.format("redis_streams").schema("payload string").options(**keys).load().collect()
 
 
 def test_wrong_arguments_of_the_column_are_refused(spark: SparkSession) -> None:

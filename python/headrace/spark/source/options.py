@@ -97,6 +97,11 @@ def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
     own = read_options("datasource_read", {name: given[name] for name in DATASOURCE_READ if name in given})
     keys, pattern = _streams(given, own)
     first = keys[0] if keys else pattern or ""
+    endpoint = read_endpoint({**given, "stream_key": first})
+    if endpoint.shards is not None:
+        if "stream_key" not in given:
+            raise ConfigError("shards needs stream_key: the name that the shards have in common", option="shards")
+        keys = tuple(key.decode() for key in endpoint.stream_keys)
     usual: Literal["earliest", "latest"] = "latest" if streaming else "earliest"
     start = read_bounds("starting", given.get("starting"), own["starting_timestamp"], usual)
     end = read_bounds("ending", given.get("ending"), own["ending_timestamp"], "latest")
@@ -107,7 +112,7 @@ def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
     if own["unpack"] is not None:
         reader |= {name: own[name] for name in OF_UNPACK}
     return ReadSettings(
-        endpoint=read_endpoint({**given, "stream_key": first}),
+        endpoint=endpoint,
         keys=keys,
         pattern=pattern,
         start=start,

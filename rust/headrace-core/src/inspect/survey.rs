@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::group::GroupInfo;
 use super::stream::StreamInfo;
-use crate::admin::{Command, KeptConnections};
+use crate::admin::{Command, KeptConnections, check_shards};
 use crate::contain::contain;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
@@ -14,17 +14,24 @@ use crate::resp::{EntryId, entry_id};
 
 /// Looks at streams over connections that it keeps: one, or one to each node of a cluster that has some. Changes nothing.
 pub struct Survey {
+    endpoint: Endpoint,
     connections: KeptConnections,
+    /// Whether the shards were checked.
+    is_checked: bool,
 }
 
 impl Survey {
     /// Opens no connection yet.
     pub fn new(endpoint: &Endpoint) -> Self {
-        Self { connections: KeptConnections::new(endpoint) }
+        Self { endpoint: endpoint.clone(), connections: KeptConnections::new(endpoint), is_checked: false }
     }
 
     /// XINFO STREAM of each key; `None`: there is no such stream.
     pub fn streams(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<Option<StreamInfo>>> {
+        if !self.is_checked {
+            check_shards(&mut self.connections, &self.endpoint, watch)?;
+            self.is_checked = true;
+        }
         let commands: Vec<_> = keys.iter().map(|key| Command::read("xinfo|stream").key(key)).collect();
         self.ask(&commands, watch, |command, reply| match reply {
             Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(None),

@@ -8,15 +8,15 @@ use redis::Value;
 
 use super::deadline::{ConnectError, Deadline};
 use super::stream::Transport;
-use crate::error::{Fault, code};
-use crate::resp::value::{bytes, list};
+use crate::error::{Fault, ReplyText, code};
+use crate::resp::value::{bytes, field, list};
 use crate::shards::{Shards, registry_key};
 
 /// What a server answered, or why it refused.
 type Answer<T> = Result<Result<T, Fault>, ConnectError>;
 
 /// A field of the registry, and its value.
-type Field = (&'static str, String);
+pub(crate) type Field = (&'static str, String);
 
 /// The registry of the shards of a stream.
 #[derive(Debug, Clone, Copy)]
@@ -29,36 +29,45 @@ pub(crate) struct ShardRegistry<'a> {
 impl ShardRegistry<'_> {
     /// The first field that it lacks, with its value; `None`: it is complete. A fault: it says something else than the endpoint.
     pub(crate) fn missing(self, transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<Option<Field>> {
-        let key = registry_key(self.name);
-        let reply = match transport.query(redis::cmd("HGETALL").arg(&key), patience)? {
-            Ok(reply) => reply,
-            Err(refusal) => return Ok(Err(self.refused(refusal, "HGETALL"))),
-        };
-        let parts = list(&reply).map(|parts| parts.iter().map(bytes).collect::<Option<Vec<_>>>());
-        Ok(match parts.flatten() {
+        Ok(match transport.query(redis::cmd("HGETALL").arg(self.key()), patience)? {
+            Ok(reply) => self.read(&reply),
+            Err(refusal) => Err(self.refused(refusal, "HGETALL")),
+        })
+    }
+
+    /// The key of the registry.
+    pub(crate) fn key(self) -> Vec<u8> {
+        registry_key(self.name)
+    }
+
+    /// What the reply to HGETALL says, as [`missing`](Self::missing).
+    pub(crate) fn read(self, reply: &Value) -> Result<Option<Field>, Fault> {
+        let parts = list(reply).map(|parts| parts.iter().map(bytes).collect::<Option<Vec<_>>>());
+        match parts.flatten() {
             Some(parts) => self.first_missing(&parts),
             None => Err(Fault::new(code::PROTOCOL, "the server's reply to HGETALL is no list of fields and values")),
-        })
+        }
     }
 
     /// Writes a field, unless another producer has written it.
     pub(crate) fn set(self, field: &Field, transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<()> {
         let mut set = redis::cmd("HSETNX");
-        set.arg(registry_key(self.name)).arg(field.0).arg(&field.1);
+        set.arg(self.key()).arg(field.0).arg(&field.1);
         Ok(transport.query(&set, patience)?.map(drop).map_err(|refusal| self.refused(refusal, "HSETNX")))
     }
 
-    /// Whether a shard exists.
-    pub(crate) fn has(self, shard: &[u8], transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<bool> {
-        Ok(match transport.query(redis::cmd("EXISTS").arg(shard), patience)? {
-            Ok(reply) => Ok(reply != Value::Int(0)),
-            Err(refusal) => Err(self.refused(refusal, "EXISTS")),
+    /// Whether a shard has, or had, entries. One without is the work of a consumer group that was created first.
+    pub(crate) fn is_used(self, shard: &[u8], transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<bool> {
+        Ok(match transport.query(redis::cmd("XINFO").arg("STREAM").arg(shard), patience)? {
+            Ok(reply) => Ok(field(&reply, "last-generated-id").and_then(bytes) != Some(b"0-0")),
+            Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(false),
+            Err(refusal) => Err(self.refused(refusal, "XINFO STREAM")),
         })
     }
 
     /// The fault where streams exist and the registry does not.
     pub(crate) fn lost(self) -> Fault {
-        let (key, fields) = (registry_key(self.name), self.fields());
+        let (key, fields) = (self.key(), self.fields());
         let fields: Vec<_> = fields.iter().map(|(field, value)| format!("{field} {value}")).collect();
         let message = format!(
             "the key '{}' is gone, which says how many shards the stream has, and shards of it exist; if the endpoint is right, run \
@@ -100,9 +109,9 @@ impl ShardRegistry<'_> {
 
     fn refused(self, refusal: Fault, command: &str) -> Fault {
         if refusal.code == "NOPERM" {
-            let key = registry_key(self.name);
+            let key = self.key();
             let message = format!(
-                "shards need the rights +hgetall +hsetnx on the key '{}', and +exists on the shards: {}",
+                "shards need the rights +hgetall +hsetnx on the key '{}', and +xinfo|stream on the shards: {}",
                 key.escape_ascii(),
                 refusal.message
             );

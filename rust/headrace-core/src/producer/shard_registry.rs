@@ -103,7 +103,7 @@ impl Owners<'_> {
             if lacks.is_none() {
                 return Ok(());
             }
-            if self.ask(shard, |transport, patience| registry.has(shard, transport, patience))? {
+            if self.ask(shard, |transport, patience| registry.is_used(shard, transport, patience))? {
                 // Another producer may have written both since: the registry first.
                 return match self.ask(registry.name, missing)? {
                     None => Ok(()),
