@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -55,8 +56,10 @@ def test_rows_stay_in_order_and_come_once(cluster: LocalCluster, key: str, mode:
     assert stats.reconnects == 0, stats
 
 
-def test_a_reader_and_a_consumer_follow(cluster: LocalCluster, key: str) -> None:
+def test_a_reader_and_a_consumer_follow(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
     endpoint = endpoint_of(cluster, key)
+
+    places = [cluster.owner(key).port]
 
     def write(payload: bytes) -> None:
         with Dispatcher(endpoint) as dispatcher:
@@ -79,5 +82,8 @@ def test_a_reader_and_a_consumer_follow(cluster: LocalCluster, key: str) -> None
             elif payload == "2":
                 cluster.fail_over(key)
                 write(b"3")
+            places.append(cluster.owner(key).port)
     with redis.Redis(port=cluster.owner(key).port or 0) as client:
         assert client.xinfo_groups(key)[0]["pending"] == 3
+    moves = [f"{endpoint} moved from node 127.0.0.1:{old} to 127.0.0.1:{new}" for old, new in pairwise(places[:3])]
+    assert sorted(record.getMessage() for record in caplog.records) == sorted(moves * 2)

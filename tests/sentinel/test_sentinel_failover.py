@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import Consumer, Dispatcher, Reader, RetryPolicy
+from headrace import Consumer, Dispatcher, Endpoint, Reader, RetryPolicy
 from headrace.testing import LocalSentinel, LocalServer
 from support.load import RATE, Load
 from support.processes import wait_until
@@ -29,9 +29,19 @@ def demoted(group: LocalSentinel, old: LocalServer) -> bool:
         return str(client.info("replication")["role"]) == "slave"
 
 
+def switches(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The log lines about masters."""
+    texts = [record.getMessage() for record in caplog.records if record.name == "headrace"]
+    return [text for text in texts if text.startswith("the master of ")]
+
+
+def switch(endpoint: Endpoint, old: LocalServer, new: LocalServer) -> str:
+    return f"the master of {endpoint} is 127.0.0.1:{new.port}, in place of 127.0.0.1:{old.port}"
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("waits", [False, True], ids=["without replicas", "all replicas"])
-def test_a_failover_on_command(group: LocalSentinel, waits: bool) -> None:
+def test_a_failover_on_command(group: LocalSentinel, waits: bool, caplog: pytest.LogCaptureFixture) -> None:
     """The old master acknowledges for ten seconds more; the sentinels are asked, and lead to the new one."""
     old = group.master()
     options: dict[str, Any] = {"wait_replicas": "all", "wait_timeout": 1.0} if waits else {}
@@ -45,6 +55,9 @@ def test_a_failover_on_command(group: LocalSentinel, waits: bool) -> None:
         load.stop()
         running.result()
         assert dispatcher.stats().connections == 2
+        assert dispatcher.stats().reconnects == 1
+    # One line, not one for each row.
+    assert switches(caplog) == [switch(endpoint_of(group), old, new)]
     assert set(load.codes) <= {"SWITCHED", "NOT_REPLICATED"}, load.codes
     assert waits or load.codes["SWITCHED"] > 0
     there = rows_of(new)
@@ -54,7 +67,7 @@ def test_a_failover_on_command(group: LocalSentinel, waits: bool) -> None:
     assert max(there.values()) == 1
 
 
-def test_a_master_that_is_killed(group: LocalSentinel) -> None:
+def test_a_master_that_is_killed(group: LocalSentinel, caplog: pytest.LogCaptureFixture) -> None:
     with Dispatcher(endpoint_of(group), retry=PATIENT, exactly_once="script") as dispatcher:
         dispatcher.produce_batch(pa.table({"payload": [b"0"]}), payload="payload")
         assert dispatcher.flush().ok
@@ -66,9 +79,12 @@ def test_a_master_that_is_killed(group: LocalSentinel) -> None:
         assert dispatcher.flush().delivered == 2
         wait_until(lambda: group.master() is not old, 30)
         assert rows_of(group.master()) == Counter({0: 1, 1: 1, 2: 1})
+        assert switches(caplog) == [switch(endpoint_of(group), old, group.master())]
 
 
-def test_a_consumer_and_a_reader_go_on_with_the_new_master(group: LocalSentinel) -> None:
+def test_a_consumer_and_a_reader_go_on_with_the_new_master(
+    group: LocalSentinel, caplog: pytest.LogCaptureFixture
+) -> None:
     endpoint = endpoint_of(group, sentinel_poll=0.1)
 
     def write(payload: bytes) -> None:
@@ -89,10 +105,11 @@ def test_a_consumer_and_a_reader_go_on_with_the_new_master(group: LocalSentinel)
         consumer.flush()
         with redis.Redis(port=group.master().port or 0) as client:
             client.wait(2, 5_000)
-        group.fail_over()
+        old, new = group.master(), group.fail_over()
         write(b"2")
         # The old master would block them for half a minute; it has none of what comes.
         for take in (lambda: consumer.poll(25), lambda: next(reader)):
             found = take()
             assert found is not None
             assert pa.record_batch(found)["payload"].to_pylist() == ["2"]
+    assert switches(caplog) == [switch(endpoint, old, new)] * 2

@@ -93,7 +93,7 @@ pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use group::Group;
 pub use inspect::{Inspection, Survey, inspect};
-pub use net::{NeverInterrupted, TooFewReplicas, Watch};
+pub use net::{NeverInterrupted, ServerChange, TooFewReplicas, Watch};
 pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
 pub use reading::ReadBatch;
 pub use report::DeliveryReport;

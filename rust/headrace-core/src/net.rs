@@ -8,6 +8,7 @@
 //!
 //! Nothing here retries, and a connection that failed is never repaired: [`Transport::abort`] it and connect again.
 
+mod change;
 mod cluster_nodes;
 mod connect;
 mod control;
@@ -30,6 +31,7 @@ mod stream;
 pub(crate) mod tests;
 mod tls;
 
+pub use change::ServerChange;
 pub(crate) use cluster_nodes::{ClusterNodes, SlotMap, connect_to_node, is_redirect};
 pub(crate) use connect::{connect, connect_with};
 pub(crate) use deadline::{ConnectError, Deadline};

@@ -1,6 +1,8 @@
 //! Logs the core's events during a wait to the Python logger `headrace`.
 
-use headrace_core::{RetryEnd, RetryWait, TooFewReplicas};
+use std::fmt;
+
+use headrace_core::{RetryEnd, RetryWait, ServerChange, TooFewReplicas};
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
@@ -37,6 +39,30 @@ pub(crate) fn too_few_replicas(few: &TooFewReplicas<'_>) -> PyResult<()> {
     let text = "wait_replicas is %d, and %s has %d replicas: one that did not confirm a message may be promoted, and the message \
                 is lost; 'all' waits for all of them";
     warn((text, *wanted, endpoint.to_string(), *count))
+}
+
+pub(crate) fn server_changed(endpoint: &dyn fmt::Display, change: &ServerChange) -> PyResult<()> {
+    let endpoint = endpoint.to_string();
+    match change {
+        ServerChange::MasterSwitched { from, to } => {
+            warn(("the master of %s is %s, in place of %s", endpoint, to, from))
+        }
+        ServerChange::StreamMoved { from, to } => warn(("%s moved from node %s to %s", endpoint, from, to)),
+        ServerChange::SlotsMoved { slots, from, to } => {
+            let what = if *slots == 1 { "slot" } else { "slots" };
+            warn(("%d %s moved from node %s to %s: %s", *slots, what, from, to, endpoint))
+        }
+        ServerChange::FailedOver { slots, from, to } => {
+            let what = if *slots == 1 { "slot" } else { "slots" };
+            warn(("node %s took over %d %s from %s: %s", to, *slots, what, from, endpoint))
+        }
+        ServerChange::NodeDown { node, code, message } => {
+            warn(("node %s of %s is down: %s: %s", node, endpoint, &**code, message))
+        }
+        ServerChange::NodeBack { node, after } => {
+            warn(("node %s of %s is back after %.1f s", node, endpoint, after.as_secs_f64()))
+        }
+    }
 }
 
 /// `place`: file, line and column.

@@ -1,8 +1,9 @@
 //! Python's signal handlers and log records of retries while the core waits without the GIL.
 
 use std::cell::Cell;
+use std::fmt;
 
-use headrace_core::{RetryEnd, RetryWait, TooFewReplicas, Watch};
+use headrace_core::{RetryEnd, RetryWait, ServerChange, TooFewReplicas, Watch};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
@@ -47,6 +48,10 @@ impl Watch for Signals {
 
     fn too_few_replicas(&mut self, few: &TooFewReplicas<'_>) {
         self.keep(log::too_few_replicas(few));
+    }
+
+    fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
+        self.keep(log::server_changed(endpoint, change));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The loop of a consumer: sends, receives and waits, until there is a batch, or until the server knows what the caller said.
 
+use std::fmt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::work::Names;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result};
-use crate::net::Watch;
+use crate::net::{ServerChange, Watch};
 use crate::reading::{Exchange, Link, Trouble, wait_for_more};
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
@@ -285,6 +286,10 @@ impl Watch for Stopping<'_> {
 
     fn retry_ended(&mut self, end: &RetryEnd<'_>) {
         self.watch.retry_ended(end);
+    }
+
+    fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
+        self.watch.server_changed(endpoint, change);
     }
 }
 

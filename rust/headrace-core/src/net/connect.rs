@@ -20,7 +20,7 @@ pub(crate) fn connect(
     connect_with(&mut ServerLookup::new(endpoint), endpoint, settings, watch)
 }
 
-/// The same, to the server that `lookup` finds.
+/// The same, to the server that `lookup` finds. Reports to `watch` if that is another one than at the connect before.
 pub(crate) fn connect_with(
     lookup: &mut ServerLookup,
     endpoint: &Endpoint,
@@ -29,5 +29,9 @@ pub(crate) fn connect_with(
 ) -> Result<Transport, ConnectError> {
     let now = Instant::now();
     let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
-    lookup.connect(endpoint, settings, &mut Deadline::new(deadline, watch))
+    let connected = lookup.connect(endpoint, settings, &mut Deadline::new(deadline, watch));
+    if let Some(change) = lookup.take_change() {
+        watch.server_changed(endpoint, &change);
+    }
+    connected
 }

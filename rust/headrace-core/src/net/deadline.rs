@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use super::change::ServerChange;
 use crate::endpoint::NoPassword;
 use crate::error::{Fault, code};
 use crate::retry::{RetryEnd, RetryWait};
@@ -24,6 +25,9 @@ pub trait Watch {
     /// The server has more replicas than are waited for, so that the one which is promoted may lack what was confirmed. Once for a
     /// dispatcher.
     fn too_few_replicas(&mut self, _few: &TooFewReplicas<'_>) {}
+
+    /// The servers of an endpoint changed. `endpoint`: where messages go, or come from; without a secret.
+    fn server_changed(&mut self, _endpoint: &dyn fmt::Display, _change: &ServerChange) {}
 }
 
 /// Fewer replicas are waited for than there are.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
+use super::change::ServerChange;
 use super::deadline::{ConnectError, Deadline, Stage, Watch};
 use super::handshake::Greeting;
 use super::peer::Peer;
@@ -39,6 +40,10 @@ pub(crate) struct MasterLookup {
     first: usize,
     /// What they said at the last connect.
     named: Option<Named>,
+    /// Where the last connection went.
+    last: Option<Address>,
+    /// That it goes to another master now, until it is [taken](Self::take_change).
+    change: Option<ServerChange>,
 }
 
 /// A master, and the sentinel that is asked about it.
@@ -93,6 +98,7 @@ impl MasterLookup {
             match open_master(endpoint, settings, sentinels, &master, &mut part) {
                 Ok(transport) => {
                     self.first = place;
+                    self.note(&master);
                     let next = Instant::now() + sentinels.poll;
                     let sentinel = Some(sentinel);
                     self.named =
@@ -108,6 +114,18 @@ impl MasterLookup {
             None => no_master(sentinels, refusals),
         }
         .into())
+    }
+
+    /// A connection goes to this master.
+    fn note(&mut self, master: &Address) {
+        let last = self.last.replace(master.clone()).filter(|last| last != master);
+        let switched = last.map(|last| ServerChange::MasterSwitched { from: last.to_string(), to: master.to_string() });
+        self.change = switched.or_else(|| self.change.take());
+    }
+
+    /// The change of masters that the last connect found. Asked once.
+    pub(super) fn take_change(&mut self) -> Option<ServerChange> {
+        self.change.take()
     }
 
     /// How many replicas the sentinel that named the master knows, also those that are down, or why it does not say it. `None`: no

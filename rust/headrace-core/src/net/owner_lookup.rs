@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::change::ServerChange;
 use super::cluster_nodes::{ClusterNodes, is_redirect, no_answer, open};
 use super::deadline::{ConnectError, Deadline};
 use super::stream::Transport;
@@ -19,12 +20,14 @@ pub(crate) struct OwnerLookup {
     owner: Option<Node>,
     /// Where the last connection went.
     current: Option<Node>,
+    /// That it goes to another node now, until it is [taken](Self::take_change).
+    change: Option<ServerChange>,
 }
 
 impl OwnerLookup {
     /// Of the slot of `key`.
     pub(super) fn new(key: &[u8]) -> Self {
-        Self { slot: slot(key), nodes: ClusterNodes::default(), owner: None, current: None }
+        Self { slot: slot(key), nodes: ClusterNodes::default(), owner: None, current: None, change: None }
     }
 
     /// Connects to the node that has the slot. The time there is, is shared by the nodes that have to be tried.
@@ -38,7 +41,7 @@ impl OwnerLookup {
         let mut refused: Vec<(Node, Fault)> = Vec::new();
         if let Some(owner) = self.owner.take() {
             let mut part = patience.until(Instant::now() + patience.left() / 2);
-            match self.open(endpoint, settings, owner.clone(), &mut part) {
+            match self.open(endpoint, settings, &owner, &mut part) {
                 Err(ConnectError::Fault(fault)) => refused.push((owner, fault)),
                 opened => return opened,
             }
@@ -63,7 +66,7 @@ impl OwnerLookup {
             if refused.iter().any(|(known, _)| *known == owner) {
                 continue;
             }
-            match self.open(endpoint, settings, owner.clone(), &mut part) {
+            match self.open(endpoint, settings, &owner, &mut part) {
                 Err(ConnectError::Fault(fault)) => refused.push((owner, fault)),
                 opened => return opened,
             }
@@ -83,13 +86,19 @@ impl OwnerLookup {
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
-        node: Node,
+        node: &Node,
         patience: &mut Deadline<'_>,
     ) -> Result<Transport, ConnectError> {
-        let transport = open(endpoint, settings, &node, endpoint.first_streams(), patience)?;
+        let transport = open(endpoint, settings, node, endpoint.first_streams(), patience)?;
         self.owner = Some(node.clone());
-        self.current = Some(node);
+        let last = self.current.replace(node.clone()).filter(|last| last != node);
+        self.change = last.map(|last| ServerChange::StreamMoved { from: last.to_string(), to: node.to_string() });
         Ok(transport)
+    }
+
+    /// The change of nodes that the last connect found. Asked once.
+    pub(super) fn take_change(&mut self) -> Option<ServerChange> {
+        self.change.take()
     }
 
     /// A node sent a command elsewhere: the next connection goes there, if the cluster has listed that node; otherwise nodes are

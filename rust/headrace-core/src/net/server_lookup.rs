@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::change::ServerChange;
 use super::deadline::{ConnectError, Deadline, Watch};
 use super::handshake::Greeting;
 use super::master_lookup::MasterLookup;
@@ -52,6 +53,15 @@ impl ServerLookup {
                 *lookup = Self::new(endpoint);
                 lookup.connect(endpoint, settings, patience)
             }
+        }
+    }
+
+    /// Another server than at the connect before, if the last one found that. Asked once.
+    pub(super) fn take_change(&mut self) -> Option<ServerChange> {
+        match self {
+            Self::Master(master) => master.take_change(),
+            Self::Owner(owner) => owner.take_change(),
+            Self::Fixed => None,
         }
     }
 

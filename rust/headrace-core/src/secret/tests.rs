@@ -160,6 +160,7 @@ fn no_type_shows_a_secret() {
         "ConnectError",
         "Stage",
         "TooFewReplicas",
+        "ServerChange",
         "Given",
     ];
     let missed: Vec<_> = near.iter().filter(|name| !seen.contains(&***name) && !other.contains(&&***name)).collect();
