@@ -248,7 +248,7 @@ class Counters:
     """The counters of a dispatcher. Any thread may read them, even after the dispatcher was collected."""
 
     def read(self) -> dict[str, Any]:
-        """All counters by name, as `headrace.metrics.Stats` takes them."""
+        """All counters by name, as `headrace.stats.read_stats` takes them."""
 
 @final
 class ReadCounters:

@@ -16,7 +16,7 @@ from headrace.errors import ConnectionFailedError, DeliveryError
 from headrace.failure import Failure
 from headrace.report import DeliveryReport, UnhandledFailures, delivery_error
 from headrace.retry import RetryPolicy, resolved
-from headrace.stats import Stats
+from headrace.stats import Stats, read_stats
 from headrace.tables import CONNECTION_CODES, DISPATCHER, documented, signature
 
 __all__ = ["Dispatcher", "DispatcherOptions"]
@@ -167,7 +167,7 @@ class Dispatcher(_headrace.Dispatcher):
 
     def stats(self) -> Stats:
         """Return the counters of this dispatcher since its creation. Any thread may call this, at any time."""
-        return Stats(**self.counters.read())
+        return read_stats(self.counters)
 
     def close(self) -> None:
         """Flush, then close the connection. A second call does nothing.

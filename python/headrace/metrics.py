@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from headrace.consumer import Consumer
+from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES, NodeMetric
 from headrace.read_metrics import READ_COUNTERS, READ_GAUGES, ReadMetric
 from headrace.reader import Reader
-from headrace.stats import ConsumerStats, ReaderStats, Stats
+from headrace.stats import ConsumerStats, NodeStats, ReaderStats, Stats, read_stats
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.dispatcher import Dispatcher
     from headrace.endpoint import Endpoint
 
-__all__ = ["ConsumerStats", "OpenTelemetryInstruments", "PrometheusCollector", "ReaderStats", "Stats"]
+__all__ = ["ConsumerStats", "NodeStats", "OpenTelemetryInstruments", "PrometheusCollector", "ReaderStats", "Stats"]
 
 _Label = TypeVar("_Label", bound=tuple[Any, ...])
 _Counters = TypeVar("_Counters")
@@ -110,6 +111,13 @@ _COUNTERS: Final = [
         lambda stats: stats.redirects,
     ),
     _Counter(
+        "headrace_refreshes",
+        "headrace.refreshes",
+        "{refresh}",
+        "Questions to a cluster for the nodes of its slots",
+        lambda stats: stats.refreshes,
+    ),
+    _Counter(
         "headrace_sent_bytes", "headrace.sent", "By", "Bytes sent, before encryption", lambda stats: stats.bytes_sent
     ),
     _Counter(
@@ -170,7 +178,7 @@ def _text(key: str | bytes) -> str:
 
 
 def _dispatcher_stats(_: _Destination, counters: _headrace.Counters) -> Stats:
-    return Stats(**counters.read())
+    return read_stats(counters)
 
 
 def _reading_stats(source: _Source, counters: _headrace.ReadCounters) -> ReaderStats:
@@ -230,7 +238,7 @@ class _Exported:
     """What an export watches."""
 
     def __init__(self, watched: Iterable[Dispatcher | Reader | Consumer]) -> None:
-        self.dispatchers = _Watched(_Destination.of, _dispatcher_stats, lambda stats: stats)
+        self.dispatchers = _Watched(_Destination.of, _dispatcher_stats, lambda stats: stats.without_gauges())
         self.reading = _Watched(_Source.of, _reading_stats, lambda stats: stats.without_gauges())
         for each in watched:
             self.add(each)
@@ -253,9 +261,14 @@ class PrometheusCollector:
     Counters with the labels `server` and `stream_key`: `headrace_messages_total`, `headrace_delivered_total`,
     `headrace_deduplicated_total`, `headrace_failed_total` (also with `code`), `headrace_possible_duplicates_total`,
     `headrace_retries_total`, `headrace_retry_waits_total`, `headrace_retry_wait_seconds_total`,
-    `headrace_connections_total`, `headrace_reconnects_total`, `headrace_redirects_total`, `headrace_sent_bytes_total`,
-    `headrace_script_calls_total`, `headrace_script_rows_shared_total`, `headrace_script_rows_whole_total`; and the
-    histogram `headrace_flush_seconds`. Rows with a stream key of their own count under the endpoint's stream key.
+    `headrace_connections_total`, `headrace_reconnects_total`, `headrace_redirects_total`, `headrace_refreshes_total`,
+    `headrace_sent_bytes_total`, `headrace_script_calls_total`, `headrace_script_rows_shared_total`,
+    `headrace_script_rows_whole_total`; and the histogram `headrace_flush_seconds`. Rows with a stream key of their own
+    count under the endpoint's stream key.
+
+    Of each node of a cluster, also with the label `node`: `headrace_node_connections_total`,
+    `headrace_node_redirects_total`, and the gauges `headrace_node_in_flight`, `headrace_node_in_flight_bytes`,
+    `headrace_node_down_seconds` (0: it is not down) and `headrace_node_fills_window` (1: the full window waits for it).
 
     Of readers and consumers, with the labels `server`, `stream_key` (all keys, with commas) and `group` (of consumers):
     `headrace_read_*_total` for each counter of `ReaderStats` and `ConsumerStats`, and the gauges
@@ -312,10 +325,21 @@ class PrometheusCollector:
         for labels, stats in labelled:
             histogram.add_metric(labels, _cumulative(stats.flush_seconds), stats.flush_seconds_sum)
         yield histogram
+        for of_nodes in NODE_COUNTERS:
+            yield self._of_nodes(self._core.CounterMetricFamily, of_nodes, sums)
+        for of_nodes in NODE_GAUGES:
+            yield self._of_nodes(self._core.GaugeMetricFamily, of_nodes, sums)
         for metric in READ_COUNTERS:
             yield self._filled(self._core.CounterMetricFamily, metric, read)
         for metric in READ_GAUGES:
             yield self._filled(self._core.GaugeMetricFamily, metric, read)
+
+    def _of_nodes(self, family_of: Any, metric: NodeMetric, sums: dict[_Destination, Stats]) -> Metric:
+        family: Any = family_of(metric.prometheus, metric.help, labels=["server", "stream_key", "node"])
+        for destination, stats in sums.items():
+            for node in stats.nodes:
+                family.add_metric([_server(destination), destination.stream_key, node.address], metric.value(node))
+        return family  # type: ignore[no-any-return]
 
     def _filled(self, family_of: Any, metric: ReadMetric, read: dict[_Source, ReaderStats]) -> Metric:
         family: Any = family_of(metric.prometheus, metric.help, labels=["server", "stream_key", "group"])
@@ -352,11 +376,15 @@ class OpenTelemetryInstruments:
 
     `headrace.messages`, `headrace.delivered`, `headrace.deduplicated`, `headrace.failed` (with `error.type`, the code),
     `headrace.possible_duplicates`, `headrace.retries`, `headrace.retry_waits`, `headrace.retry_wait.time` (seconds),
-    `headrace.connections`, `headrace.reconnects`, `headrace.redirects`, `headrace.sent` (bytes),
+    `headrace.connections`, `headrace.reconnects`, `headrace.redirects`, `headrace.refreshes`, `headrace.sent` (bytes),
     `headrace.script_calls`, `headrace.script_rows_shared`, `headrace.script_rows_whole`, `headrace.flushes` and
     `headrace.flush.time` (seconds; OpenTelemetry has no observable histogram). The attributes follow its conventions:
     `messaging.system`, `messaging.destination.name` (the stream key), `server.address`, `server.port`. Sums and forks
     work as with `PrometheusCollector`.
+
+    Of each node of a cluster, with `headrace.node`, its address: `headrace.node.connections`,
+    `headrace.node.redirects`, and the gauges `headrace.node.in_flight`, `headrace.node.in_flight.size` (bytes),
+    `headrace.node.down.time` (seconds) and `headrace.node.fills_window` (1: the full window waits for it).
 
     Of readers and consumers `headrace.read.*`, with `messaging.consumer.group.name` for consumers.
 
@@ -388,6 +416,12 @@ class OpenTelemetryInstruments:
         for _, name, unit, description, value in counters:
             meter.create_observable_counter(name, [self._observe(value)], unit, description)
         meter.create_observable_counter("headrace.failed", [self._observe_failed], "{message}", "Messages that failed")
+        for node_metric in NODE_COUNTERS:
+            callbacks = [self._observe_nodes(node_metric)]
+            meter.create_observable_counter(node_metric.opentelemetry, callbacks, node_metric.unit, node_metric.help)
+        for node_metric in NODE_GAUGES:
+            callbacks = [self._observe_nodes(node_metric)]
+            meter.create_observable_gauge(node_metric.opentelemetry, callbacks, node_metric.unit, node_metric.help)
         for metric in READ_COUNTERS:
             callbacks = [self._observe_reading(metric)]
             meter.create_observable_counter(metric.opentelemetry, callbacks, metric.unit, metric.help)
@@ -403,6 +437,16 @@ class OpenTelemetryInstruments:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
             for destination, stats in self._watched.dispatchers.read().items():
                 yield self._observation(value(stats), _attributes(destination))
+
+        return observe
+
+    def _observe_nodes(self, metric: NodeMetric) -> Callable[[CallbackOptions], Iterator[Observation]]:
+        def observe(_: CallbackOptions) -> Iterator[Observation]:
+            for destination, stats in self._watched.dispatchers.read().items():
+                for node in stats.nodes:
+                    yield self._observation(
+                        metric.value(node), {**_attributes(destination), "headrace.node": node.address}
+                    )
 
         return observe
 

@@ -4,14 +4,63 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields, replace
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-__all__ = ["ConsumerStats", "ReaderStats", "Stats"]
+if TYPE_CHECKING:
+    from headrace import _headrace
+
+__all__ = ["ConsumerStats", "NodeStats", "ReaderStats", "Stats", "read_stats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStats:
+    """A node of a cluster, as a dispatcher sees it.
+
+    `connections` and `redirects` only grow. The others are as of the end of the last call, or of a moment ago while a
+    call waits.
+
+    Attributes:
+        address: Its host and port, as the cluster lists them.
+        in_flight: Messages in the window for this node: it has not replied, or they are sent to it again.
+        in_flight_bytes: The bytes of their commands.
+        connections: Connections to it that were opened and authenticated.
+        redirects: How often it redirected messages of a slot to another node (`MOVED`, `ASK`).
+        down_since: Since when it could not be reached or did not reply, in seconds since 1970. None: it is not known to
+            be down.
+        fills_window: Whether the window is full, and more of it is for this node than for any other: calls wait for it.
+    """
+
+    address: str
+    in_flight: int = 0
+    in_flight_bytes: int = 0
+    connections: int = 0
+    redirects: int = 0
+    down_since: float | None = None
+    fills_window: bool = False
+
+    @property
+    def seconds_down(self) -> float | None:
+        """Seconds since `down_since`, by the clock of this machine."""
+        return None if self.down_since is None else max(0.0, time.time() - self.down_since)
+
+    def without_gauges(self) -> NodeStats:
+        """Return the part that only grows, for a dispatcher that was collected."""
+        return NodeStats(address=self.address, connections=self.connections, redirects=self.redirects)
+
+    def __add__(self, other: NodeStats) -> NodeStats:
+        times = [each for each in (self.down_since, other.down_since) if each is not None]
+        names = ("in_flight", "in_flight_bytes", "connections", "redirects")
+        return NodeStats(
+            address=self.address,
+            **{name: getattr(self, name) + getattr(other, name) for name in names},
+            down_since=min(times, default=None),
+            fills_window=self.fills_window or other.fills_window,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The counters of a dispatcher since its creation. They only grow.
+    """The counters of a dispatcher since its creation. They only grow, but for some of each node.
 
     Attributes:
         messages: Messages that were taken.
@@ -25,6 +74,7 @@ class Stats:
         connections: Connections that were opened and authenticated.
         reconnects: The part of `connections` that replaced a lost connection.
         redirects: How often the dispatcher went on with another node of a cluster, because that has the stream now.
+        refreshes: How often nodes of a cluster were asked which of them has which slots, including the first time.
         bytes_sent: Bytes sent, before encryption.
         script_calls: Script calls that were encoded (`exactly_once="script"`).
         script_rows_shared: Messages in them whose field names were sent once per call.
@@ -32,6 +82,8 @@ class Stats:
         flush_seconds: Histogram of the duration of `flush`: pairs of an upper bound in seconds and the number of
             flushes between the previous bound and this one. The last bound is infinite.
         flush_seconds_sum: Seconds spent in `flush`.
+        nodes: The masters of a cluster, also those that have become replicas or are gone, in the order in which they
+            were found, at most 1,000. Empty without a cluster.
     """
 
     messages: int = 0
@@ -45,12 +97,14 @@ class Stats:
     connections: int = 0
     reconnects: int = 0
     redirects: int = 0
+    refreshes: int = 0
     bytes_sent: int = 0
     script_calls: int = 0
     script_rows_shared: int = 0
     script_rows_whole: int = 0
     flush_seconds: tuple[tuple[float, int], ...]
     flush_seconds_sum: float = 0.0
+    nodes: tuple[NodeStats, ...] = ()
 
     @property
     def failed(self) -> int:
@@ -62,6 +116,10 @@ class Stats:
         """How often `flush` ran."""
         return sum(count for _, count in self.flush_seconds)
 
+    def without_gauges(self) -> Stats:
+        """Return the part that only grows, for a dispatcher that was collected."""
+        return replace(self, nodes=tuple(node.without_gauges() for node in self.nodes))
+
     def __add__(self, other: Stats) -> Stats:
         codes = [*self.failed_by_code, *(code for code in other.failed_by_code if code not in self.failed_by_code)]
         pairs = zip(self.flush_seconds, other.flush_seconds, strict=True)
@@ -69,11 +127,28 @@ class Stats:
             **{name: getattr(self, name) + getattr(other, name) for name in _NUMBERS},
             failed_by_code={c: self.failed_by_code.get(c, 0) + other.failed_by_code.get(c, 0) for c in codes},
             flush_seconds=tuple((bound, mine + others) for (bound, mine), (_, others) in pairs),
+            nodes=_summed(self.nodes, other.nodes),
         )
 
 
 #: The attributes of `Stats` that are one number each.
-_NUMBERS: Final = [field.name for field in fields(Stats) if field.name not in ("failed_by_code", "flush_seconds")]
+_NUMBERS: Final = [
+    field.name for field in fields(Stats) if field.name not in ("failed_by_code", "flush_seconds", "nodes")
+]
+
+
+def _summed(nodes: tuple[NodeStats, ...], others: tuple[NodeStats, ...]) -> tuple[NodeStats, ...]:
+    sums: dict[str, NodeStats] = {}
+    for node in (*nodes, *others):
+        sums[node.address] = sums[node.address] + node if node.address in sums else node
+    return tuple(sums.values())
+
+
+def read_stats(counters: _headrace.Counters) -> Stats:
+    """Return the values of a dispatcher's counters."""
+    values = counters.read()
+    nodes = _summed((), tuple(NodeStats(**node) for node in values.pop("nodes")))
+    return Stats(**values, nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

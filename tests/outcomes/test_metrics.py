@@ -21,7 +21,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Dispatcher, Endpoint, RetryPolicy
-from headrace.metrics import OpenTelemetryInstruments, PrometheusCollector, Stats
+from headrace.metrics import NodeStats, OpenTelemetryInstruments, PrometheusCollector, Stats
+from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES
 from headrace.read_metrics import READ_COUNTERS, READ_GAUGES
 from headrace.testing import LocalServer
 from support.endpoints import CANARY
@@ -39,6 +40,7 @@ COUNTERS = {
     "headrace_connections_total",
     "headrace_reconnects_total",
     "headrace_redirects_total",
+    "headrace_refreshes_total",
     "headrace_sent_bytes_total",
     "headrace_script_calls_total",
     "headrace_script_rows_shared_total",
@@ -160,6 +162,29 @@ def test_stats_are_added_up() -> None:
     assert (both.flush_seconds, both.flushes, both.failed) == (((1.0, 3), (math.inf, 1)), 4, 4)
 
 
+def test_stats_of_nodes_are_added_up_by_address() -> None:
+    def stats(*nodes: NodeStats) -> Stats:
+        return Stats(failed_by_code={}, flush_seconds=(), nodes=nodes)
+
+    first = NodeStats(address="a:1", in_flight=3, in_flight_bytes=90, connections=2, redirects=1, down_since=20.0)
+    again = NodeStats(address="a:1", in_flight=4, in_flight_bytes=70, connections=5, down_since=10.0, fills_window=True)
+    other = NodeStats(address="b:1", connections=1)
+    assert (stats(first) + stats(other, again)).nodes == (
+        NodeStats(
+            address="a:1",
+            in_flight=7,
+            in_flight_bytes=160,
+            connections=7,
+            redirects=1,
+            down_since=10.0,
+            fills_window=True,
+        ),
+        other,
+    )
+    assert stats(again).without_gauges() == stats(NodeStats(address="a:1", connections=5))
+    assert (other.seconds_down, again.seconds_down) == (None, pytest.approx(time.time() - 10, abs=5))
+
+
 # --- Prometheus -------------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +222,8 @@ def test_the_names_keep_to_the_conventions(endpoint: Endpoint) -> None:
         write: Any = openmetrics.exposition.generate_latest
         read: Any = parse_openmetrics
         families = list(read(write(registry).decode()))
-        assert len(families) == len(COUNTERS) + 2 + len(READ_COUNTERS) + len(READ_GAUGES)
+        of_nodes, of_reading = [*NODE_COUNTERS, *NODE_GAUGES], [*READ_COUNTERS, *READ_GAUGES]
+        assert len(families) == len(COUNTERS) + 2 + len(of_nodes) + len(of_reading)
         assert all(family.documentation for family in families)
         with pytest.raises(ValueError, match="Duplicated timeseries"):
             registry.register(PrometheusCollector(dispatcher))
@@ -280,7 +306,8 @@ def test_opentelemetry_reads_the_counters(client: redis.Redis, any_server: Local
             f"headrace.{name}": [place]
             for name in (
                 *("messages", "delivered", "deduplicated", "possible_duplicates", "retries", "connections"),
-                *("reconnects", "redirects", "sent", "flushes", "flush.time", "retry_waits", "retry_wait.time"),
+                *("reconnects", "redirects", "refreshes", "sent", "flushes", "flush.time"),
+                *("retry_waits", "retry_wait.time"),
                 *("script_calls", "script_rows_shared", "script_rows_whole"),
             )
         },

@@ -1,10 +1,17 @@
 //! The counters of a dispatcher, and those of a reader or a consumer: written by its owner, readable from any thread at any time.
 
+mod nodes;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+pub(crate) use nodes::NodeCounters;
+pub use nodes::NodeValues;
+
+use nodes::NodeList;
 
 /// Upper bounds of the flush histogram, in seconds; the last bucket is unbounded.
 const BOUNDS: [f64; 16] =
@@ -24,7 +31,9 @@ pub struct Counters {
     pub(crate) retry_waits: Counter,
     retry_wait_nanos: Counter,
     pub(crate) connections: Counter,
+    pub(crate) reconnects: Counter,
     pub(crate) redirects: Counter,
+    pub(crate) refreshes: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) script_calls: Counter,
     pub(crate) script_rows_shared: Counter,
@@ -32,6 +41,7 @@ pub struct Counters {
     failed: Mutex<BTreeMap<Cow<'static, str>, u64>>,
     flushes: [Counter; BOUNDS.len()],
     flush_nanos: Counter,
+    nodes: NodeList,
 }
 
 /// One counter.
@@ -152,8 +162,12 @@ pub struct CounterValues {
     pub retry_wait_seconds: f64,
     /// Connections whose handshake succeeded.
     pub connections: u64,
+    /// Connections that replaced one that was lost.
+    pub reconnects: u64,
     /// How often it went on with another node of a cluster, because that has the stream now.
     pub redirects: u64,
+    /// How often nodes of a cluster were asked who has which slots.
+    pub refreshes: u64,
     /// Bytes sent, before TLS and without handshakes.
     pub bytes_sent: u64,
     /// Calls of the script (exactly once).
@@ -167,6 +181,8 @@ pub struct CounterValues {
     pub flush_seconds: Vec<(f64, u64)>,
     /// Total seconds of all flushes.
     pub flush_seconds_sum: f64,
+    /// The nodes of a cluster, in the order in which they were found.
+    pub nodes: Vec<NodeValues>,
 }
 
 impl Counters {
@@ -203,14 +219,22 @@ impl Counters {
             retry_waits: self.retry_waits.get(),
             retry_wait_seconds: Duration::from_nanos(self.retry_wait_nanos.get()).as_secs_f64(),
             connections: self.connections.get(),
+            reconnects: self.reconnects.get(),
             redirects: self.redirects.get(),
+            refreshes: self.refreshes.get(),
             bytes_sent: self.bytes_sent.get(),
             script_calls: self.script_calls.get(),
             script_rows_shared: self.script_rows_shared.get(),
             script_rows_whole: self.script_rows_whole.get(),
             flush_seconds: BOUNDS.into_iter().zip(self.flushes.iter().map(Counter::get)).collect(),
             flush_seconds_sum: Duration::from_nanos(self.flush_nanos.get()).as_secs_f64(),
+            nodes: self.nodes.read(),
         }
+    }
+
+    /// Lists a node, unless it is listed.
+    pub(crate) fn list(&self, node: &Arc<NodeCounters>) {
+        self.nodes.add(node);
     }
 }
 

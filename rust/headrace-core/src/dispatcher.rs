@@ -462,7 +462,7 @@ impl Dispatcher {
 
     /// How many messages the batch has that was begun last.
     fn passed(&mut self) -> u64 {
-        self.producer.recorder().counters().read().messages - self.begun_at
+        self.producer.recorder().counters().messages.get() - self.begun_at
     }
 
     /// Whether [`close`](Self::close) was called.

@@ -82,7 +82,7 @@ pub use command::EntryId;
 pub use consumer::{
     CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, ConsumerStats, ReadReport,
 };
-pub use counters::{CounterValues, Counters, ReadCounterValues, ReadCounters};
+pub use counters::{CounterValues, Counters, NodeValues, ReadCounterValues, ReadCounters};
 pub use data_source::{data_source_options, data_source_read_options};
 pub use dead_letters::dead_letters;
 pub use dispatcher::{

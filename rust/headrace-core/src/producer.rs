@@ -9,11 +9,13 @@ mod drive;
 mod encode;
 mod lanes;
 mod link;
+mod node_states;
 mod outcome_queue;
 mod preflight;
 mod replica_count;
 mod retry_waits;
 mod shard_registry;
+mod slot_owners;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +48,7 @@ use drive::Goal;
 #[cfg(not(any(test, fuzzing)))]
 use lanes::Lanes;
 use link::Link;
+use node_states::NodeStates;
 #[cfg(not(any(test, fuzzing)))]
 use outcome_queue::OutcomeQueue;
 use retry_waits::RetryWaits;
@@ -83,6 +86,8 @@ pub(crate) struct Producer {
     servers: ServerLookup,
     /// The nodes of a cluster.
     nodes: ClusterNodes,
+    /// What is noted of these.
+    node_states: NodeStates,
     /// When these were asked last who has which slots.
     located: Option<Instant>,
     /// Whether the rows that are encoded name their streams, which may be at several nodes; or all messages go to shards.
@@ -142,6 +147,7 @@ impl Producer {
             retry_waits: vec![RetryWaits::default()],
             servers,
             nodes: ClusterNodes::default(),
+            node_states: NodeStates::default(),
             located: None,
             is_routed: has_shards_on_nodes,
             registry: Registry::Unknown,
@@ -294,6 +300,7 @@ impl Producer {
             }
             self.take_own_retry_step(at);
         }
+        self.publish_nodes();
     }
 
     /// Requests the WAIT that answered entries need, unless it is on its way. Waits for nothing.
@@ -471,6 +478,8 @@ impl Producer {
             self.retry_waits[at] = RetryWaits::default();
         }
         self.outcomes.clear();
+        self.node_states.forget();
+        self.publish_nodes();
         self.is_routed = self.has_shards_on_nodes();
         self.batch.is_blocked = true;
         let failure = self.failure(fault, Written::Unknown);
@@ -492,6 +501,8 @@ impl Producer {
             self.retry_waits[at] = RetryWaits::default();
         }
         self.servers.forget();
+        self.node_states.forget();
+        self.publish_nodes();
         self.is_routed = self.has_shards_on_nodes();
         self.outcomes.clear();
         self.outcomes.recorder.forget();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headrace_core::{ConsumerHandle, Counters, ReadCounterValues, ReadCounters};
+use headrace_core::{ConsumerHandle, Counters, NodeValues, ReadCounterValues, ReadCounters};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -12,7 +12,7 @@ pub(crate) struct PyCounters(pub(crate) Arc<Counters>);
 
 #[pymethods]
 impl PyCounters {
-    /// All counters by name, as `headrace.metrics.Stats` takes them.
+    /// All counters by name, as `headrace.stats.read_stats` takes them.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let values = self.0.read();
         let read = PyDict::new(py);
@@ -24,8 +24,9 @@ impl PyCounters {
             ("retries", values.retries),
             ("retry_waits", values.retry_waits),
             ("connections", values.connections),
-            ("reconnects", values.connections.saturating_sub(1 + values.redirects)),
+            ("reconnects", values.reconnects),
             ("redirects", values.redirects),
+            ("refreshes", values.refreshes),
             ("bytes_sent", values.bytes_sent),
             ("script_calls", values.script_calls),
             ("script_rows_shared", values.script_rows_shared),
@@ -41,8 +42,28 @@ impl PyCounters {
         read.set_item("failed_by_code", failed)?;
         read.set_item("flush_seconds", PyTuple::new(py, values.flush_seconds)?)?;
         read.set_item("flush_seconds_sum", values.flush_seconds_sum)?;
+        let nodes: Vec<_> = values.nodes.into_iter().map(|node| node_values(py, node)).collect::<PyResult<_>>()?;
+        read.set_item("nodes", nodes)?;
         Ok(read)
     }
+}
+
+fn node_values(py: Python<'_>, node: NodeValues) -> PyResult<Bound<'_, PyDict>> {
+    let NodeValues { address, in_flight, in_flight_bytes, connections, redirects, down_since_ms, fills_window } = node;
+    let read = PyDict::new(py);
+    read.set_item("address", address)?;
+    for (name, count) in [
+        ("in_flight", in_flight),
+        ("in_flight_bytes", in_flight_bytes),
+        ("connections", connections),
+        ("redirects", redirects),
+    ] {
+        read.set_item(name, count)?;
+    }
+    #[allow(clippy::cast_precision_loss)]
+    read.set_item("down_since", down_since_ms.map(|ms| ms as f64 / 1_000.0))?;
+    read.set_item("fills_window", fills_window)?;
+    Ok(read)
 }
 
 /// Whose counters they are.

@@ -50,6 +50,12 @@ impl Slots {
         ranges.map(|range| range.replicas.len()).max()
     }
 
+    /// Each replica with its master. One of several ranges comes several times.
+    pub(crate) fn followers(&self) -> impl Iterator<Item = (&NodeName, &NodeName)> {
+        let masters = self.ranges.iter().filter_map(|range| Some((range, range.master.as_ref()?)));
+        masters.flat_map(|(range, master)| range.replicas.iter().map(move |replica| (replica, master)))
+    }
+
     /// Every node with a known host, masters first. A node with several ranges comes several times.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeName> {
         let masters = self.ranges.iter().filter_map(|range| range.master.as_ref());
@@ -114,6 +120,8 @@ mod tests {
         let ports: Vec<_> = slots.nodes().map(|node| node.port).collect();
         assert_eq!(ports, [1, 5, 2, 6]);
         assert_eq!([1, 2, 5].map(|port| slots.replicas(|master| master.port == port)), [Some(1), None, Some(1)]);
+        let followers: Vec<_> = slots.followers().map(|(replica, master)| (replica.port, master.port)).collect();
+        assert_eq!(followers, [(2, 1), (6, 5)]);
         assert_eq!(Slots::read(&Value::Array(Vec::new())).unwrap().owner(0), None);
     }
 

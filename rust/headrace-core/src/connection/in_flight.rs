@@ -112,6 +112,8 @@ pub(crate) struct InFlight {
     commands: VecDeque<Awaited>,
     /// Slots that are not [plain](Awaited::is_plain).
     special: usize,
+    /// How many messages these carry.
+    special_rows: u64,
     gaps: VecDeque<Gap>,
     /// The numbers of commands whose messages do not follow each other, each with its command, as in [`Gap`].
     scattered: VecDeque<(u64, Arc<[Span]>)>,
@@ -181,6 +183,11 @@ impl InFlight {
     /// How many commands wait for their replies.
     pub(crate) fn len(&self) -> usize {
         self.commands.len()
+    }
+
+    /// How many messages they carry.
+    pub(crate) fn messages(&self) -> u64 {
+        (self.commands.len() - self.special) as u64 + self.special_rows
     }
 
     /// How many of them are to be answered before there is [ample room](Self::has_ample_room).
@@ -270,7 +277,10 @@ impl InFlight {
         self.next_number = number + u64::from(rows);
         self.encoded += length as u64;
         let command = Awaited { end: self.encoded, rows, expect, owner };
-        self.special += usize::from(!command.is_plain());
+        if !command.is_plain() {
+            self.special += 1;
+            self.special_rows += u64::from(rows);
+        }
         self.commands.push_back(command);
     }
 
@@ -369,7 +379,10 @@ impl InFlight {
         let (start, number, hash_slot) = (self.front, self.number, self.front_slot);
         let sent = self.handed_over;
         let command = self.commands.pop_front()?;
-        self.special -= usize::from(!command.is_plain());
+        if !command.is_plain() {
+            self.special -= 1;
+            self.special_rows -= u64::from(command.rows);
+        }
         self.front = command.end;
         let is_scattered = self.scattered.front().is_some_and(|(at, _)| *at == self.first);
         let scattered = if is_scattered { self.scattered.pop_front() } else { None };
@@ -405,6 +418,21 @@ mod tests {
 
     fn push(window: &mut InFlight, length: usize, rows: u32) {
         window.push(length, window.next_number, rows, Expect::EntryId, Owner::Report);
+    }
+
+    #[test]
+    fn the_messages_of_commands_are_counted() {
+        let mut window = InFlight::default();
+        push(&mut window, 10, 1);
+        push(&mut window, 10, 5);
+        window.push_control(3, Expect::Wait);
+        window.push_plain(10);
+        assert_eq!((window.len(), window.messages()), (4, 7));
+        window.hand_over(33);
+        for left in [6, 1, 1, 0] {
+            assert!(window.answer().is_some());
+            assert_eq!(window.messages(), left);
+        }
     }
 
     #[test]

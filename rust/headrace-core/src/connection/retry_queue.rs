@@ -228,6 +228,15 @@ impl RetryQueue {
         (self.waiting, self.waiting_bytes)
     }
 
+    /// How many messages these carry.
+    pub(crate) fn messages(&self) -> u64 {
+        if self.waiting == 0 {
+            return 0;
+        }
+        let waiting = self.pending.iter().chain(&self.new).filter(|pending| !pending.is_in_flight);
+        waiting.map(|pending| pending.open).sum()
+    }
+
     /// Whether a command waits to be sent again, before the one that is in flight.
     pub(crate) fn has_root(&self) -> bool {
         let before = if self.is_resending { self.cursor } else { self.pending.len() };

@@ -39,6 +39,18 @@ impl SlotMap {
     pub(crate) fn owned(&self) -> Vec<(RangeInclusive<u16>, Node)> {
         self.slots.owned().map(|(slots, name)| (slots, named(name, &self.sender))).collect()
     }
+
+    /// Each replica, with its master.
+    pub(crate) fn replicas(&self) -> Vec<(Node, Node)> {
+        let named = |name| named(name, &self.sender);
+        let mut found: Vec<_> = Vec::new();
+        for pair in self.slots.followers().map(|(replica, master)| (named(replica), named(master))) {
+            if !found.contains(&pair) {
+                found.push(pair);
+            }
+        }
+        found
+    }
 }
 
 impl ClusterNodes {

@@ -13,3 +13,9 @@ pub(super) fn unix_second() -> u64 {
 pub(super) fn unix_second() -> u64 {
     std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }
+
+/// Milliseconds since the epoch.
+pub(super) fn unix_millis() -> u64 {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or_default()
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Producer;
+use super::clock;
 use super::link::Link;
 use crate::connection::{Connection, Context, Disconnect, MAX_SLICES, RetryStep};
 use crate::error::{Error, Fault, Result, code};
@@ -70,6 +71,8 @@ impl Producer {
             }
         }
         self.report_waits(watch);
+        self.report_changes(goal == Goal::Empty, watch);
+        self.publish_nodes();
         driven
     }
 
@@ -99,7 +102,9 @@ impl Producer {
                 }
                 at += 1;
             }
+            self.report_changes(false, watch);
             if !moved && !self.reached(goal) {
+                self.publish_nodes();
                 self.wait(goal, (started, deadline, pause), &mut renewed, watch)?;
             }
         }
@@ -314,7 +319,17 @@ impl Producer {
         if self.lanes.get(at).awaits_control() {
             self.disconnect_or_renew(at, &broken, renewed);
         } else {
+            self.node_states.failed(at, &broken.fault, Instant::now(), clock::unix_millis());
             self.disconnect(at, &broken);
+        }
+    }
+
+    /// Reports to the watch which nodes changed. `is_last`: the call ends.
+    fn report_changes(&mut self, is_last: bool, watch: &mut dyn Watch) {
+        while self.node_states.has_changes()
+            && let Some(change) = self.node_states.next_change(is_last, Instant::now())
+        {
+            watch.server_changed(&self.endpoint, &change);
         }
     }
 

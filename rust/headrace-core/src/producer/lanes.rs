@@ -20,6 +20,13 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// What one connection adds.
+    #[inline]
+    fn of(connection: &Connection) -> Self {
+        let (waiting, bytes) = connection.retry.waiting();
+        Self { entries: connection.in_flight.len() + waiting, bytes: connection.in_flight.bytes() + bytes }
+    }
+
     /// Whether one more entry may be encoded, where `others` take room beside it.
     pub(crate) fn has_room(self, limits: Limits, others: usize) -> bool {
         self.entries + others < limits.max_entries && self.bytes < limits.max_bytes
@@ -153,13 +160,15 @@ impl Lanes {
     }
 
     pub(crate) fn load(&self) -> Load {
-        self.all().fold(Load::default(), |load, connection| {
-            let (waiting, bytes) = connection.retry.waiting();
-            Load {
-                entries: load.entries + connection.in_flight.len() + waiting,
-                bytes: load.bytes + connection.in_flight.bytes() + bytes,
-            }
+        self.all().map(Load::of).fold(Load::default(), |load, one| Load {
+            entries: load.entries + one.entries,
+            bytes: load.bytes + one.bytes,
         })
+    }
+
+    /// How much of it is for one lane.
+    pub(crate) fn load_of(&self, at: usize) -> Load {
+        Load::of(self.get(at))
     }
 
     /// What is left of the window for the lane of the endpoint's stream.

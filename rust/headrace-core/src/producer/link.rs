@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Producer;
+use super::clock;
 use super::dedup::Dedup;
 use super::preflight::{self, Requirement};
 use super::retry_waits::RetryWaits;
@@ -39,7 +40,7 @@ impl Producer {
     pub(super) fn open(&mut self, at: usize, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         match self.open_socket(at, deadline, watch) {
             Ok(Some(Opened { transport, command_timeout, replicas })) => {
-                self.recorder().counters().connections.add(1);
+                self.node_states.opened(at, self.outcomes.recorder.counters(), Instant::now());
                 self.lanes.get_mut(at).opened(command_timeout, replicas, Instant::now());
                 self.links[at] = Link::Open(Box::new(transport));
                 Ok(())
@@ -122,7 +123,11 @@ impl Producer {
         };
         let is_home = at == self.lanes.home();
         let first = if is_home { self.endpoint.first_streams() } else { &[] };
-        let mut transport = connect_to_node(&self.endpoint, settings, node, first, watch)?;
+        let connected = connect_to_node(&self.endpoint, settings, node, first, watch);
+        if let Err(ConnectError::Fault(fault)) = &connected {
+            self.node_states.failed(at, fault, Instant::now(), clock::unix_millis());
+        }
+        let mut transport = connected?;
         let checked = self.check_shards(at, settings, &mut transport, until, watch);
         match checked.and_then(|()| self.check_server(at, settings, &mut transport, until, watch)) {
             Ok(replicas) => Ok(Opened { transport, command_timeout: settings.command_timeout, replicas }),
@@ -171,6 +176,7 @@ impl Producer {
         settings: &Settings,
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, ConnectError> {
+        self.recorder().counters().refreshes.add(1);
         let answered = match (&mut self.links[at], self.lanes.node(at)) {
             (Link::Open(transport), Some(node)) => self.nodes.ask_connected(transport, settings, node, watch),
             _ => Ok(None),
@@ -187,7 +193,7 @@ impl Producer {
                 self.nodes.ask_any(&self.endpoint, settings, slot, last, watch)?
             }
         };
-        let (map, now) = (map.owned(), Instant::now());
+        let (map, replicas, now) = (map.owned(), map.replicas(), Instant::now());
         self.located = Some(now);
         if self.lanes.moves_unsent(at, &map) {
             let fault = Fault::new(code::NO_SLOT, "another node has the slot of the stream");
@@ -197,6 +203,7 @@ impl Producer {
         }
         self.lanes.relocate(at, &map, now);
         self.add_links();
+        self.node_states.located(&map, &replicas, now);
         let connection = self.lanes.get(at);
         Ok(!connection.in_flight.is_empty() || !connection.retry.is_empty() || !connection.retry.is_active())
     }
@@ -207,6 +214,7 @@ impl Producer {
             self.links.push(Link::Closed);
             self.retry_waits.push(RetryWaits::default());
         }
+        self.node_states.add(&self.lanes, self.outcomes.recorder.counters());
     }
 
     /// Goes on with the nodes that the server named, for what it refused.
@@ -218,6 +226,7 @@ impl Producer {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         self.recorder().counters().redirects.add(redirects.len() as u64);
+        self.node_states.redirected(at, redirects.len());
         let (known, unknown): (Vec<_>, Vec<_>) =
             redirects.iter().partition(|redirect| self.nodes.target(redirect, self.lanes.node(at)).is_some());
         self.redirect(at, &known, now);
@@ -230,6 +239,11 @@ impl Producer {
         }
         // What the nodes said moved it, or it moves now, or it is sent to the same node again.
         self.redirect(at, &unknown, now);
+        for redirect in redirects.iter().filter(|redirect| !redirect.is_ask) {
+            if let Some(node) = self.nodes.target(redirect, self.lanes.node(at)) {
+                self.node_states.slot_moved(redirect.slot, &node);
+            }
+        }
         if self.lanes.is_deserted(at) {
             self.close_socket(at);
         }
@@ -312,6 +326,7 @@ impl Producer {
     pub(super) fn drop_socket(&mut self, at: usize) {
         self.lanes.get_mut(at).closed();
         if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {
+            self.node_states.lost(at);
             transport.abort();
         }
     }

@@ -1,0 +1,219 @@
+//! What is noted of the nodes of a cluster, for counters and for the log: how much is in flight, which are down, which slots
+//! moved. No I/O; the time is an argument.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Producer;
+use super::lanes::{Lanes, Load};
+use super::slot_owners::{Moved, SlotOwners};
+use crate::connection::Limits;
+use crate::counters::{Counters, NodeCounters};
+use crate::endpoint::Node;
+use crate::error::{Fault, code};
+use crate::net::ServerChange;
+
+/// How often moves of slots are reported at most, while a call goes on: those of one pair of nodes in between are one.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+
+/// The node of a lane.
+#[derive(Debug)]
+struct NodeState {
+    node: Node,
+    counters: Arc<NodeCounters>,
+    /// Since when it could not be reached.
+    down: Option<Instant>,
+}
+
+/// What is noted of a lane.
+#[derive(Debug, Default)]
+struct LaneState {
+    /// `None`: it leads to the only server, or to a node that is not known yet.
+    node: Option<NodeState>,
+    /// Whether the last socket was lost.
+    was_lost: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct NodeStates {
+    /// Of each lane.
+    lanes: Vec<LaneState>,
+    owners: SlotOwners,
+    /// What no call has reported yet.
+    changes: VecDeque<ServerChange>,
+    moves: Vec<Moved>,
+    /// When moves were reported last.
+    moves_reported: Option<Instant>,
+}
+
+impl NodeStates {
+    /// There are lanes that are not known yet, or the node of one is known now.
+    pub(super) fn add(&mut self, lanes: &Lanes, counters: &Counters) {
+        self.lanes.resize_with(lanes.len().max(self.lanes.len()), LaneState::default);
+        for (at, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.node.is_none()) {
+            lane.node = lanes.node(at).map(|node| {
+                let state = NodeState {
+                    node: node.clone(),
+                    counters: Arc::new(NodeCounters::new(node.to_string())),
+                    down: None,
+                };
+                counters.list(&state.counters);
+                state
+            });
+        }
+    }
+
+    fn lane(&mut self, at: usize) -> &mut LaneState {
+        self.lanes.resize_with(self.lanes.len().max(at + 1), LaneState::default);
+        &mut self.lanes[at]
+    }
+
+    /// A lane has a socket.
+    pub(super) fn opened(&mut self, at: usize, counters: &Counters, now: Instant) {
+        counters.connections.add(1);
+        let lane = self.lane(at);
+        if std::mem::take(&mut lane.was_lost) {
+            counters.reconnects.add(1);
+        }
+        if let Some(state) = &mut lane.node {
+            counters.list(&state.counters);
+            state.counters.connections.add(1);
+            let change = state.back(now);
+            self.changes.extend(change);
+        }
+    }
+
+    /// The socket of a lane ended abnormally.
+    pub(super) fn lost(&mut self, at: usize) {
+        self.lane(at).was_lost = true;
+    }
+
+    /// A node cannot be reached, or does not reply. `unix_ms`: the time of day.
+    pub(super) fn failed(&mut self, at: usize, fault: &Fault, now: Instant, unix_ms: u64) {
+        if let Some(state) = self.lane(at).node.as_mut().filter(|state| state.down.is_none())
+            && code::is_away(&fault.code)
+        {
+            state.down = Some(now);
+            state.counters.down_since.set(unix_ms);
+            let (node, code, message) = (state.node.to_string(), fault.code.clone(), fault.message.clone());
+            self.changes.push_back(ServerChange::NodeDown { node, code, message });
+        }
+    }
+
+    /// A node sent messages of so many slots elsewhere.
+    pub(super) fn redirected(&mut self, at: usize, slots: usize) {
+        if let Some(state) = &self.lane(at).node {
+            state.counters.redirects.add(slots as u64);
+        }
+    }
+
+    /// A node says that another one has a slot.
+    pub(super) fn slot_moved(&mut self, slot: u16, node: &Node) {
+        if let Some(moved) = self.owners.redirected(slot, node) {
+            self.note_moved(moved);
+        }
+    }
+
+    /// The cluster says who has which slots, and which replica (first) is of which node.
+    pub(super) fn located(&mut self, map: &[(RangeInclusive<u16>, Node)], replicas: &[(Node, Node)], now: Instant) {
+        for moved in self.owners.see(map, replicas) {
+            self.note_moved(moved);
+        }
+        // Nothing will be sent to a replica, so that only the cluster can say that it is there.
+        for state in self.lanes.iter_mut().filter_map(|lane| lane.node.as_mut()) {
+            let is_listed = replicas.iter().any(|(replica, _)| *replica == state.node);
+            let is_master = map.iter().any(|(_, node)| *node == state.node);
+            if is_listed && !is_master {
+                self.changes.extend(state.back(now));
+            }
+        }
+    }
+
+    fn note_moved(&mut self, moved: Moved) {
+        let is_down = self.lanes.iter().filter_map(|lane| lane.node.as_ref());
+        let is_down = is_down.filter(|state| state.node == moved.from).any(|state| state.down.is_some());
+        let is_failover = moved.is_failover || is_down;
+        match self.moves.iter_mut().find(|known| (&known.from, &known.to) == (&moved.from, &moved.to)) {
+            Some(known) => {
+                known.slots += moved.slots;
+                known.is_failover |= is_failover;
+            }
+            None => self.moves.push(Moved { is_failover, ..moved }),
+        }
+    }
+
+    /// Whether there is something to report.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changes.is_empty() || !self.moves.is_empty()
+    }
+
+    /// Takes a change that is to be reported. `is_last`: moves too, however short a time ago others were.
+    pub(super) fn next_change(&mut self, is_last: bool, now: Instant) -> Option<ServerChange> {
+        if let Some(change) = self.changes.pop_front() {
+            return Some(change);
+        }
+        if self.moves.is_empty() {
+            return None;
+        }
+        let is_early = self.moves_reported.is_some_and(|last| now.saturating_duration_since(last) < REPORT_EVERY);
+        if is_early && !is_last {
+            return None;
+        }
+        self.moves_reported = Some(now);
+        self.changes.extend(self.moves.drain(..).map(|moved| {
+            let Moved { slots, from, to, is_failover } = moved;
+            let (from, to) = (from.to_string(), to.to_string());
+            if is_failover {
+                ServerChange::FailedOver { slots, from, to }
+            } else {
+                ServerChange::SlotsMoved { slots, from, to }
+            }
+        }));
+        self.changes.pop_front()
+    }
+
+    /// Forgets what was noted, in a forked child or after a panic. Which nodes there are is kept, with their counters.
+    pub(super) fn forget(&mut self) {
+        (self.changes, self.moves) = (VecDeque::new(), Vec::new());
+        for lane in &mut self.lanes {
+            lane.was_lost = false;
+        }
+    }
+}
+
+impl NodeState {
+    /// It replies. Returns the change that this is, if it was down.
+    fn back(&mut self, now: Instant) -> Option<ServerChange> {
+        let since = self.down.take()?;
+        self.counters.down_since.set(0);
+        let after = now.saturating_duration_since(since);
+        Some(ServerChange::NodeBack { node: self.node.to_string(), after })
+    }
+}
+
+impl Producer {
+    /// Writes to the counters what is in flight to each node, and which one the full window waits for.
+    pub(super) fn publish_nodes(&self) {
+        if !self.lanes.is_of_cluster() {
+            return;
+        }
+        let is_full = !self.lanes.load().has_room(self.limits, self.outcomes.early() + self.open_runs());
+        let share = |at: &usize| {
+            let Load { entries, bytes } = self.lanes.load_of(*at);
+            let Limits { max_entries, max_bytes } = self.limits;
+            // As parts of what is allowed, without fractions.
+            (entries as u128 * u128::from(max_bytes)).max(u128::from(bytes) * max_entries as u128)
+        };
+        let fullest = (0..self.lanes.len()).max_by_key(share);
+        for (at, lane) in self.node_states.lanes.iter().enumerate().take(self.lanes.len()) {
+            let (Some(state), connection) = (&lane.node, self.lanes.get(at)) else { continue };
+            let messages = connection.in_flight.messages() + connection.retry.messages();
+            let bytes = self.lanes.load_of(at).bytes;
+            state.counters.in_flight.set(messages);
+            state.counters.in_flight_bytes.set(bytes);
+            state.counters.fills_window.set((is_full && messages > 0 && fullest == Some(at)).into());
+        }
+    }
+}

@@ -1,0 +1,252 @@
+"""What `stats()` says of each node of a cluster, and the log lines of nodes and slots."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from headrace import Dispatcher, RetryPolicy
+from headrace.metrics import NodeStats, OpenTelemetryInstruments, PrometheusCollector, Stats
+from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES
+from headrace.testing import LocalCluster, LocalServer
+from support.clusters import StartCluster, another_master, endpoint_of, rows_of
+from support.processes import resume, stop, stopped, wait_until
+
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+
+
+def address(server: LocalServer) -> str:
+    return f"127.0.0.1:{server.port}"
+
+
+def node(stats: Stats, server: LocalServer) -> NodeStats:
+    return next(node for node in stats.nodes if node.address == address(server))
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The log lines but for those of retries."""
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+    texts = [record.getMessage() for record in caplog.records if record.name == "headrace"]
+    return [text for text in texts if not text.startswith(("retrying ", "retries "))]
+
+
+def produce(dispatcher: Dispatcher, keys: list[str], rows: range) -> None:
+    columns = {"payload": [b"%d" % n for n in rows], "key": [keys[n % len(keys)] for n in rows]}
+    dispatcher.produce_batch(pa.table(columns), payload="payload", stream_key="key")
+
+
+def slots_of(server: LocalServer) -> int:
+    with redis.Redis(port=server.port or 0) as client:
+        ranges = client.execute_command("CLUSTER SLOTS")
+        owned = [(first, last) for first, last, master, *_ in _pairs(ranges) if master == server.port]
+    return sum(last - first + 1 for first, last in owned)
+
+
+def _pairs(ranges: object) -> list[tuple[int, int, int]]:
+    """First slot, last slot and port of the master, in whichever form redis-py returns them."""
+    if isinstance(ranges, dict):
+        return [(first, last, found["primary"][1]) for (first, last), found in ranges.items()]
+    assert isinstance(ranges, list)
+    return [(first, last, master[1]) for first, last, master, *_ in ranges]
+
+
+def test_each_master_is_there(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
+    keys = [key, *(f"{key} {number}" for number in range(1, 64))]
+    with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
+        assert (dispatcher.stats().nodes, dispatcher.stats().refreshes) == ((), 0)
+        for first in (0, 640):
+            produce(dispatcher, keys, range(first, first + 640))
+            assert dispatcher.flush().ok
+        stats = dispatcher.stats()
+    masters = {address(cluster.owner(key)) for key in keys}
+    assert len(masters) == 3
+    assert {node.address for node in stats.nodes} == masters
+    assert set(stats.nodes) == {NodeStats(address=address, connections=1) for address in masters}
+    assert (stats.connections, stats.reconnects, stats.redirects, stats.refreshes) == (3, 0, 0, 1)
+    assert pickle.loads(pickle.dumps(stats)) == stats
+    assert lines(caplog) == []
+
+
+def test_the_export_has_a_label_for_the_node(cluster: LocalCluster, key: str) -> None:
+    endpoint = endpoint_of(cluster, key)
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    with Dispatcher(endpoint) as dispatcher:
+        produce(dispatcher, [key], range(10))
+        assert dispatcher.flush().ok
+        families = list(PrometheusCollector(dispatcher).collect())
+        OpenTelemetryInstruments(dispatcher, meter_provider=provider)
+        metrics: Any = reader.get_metrics_data()
+        stats = dispatcher.stats()
+    of_nodes = [*NODE_COUNTERS, *NODE_GAUGES]
+    samples = {
+        (sample.name.removesuffix("_total"), sample.labels["node"]): sample.value
+        for family in families
+        for sample in family.samples
+        if "node" in sample.labels
+    }
+    assert samples == {(one.prometheus, node.address): one.value(node) for one in of_nodes for node in stats.nodes}
+    points = {
+        (metric.name, point.attributes["headrace.node"]): point.value
+        for metric in metrics.resource_metrics[0].scope_metrics[0].metrics
+        for point in metric.data.data_points
+        if "headrace.node" in point.attributes
+    }
+    assert points == {(one.opentelemetry, node.address): one.value(node) for one in of_nodes for node in stats.nodes}
+    provider.shutdown()
+
+
+def test_a_slot_that_moves(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
+    endpoint = endpoint_of(cluster, key)
+    old, new = cluster.owner(key), another_master(cluster, key)
+    with Dispatcher(endpoint) as dispatcher:
+        produce(dispatcher, [key], range(500))
+        assert dispatcher.flush().ok
+        cluster.move_slot(key, new)
+        for first in (500, 1_000, 1_500):
+            produce(dispatcher, [key], range(first, first + 500))
+            assert dispatcher.flush().ok
+        stats = dispatcher.stats()
+    assert (node(stats, old).redirects, node(stats, new).redirects) == (1, 0)
+    assert (stats.redirects, stats.reconnects) == (1, 0)
+    # None within 0.1 s of another one.
+    assert 1 <= stats.refreshes <= 2
+    assert lines(caplog) == [f"1 slot moved from node {address(old)} to {address(new)}: {endpoint}"]
+    assert rows_of(cluster, key) == list(range(2_000))
+
+
+def test_a_replica_that_takes_over(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
+    """One line, for all slots of its master and all rows."""
+    endpoint = endpoint_of(cluster, key)
+    old = cluster.owner(key)
+    slots = slots_of(old)
+    assert slots > 1
+    with Dispatcher(endpoint, retry=PATIENT) as dispatcher:
+        produce(dispatcher, [key], range(500))
+        assert dispatcher.flush().ok
+        new = cluster.fail_over(key)
+        for first in (500, 1_000, 1_500):
+            produce(dispatcher, [key], range(first, first + 500))
+            assert dispatcher.flush().ok
+        stats = dispatcher.stats()
+    assert lines(caplog) == [f"node {address(new)} took over {slots} slots from {address(old)}: {endpoint}"]
+    assert node(stats, old).redirects == stats.redirects
+    assert (node(stats, new).connections, node(stats, new).redirects) == (1, 0)
+
+
+@pytest.mark.alone
+def test_a_master_that_is_killed_and_comes_back(start_cluster: StartCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = start_cluster()
+    endpoint = endpoint_of(cluster, "s")
+    with Dispatcher(endpoint, retry=PATIENT) as dispatcher:
+        produce(dispatcher, ["s"], range(10))
+        assert dispatcher.flush().ok
+        old, began = cluster.owner("s"), time.time()
+        slots = slots_of(old)
+        old.kill()
+        for first in (10, 20):
+            produce(dispatcher, ["s"], range(first, first + 10))
+            dispatcher.flush()
+        new = cluster.owner("s")
+        assert new is not old
+        down, took_over = lines(caplog)
+        start = f"node {address(old)} of {endpoint} is down: CONNECT: cannot connect to {address(old)}: "
+        assert down.startswith(start)
+        assert took_over == f"node {address(new)} took over {slots} slots from {address(old)}: {endpoint}"
+        stats = dispatcher.stats()
+        gone, there = node(stats, old), node(stats, new)
+        assert gone.down_since is not None
+        assert began <= gone.down_since <= time.time()
+        assert there.down_since is None
+        assert (gone.connections, there.connections, there.in_flight) == (1, 1, 0)
+        old.restart()
+        cluster.fail_over("s")
+        produce(dispatcher, ["s"], range(30, 40))
+        assert dispatcher.flush().ok
+        assert node(dispatcher.stats(), old).down_since is None
+    *_, one, other = lines(caplog)
+    back = rf"node {address(old)} of {re.escape(str(endpoint))} is back after \d+\.\d s"
+    assert [text for text in (one, other) if re.fullmatch(back, text)]
+    assert f"node {address(old)} took over {slots} slots from {address(new)}: {endpoint}" in (one, other)
+    assert len(lines(caplog)) == 4
+
+
+@pytest.mark.alone
+def test_a_node_that_does_not_reply(start_cluster: StartCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = start_cluster(replicas=0, node_timeout=30)
+    endpoint = endpoint_of(cluster, "s", command_timeout=0.3, connect_timeout=0.3)
+    with Dispatcher(endpoint) as dispatcher:
+        dispatcher.produce(b"1")
+        assert dispatcher.flush().ok
+        still = cluster.owner("s")
+        with stopped(still):
+            for _ in range(3):
+                dispatcher.produce(b"2")
+                assert dispatcher.flush().failed
+            assert node(dispatcher.stats(), still).down_since is not None
+        dispatcher.produce(b"3")
+        assert dispatcher.flush().ok
+        stats = dispatcher.stats()
+    assert (node(stats, still).down_since, node(stats, still).connections) == (None, 2)
+    assert (stats.connections, stats.reconnects) == (2, 1)
+    down, back = lines(caplog)
+    assert down.startswith(f"node {address(still)} of {endpoint} is down: TIMEOUT: ")
+    assert re.fullmatch(rf"node {address(still)} of {re.escape(str(endpoint))} is back after \d+\.\d s", back)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mode", ["off", "script"])
+def test_the_node_that_the_full_window_waits_for(start_cluster: StartCluster, mode: str) -> None:
+    cluster = start_cluster(replicas=0, node_timeout=30)
+    keys = [f"s{number}" for number in range(30)]
+    endpoint = endpoint_of(cluster, "s0", command_timeout=60)
+    with (
+        Dispatcher(endpoint, window_max_entries=600, exactly_once=mode) as dispatcher,  # type: ignore[arg-type]
+        ThreadPoolExecutor(1) as pool,
+    ):
+        produce(dispatcher, keys, range(30))
+        assert dispatcher.flush().ok
+        assert not any(node.fills_window for node in dispatcher.stats().nodes)
+        still = cluster.owner("s0")
+        stop(still)
+        try:
+            running = pool.submit(produce, dispatcher, keys, range(30, 60_030))
+
+            def waits_for() -> list[str]:
+                assert not running.done()
+                return [node.address for node in dispatcher.stats().nodes if node.fills_window]
+
+            wait_until(lambda: waits_for() == [address(still)] and waiting(dispatcher.stats()) == {address(still)}, 30)
+            stats = dispatcher.stats()
+            # Outcomes that wait for one before them take room as well, and with the script rows that were not sent yet.
+            assert node(stats, still).in_flight >= (100 if mode == "off" else 1), stats.nodes
+            assert node(stats, still).in_flight_bytes > 30 * node(stats, still).in_flight
+            text = generate_latest(registry(dispatcher)).decode()
+            assert sorted(re.findall(r'headrace_node_fills_window{.*node="([^"]*)".*} 1\.0', text)) == [address(still)]
+        finally:
+            resume(still)
+        running.result()
+        assert dispatcher.flush().ok
+        assert all((node.in_flight, node.fills_window) == (0, False) for node in dispatcher.stats().nodes)
+
+
+def waiting(stats: Stats) -> set[str]:
+    return {node.address for node in stats.nodes if node.in_flight}
+
+
+def registry(dispatcher: Dispatcher) -> CollectorRegistry:
+    made = CollectorRegistry()
+    made.register(PrometheusCollector(dispatcher))
+    return made
