@@ -51,6 +51,13 @@ def test_any_node_leads_to_any_stream(cluster: LocalCluster, key: str) -> None:
     assert len(owners) == 3
 
 
+def test_a_cluster_of_one_master_has_all_slots(start_cluster: StartCluster, key: str) -> None:
+    cluster = start_cluster(masters=1, replicas=0)
+    with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
+        dispatcher.produce_batch(pa.table({"payload": [b"a"] * 50, "key": list(map(str, range(50)))}), stream_key="key")
+        assert dispatcher.flush().delivered == 50
+
+
 def test_urls_and_topology_say_the_same(cluster: LocalCluster, key: str) -> None:
     host, _, port = cluster.nodes[0].partition(":")
     endpoints = [

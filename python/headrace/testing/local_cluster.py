@@ -18,6 +18,9 @@ __all__ = ["LocalCluster"]
 
 _SLOTS = 16_384
 
+# An inline command has at most 64 KiB.
+_SLOTS_OF_COMMAND = 8_192
+
 # Seconds until a replica is told once more to take over.
 _FAILOVER_TRY = 2.5
 
@@ -227,8 +230,10 @@ class LocalCluster:
             # Epochs of their own: otherwise the servers have to settle who is first.
             self._order(server, f"CLUSTER SET-CONFIG-EPOCH {number + 1}")
             if number < masters:
-                share = range(number * _SLOTS // masters, (number + 1) * _SLOTS // masters)
-                self._order(server, f"CLUSTER ADDSLOTS {' '.join(map(str, share))}")
+                end = (number + 1) * _SLOTS // masters
+                for begin in range(number * _SLOTS // masters, end, _SLOTS_OF_COMMAND):
+                    share = range(begin, min(begin + _SLOTS_OF_COMMAND, end))
+                    self._order(server, f"CLUSTER ADDSLOTS {' '.join(map(str, share))}")
         for server in others:
             self._order(first, f"CLUSTER MEET 127.0.0.1 {server.port}")
         self._wait("the servers did not find each other", self._know_each_other)
