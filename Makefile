@@ -163,9 +163,10 @@ bench: machine $(VENV)/.bench bench-programs servers
 bench-instructions: machine $(VENV)/.bench bench-programs
 	@tools/bench.sh $(if $(PROFILE),profile $(PROFILE),instructions) $(CASES)
 
-# A server that counts, a proxy that delays, readers to compare with.
+# A server that counts, a proxy that delays, readers and a writer to compare with.
 bench-programs: machine
-	$(STEP) "Building the programs of the benchmarks" cargo build $(LOCKED) --release --package headrace-bench
+	$(STEP) "Building the programs of the benchmarks" cargo build $(LOCKED) --release --package headrace-bench \
+	    --features contenders
 
 lint: machine $(VENV)/.lint clippy
 	@cargo fmt --all --check

@@ -14,14 +14,18 @@ from benches.turns import Figures, Target
 
 
 class CountingServer:
-    """A server that answers each XADD with a rising entry ID and stores nothing; also its own `Watch`."""
+    """A server that answers each XADD with a rising entry ID and stores nothing; also its own `Watch`.
 
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [str(bench_program("counting_server"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    Args:
+        nodes: As many nodes of a cluster, in one process; 0: a server that is in none.
+    """
+
+    def __init__(self, nodes: int = 0) -> None:
+        command = [str(bench_program("counting_server")), *([str(nodes)] if nodes else [])]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        self.host, _, port = self._process.stdout.readline().strip().partition(":")
+        addresses = [self._process.stdout.readline().strip() for _ in range(max(nodes, 1))]
+        self.host, _, port = addresses[0].partition(":")
         self.port = int(port)
 
     def target(self, rows: int) -> Target:

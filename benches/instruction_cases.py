@@ -9,6 +9,7 @@ share of a record batch and its flush.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from operator import is_
 from typing import Any
 
 from benches.contenders.common import payloads
+from benches.contenders.streams import keys_of_rows
 from benches.turns import Target
 
 from headrace import Consumer, Dispatcher, Endpoint, Reader
@@ -44,6 +46,8 @@ class Case:
     loop: str = ""
     #: Whether a real server is needed: the counting one stores nothing.
     reads: bool = False
+    #: As many nodes of a cluster is the counting server; 0: it is in none.
+    nodes: int = 0
 
 
 def rows(size: int) -> list[bytes]:
@@ -75,6 +79,19 @@ def of_payloads(size: int) -> Callable[[], Any]:
         return pa.record_batch({"payload": pa.array(rows(size), pa.binary())})
 
     return make
+
+
+def payload_and_key() -> Any:
+    """For 64 streams."""
+    import pyarrow as pa
+
+    keys = keys_of_rows(Target(ROWS_OF_BATCH, batch=ROWS_OF_BATCH))
+    return pa.record_batch({"payload": pa.array(rows(120), pa.binary()), "key": keys})
+
+
+def of_nodes(nodes: int, title: str) -> Case:
+    send = of_batches(payload_and_key, payload="payload", stream_key="key")
+    return Case(title, send, {"topology": "cluster"} if nodes else {}, nodes=nodes)
 
 
 TWO = ["payload", "ts"]
@@ -186,6 +203,9 @@ CASES = {
     "arrow-ipc": Case("the same as arrow_ipc=True", of_batches(of_payloads(120), arrow_ipc=True)),
     "fields": Case("fields= of six typed columns", of_batches(six_columns, fields=SIX)),
     "json": Case("json=True of the same six", of_batches(six_columns, json=True)),
+    "streams": of_nodes(0, "payload of 120 bytes, 64 streams by stream_key="),
+    "streams-1-node": of_nodes(1, "the same on a cluster of 1 node"),
+    "streams-8-nodes": of_nodes(8, "the same on a cluster of 8 nodes"),
     "read": Case("Reader, payload of 120 bytes and time", of_reader(payload_and_time, TWO, by_position), reads=True),
     "read-fields": Case("Reader, fields= of the same six", of_reader(six_columns, SIX, by_position), reads=True),
     "consume": Case(
@@ -204,13 +224,13 @@ def mark() -> None:
     os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def main(counting: int, storing: int, names: list[str]) -> None:
-    """`counting`, `storing`: the ports of the server that only counts and of the real one; 0: no case needs it."""
+def main(counting: Mapping[int, int], storing: int, names: list[str]) -> None:
+    """`counting`: the ports of the server that only counts, by its nodes; `storing`: that of the real one, or 0."""
     gc.disable()  # a collection would fall into one of the intervals
     for number, name in enumerate(names, 1):
         case = CASES[name]
         print(f"under callgrind, {number} of {len(names)}: {case.title}", file=sys.stderr, flush=True)
-        port, maxlen = (storing, None) if case.reads else (counting, 1_000)
+        port, maxlen = (storing, None) if case.reads else (counting[case.nodes], 1_000)
         endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=name, maxlen=maxlen, **case.endpoint_options)
         with Dispatcher(endpoint) as dispatcher:
             send = case.prepare(dispatcher)
@@ -223,4 +243,4 @@ def main(counting: int, storing: int, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main({int(nodes): port for nodes, port in json.loads(sys.argv[1]).items()}, int(sys.argv[2]), sys.argv[3:])

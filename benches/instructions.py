@@ -13,6 +13,7 @@ is read comes from the newest Redis.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -39,6 +40,7 @@ BUDGET = Path(__file__).with_name("instructions.toml")
 SLACK = 1.10
 #: Cases that must not allocate per message. A record batch and a growing buffer allocate a few times.
 WITHOUT_ALLOCATIONS = {"payload", "payload-16", "payload-1024", "trim-every-100", "fields", "json"}
+WITHOUT_ALLOCATIONS |= {"streams", "streams-1-node", "streams-8-nodes"}
 ALLOCATIONS = 0.1
 #: Lines of a profile.
 PROFILE_LINES = 40
@@ -93,14 +95,16 @@ def main() -> int:
 def run(folder: Path, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
     """Run the cases; for each the dumps of its short and of its long interval."""
     log = folder / "valgrind.log"
-    with CountingServer() as counting, ExitStack() as stack:
+    with ExitStack() as stack:
+        nodes = {CASES[name].nodes for name in names}
+        counting = {number: stack.enter_context(CountingServer(number)).port for number in sorted(nodes)}
         storing = 0
         if any(CASES[name].reads for name in names):
             storing = stack.enter_context(LocalServer(newest_program().path, transport="tcp")).port or 0
         command = [
             *("valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/dump", f"--dump-before={MARK}"),
             f"--log-file={log}",
-            *(sys.executable, "-m", "benches.instruction_cases", str(counting.port), str(storing), *names),
+            *(sys.executable, "-m", "benches.instruction_cases", json.dumps(counting), str(storing), *names),
         ]
         # The hashes of str decide in which order a dict is searched; idle threads of numpy are counted too. A copy of
         # 2 KiB or more by `rep movsb`, and such a fill, is one instruction, which callgrind counts once for each byte.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from benches.contenders.common import payloads
 from benches.contenders.headrace_ import endpoint
+from benches.contenders.streams import keys_of_rows
 from benches.turns import Run, Target
 
 from headrace import Dispatcher
@@ -46,5 +47,23 @@ def reader(target: Target) -> Run:
         with Dispatcher(endpoint(target, OPTIONS)) as dispatcher:
             dispatcher.produce_batch(pa.RecordBatchReader.from_batches(SCHEMA, batches(target)))
             return dispatcher.flush().raise_for_failures().delivered
+
+    return run
+
+
+def streams(target: Target, polls: bool) -> Run:
+    """Record batches for 64 streams of a cluster: with a report of each, or with one report of all of them."""
+    keys = pa.array(keys_of_rows(target))
+
+    def run() -> int:
+        delivered = 0
+        with Dispatcher(endpoint(target, {**OPTIONS, "topology": "cluster"})) as dispatcher:
+            for batch in batches(target):
+                # Without message IDs, which a report would keep.
+                row = {"payload": batch.column("payload"), "key": keys}
+                dispatcher.produce_batch(pa.record_batch(row), stream_key="key")
+                if polls:
+                    delivered += dispatcher.poll().delivered
+            return delivered + dispatcher.flush().raise_for_failures().delivered
 
     return run

@@ -25,5 +25,17 @@ REDIS_PY_PLAIN = Contender("redis-py without hiredis", f"{_HERE}.redis_py:withou
 GLIDE = Contender("valkey-glide-sync", f"{_HERE}.glide:prepare", max_rows=100_000)
 COREDIS = Contender("coredis", f"{_HERE}.coredis_:prepare", max_rows=50_000)
 
+#: For the streams of `benches.contenders.streams`, on a cluster.
+CLUSTER_FLOOR = Contender("floor: prepared bytes to each master", f"{_HERE}.cluster_floor:prepare")
+STREAMS_OF_CLUSTER = Contender(
+    "headrace produce_batch, stream_key=",
+    f"{_HERE}.headrace_:produce_streams",
+    {"endpoint_options": {"topology": "cluster"}},
+)
+REDIS_RS_CLUSTER = Contender("redis-rs, cluster_pipe", f"{_HERE}.redis_rs_cluster:prepare", max_rows=500_000)
+REDIS_PY_CLUSTER = Contender(
+    "redis-py with hiredis, RedisCluster", f"{_HERE}.redis_py_cluster:prepare", max_rows=50_000
+)
+
 OURS = (PRODUCE_BATCH, TRIM_EVERY_100, PRODUCE_IDS, PRODUCE)
 CONTENDERS = (FLOOR, *OURS, BY_HAND, BY_HAND_AHEAD, REDIS_PY, REDIS_PY_PLAIN, GLIDE, COREDIS)

@@ -49,6 +49,16 @@ def produce_batch(
     return batch_after_batch(target, batch, options, endpoint_options, dispatcher_options)
 
 
+def produce_streams(target: Target, endpoint_options: Options | None = None) -> Callable[[], int]:
+    """Record batches for 64 streams, by a column, `poll()` after each."""
+    import pyarrow as pa
+    from benches.contenders.streams import keys_of_rows
+
+    columns = {"id": pa.array(range(target.batch), pa.int64()), "payload": pa.array(payloads(target), pa.binary())}
+    batch = pa.record_batch({**columns, "key": pa.array(keys_of_rows(target))})
+    return batch_after_batch(target, batch, {"payload": "payload", "stream_key": "key"}, endpoint_options, None)
+
+
 def produce_typed(
     target: Target,
     null_share: float = 0.0,

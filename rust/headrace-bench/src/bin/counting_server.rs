@@ -2,15 +2,21 @@
 //!
 //! ```text
 //! counting_server          prints `127.0.0.1:PORT`, serves until its standard input ends
+//! counting_server 8        the same as a cluster of 8 nodes: prints as many lines
 //! ```
 //!
 //! It replies to each XADD with an increasing entry ID and stores nothing. XLEN of any key is the number of XADD to any key
 //! since the last FLUSHALL. It replies to the commands of a handshake (HELLO, CLIENT, AUTH, SELECT, PING) as a server does;
 //! any other command is unknown. Each connection has a thread.
+//!
+//! The nodes of a cluster share the slots evenly, and say so in HELLO and CLUSTER SLOTS. A node accepts every key: a client
+//! that sends one to the wrong node is not noticed here.
 
+use std::env;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use headrace_bench::commands::{self, Commands, Front};
@@ -21,6 +27,9 @@ const READ_BYTES: usize = 128 * 1024;
 
 /// The time of each connection's first entry ID: 2026-04-14T12:00:00Z.
 const FIRST_MILLISECOND: u64 = 1_776_168_000_000;
+
+/// The slots of a cluster.
+const SLOTS: usize = 16_384;
 
 static ADDED: AtomicU64 = AtomicU64::new(0);
 
@@ -35,18 +44,43 @@ fn main() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    writeln!(io::stdout(), "{}", listener.local_addr()?)?;
-    std::thread::spawn(move || {
-        for connection in listener.incoming().flatten() {
-            // A disconnected client is not an error.
-            std::thread::spawn(move || answer(connection).unwrap_or_default());
-        }
-    });
+    let nodes = match env::args().nth(1) {
+        None => 0,
+        Some(text) => text.parse().map_err(|_| io::Error::other(format!("not a number of nodes: {text}")))?,
+    };
+    let listeners: Vec<_> = (0..nodes.max(1)).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
+    let addresses: Vec<_> = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
+    let cluster: Arc<[u8]> = if nodes == 0 { Arc::default() } else { slots(&addresses).into() };
+    for (listener, address) in listeners.into_iter().zip(addresses) {
+        writeln!(io::stdout(), "{address}")?;
+        let cluster = Arc::clone(&cluster);
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let cluster = Arc::clone(&cluster);
+                // A disconnected client is not an error.
+                std::thread::spawn(move || answer(connection, &cluster).unwrap_or_default());
+            }
+        });
+    }
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
 }
 
-fn answer(mut connection: TcpStream) -> io::Result<()> {
+/// The reply to CLUSTER SLOTS: each node has a range.
+fn slots(nodes: &[SocketAddr]) -> Vec<u8> {
+    let mut reply = format!("*{}\r\n", nodes.len()).into_bytes();
+    for (number, node) in nodes.iter().enumerate() {
+        let (first, end) = (number * SLOTS / nodes.len(), (number + 1) * SLOTS / nodes.len());
+        let (host, port) = (node.ip().to_string(), node.port());
+        let range = format!("*3\r\n:{first}\r\n:{}\r\n", end - 1);
+        let address = format!("*3\r\n${}\r\n{host}\r\n:{port}\r\n$40\r\n{number:040x}\r\n", host.len());
+        reply.extend_from_slice(range.as_bytes());
+        reply.extend_from_slice(address.as_bytes());
+    }
+    reply
+}
+
+/// Answers the commands of a connection. `cluster`: the reply to CLUSTER SLOTS, empty without a cluster.
+fn answer(mut connection: TcpStream, cluster: &[u8]) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let (mut commands, mut ids) = (Commands::default(), EntryIds::starting(FIRST_MILLISECOND));
     let (mut buffer, mut replies) = (vec![0; READ_BYTES], Vec::with_capacity(READ_BYTES));
@@ -70,7 +104,7 @@ fn answer(mut connection: TcpStream) -> io::Result<()> {
                 }
                 Front::Other(length) => {
                     ADDED.fetch_add(std::mem::take(&mut added), Ordering::SeqCst);
-                    reply(&rest[..length], &mut replies);
+                    reply(&rest[..length], cluster, &mut replies);
                     at += length;
                 }
                 Front::Part(_) => break true,
@@ -92,7 +126,7 @@ fn answer(mut connection: TcpStream) -> io::Result<()> {
 }
 
 /// Replies to a command that is not an XADD.
-fn reply(command: &[u8], replies: &mut Vec<u8>) {
+fn reply(command: &[u8], cluster: &[u8], replies: &mut Vec<u8>) {
     let (arguments, _) = commands::arguments(command).unwrap_or_default();
     let mut words = arguments.iter().map(|argument| command[argument.clone()].to_ascii_uppercase());
     let (name, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -103,6 +137,10 @@ fn reply(command: &[u8], replies: &mut Vec<u8>) {
             ADDED.store(0, Ordering::SeqCst);
             replies.extend_from_slice(b"+OK\r\n");
         }
+        b"CLUSTER" if second == b"SLOTS" && !cluster.is_empty() => replies.extend_from_slice(cluster),
+        b"HELLO" if !cluster.is_empty() => replies.extend_from_slice(
+            b"*8\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:2\r\n$4\r\nmode\r\n$7\r\ncluster\r\n$4\r\nrole\r\n$6\r\nmaster\r\n",
+        ),
         b"HELLO" if second == b"3" => {
             replies.extend_from_slice(b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n");
         }

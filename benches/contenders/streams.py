@@ -1,0 +1,19 @@
+"""The streams of the benchmarks on clusters: 64 of them, in an order drawn once, on all nodes."""
+
+from __future__ import annotations
+
+from random import Random
+
+from benches.turns import Target
+
+STREAMS = 64
+
+
+def stream_keys(target: Target) -> list[str]:
+    # Longer than what the counting server compares, all of one length.
+    return [f"{target.stream_key}:stream-{number:02d}" for number in range(STREAMS)]
+
+
+def keys_of_rows(target: Target) -> list[str]:
+    """The key of each row of a batch."""
+    return Random(STREAMS).choices(stream_keys(target), k=target.batch)
