@@ -76,7 +76,7 @@ test-spark: machine dist/.wheel servers spark-env
 	@$(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl --test -- $(BESIDE) $(if $(ONLY),-k "$(ONLY)")
 
 # `make spark-kills RUNS=1 SEED=17` does one of them again; ARGUMENTS="--exactly-once off", see --help.
-# ARGUMENTS="--source stream" goes from stream to stream, with trimming.
+# ARGUMENTS="--source stream" goes from stream to stream, with trimming; "--topology cluster" into a cluster.
 RUNS := 9
 SEED := 1
 SERVERS := 7.0,8.6,valkey

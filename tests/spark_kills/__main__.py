@@ -17,14 +17,17 @@ import pyspark
 
 from support.servers import Program, program_named
 
-from .plan import KINDS, OF_FILES, Plan, make_plan, make_source_plan
+from .plan import OF_CLUSTERS, OF_FILES, OF_STREAMS, Kind, Plan, make_plan, make_source_plan
 from .pool import Pool
 from .results import Result, append, read, table
-from .run import CORES, RECORD_BATCH, SOURCES, HungError, Setting, run
+from .run import CORES, RECORD_BATCH, SOURCES, TOPOLOGIES, HungError, Setting, run
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.topology == "cluster" and (arguments.sink, arguments.source) != ("redis_streams", "files"):
+        parser.error("a cluster takes the sink redis_streams and the source files")
     programs = [program_named(name) for name in arguments.servers]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: drivers and servers are ended
     folder = Path(tempfile.mkdtemp(prefix="hr-kills-"))
@@ -60,7 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--servers", type=_list, default=["7.0", "8.6", "valkey"], help="used in turn, by seed")
     parser.add_argument("--rows", type=int, default=200_000, help="rows of a run")
     parser.add_argument("--source", default="files", choices=SOURCES, help="what the query reads")
-    parser.add_argument("--faults", type=_list, help=f"default {','.join(KINDS)}; files have no trim")
+    parser.add_argument("--topology", default="single", choices=TOPOLOGIES, help="of the servers that rows go to")
+    parser.add_argument(
+        "--wait-replicas", default="half", choices=["half", "all", "none"], help="`all` in which runs on clusters"
+    )
+    parser.add_argument("--faults", type=_list, help="kinds of faults; default: all that there are")
     parser.add_argument("--exactly-once", default="auto", choices=["auto", "script", "off"])
     parser.add_argument("--sink", default="redis_streams", choices=["redis_streams", "plain"])
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds of a run")
@@ -77,7 +84,9 @@ def _one(
     arguments: argparse.Namespace, seed: int, program: Program, kept: list[Result], pool: Pool, folder: Path
 ) -> Result:
     """Do one run, unless it was done before."""
-    faults = arguments.faults or (OF_FILES if arguments.source == "files" else KINDS)
+    faults = arguments.faults or _faults(arguments)
+    # The servers take turns by the seed: both halves of the runs have all of them.
+    waits = {"all": True, "none": False}.get(arguments.wait_replicas, seed // len(arguments.servers) % 2 == 1)
     names: dict[str, Any] = {
         "seed": seed,
         "server": program.label,
@@ -88,12 +97,21 @@ def _one(
         "source": arguments.source,
         "faults": sorted(faults),
     }
+    if arguments.topology == "cluster":
+        names |= {"topology": "cluster", "wait_replicas": "all" if waits else ""}
     for result in kept:
         if result.run == names:
             return result
     draw = make_plan if arguments.source == "files" else make_source_plan
     plan = draw(seed, arguments.rows, RECORD_BATCH, faults)
-    setting = Setting(arguments.sink, arguments.exactly_once, arguments.timeout, arguments.source)
+    setting = Setting(
+        arguments.sink,
+        arguments.exactly_once,
+        arguments.timeout,
+        arguments.source,
+        arguments.topology,
+        names.get("wait_replicas", ""),
+    )
     if sys.stdout.isatty():
         print(_announcement(plan, program), end="\r", flush=True)
     own = folder / f"run-{seed}-{time.time_ns()}"
@@ -110,6 +128,12 @@ def _one(
     return result
 
 
+def _faults(arguments: argparse.Namespace) -> tuple[Kind, ...]:
+    if arguments.topology == "cluster":
+        return OF_CLUSTERS
+    return OF_FILES if arguments.source == "files" else OF_STREAMS
+
+
 def _announcement(plan: Plan, program: Program) -> str:
     rows, faults = plan.rows, len(plan.strikes) + len(plan.traps)
     return f"seed {plan.seed}, {program.label}: {rows.count:,} rows in {rows.batches} batches, {faults} faults …"
@@ -121,6 +145,8 @@ def _again(arguments: argparse.Namespace, result: Result) -> str:
     for name in ("rows", "sink", "source"):
         words += [f"--{name}", str(result.run[name])]
     words += ["--seed", str(result.run["seed"]), "--servers", result.run["server"]]
+    if "topology" in result.run:
+        words += ["--topology", result.run["topology"], "--wait-replicas", result.run["wait_replicas"] or "none"]
     words += ["--exactly-once", arguments.exactly_once, "--faults", ",".join(result.run["faults"])]
     return shlex.join(words)
 

@@ -1,4 +1,4 @@
-"""Compare the content of a stream with the expected rows. No I/O."""
+"""Compare the content of one or several streams with the expected rows. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLES = 5
 
 @dataclass
 class Verdict:
-    """The faults of a stream; each count has the first rows concerned, as `file:number`."""
+    """The faults of the streams; each count has the first rows concerned, as `file:number`."""
 
     expected: int
     entries: int = 0
@@ -21,7 +21,7 @@ class Verdict:
     lost: int = 0
     #: Entries beyond the first of each row.
     duplicated: int = 0
-    #: Entries that are no row, or one with other bytes, or one that was trimmed before it could be read.
+    #: Entries that are no row, or one with other bytes, or of another stream, or trimmed before they could be read.
     foreign: int = 0
     #: Rows whose first entry follows that of a later row of their partition, or of a later micro-batch.
     out_of_order: int = 0
@@ -51,14 +51,19 @@ def by_files(batches: Mapping[int, int]) -> Place:
     return lambda file, _: (batches[file], file)
 
 
+def stream_of(number: int, streams: int) -> int:
+    """Which of several streams a row belongs to, by its number in its file."""
+    return number % streams
+
+
 def check(
-    rows: Rows, payloads: Iterable[bytes], place: Place | None = None, trimmed: Mapping[int, int] | None = None
+    rows: Rows, *streams: Iterable[bytes], place: Place | None = None, trimmed: Mapping[int, int] | None = None
 ) -> Verdict:
-    """Judge the payloads of a stream, in the stream's order.
+    """Judge the payloads of each stream, in the stream's order.
 
     Args:
         rows: The expected rows.
-        payloads: The content of the stream.
+        streams: The content of each; rows belong to them by `stream_of`.
         place: The actual place of each row; None: the planned one of its file.
         trimmed: How many of the first rows of a file were trimmed before they could be read.
     """
@@ -66,24 +71,28 @@ def check(
     gone = [(trimmed or {}).get(file, 0) for file in range(rows.files)]
     verdict = Verdict(expected=rows.count - sum(gone))
     seen = [bytearray(rows.rows_per_file) for _ in range(rows.files)]
-    newest: dict[int, tuple[int, int]] = {}  # the latest row of each partition so far
-    batch = 0  # the latest micro-batch so far
-    for payload in payloads:
-        verdict.entries += 1
-        row = parse(payload)
-        if row is None or row[0] >= rows.files or not gone[row[0]] <= row[1] < rows.rows_per_file:
-            verdict.add("foreign", repr(payload[:40]))
-            continue
-        file, number = row
-        if seen[file][number]:
-            verdict.add("duplicated", f"{file}:{number}")
-            continue
-        seen[file][number] = 1
-        of_batch, partition = place_of(file, number)
-        if row < newest.get(partition, row) or of_batch < batch:
-            verdict.add("out_of_order", f"{file}:{number}")
-        newest[partition] = max(newest.get(partition, row), row)
-        batch = max(batch, of_batch)
+    for stream, payloads in enumerate(streams):
+        newest: dict[int, tuple[int, int]] = {}  # the latest row of each partition so far
+        batch = 0  # the latest micro-batch so far
+        for payload in payloads:
+            verdict.entries += 1
+            row = parse(payload)
+            if row is None or row[0] >= rows.files or not gone[row[0]] <= row[1] < rows.rows_per_file:
+                verdict.add("foreign", repr(payload[:40]))
+                continue
+            file, number = row
+            if stream_of(number, len(streams)) != stream:
+                verdict.add("foreign", f"{file}:{number}")
+                continue
+            if seen[file][number]:
+                verdict.add("duplicated", f"{file}:{number}")
+                continue
+            seen[file][number] = 1
+            of_batch, partition = place_of(file, number)
+            if row < newest.get(partition, row) or of_batch < batch:
+                verdict.add("out_of_order", f"{file}:{number}")
+            newest[partition] = max(newest.get(partition, row), row)
+            batch = max(batch, of_batch)
     for file, numbers in enumerate(seen):
         for number, is_there in enumerate(numbers):
             if not is_there and number >= gone[file]:

@@ -31,7 +31,10 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """A stream: `source` and `sink` are formats of Spark, with their options. Rows have one column, of text."""
+    """A stream: `source` and `sink` are formats of Spark, with their options.
+
+    Rows have one column of text, `payload`; `columns` are the expressions of those that are written.
+    """
 
     source: str
     source_options: dict[str, str]
@@ -39,6 +42,7 @@ class Query:
     record_batch: int
     sink: str
     options: dict[str, str]
+    columns: list[str] = dataclasses.field(default_factory=lambda: ["payload"])
 
 
 def start_spark(cores: str) -> SparkSession:
@@ -67,7 +71,7 @@ def run(spark: SparkSession, query: Query) -> None:
     """Run a query once over all available rows, in several micro-batches."""
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", query.record_batch)
     source = spark.readStream.format(query.source).schema("payload string").options(**query.source_options)
-    frame = source.load()
+    frame = source.load().selectExpr(*query.columns)
     writer = frame.writeStream.format(query.sink).options(**query.options)
     started = writer.option("checkpointLocation", query.checkpoint).trigger(availableNow=True).start()
     started.awaitTermination()

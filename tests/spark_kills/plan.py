@@ -11,11 +11,21 @@ from typing import Literal, get_args
 from .rows import Rows
 
 #: driver, worker and server are killed by SIGKILL; task and commit fail with an exception. trim removes what a stream
-#: that is read has and the query has committed.
-Kind = Literal["driver", "worker", "task", "commit", "server", "trim"]
+#: that is read has and the query has committed. Of a cluster, master kills the owner of a stream by SIGKILL, so that a
+#: replica takes over, and move moves the slot of a stream to another master and back.
+Kind = Literal["driver", "worker", "task", "commit", "server", "trim", "master", "move"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Text files cannot be trimmed.
-OF_FILES: tuple[Kind, ...] = KINDS[:-1]
+OF_FILES: tuple[Kind, ...] = ("driver", "worker", "task", "commit", "server")
+OF_STREAMS: tuple[Kind, ...] = (*OF_FILES, "trim")
+OF_CLUSTERS: tuple[Kind, ...] = ("driver", "worker", "task", "commit", "master", "move")
+
+#: How a slot is moved: key by key; the same with a pause in front of the slot, in which its old owner replies with
+#: `ASK`; and as one, by the servers that can.
+Way = Literal["keys", "slowly", "whole"]
+WAYS: tuple[Way, ...] = get_args(Way)
+#: The streams of a run on a cluster: two of each of three masters, before the first slot is moved.
+STREAMS = 6
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,9 @@ class Strike:
             workers are left to find out.
         freeze: Seconds that the server is stopped (SIGSTOP) before and after the kill. Commands that were on their way
             are carried out when their sender is gone.
-        downtime: Seconds until a server is started again.
+        downtime: Seconds until a server is started again, or a slot is moved back.
+        stream: The number of the stream whose master is killed, or whose slot is moved.
+        way: How a slot is moved.
     """
 
     kind: Kind
@@ -42,6 +54,8 @@ class Strike:
     workers_too: bool = True
     freeze: float = 0.0
     downtime: float = 0.0
+    stream: int = 0
+    way: Way = "keys"
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,7 @@ class Plan:
 ROUNDS = 4
 
 
-def make_source_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] = KINDS) -> Plan:
+def make_source_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] = OF_STREAMS) -> Plan:
     """Draw a plan for a query that reads a stream: a file of the plan is what a round adds to it.
 
     Its micro-batches and partitions differ from start to start, so that some traps are at places that no task comes to.
@@ -131,6 +145,10 @@ def _draw(seed: int, shape: Rows, record_batch: int, faults: Collection[Kind]) -
         strikes += [_server(dice["server"], shape) for _ in range(dice["server"].randint(1, 2))]
     if "trim" in faults:
         strikes += [_strike(dice["trim"], "trim", shape) for _ in range(dice["trim"].randint(1, 3))]
+    if "master" in faults:
+        strikes += [_of_stream(dice["master"], "master", shape) for _ in range(dice["master"].randint(1, 2))]
+    if "move" in faults:
+        strikes += [_of_stream(dice["move"], "move", shape) for _ in range(dice["move"].randint(1, 4))]
     return Plan(seed, shape, tuple(sorted(strikes, key=lambda strike: _position(strike, shape))), tuple(traps))
 
 
@@ -160,6 +178,13 @@ def _driver(dice: random.Random, rows: Rows) -> Strike:
 def _server(dice: random.Random, rows: Rows) -> Strike:
     drawn = _strike(dice, "server", rows)
     return Strike("server", drawn.when, drawn.at, drawn.delay, downtime=dice.choice((0.0, 0.2, 1.0)))
+
+
+def _of_stream(dice: random.Random, kind: Kind, rows: Rows) -> Strike:
+    drawn = _strike(dice, kind, rows)
+    stream, way = dice.randrange(STREAMS), dice.choice(WAYS)
+    downtime = dice.choice((0.0, 0.2, 1.0))
+    return Strike(kind, drawn.when, drawn.at, drawn.delay, downtime=downtime, stream=stream, way=way)
 
 
 def _trap(dice: random.Random, kind: Kind, rows: Rows, record_batches: int) -> Trap:

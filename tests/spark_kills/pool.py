@@ -45,6 +45,7 @@ class Driver:
         os.close(writer)
         self._events = reader
         self._unread = b""
+        self._logged = 0  # bytes of the log before the latest query
 
     @property
     def ended(self) -> bool:
@@ -53,6 +54,7 @@ class Driver:
     def run(self, query: Query) -> None:
         """Send it a query; it may still be starting."""
         assert self._process.stdin
+        self._logged = self.log.stat().st_size
         self._process.stdin.write(json.dumps(dataclasses.asdict(query)).encode() + b"\n")
         self._process.stdin.flush()
 
@@ -68,6 +70,12 @@ class Driver:
         first, _, self._unread = self._unread.partition(b"\n")
         event: dict[str, Any] = json.loads(first)
         return event
+
+    def logged(self, text: bytes) -> int:
+        """How often the log of the latest query has this text."""
+        with open(self.log, "rb") as log:
+            log.seek(self._logged)
+            return log.read().count(text)
 
     def workers(self) -> list[int]:
         """The process IDs of the Python workers: the children of Spark's daemons."""

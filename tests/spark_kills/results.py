@@ -32,6 +32,8 @@ class Result:
     #: Rows of a stream that were trimmed before the query could read them, and how many the query reported.
     trimmed: int = 0
     reported_trimmed: int = 0
+    #: How often a task reported `MARKER_LOST`.
+    markers_lost: int = 0
 
     @classmethod
     def of(cls, run: dict[str, Any], outcome: Outcome) -> Self:
@@ -49,6 +51,7 @@ class Result:
             seconds=round(outcome.seconds, 1),
             trimmed=outcome.trimmed,
             reported_trimmed=outcome.reported_trimmed,
+            markers_lost=outcome.markers_lost,
         )
 
     @classmethod
@@ -72,6 +75,11 @@ class Result:
         )
 
     @property
+    def mode(self) -> str:
+        wait = self.run.get("wait_replicas")
+        return str(self.run["exactly_once"]) + (f", wait {wait}" if wait else "")
+
+    @property
     def possible_duplicates(self) -> int:
         """The possible duplicates that the commit messages reported."""
         return self.reported.get("possible_duplicates", 0)
@@ -84,6 +92,7 @@ class Result:
             f"{faults or 'no faults'}; lost {self.lost}, duplicated {self.duplicated}"
             f"{f' (reported {self.possible_duplicates})' * bool(self.reported)}, out of order {self.out_of_order}"
             f"{f', trimmed {self.trimmed} (reported {self.reported_trimmed})' * bool(self.trimmed)}"
+            f"{f', markers lost {self.markers_lost}' * bool(self.markers_lost)}"
             f"{f', foreign {self.foreign}' * bool(self.foreign)}; {self.seconds} s"
         )
 
@@ -99,7 +108,7 @@ def append(path: Path, result: Result) -> None:
 
 COLUMNS = (
     "server", "mode", "runs", *(f"{kind}s" for kind in KINDS),
-    "restarts", "lost", "duplicated", "reported", "out of order", "trimmed", "reported trimmed", "hung",
+    "restarts", "lost", "duplicated", "reported", "out of order", "trimmed", "reported trimmed", "markers lost", "hung",
 )  # fmt: skip
 
 
@@ -107,7 +116,7 @@ def table(results: Sequence[Result]) -> str:
     """A row for each server and mode: runs, faults by kind, and the counts of rows."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
-        groups.setdefault((result.run["server"], result.run["exactly_once"]), []).append(result)
+        groups.setdefault((result.run["server"], result.mode), []).append(result)
     lines = [COLUMNS, *(_row(*key, group) for key, group in sorted(groups.items()))]
     if len(groups) > 1:
         lines.append(_row("all", "", results))
@@ -130,6 +139,7 @@ def _row(server: str, mode: str, results: Sequence[Result]) -> tuple[str | int, 
         total("out_of_order"),
         total("trimmed"),
         total("reported_trimmed"),
+        total("markers_lost"),
         hung,
     )
     return (server, mode, len(results), *faults, *ends)

@@ -11,16 +11,14 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
-import redis
-
+from headrace.errors import LocalServerError
 from headrace.spark.source.stream import HAS_LIMITS
-from headrace.testing import LocalServer
-from support.processes import resume, stop
+from headrace.testing import LocalCluster, LocalServer
 from support.servers import Program
 
 from .check import Verdict, by_files, check
@@ -29,6 +27,7 @@ from .feed import ROWS_KEY, Feed
 from .plan import Plan, Strike
 from .pool import Driver, Pool
 from .rows import Rows, write_files
+from .targets import Cluster, OneServer, Target
 from .traps import FOLDER, committed, lay_traps, sprung
 
 Source = Literal["files", "stream"]
@@ -37,7 +36,13 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 #: The cores of the drivers, in turn. A query that reads a stream must not depend on them.
 CORES: dict[Source, tuple[int, ...]] = {"files": (2,), "stream": (2, 1, 3)}
 
-STREAM_KEY = "events"
+Topology = Literal["single", "cluster"]
+TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
+
+#: Seconds without a reply after which the nodes of a cluster take another one for dead. On a busy machine one that is
+#: alive is silent for a second, and what only it has is lost when its replica takes over.
+NODE_TIMEOUT = 3.0
+
 #: Rows of a record batch, so that a file has several.
 RECORD_BATCH = 1_000
 
@@ -52,6 +57,9 @@ class Setting:
     timeout: float = 240.0
     #: What the query reads: `files`, or a `stream` of the same server.
     source: Source = "files"
+    topology: Topology = "single"
+    #: The option of the sink, where it is not the default.
+    wait_replicas: str = ""
 
 
 @dataclass
@@ -70,6 +78,8 @@ class Outcome:
     #: Rows of a stream that were trimmed before the query could read them, and how many the query reported.
     trimmed: int = 0
     reported_trimmed: int = 0
+    #: How often a task reported `MARKER_LOST`; its next attempt writes what is gone.
+    markers_lost: int = 0
 
 
 class HungError(Exception):
@@ -84,40 +94,53 @@ def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path
     """
     folder.mkdir()
     lay_traps(folder, plan.traps)
-    config: dict[str, Any] = {"appendonly": True, "appendfsync": "always"}
-    with LocalServer(program.path, transport="tcp", config=config) as server:
-        options = {"host": str(server.host), "port": str(server.port), "stream_key": STREAM_KEY, FOLDER: str(folder)}
-        if setting.sink != "plain":
-            options["exactly_once"] = setting.exactly_once
+    with ExitStack() as resources:
+        server = None if setting.topology == "cluster" else _server(program, resources)
+        target: Target = OneServer(server) if server else _cluster(program, resources)
         query = Query(
             source="text",
             source_options={},
             checkpoint=str(folder / "checkpoint"),
             record_batch=RECORD_BATCH,
             sink=f"trapped_{setting.sink}",
-            options=options,
+            options=target.options | {FOLDER: str(folder)},
+            columns=target.columns,
         )
-        feed = Feed(plan, server, folder / "checkpoint") if setting.source == "stream" else None
+        if setting.sink != "plain":
+            query.options["exactly_once"] = setting.exactly_once
+        if setting.wait_replicas:
+            query.options["wait_replicas"] = setting.wait_replicas
+        feed = Feed(plan, server, folder / "checkpoint") if server and setting.source == "stream" else None
         if feed is None:
             query.source_options["path"] = str(_input(folder.parent, plan.rows))
             query.source_options["maxFilesPerTrigger"] = str(plan.rows.files_per_batch)
         else:
             feed.next_round()
-        this = _Run(plan, server, query, pool, folder, feed)
+        this = _Run(plan, target, query, pool, folder, feed)
         try:
             outcome = this.until_it_ends(setting.timeout)
         except BaseException:
             this.driver.kill()  # it would go on
             raise
         if feed is None:
-            outcome.verdict = check(plan.rows, _payloads(server), by_files(_batches(folder / "checkpoint")))
+            place = by_files(_batches(folder / "checkpoint"))
+            outcome.verdict = check(plan.rows, *target.contents(), place=place)
         else:
-            outcome.verdict = check(plan.rows, _payloads(server), feed.place(), feed.trimmed)
+            outcome.verdict = check(plan.rows, *target.contents(), place=feed.place(), trimmed=feed.trimmed)
             outcome.trimmed, outcome.reported_trimmed = sum(feed.trimmed.values()), feed.reported()
     for trap in sprung(folder):
         outcome.faults[trap.kind] += 1
     outcome.reported = committed(folder)
     return outcome
+
+
+def _server(program: Program, resources: ExitStack) -> LocalServer:
+    config: dict[str, Any] = {"appendonly": True, "appendfsync": "always"}
+    return resources.enter_context(LocalServer(program.path, transport="tcp", config=config))
+
+
+def _cluster(program: Program, resources: ExitStack) -> Cluster:
+    return Cluster(resources.enter_context(LocalCluster(program.path, node_timeout=NODE_TIMEOUT)))
 
 
 def _input(folder: Path, rows: Rows) -> Path:
@@ -151,26 +174,15 @@ def _notes(checkpoint: Path, folder: str) -> list[Path]:
     return list((checkpoint / folder).glob("[0-9]*"))
 
 
-def _payloads(server: LocalServer) -> Iterator[bytes]:
-    start, entries = b"-", [(b"", {b"": b""})]
-    with redis.Redis(unix_socket_path=server.unix_socket, protocol=2) as client:
-        while entries:
-            entries = cast("Any", client.xrange(STREAM_KEY, min=start, count=10_000))
-            yield from (fields[b"payload"] for _, fields in entries)
-            start = b"(" + entries[-1][0] if entries else start
-
-
 class _Run:
     """A run while it runs."""
 
-    def __init__(
-        self, plan: Plan, server: LocalServer, query: Query, pool: Pool, folder: Path, feed: Feed | None
-    ) -> None:
+    def __init__(self, plan: Plan, target: Target, query: Query, pool: Pool, folder: Path, feed: Feed | None) -> None:
         self._plan = plan
         self._feed = feed
         self._dice = random.Random(f"{plan.seed} starts")
         self._strikes = list(plan.strikes)
-        self._server = server
+        self._target = target
         self._query = query
         self._pool = pool
         self._checkpoint = folder / "checkpoint"
@@ -181,13 +193,12 @@ class _Run:
 
     def until_it_ends(self, timeout: float) -> Outcome:
         began = time.monotonic()
-        with redis.Redis(unix_socket_path=self._server.unix_socket, protocol=2) as client:
-            while not self._ended():
-                if self._strikes and self._due(self._strikes[0], client):
-                    self._strike(self._strikes.pop(0))
-                if time.monotonic() - began > timeout:
-                    raise HungError(f"{self._state(client)} after {timeout:g} s; see {self.driver.log}")
-        self._pool.give_back(self.driver)
+        while not self._ended():
+            if self._strikes and self._due(self._strikes[0]):
+                self._strike(self._strikes.pop(0))
+            if time.monotonic() - began > timeout:
+                raise HungError(f"{self._state()} after {timeout:g} s; see {self.driver.log}")
+        self._let_go()
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
 
@@ -201,7 +212,7 @@ class _Run:
         """Of a stream, each start reads it in micro-batches and partitions of other sizes."""
         if self._feed is None:
             return self._query
-        options = {"host": str(self._server.host), "port": str(self._server.port), "stream_key": ROWS_KEY}
+        options = self._target.options | {"stream_key": ROWS_KEY}
         options |= {"starting": "earliest", "min_partitions": str(self._dice.choice((1, 2, 3, 5, 8)))}
         if any(self._plan.losses):
             options["fail_on_data_loss"] = "false"
@@ -215,9 +226,18 @@ class _Run:
         """Begin the next round of a stream, with another driver; false if there is none."""
         if self._feed is None or (self._feed.is_read() and not self._feed.next_round()):
             return False
-        self._pool.give_back(self.driver)
+        self._let_go()
         self.driver = self._next_driver()
         return True
+
+    def _let_go(self) -> None:
+        """The driver has nothing more to do."""
+        self._read_log()
+        self._pool.give_back(self.driver)
+
+    def _read_log(self) -> None:
+        # Spark tries a task again, so that most of its errors are in the log only.
+        self._outcome.markers_lost += self.driver.logged(b"MARKER_LOST")
 
     def _ended(self) -> bool:
         """Take the driver's next event, or wait a moment; whether it was the last one."""
@@ -236,10 +256,10 @@ class _Run:
             raise HungError(f"the driver gave up: {self._outcome.errors[-1]}")
         return bool(event["event"] == "finished") and not self._goes_on()
 
-    def _due(self, strike: Strike, client: redis.Redis) -> bool:
+    def _due(self, strike: Strike) -> bool:
         match strike.when:
             case "rows":
-                return self._entries(client) >= strike.at
+                return self._target.entries() >= strike.at
             case "start":
                 return self._started >= strike.at
             case when:
@@ -252,23 +272,22 @@ class _Run:
                 self._kill_driver(strike)
             case "worker":
                 self._kill_workers()
-            case "server":
-                self._server.kill()
-                time.sleep(strike.downtime)
-                self._server.restart()
-                self._outcome.faults["server"] += 1
             case "trim":
                 assert self._feed is not None
                 self._outcome.faults["trim"] += self._feed.trim_committed() > 0
+            case kind:
+                try:
+                    self._target.strike(strike)
+                except (AssertionError, LocalServerError) as error:
+                    raise HungError(f"{strike} did not end: {error}") from error
+                self._outcome.faults[kind] += 1
 
     def _kill_driver(self, strike: Strike) -> None:
-        if strike.freeze:
-            stop(self._server)
+        with self._target.frozen() if strike.freeze else contextlib.nullcontext():
             time.sleep(strike.freeze)
-        self.driver.kill(strike.workers_too)
-        if strike.freeze:
+            self.driver.kill(strike.workers_too)
             time.sleep(strike.freeze)
-            resume(self._server)
+        self._read_log()
         if not (self._checkpoint / "offsets" / "0").exists():
             # Spark takes no checkpoint whose first offsets were half written, and asks to delete it. Nothing is written
             # before them.
@@ -283,15 +302,9 @@ class _Run:
                 os.kill(pid, signal.SIGKILL)
                 self._outcome.faults["worker"] += 1
 
-    def _entries(self, client: redis.Redis) -> int:
-        try:
-            return int(client.xlen(STREAM_KEY))
-        except redis.RedisError:
-            return -1  # it is being restarted
-
-    def _state(self, client: redis.Redis) -> str:
+    def _state(self) -> str:
         commits = sorted(path.name for path in (self._checkpoint / "commits").glob("[0-9]*"))
         return (
-            f"not at its end, with {self._entries(client)} entries, the commits {', '.join(commits) or 'none'} and the "
-            f"errors {self._outcome.errors[-1:]}"
+            f"not at its end, with {self._target.entries()} entries, the commits {', '.join(commits) or 'none'} and "
+            f"the errors {self._outcome.errors[-1:]}"
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kills.plan import KINDS, Plan, Trap, make_plan, make_source_plan
+from spark_kills.plan import Plan, Strike, Trap, make_plan, make_source_plan
 from spark_kills.pool import Pool
 from spark_kills.rows import Rows
 from spark_kills.run import RECORD_BATCH, Outcome, Setting, run
@@ -54,12 +54,26 @@ def test_exactly_once_writes_each_row_once_and_in_order(pool: Pool, tmp_path: Pa
 
 @pytest.mark.timeout(480)  # four rounds
 def test_a_stream_is_read_and_written_once_and_in_order(pool: Pool, tmp_path: Path) -> None:
-    plan = make_source_plan(1, ROWS, RECORD_BATCH, KINDS)
+    plan = make_source_plan(1, ROWS, RECORD_BATCH)
     setting = Setting("redis_streams", "auto", 460, source="stream")
     outcome = run(plan, max(find_programs()), setting, pool, tmp_path / "run")
     assert outcome.faults.keys() >= {"driver", "server", "trim"}, summary(outcome)
     assert outcome.verdict.exactly_once, summary(outcome)
     assert outcome.reported_trimmed == outcome.trimmed > 0, summary(outcome)
+
+
+def test_a_cluster_has_each_row_once_and_in_order(pool: Pool, tmp_path: Path) -> None:
+    strikes = (
+        Strike("move", "rows", 3_000, stream=4, way="whole"),
+        Strike("master", "rows", 8_000, stream=1),
+        Strike("move", "rows", 14_000, stream=2, way="slowly"),
+    )
+    plan = Plan(0, Rows(files=4, rows_per_file=5_000, files_per_batch=2), strikes, (Trap("task", 1, 0, 2),))
+    setting = Setting("redis_streams", "auto", 220, topology="cluster", wait_replicas="all")
+    outcome = run(plan, max(find_programs()), setting, pool, tmp_path / "run")
+    assert outcome.faults == {"move": 2, "master": 1, "task": 1}, summary(outcome)
+    assert outcome.verdict.entries == plan.rows.count, summary(outcome)
+    assert outcome.verdict.exactly_once, summary(outcome)
 
 
 def test_without_exactly_once_nothing_is_lost(pool: Pool, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from headrace.testing import LocalServer
 from spark_kills.check import check
 from spark_kills.feed import ROWS_KEY, Feed
-from spark_kills.plan import OF_FILES, Plan, make_plan, make_source_plan
+from spark_kills.plan import OF_CLUSTERS, OF_FILES, STREAMS, WAYS, Plan, make_plan, make_source_plan
 from spark_kills.results import Result, append, read, table
 from spark_kills.rows import LINE_BYTES, Rows, line, parse, write_files
 
@@ -104,6 +104,20 @@ def test_the_checker_finds(spoil: Callable[[list[bytes]], None], counts: dict[st
         assert example in verdict.examples[next(iter(counts))]
 
 
+def by_streams(payloads: list[bytes]) -> list[list[bytes]]:
+    """Rows with even numbers, and those with odd ones."""
+    return [[payload for payload in payloads if int(payload[6:13]) % 2 == stream] for stream in (0, 1)]
+
+
+def test_each_of_several_streams_has_its_rows_once_and_in_order() -> None:
+    even, odd = by_streams(in_order())
+    assert check(ROWS, even, odd).exactly_once
+    assert check(ROWS, even, [*odd, odd[0]]).duplicated == 1
+    assert check(ROWS, even, odd[1:]).lost == 1
+    assert check(ROWS, [*odd, *even], []).foreign == len(odd)
+    assert check(ROWS, even, odd[::-1]).out_of_order > 0
+
+
 def test_rows_that_were_trimmed_are_not_lost() -> None:
     payloads = [payload for payload in in_order() if (parse(payload) or (0, 0)) >= (0, 7)]
     assert check(ROWS, payloads, trimmed={0: 7}).exactly_once
@@ -188,6 +202,16 @@ def test_plans_of_streams_trim_what_was_read_and_what_was_not() -> None:
     assert not any(strike.kind == "trim" for strike in make_source_plan(5, 2_000, 100, OF_FILES).strikes)
 
 
+def test_plans_of_clusters_kill_masters_and_move_slots_of_all_streams() -> None:
+    plans = [make_plan(seed, 2_000, 100, OF_CLUSTERS) for seed in range(200)]
+    strikes = [strike for plan in plans for strike in plan.strikes]
+    assert {strike.kind for strike in strikes} == {"driver", "worker", "master", "move"}
+    assert all({"master", "move"} <= {strike.kind for strike in plan.strikes} for plan in plans)
+    for kind in ("master", "move"):
+        assert {strike.stream for strike in strikes if strike.kind == kind} == set(range(STREAMS))
+    assert {strike.way for strike in strikes if strike.kind == "move"} == set(WAYS)
+
+
 def test_plans_contain_every_kind_of_fault() -> None:
     plans = [make_plan(seed, 2_000, 100) for seed in range(200)]
     strikes = [strike for plan in plans for strike in plan.strikes]
@@ -219,6 +243,8 @@ def test_results_are_saved_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "numbers", "well"),
     [
+        ("auto", {"markers_lost": 1}, True),
+        ("auto", {"markers_lost": 1, "lost": 1}, False),
         ("auto", {}, True),
         ("auto", {"lost": 1}, False),
         ("auto", {"duplicated": 1}, False),
