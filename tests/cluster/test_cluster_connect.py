@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -164,9 +165,10 @@ def test_nodes_that_are_no_nodes_of_a_cluster(server: LocalServer, start_server:
     assert (code, kind) == ("UNSUPPORTED", "permanent")
     assert message == (
         f"the node 127.0.0.1:{single.port} refused CLUSTER SLOTS, which says where a stream is: ERR This instance has "
-        "cluster support disabled; for a server that is no node of a cluster leave topology and nodes out, and give "
-        "host"
+        "cluster support disabled; for a server that is no node of a cluster give host and topology='single'"
     )
+    code, kind, same = code_of(Endpoint(host="127.0.0.1", port=single.port, stream_key="s", topology="cluster"))
+    assert (code, kind, same) == ("UNSUPPORTED", "permanent", message)
     single.kill()
     code, kind, message = code_of(Endpoint(nodes=[f"127.0.0.1:{single.port}"], stream_key="s"))
     assert (code, kind) == ("NO_SLOT", "retryable")
@@ -187,12 +189,20 @@ def test_rights_and_passwords(start_cluster: StartCluster, program: Program) -> 
     assert (code, kind) == ("NOPERM", "permanent")
     assert "refused CLUSTER SLOTS, which says where a stream is: " in message
     assert "'cluster|slots'" in message
+    assert message.endswith(
+        "; the user needs the right +cluster|slots, or give host and topology='single' to use this node alone"
+    )
     code, kind, message = code_of(endpoint_of(cluster, "s", username="app", password="falsch"))
     assert (code, kind) == ("WRONGPASS", "permanent")
     assert "falsch" not in message
-    code, kind, message = code_of(endpoint_of(cluster, "s", password="daten", db=1))
-    assert code == "ERR"
-    assert "SELECT was refused: " in message
+    node: dict[str, Any] = {"host": "127.0.0.1", "port": cluster.servers[0].port, "topology": "cluster"}
+    for named in ({"nodes": cluster.nodes}, node):
+        code, kind, message = code_of(Endpoint(**named, stream_key="s", password="daten", db=1))
+        assert code == "ERR"
+        assert "SELECT was refused: " in message
+        assert message.endswith(
+            "; a cluster has database 0 only, unless cluster-databases of Valkey allows more: leave db out"
+        )
 
 
 @pytest.mark.needs("redis-8.6")
@@ -207,6 +217,16 @@ def test_tls_with_every_node(start_cluster: StartCluster, program: Program, cert
         assert dispatcher.flush().ok
     code, kind, message = code_of(Endpoint.from_url(cluster.url, stream_key="s", tls_ca_cert=certs.other_ca))
     assert (code, kind) == ("TLS", "permanent"), message
+
+
+def test_tls_on_the_plain_port_of_a_node(cluster: LocalCluster, key: str) -> None:
+    """Redis 7.0 names that one over TLS too, unless its cluster bus has TLS."""
+    endpoint = Endpoint(nodes=cluster.nodes[:1], stream_key=key, tls=True, connect_timeout=0.5)
+    started = time.monotonic()
+    code, kind, message = code_of(endpoint)
+    assert (code, kind) == ("NO_SLOT", "retryable")
+    assert "within 0.5 s: timed out in the TLS handshake; a plain port? " in message
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.needs("redis-8.6")

@@ -232,10 +232,16 @@ fn refused(title: &str, refusal: Fault) -> Fault {
     let said = format!("{title} refused CLUSTER SLOTS, which says where a stream is: {}", refusal.message);
     if refusal.code == "ERR" {
         // Cluster support is off, or it is a sentinel or a proxy.
-        let hint = "for a server that is no node of a cluster leave topology and nodes out, and give host";
+        let hint = "for a server that is no node of a cluster give host and topology='single'";
         return Fault::new(code::UNSUPPORTED, format!("{said}; {hint}"));
     }
-    Fault { message: Fault::new(code::UNSUPPORTED, said).message, ..refusal }
+    let hint = match &*refusal.code {
+        "NOPERM" => {
+            "; the user needs the right +cluster|slots, or give host and topology='single' to use this node alone"
+        }
+        _ => "",
+    };
+    Fault { message: Fault::new(code::UNSUPPORTED, format!("{said}{hint}")).message, ..refusal }
 }
 
 /// The fault for nodes none of which said what they were asked. A refusal that does not pass is that of all of them.

@@ -50,7 +50,16 @@ pub(super) fn run(
     if settings.db != 0 {
         control.enter(Stage::Select);
         if let Some(refusal) = ask(&mut control, redis::cmd("SELECT").arg(settings.db))? {
-            return Err(refusal_of(refusal, "SELECT").into());
+            let refused = refusal_of(refusal, "SELECT");
+            let why = match endpoint.cluster() {
+                Some(_) => {
+                    "; a cluster has database 0 only, unless cluster-databases of Valkey allows more: leave db out"
+                }
+                None => "",
+            };
+            // Built again only to be cut to the longest message.
+            let message = Fault::new(code::CONNECT, format!("{}{why}", refused.message)).message;
+            return Err(Fault { message, ..refused }.into());
         }
     }
     control.enter(Stage::Client);

@@ -110,7 +110,10 @@ impl Peer<'_> {
         let said = &fault.message;
         let ended = fault.code == code::EOF || fault.code == code::RESET;
         let message = if fault.code == code::TIMEOUT {
-            let hint = if stage == Stage::Tls { "; a server that does not speak TLS here never answers" } else { "" };
+            let hint = match stage {
+                Stage::Tls => "; a plain port? A server that does not speak TLS here never answers",
+                _ => "",
+            };
             // Rounded: what is left of a flush's timeout has nanoseconds.
             let seconds = (self.timeout.as_secs_f64() * 1e3).round() / 1e3;
             format!("cannot connect to {title} within {seconds} s: {said}{hint}")
@@ -152,7 +155,7 @@ mod tests {
         assert_eq!(
             said(code::TIMEOUT, "timed out in the TLS handshake", Stage::Tls, true),
             "cannot connect to db1:6379 within 1.5 s: timed out in the TLS handshake; \
-             a server that does not speak TLS here never answers"
+             a plain port? A server that does not speak TLS here never answers"
         );
         assert_eq!(
             said(code::EOF, "the server closed the connection", Stage::Auth, false),
