@@ -26,6 +26,7 @@ class EndpointOptions(TypedDict, total=False):
     unix_socket: _Path | None
     topology: Literal["auto", "single", "cluster", "sentinel"]
     nodes: str | Sequence[str] | None
+    node_map: str | Mapping[str, str] | None
     max_redirects: int
     sentinel_master: str | None
     sentinel_poll: float
@@ -160,6 +161,7 @@ class Endpoint(_headrace.Endpoint):
     unix_socket = _Attribute[str | None]()
     topology = _Attribute[str]()
     nodes = _Attribute[tuple[str, ...] | None]()
+    node_map = _Attribute[str | None]()
     max_redirects = _Attribute[int]()
     sentinel_master = _Attribute[str | None]()
     sentinel_poll = _Attribute[float]()

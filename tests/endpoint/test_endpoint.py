@@ -58,6 +58,7 @@ def test_built_in_defaults() -> None:
         "unix_socket": None,
         "topology": "auto",
         "nodes": None,
+        "node_map": None,
         "max_redirects": 5,
         "sentinel_master": None,
         "sentinel_poll": 1.0,

@@ -25,6 +25,7 @@ pub(crate) mod given;
 mod host;
 mod insecure;
 mod node;
+mod node_map;
 mod option;
 mod options;
 mod password;
@@ -47,6 +48,7 @@ pub(crate) use access::Access;
 pub(crate) use cluster::Cluster;
 pub use given::read_values;
 pub(crate) use node::Node;
+pub(crate) use node_map::NodeMap;
 pub use option::{Form, OptionDefault, OptionSpec, OptionValue, Takes};
 pub(crate) use option::{option, option_table};
 pub use options::OPTIONS;
@@ -261,6 +263,11 @@ impl Endpoint {
             Server::Cluster(cluster) => Some(cluster),
             Server::Tcp { .. } | Server::Unix(_) | Server::Sentinel(_) => None,
         }
+    }
+
+    /// Where to connect for what nodes of a cluster show.
+    pub(crate) fn node_map(&self) -> NodeMap {
+        self.cluster().map(|cluster| cluster.node_map.clone()).unwrap_or_default()
     }
 
     /// How to prove oneself to the server.

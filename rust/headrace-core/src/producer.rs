@@ -123,7 +123,7 @@ impl Producer {
             Some(_) => Lanes::of_cluster(endpoint.stream_key(), durability),
             None => Lanes::of_server(keeps, durability),
         };
-        let servers = ServerLookup::new(&endpoint);
+        let (servers, nodes) = (ServerLookup::new(&endpoint), ClusterNodes::new(endpoint.node_map()));
         let has_shards_on_nodes = max_redirects.is_some() && endpoint.shards().is_some();
         let now = Instant::now();
         Self {
@@ -146,7 +146,7 @@ impl Producer {
             links: vec![Link::Closed],
             retry_waits: vec![RetryWaits::default()],
             servers,
-            nodes: ClusterNodes::default(),
+            nodes,
             node_states: NodeStates::default(),
             located: None,
             is_routed: has_shards_on_nodes,

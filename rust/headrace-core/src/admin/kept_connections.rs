@@ -47,7 +47,7 @@ impl KeptConnections {
         Self {
             endpoint: endpoint.without_consumer_group(),
             one: KeptConnection::new(endpoint),
-            nodes: ClusterNodes::default(),
+            nodes: ClusterNodes::new(endpoint.node_map()),
             map: None,
             moved: BTreeMap::new(),
             lost: None,

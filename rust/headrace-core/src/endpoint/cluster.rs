@@ -3,6 +3,7 @@
 use super::given::Given;
 use super::host::check_host;
 use super::node::Node;
+use super::node_map::NodeMap;
 use super::option::OptionValue;
 use super::server::DEFAULT_PORT;
 use super::tls::Tls;
@@ -15,6 +16,8 @@ pub(crate) struct Cluster {
     seeds: Seeds,
     /// How often a message is sent to another node in a row.
     pub(crate) max_redirects: u32,
+    /// Where to connect for what its nodes show.
+    pub(crate) node_map: NodeMap,
 }
 
 /// The nodes that are asked first.
@@ -36,6 +39,7 @@ impl Cluster {
         tls: Option<&Tls>,
     ) -> Result<Option<Self>> {
         let has_redirects = given.has("max_redirects");
+        let node_map = NodeMap::read(given, tls)?;
         let max_redirects = given.integer_or_default("max_redirects")?;
         let seeds = match (host, nodes) {
             (_, Some(nodes)) if matches!(topology, Topology::Auto | Topology::Cluster) => {
@@ -49,9 +53,13 @@ impl Cluster {
                 let message = "max_redirects needs topology 'cluster': only nodes of a cluster redirect";
                 return Err(Error::config("max_redirects", message));
             }
+            _ if node_map != NodeMap::default() => {
+                let message = "node_map needs topology 'cluster': only nodes of a cluster show addresses";
+                return Err(Error::config("node_map", message));
+            }
             _ => return Ok(None),
         };
-        let cluster = Self { seeds, max_redirects };
+        let cluster = Self { seeds, max_redirects, node_map };
         if let Some(tls) = tls {
             cluster.hosts().try_for_each(|host| tls.check_server_name(host))?;
         }
@@ -88,6 +96,7 @@ impl Cluster {
             ("host", Seeds::Host { host, .. }) => Some(OptionValue::text(host)),
             ("port", Seeds::Host { port, .. }) => port.map(|port| OptionValue::Int(port.into())),
             ("nodes", Seeds::Nodes(nodes)) => Some(OptionValue::Names(nodes.iter().map(Node::to_string).collect())),
+            ("node_map", _) => self.node_map.value(),
             ("max_redirects", _) => Some(OptionValue::Int(self.max_redirects.into())),
             _ => None,
         }

@@ -34,6 +34,10 @@ option_table! {
     /// others are found by them. With `sentinel_master`, the sentinels that know the server, port 26379 by default. They are asked
     /// in this order, from the one on that answered last.
     nodes => option(Takes::Nodes);
+    /// Where to connect for the addresses that the nodes of a cluster show, behind NAT or forwarded ports:
+    /// `{'10.0.0.1:6379': 'proxy:7001'}`, or as text `'10.0.0.1:6379=proxy:7001,…'`. Addresses that are not in it are used as they
+    /// are, and so are those of `host` and `nodes`. With TLS the certificate must hold the name to connect to.
+    node_map => option(Takes::Mapping("addresses 'host:port' to addresses; as text 'host:port=host:port' with commas between them"));
     /// How often in a row a message is sent to another node of a cluster because the last one does not have its stream (any
     /// more). A message that needs more fails with `MOVED` or `ASK`.
     max_redirects => option(Takes::Integer { min: 1, max: 100 }).or(Int(5));

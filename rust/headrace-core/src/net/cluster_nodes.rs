@@ -10,7 +10,7 @@ use super::handshake::Greeting;
 use super::peer::Peer;
 use super::stream::Transport;
 use crate::cluster::{NodeName, Redirect, Slots};
-use crate::endpoint::{Address, Endpoint, Node, Settings};
+use crate::endpoint::{Address, Endpoint, Node, NodeMap, Settings};
 use crate::error::{Fault, code};
 
 /// How many nodes a cluster may have: more than any has. What is done for each would take too long for more.
@@ -20,6 +20,8 @@ const MAX_NODES: usize = 4_000;
 #[derive(Debug, Default)]
 pub(crate) struct ClusterNodes {
     listed: Vec<Node>,
+    /// Where to connect for what the nodes show.
+    map: NodeMap,
 }
 
 /// What a node said about who has which slots.
@@ -27,17 +29,18 @@ pub(crate) struct ClusterNodes {
 pub(crate) struct SlotMap {
     slots: Slots,
     sender: Node,
+    map: NodeMap,
 }
 
 impl SlotMap {
     /// The node that has this slot, as far as the sender knows.
     pub(crate) fn owner(&self, slot: u16) -> Option<Node> {
-        self.slots.owner(slot).map(|name| named(name, &self.sender))
+        self.slots.owner(slot).map(|name| named(name, &self.sender, &self.map))
     }
 
     /// The ranges of slots that a node has, each with it.
     pub(crate) fn owned(&self) -> Vec<(RangeInclusive<u16>, Node)> {
-        self.slots.owned().map(|(slots, name)| (slots, named(name, &self.sender))).collect()
+        self.slots.owned().map(|(slots, name)| (slots, named(name, &self.sender, &self.map))).collect()
     }
 
     /// Each replica, with its master.
@@ -54,6 +57,11 @@ impl SlotMap {
 }
 
 impl ClusterNodes {
+    /// `map`: where to connect for what the nodes show.
+    pub(crate) fn new(map: NodeMap) -> Self {
+        Self { map, ..Self::default() }
+    }
+
     /// The nodes to ask, each once: `last` is asked last, for it did not even answer.
     pub(super) fn candidates(&self, seeds: Vec<Node>, last: Option<&Node>) -> Vec<Node> {
         let mut nodes: Vec<Node> = Vec::new();
@@ -157,7 +165,8 @@ impl ClusterNodes {
         patience: &mut Deadline<'_>,
     ) -> Result<Result<Option<u64>, Fault>, ConnectError> {
         let map = self.ask_on(transport, node, patience)?;
-        Ok(map.map(|map| map.slots.replicas(|name| named(name, node) == *node).map(|count| count as u64)))
+        let is_own = |name: &NodeName| named(name, node, &self.map) == *node;
+        Ok(map.map(|map| map.slots.replicas(is_own).map(|count| count as u64)))
     }
 
     /// Notes which nodes there are.
@@ -168,7 +177,7 @@ impl ClusterNodes {
         };
         let mut listed = Vec::new();
         for name in slots.nodes() {
-            let node = named(name, sender);
+            let node = named(name, sender, &self.map);
             if !listed.contains(&node) {
                 listed.push(node);
             }
@@ -178,16 +187,12 @@ impl ClusterNodes {
             }
         }
         self.listed = listed;
-        Ok(SlotMap { slots, sender: sender.clone() })
+        Ok(SlotMap { slots, sender: sender.clone(), map: self.map.clone() })
     }
 
     /// Where a node, `sender`, sent a command, if the cluster has listed that node.
     pub(crate) fn target(&self, redirect: &Redirect, sender: Option<&Node>) -> Option<Node> {
-        let target = match (&redirect.node, sender) {
-            (Some(NodeName { host: Some(host), port }), _) => Node { host: host.clone(), port: *port },
-            (Some(NodeName { host: None, port }), Some(sender)) => Node { host: sender.host.clone(), port: *port },
-            (Some(_) | None, _) => return None,
-        };
+        let target = named(redirect.node.as_ref()?, sender?, &self.map);
         self.listed.contains(&target).then_some(target)
     }
 }
@@ -218,8 +223,9 @@ pub(super) fn open(
     Peer { address: &address, title: node.to_string(), access, greeting, timeout }.connect(patience)
 }
 
-fn named(name: &NodeName, sender: &Node) -> Node {
-    Node { host: name.host.clone().unwrap_or_else(|| sender.host.clone()), port: name.port }
+/// Where to connect for a name that `sender` has shown.
+fn named(name: &NodeName, sender: &Node, map: &NodeMap) -> Node {
+    map.to_use(Node { host: name.host.clone().unwrap_or_else(|| sender.host.clone()), port: name.port })
 }
 
 /// Whether a server refused a command because another node has the slot.

@@ -8,7 +8,7 @@ use super::cluster_nodes::{ClusterNodes, is_redirect, no_answer, open};
 use super::deadline::{ConnectError, Deadline};
 use super::stream::Transport;
 use crate::cluster::{Redirect, slot};
-use crate::endpoint::{Cluster, Endpoint, Node, Settings};
+use crate::endpoint::{Cluster, Endpoint, Node, NodeMap, Settings};
 use crate::error::{Fault, code};
 
 /// What the nodes say about one slot.
@@ -26,8 +26,8 @@ pub(crate) struct OwnerLookup {
 
 impl OwnerLookup {
     /// Of the slot of `key`.
-    pub(super) fn new(key: &[u8]) -> Self {
-        Self { slot: slot(key), nodes: ClusterNodes::default(), owner: None, current: None, change: None }
+    pub(super) fn new(key: &[u8], map: NodeMap) -> Self {
+        Self { slot: slot(key), nodes: ClusterNodes::new(map), owner: None, current: None, change: None }
     }
 
     /// Connects to the node that has the slot. The time there is, is shared by the nodes that have to be tried.

@@ -28,7 +28,9 @@ impl ServerLookup {
     pub(crate) fn new(endpoint: &Endpoint) -> Self {
         match () {
             () if endpoint.sentinels().is_some() => Self::Master(MasterLookup::default()),
-            () if endpoint.cluster().is_some() => Self::Owner(OwnerLookup::new(endpoint.stream_key())),
+            () if endpoint.cluster().is_some() => {
+                Self::Owner(OwnerLookup::new(endpoint.stream_key(), endpoint.node_map()))
+            }
             () => Self::Fixed,
         }
     }

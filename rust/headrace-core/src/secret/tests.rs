@@ -99,6 +99,7 @@ fn no_type_shows_a_secret() {
         shown.debug("Tls", &endpoint.tls());
         shown.debug("Access", endpoint.access());
         shown.debug("Sentinels", &endpoint.sentinels());
+        shown.debug("NodeMap", &endpoint.node_map());
         if let Some(tls) = endpoint.tls() {
             shown.debug("Pem", &tls.client);
             shown.debug("Pem", &tls.ca_cert);
