@@ -241,14 +241,16 @@ def test_cluster_move(
         watch.fresh()
         preload(target, moved)
         with Worker(steady, target, warm_up=False) as worker, ThreadPoolExecutor(1) as thread:
-            before = watch.entries_added()
+            before = watch.added_by_each()
+            here, there = Probe(cluster, source), Probe(cluster, destination)
 
             def move() -> Turn:
                 running = thread.submit(worker.go)
-                while watch.entries_added() < before + 10 * STREAMS:
+                # Connecting to a node is no pause.
+                while any(now < then + STREAMS for now, then in zip(watch.added_by_each(), before, strict=True)):
                     assert not running.done(), running.result()
                 began = time.time()
-                with Probe(source) as here, Probe(destination) as there:
+                with here, there:
                     for server in (destination, source):
                         if way == BY_KEYS:
                             cluster.move_slot(moved, server)

@@ -1,5 +1,6 @@
 //! Redis Cluster, as far as bytes say it: the slot of a key, which node has which slots, and redirects. No I/O.
 
+mod members;
 mod node_name;
 mod redirect;
 mod routes;
@@ -7,6 +8,7 @@ mod slot;
 mod slot_set;
 mod slots;
 
+pub(crate) use members::Members;
 pub(crate) use node_name::NodeName;
 pub(crate) use redirect::Redirect;
 pub(crate) use routes::Routes;

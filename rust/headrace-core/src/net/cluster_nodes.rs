@@ -9,9 +9,10 @@ use super::deadline::{ConnectError, Deadline, Stage, Watch};
 use super::handshake::Greeting;
 use super::peer::Peer;
 use super::stream::Transport;
-use crate::cluster::{NodeName, Redirect, Slots};
+use crate::cluster::{Members, NodeName, Redirect, Slots};
 use crate::endpoint::{Address, Endpoint, Node, NodeMap, Settings};
 use crate::error::{Fault, code};
+use crate::resp::value;
 
 /// How many nodes a cluster may have: more than any has. What is done for each would take too long for more.
 const MAX_NODES: usize = 4_000;
@@ -45,7 +46,7 @@ impl SlotMap {
 
     /// Each replica, with its master.
     pub(crate) fn replicas(&self) -> Vec<(Node, Node)> {
-        let named = |name| named(name, &self.sender);
+        let named = |name| named(name, &self.sender, &self.map);
         let mut found: Vec<_> = Vec::new();
         for pair in self.slots.followers().map(|(replica, master)| (named(replica), named(master))) {
             if !found.contains(&pair) {
@@ -167,6 +168,28 @@ impl ClusterNodes {
         let map = self.ask_on(transport, node, patience)?;
         let is_own = |name: &NodeName| named(name, node, &self.map) == *node;
         Ok(map.map(|map| map.slots.replicas(is_own).map(|count| count as u64)))
+    }
+
+    /// Asks `sender`, the node that a connection leads to, whether the cluster has the node to which it sent a command, and notes that
+    /// one. CLUSTER SLOTS does not list a node that takes over its first slot; CLUSTER NODES does, by the same knowledge. Without the
+    /// right to ask, or if it is unknown there, nothing is noted. After a fault the connection is of no further use.
+    pub(crate) fn confirm(
+        &mut self,
+        transport: &mut Transport,
+        settings: &Settings,
+        redirect: &Redirect,
+        sender: &Node,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ConnectError> {
+        let Some(name) = &redirect.node else { return Ok(()) };
+        let now = Instant::now();
+        let until = now.checked_add(settings.connect_timeout).unwrap_or(now);
+        let reply = transport.query(redis::cmd("CLUSTER").arg("NODES"), &mut Deadline::new(until, watch))?;
+        let members = reply.ok().as_ref().and_then(value::bytes).map(Members::read);
+        if members.is_some_and(|members| members.contain(name)) {
+            self.listed.push(named(name, sender, &self.map));
+        }
+        Ok(())
     }
 
     /// Notes which nodes there are.

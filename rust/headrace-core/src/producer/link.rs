@@ -237,6 +237,9 @@ impl Producer {
         {
             return Err(Error::Interrupted);
         }
+        for redirect in unknown.iter().filter(|redirect| redirect.is_ask) {
+            self.confirm(at, redirect, watch)?;
+        }
         // What the nodes said moved it, or it moves now, or it is sent to the same node again.
         self.redirect(at, &unknown, now);
         for redirect in redirects.iter().filter(|redirect| !redirect.is_ask) {
@@ -248,6 +251,28 @@ impl Producer {
             self.close_socket(at);
         }
         Ok(())
+    }
+
+    /// Asks the node of a lane whether the cluster has the one to which it sent a command, if that is listed nowhere: nothing of the lane
+    /// is in flight.
+    fn confirm(&mut self, at: usize, redirect: &Redirect, watch: &mut dyn Watch) -> Result<()> {
+        let (Link::Open(transport), Some(node)) = (&mut self.links[at], self.lanes.node(at)) else { return Ok(()) };
+        if self.nodes.target(redirect, Some(node)).is_some() {
+            return Ok(());
+        }
+        let Ok(settings) = self.endpoint.settings() else { return Ok(()) };
+        match self.nodes.confirm(transport, &settings, redirect, node, watch) {
+            Ok(()) => Ok(()),
+            Err(ConnectError::Interrupted) => {
+                // Its reply would be taken for that of the next command.
+                self.renew(at, &Fault::new(code::INTERRUPTED, "the call was interrupted"));
+                Err(Error::Interrupted)
+            }
+            Err(ConnectError::Fault(fault)) => {
+                self.renew(at, &fault);
+                Ok(())
+            }
+        }
     }
 
     /// What waits of these slots goes to the nodes that the server named, if the cluster has listed these.
