@@ -87,7 +87,7 @@ def run(cluster: ProxiedCluster, mode: str, seed: int, key: str, most: int = 3) 
         load = Load(dispatcher, chance.choice([5_000, 20_000, 50_000]), keys)
         running = pool.submit(load.run)
         try:
-            wait_until(lambda: load.rows > 0 or running.done())
+            wait_until(lambda: load.rows > 0 or running.done(), 40)
             for _ in range(chance.randint(1, most)):
                 time.sleep(chance.uniform(0.0, 0.2))
                 name = chance.choice(list(FAULTS))
