@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from headrace.testing import LocalServer
 from support.clusters import endpoint_of, rows_of, wait_until_whole
 from support.load import BATCH, Load
 from support.processes import wait_until
+from support.shards import key_of
 
 from .faults import FAILOVERS, FAULTS, LATE, LOSSY, UNPLANNED
 from .proxied import ProxiedCluster
@@ -29,7 +31,8 @@ SLACK = 5.0
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=DEADLINE)
 CONFIRMED: dict[str, Any] = {"wait_replicas": 1, "wait_timeout": 3.0, "wait_every": 50}
 
-#: Those with "streams" write to several streams of all nodes; the faults happen to the first one.
+#: Those with "streams" write to several streams of all nodes, those with "shards" to the shards of one.
+#: The faults happen to the first of them.
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
     "policy": {"retry": PATIENT},
@@ -41,6 +44,8 @@ MODES: dict[str, dict[str, Any]] = {
     "streams, policy": {"retry": PATIENT},
     "streams, wait": {"retry": PATIENT, **CONFIRMED},
     "streams, script": {"retry": PATIENT, "exactly_once": "script"},
+    "shards, policy": {"retry": PATIENT},
+    "shards, script": {"retry": PATIENT, "exactly_once": "script"},
 }
 
 #: The cluster pipelines of redis-py, beside them: what goes wrong with them is counted.
@@ -79,19 +84,27 @@ def run(cluster: ProxiedCluster, mode: str, seed: int, key: str, most: int = 3) 
     chance = random.Random(seed)
     verdict = Verdict(mode)
     options = MODES.get(mode, {})
-    endpoint = endpoint_of(cluster, key, command_timeout=COMMAND_TIMEOUT)
+    shards = {"shards": STREAMS} if "shards" in mode else {}
+    endpoint = endpoint_of(cluster, key, command_timeout=COMMAND_TIMEOUT, **shards)
     masters = {server.port for server in _masters(cluster)}
     sender = RedisPy(cluster, key) if mode in REDIS_PY else Dispatcher(endpoint, **options)
     with sender as dispatcher, ThreadPoolExecutor() as pool:
         keys = [key, *(f"{key}:{number}" for number in range(1, STREAMS))] if "streams" in mode else []
-        load = Load(dispatcher, chance.choice([5_000, 20_000, 50_000]), keys)
+        rate = chance.choice([5_000, 20_000, 50_000])
+        load = Load(dispatcher, rate, keys)
+        if shards:
+            keys = [f"{key}:{number}" for number in range(STREAMS)]
+            load = Load(dispatcher, rate, [key_of(number, STREAMS) for number in range(STREAMS)], "shard_key")
         running = pool.submit(load.run)
         try:
             wait_until(lambda: load.rows > 0 or running.done(), 40)
+            if shards:
+                # What says how many shards there are must not be lost with the rows of a failover.
+                wait_until(lambda: _has_replica(cluster, f"{{{key}}}:shards"), 40)
             for _ in range(chance.randint(1, most)):
                 time.sleep(chance.uniform(0.0, 0.2))
                 name = chance.choice(list(FAULTS))
-                FAULTS[name](cluster, key, chance)
+                FAULTS[name](cluster, keys[0] if shards else key, chance)
                 verdict.faults.append(name)
             before = load.rows
             wait_until(lambda: load.rows >= before + 2 * BATCH or running.done(), 60)
@@ -132,6 +145,18 @@ def _masters(cluster: ProxiedCluster) -> list[LocalServer]:
             if client.info("replication")["role"] == "master":
                 found.append(server)
     return found
+
+
+def _has_replica(cluster: ProxiedCluster, key: str) -> bool:
+    """Whether a replica has this key."""
+    counts = []
+    for server in cluster.servers:
+        with redis.Redis(port=server.port or 0, single_connection_client=True) as client:
+            if client.info("replication")["role"] == "slave":
+                client.execute_command("READONLY")
+                with contextlib.suppress(redis.ResponseError):
+                    counts.append(int(client.exists(key)))
+    return any(counts)
 
 
 def _connections(cluster: ProxiedCluster) -> list[int]:

@@ -17,14 +17,15 @@ BATCH = RATE // 50
 class Load:
     """Rows with numbers, written at a rate until it is stopped; what was said of each.
 
-    `dispatcher`: a `Dispatcher`, or what has its `produce_batch` and `flush`. With `keys`, row n goes to the stream
-    `keys[n % len(keys)]`.
+    `dispatcher`: a `Dispatcher`, or what has its `produce_batch` and `flush`. With `keys`, row n has
+    `keys[n % len(keys)]`: its stream, or with `role="shard_key"` the key of its shard.
     """
 
-    def __init__(self, dispatcher: Any, rate: int = RATE, keys: Sequence[str] = ()) -> None:
+    def __init__(self, dispatcher: Any, rate: int = RATE, keys: Sequence[str] = (), role: str = "stream_key") -> None:
         self._dispatcher = dispatcher
         self._rate = rate
         self._keys = keys
+        self._role = {role: "key"}
         self._stops = False
         self.codes: Counter[str] = Counter()
         self.acknowledged: set[int] = set()
@@ -53,7 +54,7 @@ class Load:
         columns: dict[str, Any] = {"payload": [b"%d" % n for n in numbers]}
         if self._keys:
             columns["key"] = [self._keys[n % len(self._keys)] for n in numbers]
-            self._dispatcher.produce_batch(pa.table(columns), payload="payload", stream_key="key")
+            self._dispatcher.produce_batch(pa.table(columns), payload="payload", **self._role)
         else:
             self._dispatcher.produce_batch(pa.table(columns), payload="payload")
 

@@ -24,6 +24,11 @@ def shard_of(key: bytes, shards: int, hashed: str = "murmur2") -> int:
     return (murmur2(key) if hashed == "murmur2" else zlib.crc32(key)) % shards
 
 
+def key_of(shard: int, shards: int) -> str:
+    """A key that finds this shard."""
+    return next(key for key in map(str, range(1_000_000)) if shard_of(key.encode(), shards) == shard)
+
+
 def slot(tag: str) -> int:
     """The slot of a key without braces, by Python's CRC-16/XMODEM."""
     return binascii.crc_hqx(tag.encode(), 0) % 16_384
