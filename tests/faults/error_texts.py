@@ -247,7 +247,7 @@ _STATES = (
     ErrorText(
         "migrating slot, two keys", "RRR", _all("TRYAGAIN Multiple keys request during rehashing of slot"), passes=True
     ),
-    ErrorText("two slots", "RRP", _all("CROSSSLOT Keys in request don't hash to the same slot")),
+    ErrorText("two slots", "PPP", _all("CROSSSLOT Keys in request don't hash to the same slot")),
     ErrorText("redirected", "RRR", _each(v91="REDIRECT 127.0.0.1:1")),
     ErrorText(
         "no such script",

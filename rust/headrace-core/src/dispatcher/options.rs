@@ -30,7 +30,7 @@ option_table! {
     /// Most bytes in flight. The message that passes it is still sent: one is always in flight.
     window_max_bytes => option(Takes::Integer { min: 64 * 1024, max: i64::MAX }).or(Int(4 * 1024 * 1024));
     /// Which error replies are permanent: docs/outcomes.md has the codes. `failover` waits for OOM and READONLY to end; `strict`
-    /// also makes DENIED, NOPROTO, CROSSSLOT and argument errors permanent.
+    /// also makes DENIED, NOPROTO and argument errors permanent.
     classify => option(Takes::Choice(&Classify::NAMES)).or(Text(Classify::NAMES[0]));
     /// Overrides `classify` for single codes: `{"OOM": "retryable"}`.
     error_overrides => option(Takes::Mapping("codes such as \"OOM\" to \"permanent\" or \"retryable\""));

@@ -52,7 +52,7 @@ pub enum Classify {
     Default,
     /// OOM and READONLY are retryable: another server is about to take over, or memory to be freed.
     Failover,
-    /// Also permanent: DENIED, NOPROTO, CROSSSLOT, argument errors.
+    /// Also permanent: DENIED, NOPROTO, argument errors.
     Strict,
 }
 
@@ -288,8 +288,9 @@ server_codes! {
     DENIED => Code::new(Permanent::OnlyStrict).means(&[Means::Close]);
     /// The server does not speak the version of the protocol.
     NOPROTO => Code::new(Permanent::OnlyStrict);
-    /// The keys of one command are in different slots of a cluster.
-    CROSSSLOT => Code::new(Permanent::OnlyStrict);
+    /// The keys of one command are in different slots of a cluster: `exactly_once="script"`, and a stream key with a `}` and without
+    /// a `{tag}`, in whose slot no marker can be.
+    CROSSSLOT => PERMANENT.advice("give the stream a key without braces, or with a {tag}");
     /// The server is a node of a cluster, and the key is on another one: with topology 'cluster' after `max_redirects` tries,
     /// else at once.
     MOVED => RETRYABLE.advice("give nodes, or topology='cluster': docs/cluster.md");
@@ -384,8 +385,11 @@ mod tests {
     fn server_codes_by_group() {
         let permanent = |mode| named(SERVER, |code| code.kind(mode) == Kind::Permanent);
         let always = ["NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"];
-        assert_eq!(permanent(Classify::Default), [&always[..], &["OOM", "READONLY", "BAD_MARKER"]].concat());
-        assert_eq!(permanent(Classify::Failover), [&always[..], &["BAD_MARKER"]].concat());
+        assert_eq!(
+            permanent(Classify::Default),
+            [&always[..], &["OOM", "READONLY", "BAD_MARKER", "CROSSSLOT"]].concat()
+        );
+        assert_eq!(permanent(Classify::Failover), [&always[..], &["BAD_MARKER", "CROSSSLOT"]].concat());
         let strict = ["OOM", "READONLY", "BAD_MARKER", "DENIED", "NOPROTO", "CROSSSLOT"];
         assert_eq!(permanent(Classify::Strict), [&always[..], &strict].concat());
         let passing = [
