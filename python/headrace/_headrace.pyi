@@ -83,7 +83,6 @@ class Dispatcher:
         self,
         payload: bytes | bytearray | memoryview | str,
         message_id: int | str | None = None,
-        *,
         key: bytes | bytearray | memoryview | str | None = None,
     ) -> None:
         """Take one message. Waits only for room in the window.

@@ -140,27 +140,46 @@ impl Dispatcher {
         self.guarded(|dispatcher| dispatcher.producer.make_room(watch))
     }
 
-    /// Takes one message, and waits for nothing. Without [room](Self::has_room) it takes nothing: [`Error::Full`]. `key`: by which
-    /// it finds its shard, where there are some; without it shards take turns.
+    /// Takes one message, and waits for nothing. Without [room](Self::has_room) it takes nothing: [`Error::Full`]. Shards take turns.
     #[inline]
-    pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>, key: Option<&[u8]>) -> Result<()> {
+    pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         self.enter()?;
-        let shard = match &self.shards {
-            None if key.is_none() => None,
-            _ => Some(self.shard_of(key)?),
-        };
+        if self.shards.is_some() {
+            return self.produce_to_shard(payload, id, None);
+        }
         if !self.producer.has_room() {
-            return self.produce_without_room(id, shard);
+            return self.produce_without_room(id, None);
         }
         self.add_id(id)?;
         self.producer.refresh_time();
-        if contain(|| self.producer.push_payload(payload, id.into(), shard)).is_err() {
-            let passed = self.passed() - 1;
-            self.producer.take_back(passed);
-            let failure = self.producer.unsent(&not_encoded());
-            self.producer.push_failed(&failure, 1, shard);
-            return Err(Error::Internal { message: "the message was not encoded".to_owned() });
+        if contain(|| self.producer.push_payload(payload, id.into())).is_err() {
+            return self.give_up_message(None);
         }
+        self.close_full_runs()
+    }
+
+    /// The same, to the shard of `key`.
+    pub fn produce_with_key(&mut self, payload: &[u8], id: IdArgument<'_>, key: &[u8]) -> Result<()> {
+        self.enter()?;
+        self.produce_to_shard(payload, id, Some(key))
+    }
+
+    #[inline(never)]
+    fn produce_to_shard(&mut self, payload: &[u8], id: IdArgument<'_>, key: Option<&[u8]>) -> Result<()> {
+        let shard = self.shard_of(key)?;
+        if !self.producer.has_room() {
+            return self.produce_without_room(id, Some(shard));
+        }
+        self.add_id(id)?;
+        self.producer.refresh_time();
+        if contain(|| self.producer.push_payload_to_shard(payload, shard)).is_err() {
+            return self.give_up_message(Some(shard));
+        }
+        self.close_full_runs()
+    }
+
+    #[inline]
+    fn close_full_runs(&mut self) -> Result<()> {
         if self.exactly_once.is_some() {
             return self.guarded(|dispatcher| {
                 dispatcher.producer.close_full_runs();
@@ -168,6 +187,16 @@ impl Dispatcher {
             });
         }
         Ok(())
+    }
+
+    /// The message whose encoding ended in a panic fails.
+    #[cold]
+    fn give_up_message(&mut self, shard: Option<usize>) -> Result<()> {
+        let passed = self.passed() - 1;
+        self.producer.take_back(passed);
+        let failure = self.producer.unsent(&not_encoded());
+        self.producer.push_failed(&failure, 1, shard);
+        Err(Error::Internal { message: "the message was not encoded".to_owned() })
     }
 
     /// A message for which there is no room is refused, or fails with the others if connecting failed.
@@ -181,15 +210,14 @@ impl Dispatcher {
 
     /// The number of the shard of the next message.
     fn shard_of(&mut self, key: Option<&[u8]>) -> Result<usize> {
-        let ordinal = self.passed();
-        match (&self.shards, key) {
-            (Some(shards), Some(key)) => Ok(shards.of_key(key)),
-            (Some(shards), None) => Ok(shards.of_ordinal(ordinal)),
-            (None, _) => {
-                let message = "key needs the option shards of the endpoint: the number of streams";
-                Err(Error::config("key", message))
-            }
+        let Some(shards) = &self.shards else {
+            return Err(Error::config("key", "key needs the option shards of the endpoint: the number of streams"));
+        };
+        if let Some(key) = key {
+            return Ok(shards.of_key(key));
         }
+        let shards = Arc::clone(shards);
+        Ok(shards.of_ordinal(self.passed()))
     }
 
     #[inline]

@@ -15,7 +15,7 @@
 //! let endpoint = Endpoint::from_url("redis://localhost:6379/?stream_key=order-events&maxlen=100000", [])?;
 //! let mut dispatcher = Dispatcher::new(endpoint, DispatcherOptions::default())?;
 //! dispatcher.make_room(&mut NeverInterrupted)?;
-//! dispatcher.produce(br#"{"order_id": 123}"#, IdArgument::Int(123), None)?;
+//! dispatcher.produce(br#"{"order_id": 123}"#, IdArgument::Int(123))?;
 //! let report = dispatcher.flush(None, &mut NeverInterrupted)?;
 //! assert_eq!(report.failed(), 0);
 //! # Ok(())

@@ -21,7 +21,7 @@ fn dispatcher(endpoint: Endpoint) -> Dispatcher {
 }
 
 fn produce(dispatcher: &mut Dispatcher, payload: &str, id: IdArgument<'_>) {
-    while dispatcher.produce(payload.as_bytes(), id, None) == Err(Error::Full) {
+    while dispatcher.produce(payload.as_bytes(), id) == Err(Error::Full) {
         dispatcher.make_room(&mut NeverInterrupted).unwrap();
     }
 }
@@ -56,7 +56,7 @@ fn without_room_a_message_is_refused_and_not_taken() {
     let mut refused = 0;
     for number in 0..10 {
         let payload = number.to_string();
-        while let Err(error) = dispatcher.produce(payload.as_bytes(), IdArgument::None, None) {
+        while let Err(error) = dispatcher.produce(payload.as_bytes(), IdArgument::None) {
             assert_eq!((error, dispatcher.unreported()), (Error::Full, number));
             refused += 1;
             dispatcher.make_room(&mut NeverInterrupted).unwrap();

@@ -85,7 +85,7 @@ impl PyDispatcher {
     ///     MessageError: The payload, the message ID or the key has the wrong type or is out of range.
     ///     ClosedError: The dispatcher is closed.
     ///     ConcurrentUseError: Another call is in progress.
-    #[pyo3(signature = (payload, message_id = None, *, key = None))]
+    #[pyo3(signature = (payload, message_id = None, key = None))]
     fn produce(
         &self,
         py: Python<'_>,
@@ -96,11 +96,12 @@ impl PyDispatcher {
         contained(py, || {
             let mut inner = self.lock()?;
             let id = given_id(message_id)?;
-            with_key(key, |key| {
-                with_bytes("payload", payload, |payload| match inner.produce(payload, id, key) {
-                    Err(Error::Full) => produce_when_room(py, &mut inner, payload, id, key),
-                    taken => taken.map_err(|error| to_py(&error)),
-                })
+            if let Some(key) = key {
+                return produce_with_key(py, &mut inner, payload, id, key);
+            }
+            with_bytes("payload", payload, |payload| match inner.produce(payload, id) {
+                Err(Error::Full) => produce_when_room(py, &mut inner, |dispatcher| dispatcher.produce(payload, id)),
+                taken => taken.map_err(|error| to_py(&error)),
             })
         })
     }
@@ -353,17 +354,34 @@ fn outcome_to_py(py: Python<'_>, outcome: Result<EntryId, Failure>) -> PyResult<
 fn produce_when_room(
     py: Python<'_>,
     dispatcher: &mut Dispatcher,
-    payload: &[u8],
-    id: IdArgument<'_>,
-    key: Option<&[u8]>,
+    mut produce: impl FnMut(&mut Dispatcher) -> headrace_core::Result<()>,
 ) -> PyResult<()> {
     loop {
         without_gil(py, |signals| dispatcher.make_room(signals))?;
-        match dispatcher.produce(payload, id, key) {
+        match produce(dispatcher) {
             Err(Error::Full) => {}
             taken => return taken.map_err(|error| to_py(&error)),
         }
     }
+}
+
+/// Takes a message for the shard of a key. Apart from the call without one, which is the most common.
+#[inline(never)]
+fn produce_with_key(
+    py: Python<'_>,
+    dispatcher: &mut Dispatcher,
+    payload: &Bound<'_, PyAny>,
+    id: IdArgument<'_>,
+    key: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    with_bytes("key", key, |key| {
+        with_bytes("payload", payload, |payload| match dispatcher.produce_with_key(payload, id, key) {
+            Err(Error::Full) => {
+                produce_when_room(py, dispatcher, |dispatcher| dispatcher.produce_with_key(payload, id, key))
+            }
+            taken => taken.map_err(|error| to_py(&error)),
+        })
+    })
 }
 
 /// Reads a message ID: an int of 64 bits, a str, or nothing.

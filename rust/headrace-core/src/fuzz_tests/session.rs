@@ -251,7 +251,7 @@ impl<'a> Session<'a> {
             1 => IdArgument::Int(message as i64),
             _ => IdArgument::Text(&place.id),
         };
-        let taken = self.dispatcher.produce(payload.as_bytes(), given, None);
+        let taken = self.dispatcher.produce(payload.as_bytes(), given);
         if taken == Err(Error::Full) {
             assert!(!asks && !self.dispatcher.has_room().unwrap(), "it has room");
             return;

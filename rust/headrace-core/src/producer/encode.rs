@@ -57,14 +57,8 @@ macro_rules! sink_of {
 impl Producer {
     /// Encodes a message of one payload. There must be [room](Self::make_room), and [a full run](Self::close_full_runs) is
     /// still to be closed.
-    ///
-    /// `shard`: where it goes, if the endpoint has shards.
     #[inline]
-    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>, shard: Option<usize>) {
-        if let Some(shard) = shard {
-            self.push_payload_to_shard(payload, shard);
-            return;
-        }
+    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         let encoded = match &mut self.dedup {
             Dedup::Off => {
                 let connection = self.lanes.begin_at_home();
@@ -86,8 +80,8 @@ impl Producer {
         }
     }
 
-    #[inline(never)]
-    fn push_payload_to_shard(&mut self, payload: &[u8], shard: usize) {
+    /// The same for the stream of a shard.
+    pub(crate) fn push_payload_to_shard(&mut self, payload: &[u8], shard: usize) {
         let Some(shards) = self.endpoint.shards().cloned() else { return };
         let key = shards.key(shard);
         if let Dedup::Script(script) = &mut self.dedup {

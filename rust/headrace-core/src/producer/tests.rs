@@ -121,7 +121,7 @@ fn an_interrupted_ping_closes_the_connection() {
 fn produce(producer: &mut Producer, count: usize) {
     for _ in 0..count {
         producer.recorder().push_ordinals(1);
-        producer.push_payload(b"x", None, None);
+        producer.push_payload(b"x", None);
     }
 }
 
@@ -254,7 +254,7 @@ fn a_surplus_reply_is_noticed_before_the_next_message_goes_out() {
         produce(&mut producer, 1);
         producer.poll();
         producer.recorder().push_ordinals(1);
-        producer.push_payload(b"next", None, None);
+        producer.push_payload(b"next", None);
         peer.write_all(format!("$3\r\n7-1\r\n{surplus}").as_bytes()).unwrap();
         producer.poll();
         assert!(matches!(producer.links[0], Link::Closed), "{surplus}: it is replaced");

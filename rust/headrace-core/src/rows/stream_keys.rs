@@ -54,7 +54,7 @@ impl<'a> ShardKeys<'a> {
     }
 
     /// The stream key of the shard of a row. One without a key takes its turn.
-    #[inline]
+    #[inline(never)] // most rows go to one stream
     fn get(&self, row: usize) -> &'a [u8] {
         let shard = self.keys.as_ref().and_then(|keys| shard_of_value(keys, row, |key| self.shards.of_key(key)));
         self.shards.key(shard.unwrap_or_else(|| self.shards.of_ordinal(self.first + row as u64)))

@@ -188,7 +188,7 @@ fn through_a_server(shown: &mut Shown) {
     for username in [&[][..], &[("username", "nobody")]] {
         let mut dispatcher = Dispatcher::new(with(username), DispatcherOptions::default()).unwrap();
         dispatcher.make_room(&mut NeverInterrupted).unwrap();
-        dispatcher.produce(b"x", IdArgument::None, None).unwrap();
+        dispatcher.produce(b"x", IdArgument::None).unwrap();
         let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
         shown.debug("DeliveryReport", &report);
         shown.debug("FailedMessage", &report.failures().map(|failed| failed.failure).collect::<Vec<&Failure>>());

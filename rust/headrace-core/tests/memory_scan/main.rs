@@ -139,7 +139,7 @@ fn run(case: &str) {
     let scanner = Scanner::new(&secrets());
     let mut dispatcher = Dispatcher::new(endpoint(case), DispatcherOptions::default()).unwrap();
     dispatcher.make_room(&mut NeverInterrupted).unwrap();
-    dispatcher.produce(b"payload", IdArgument::None, None).unwrap();
+    dispatcher.produce(b"payload", IdArgument::None).unwrap();
     let report = dispatcher.flush(None, &mut NeverInterrupted).unwrap();
     let expected = if case == "file, refused" { (0, 1) } else { (1, 0) };
     assert_eq!((report.delivered(), report.failed()), expected, "{:?}", report.failed_by_code());
