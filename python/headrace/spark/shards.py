@@ -25,8 +25,8 @@ def shard(column: Column | str, shards: int, shard_hash: Literal["murmur2", "crc
     by_shard.write.format("redis_streams").mode("append").options(shards=12, shard_key="customer", **where).save()
     ```
 
-    Rows that are partitioned so need fewer connections, and fill whole script calls with `exactly_once`. Nothing else
-    needs it: rows find their shards from any partition.
+    The rows of a shard are then in one task, which needs fewer connections, and with `exactly_once` sends fuller script
+    calls. Nothing else needs it: rows find their shards from any partition.
 
     Args:
         column: The keys: a column of text, bytes or integers, or its name. A null has no shard: null.
