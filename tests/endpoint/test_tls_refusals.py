@@ -239,7 +239,7 @@ def test_tls_where_the_server_does_not_speak_it(
     taken = time.monotonic() - started
     # The server takes the hello for an incomplete command and waits for its end.
     assert (failure.kind, failure.code, failure.written) == ("retryable", "TIMEOUT", "no")
-    assert failure.message.endswith("; a server that does not speak TLS here never answers")
+    assert failure.message.endswith("; a plain port? A server that does not speak TLS here never answers")
     assert f" within {timeout} s: timed out in the TLS handshake" in failure.message
     assert timeout <= taken <= timeout + LATE
     dispatcher.close()
