@@ -40,7 +40,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def counting_servers() -> Iterator[Callable[[int], CountingServer]]:
-    """The counting server as so many nodes; idle while another one is measured."""
+    """The counting server as that number of nodes; idle while another one is measured."""
     with ExitStack() as stack:
         servers: dict[int, CountingServer] = {}
 

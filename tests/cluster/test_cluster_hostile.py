@@ -151,7 +151,7 @@ SLOTS = {
     "an unknown host": slots_reply(slot_row(0, 16_383, 1, b"?")),
     "a long host": slots_reply(slot_row(0, 16_383, 1, b"h" * 10_000)),
     "a host of other bytes": slots_reply(slot_row(0, 16_383, 1, b"h\0\r\n\xff")),
-    "a port where nobody listens": slots_reply(slot_row(0, 16_383, 1)),
+    "a port without a server": slots_reply(slot_row(0, 16_383, 1)),
     "no list": b"+OK\r\n",
     "nil": b"*-1\r\n",
     "garbage": GARBAGE,

@@ -12,7 +12,7 @@ from support.processes import wait_until
 
 
 def fill(cluster: LocalCluster, keys: list[str], replicas: int = 0) -> None:
-    """Stream n gets n + 1 entries, which so many replicas have."""
+    """Stream n gets n + 1 entries, which that number of replicas has."""
     for number, key in enumerate(keys):
         with redis.Redis(port=cluster.owner(key).port or 0) as client:
             for entry in range(number + 1):

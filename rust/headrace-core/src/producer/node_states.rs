@@ -102,7 +102,7 @@ impl NodeStates {
         }
     }
 
-    /// A node sent messages of so many slots elsewhere.
+    /// A node sent messages of this number of slots elsewhere.
     pub(super) fn redirected(&mut self, at: usize, slots: usize) {
         if let Some(state) = &self.lane(at).node {
             state.counters.redirects.add(slots as u64);

@@ -36,7 +36,7 @@ enum Pass {
 #[derive(Debug)]
 pub(super) struct Drive {
     lines: Vec<Line>,
-    /// What the caller is told once the batches that were read are taken. At most one for each session.
+    /// Errors that the caller gets once the batches that were read are taken. At most one for each session.
     failed: VecDeque<Error>,
 }
 

@@ -9,7 +9,7 @@ use crate::reading::{Pages, Position, ReadBatch};
 #[derive(Debug)]
 struct Member {
     session: Box<dyn Pages>,
-    /// Where its batches so far end, those excepted that nobody has taken.
+    /// Where the batches end that were taken so far.
     handed_out: Position,
     has_begun: bool,
 }

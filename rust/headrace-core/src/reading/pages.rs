@@ -43,7 +43,7 @@ pub(crate) trait Pages: Exchange + Debug + Send {
     /// Whether entries may have been lost that the server does not count. Asked once.
     fn take_doubt(&mut self) -> bool;
 
-    /// How many entries may still be read. Sessions that share a limit are told what the others have left of it.
+    /// How many entries may still be read. Sessions that share a limit get what the others have left of it.
     fn left(&mut self) -> &mut u64;
 
     /// Whether no entry that was read waits for its batch, or for the proof that nothing is missing before it.
