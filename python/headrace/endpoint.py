@@ -250,9 +250,10 @@ class Endpoint(_headrace.Endpoint):
             del options, url  # not for tracebacks with locals
 
     def _with_stream_key(self, key: str) -> Self:
-        """The same server, and another stream. Values of a defaults file are those of now."""
+        """The same server, and another stream, without shards. Values of a defaults file are those of now."""
         options, inherited = self._state()
         try:
+            options = {name: value for name, value in options.items() if not name.startswith("shard")}
             return _restore(type(self), {**options, "stream_key": key}, inherited)  # type: ignore[return-value]
         finally:
             del options  # not for tracebacks with locals

@@ -105,6 +105,29 @@ def test_the_source_reads_all_shards(spark: SparkSession, any_server: LocalServe
     assert sorted(int(row.payload) for row in spark.table("of_shards").collect()) == list(range(400))
 
 
+def test_a_group_shows_the_lag_of_each_shard(
+    spark: SparkSession, any_server: LocalServer, connect: Any, tmp_path: Path
+) -> None:
+    """Also where the names of shards have braces, which the name of a sharded stream may not have."""
+    spread = {**where(any_server), "shard_names": "spread"}
+    rows = orders(spark)
+    columns = {"shard_key": "customer", "fields": "payload", "ignore_columns": "*"}
+    rows.write.format("redis_streams").mode("append").options(**spread, **columns).save()
+    reading = {**spread, "starting": "earliest", "commit_group": "spark"}
+    stream = spark.readStream.format("redis_streams").schema("payload string").options(**reading).load()
+    for _ in range(2):
+        # The second one commits what the first one read.
+        query = stream.writeStream.format("noop").trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+        rows.write.format("redis_streams").mode("append").options(**spread, **columns).save()
+    client = connect(any_server)
+    keys = list(client.scan_iter(_type="stream"))
+    assert len(keys) == SHARDS
+    for key in keys:
+        (group,) = client.xinfo_groups(key)
+        assert group["name"] == b"spark"
+
+
 def test_the_source_refuses_other_shards(spark: SparkSession, any_server: LocalServer) -> None:
     with Dispatcher(endpoint(any_server)) as dispatcher:
         dispatcher.produce(b"1")
