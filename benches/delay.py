@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from benches.programs import bench_program
+from benches.turns import ROUNDS
 
 from headrace.testing import LocalServer
 
@@ -20,6 +21,9 @@ TOLERANCE = 0.0005
 
 class DelayProxy:
     """A proxy that delays each direction by half of `round_trip` (seconds); PINGs check the result.
+
+    A run of one round shows that the benchmarks work, also on a machine that is too busy to wake up in time: then the
+    round trip may be longer.
 
     `megabits`: the bandwidth of each direction of a connection, in 10⁶ bits a second. Default: unlimited.
     """
@@ -35,7 +39,8 @@ class DelayProxy:
             assert self._process.stdout is not None
             self.port = int(self._process.stdout.readline())
             quickest = min(pings(self.port))
-            if not round_trip <= quickest < round_trip + TOLERANCE:
+            is_late = ROUNDS > 1 and quickest >= round_trip + TOLERANCE
+            if quickest < round_trip or is_late:
                 raise RuntimeError(f"the round trip is {quickest * 1000:.3f} ms instead of {round_trip * 1000:g} ms")
         except BaseException:
             self.close()
