@@ -107,11 +107,12 @@ campaign-read: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m read_faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS) \
 	  $(if $(filter command,$(origin SECONDS)),--seconds $(SECONDS))
 
-# About a second and a half a fault. RECORD=1 keeps the tables in docs/.
+# About a second and a half a fault. RECORD=1 keeps the tables in docs/. REDIS_RS=1 compiles redis-rs' pipeline, beside redis-py's.
+REDIS_RS :=
 campaign-cluster: FAULTS := 300
-campaign-cluster: machine $(VENV)/.test servers
+campaign-cluster: machine $(VENV)/.test servers $(if $(REDIS_RS),bench-programs)
 	@PYTHONPATH=tests $(PY) -m cluster_faults --faults $(FAULTS) --seed $(SEED) --servers $(SERVERS) \
-	  $(if $(RECORD),--record docs/guarantees.md) $(ARGUMENTS)
+	  $(if $(REDIS_RS),--redis-rs) $(if $(RECORD),--record docs/guarantees.md) $(ARGUMENTS)
 
 sweep: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults sweep $(KEPT) $(ARGUMENTS)

@@ -6,6 +6,7 @@ import argparse
 import json
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -17,9 +18,10 @@ import redis
 
 from faults.tables import record
 from headrace.errors import LocalServerError
+from support.certs import make_certs
 from support.servers import Program, find_programs
 
-from .episode import MODES, REDIS_PY, Verdict, run
+from .episode import CONTENDERS, MODES, Verdict, run
 from .proxied import ProxiedCluster
 from .tables import faults_table, outcomes_table
 
@@ -28,11 +30,12 @@ def main() -> int:
     arguments = _parser().parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the servers are ended
     programs = [program for name in arguments.servers for program in _programs(name)]
+    chosen = arguments.modes or [*MODES, *(mode for mode in CONTENDERS if arguments.redis_rs or "redis-rs" not in mode)]
     earlier = _read(arguments.results)
     verdicts: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
     wrong = 0
     for program in programs:
-        modes = [mode for mode in arguments.modes if mode != "idmp" or program.can("idmp")]
+        modes = [mode for mode in chosen if mode != "idmp" or program.can("idmp")]
         with _Clusters(program) as clusters:
             done, began, seed = 0, time.monotonic(), arguments.seed
             while done < arguments.faults / len(programs):
@@ -45,7 +48,7 @@ def main() -> int:
                     _write(arguments.results, program.label, seed, verdict)
                 verdicts[program.label, mode].append(verdict)
                 done += len(verdict.faults)
-                for what in verdict.wrong if mode not in REDIS_PY else ():
+                for what in verdict.wrong if mode not in CONTENDERS else ():
                     wrong += 1
                     print(f"{program.label}, {mode}, seed {seed}, {', '.join(verdict.faults)}: {what}", flush=True)
                 if seed % 20 == 0:
@@ -60,16 +63,20 @@ def main() -> int:
 
 
 class _Clusters:
-    """A cluster for all episodes, and another one where it did not become whole again."""
+    """A cluster for all episodes. Another one where it did not become whole again, or where TLS begins or ends."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._cluster: ProxiedCluster | None = None
+        self._folder = tempfile.TemporaryDirectory()
+        self._certs = make_certs(Path(self._folder.name))
 
     def run(self, mode: str, seed: int) -> Verdict | None:
         """The verdict of an episode. `None`: a fault did not happen, or did not end, in time."""
+        if self._cluster is not None and self._cluster.tls != ("tls" in mode):
+            self._end()
         if self._cluster is None:
-            self._cluster = ProxiedCluster(self._program.path)
+            self._cluster = ProxiedCluster(self._program.path, self._certs if "tls" in mode else None)
         try:
             return run(self._cluster, mode, seed, f"s{seed}")
         except (AssertionError, LocalServerError, redis.RedisError, OSError) as failure:
@@ -85,6 +92,7 @@ class _Clusters:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+        self._folder.cleanup()
 
     def _end(self) -> None:
         if self._cluster is not None:
@@ -97,7 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--faults", type=int, default=300, help="on all servers together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--servers", type=lambda text: text.split(","), default=["7.0", "8.6", "valkey"])
-    parser.add_argument("--modes", type=lambda text: text.split(";"), default=[*MODES, *REDIS_PY])
+    parser.add_argument("--modes", type=lambda text: text.split(";"), help="separated by semicolons")
+    parser.add_argument("--redis-rs", action="store_true", help="also redis-rs, which `make bench-programs` has built")
     parser.add_argument("--results", type=Path, help="a file of episodes: those in it are not run again")
     parser.add_argument("--record", type=Path, help="a document that gets the tables")
     return parser

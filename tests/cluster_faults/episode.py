@@ -6,6 +6,7 @@ import contextlib
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,6 +24,7 @@ from support.shards import key_of
 from .faults import FAILOVERS, FAULTS, LATE, LOSSY, UNPLANNED
 from .proxied import ProxiedCluster
 from .redis_py import RedisPy
+from .redis_rs import RedisRs
 
 DEADLINE = 60.0
 COMMAND_TIMEOUT = 3.0
@@ -32,7 +34,7 @@ PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=DEADLINE)
 CONFIRMED: dict[str, Any] = {"wait_replicas": 1, "wait_timeout": 3.0, "wait_every": 50}
 
 #: Those with "streams" write to several streams of all nodes, those with "shards" to the shards of one.
-#: The faults happen to the first of them.
+#: The faults happen to the first of them. Those with "tls" need a cluster that speaks it.
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
     "policy": {"retry": PATIENT},
@@ -46,10 +48,19 @@ MODES: dict[str, dict[str, Any]] = {
     "streams, script": {"retry": PATIENT, "exactly_once": "script"},
     "shards, policy": {"retry": PATIENT},
     "shards, script": {"retry": PATIENT, "exactly_once": "script"},
+    "tls": {},
+    "tls, script": {"retry": PATIENT, "exactly_once": "script"},
+    "tls, streams, wait": {"retry": PATIENT, **CONFIRMED},
+    "tls, shards, policy": {"retry": PATIENT},
 }
 
-#: The cluster pipelines of redis-py, beside them: what goes wrong with them is counted.
-REDIS_PY = ("redis-py", "redis-py, streams")
+#: The cluster pipelines of other clients, beside them: what goes wrong with them is counted.
+CONTENDERS: dict[str, Callable[[ProxiedCluster, str], Any]] = {
+    "redis-py": RedisPy,
+    "redis-py, streams": RedisPy,
+    "redis-rs": RedisRs,
+    "redis-rs, streams": RedisRs,
+}
 
 #: How many streams those have.
 STREAMS = 7
@@ -85,9 +96,9 @@ def run(cluster: ProxiedCluster, mode: str, seed: int, key: str, most: int = 3) 
     verdict = Verdict(mode)
     options = MODES.get(mode, {})
     shards = {"shards": STREAMS} if "shards" in mode else {}
-    endpoint = endpoint_of(cluster, key, command_timeout=COMMAND_TIMEOUT, **shards)
+    endpoint = endpoint_of(cluster, key, command_timeout=COMMAND_TIMEOUT, **cluster.options, **shards)
     masters = {server.port for server in _masters(cluster)}
-    sender = RedisPy(cluster, key) if mode in REDIS_PY else Dispatcher(endpoint, **options)
+    sender = CONTENDERS[mode](cluster, key) if mode in CONTENDERS else Dispatcher(endpoint, **options)
     with sender as dispatcher, ThreadPoolExecutor() as pool:
         keys = [key, *(f"{key}:{number}" for number in range(1, STREAMS))] if "streams" in mode else []
         rate = chance.choice([5_000, 20_000, 50_000])
@@ -133,7 +144,7 @@ def run(cluster: ProxiedCluster, mode: str, seed: int, key: str, most: int = 3) 
     if "script" in mode and verdict.lost and "MARKER_LOST" not in load.codes:
         verdict.wrong.append(f"{verdict.lost} acknowledged rows are not there, and no marker was missed")
     for server in _masters(cluster):
-        with redis.Redis(port=server.port or 0) as client:
+        with redis.Redis(unix_socket_path=server.unix_socket) as client:
             client.flushall()
     return verdict
 
@@ -141,7 +152,7 @@ def run(cluster: ProxiedCluster, mode: str, seed: int, key: str, most: int = 3) 
 def _masters(cluster: ProxiedCluster) -> list[LocalServer]:
     found = []
     for server in cluster.servers:
-        with redis.Redis(port=server.port or 0) as client:
+        with redis.Redis(unix_socket_path=server.unix_socket) as client:
             if client.info("replication")["role"] == "master":
                 found.append(server)
     return found
@@ -151,7 +162,7 @@ def _has_replica(cluster: ProxiedCluster, key: str) -> bool:
     """Whether a replica has this key."""
     counts = []
     for server in cluster.servers:
-        with redis.Redis(port=server.port or 0, single_connection_client=True) as client:
+        with redis.Redis(unix_socket_path=server.unix_socket, single_connection_client=True) as client:
             if client.info("replication")["role"] == "slave":
                 client.execute_command("READONLY")
                 with contextlib.suppress(redis.ResponseError):
@@ -163,7 +174,7 @@ def _connections(cluster: ProxiedCluster) -> list[int]:
     """How many connections of the dispatcher each node has."""
     counts = []
     for server in cluster.servers:
-        with redis.Redis(port=server.port or 0) as client:
+        with redis.Redis(unix_socket_path=server.unix_socket) as client:
             counts.append(sum(each["name"] == NAME for each in client.client_list()))
     return counts
 

@@ -45,7 +45,10 @@ def move_slowly(cluster: ProxiedCluster, key: str, chance: random.Random) -> Non
 def begin_and_abandon(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
     """A move that is taken back before the stream was moved."""
     slot, source, target = cluster.slot(key), cluster.owner(key), another_master(cluster, key)
-    with redis.Redis(port=target.port or 0) as there, redis.Redis(port=source.port or 0) as here:
+    with (
+        redis.Redis(unix_socket_path=target.unix_socket) as there,
+        redis.Redis(unix_socket_path=source.unix_socket) as here,
+    ):
         there.execute_command(
             "CLUSTER", "SETSLOT", slot, "IMPORTING", str(here.execute_command("CLUSTER MYID").decode())
         )
@@ -100,7 +103,7 @@ def restart_in_turn(cluster: ProxiedCluster, key: str, _chance: random.Random) -
 
 
 def end_connections(cluster: ProxiedCluster, key: str, _chance: random.Random) -> None:
-    with redis.Redis(port=cluster.owner(key).port or 0) as client:
+    with redis.Redis(unix_socket_path=cluster.owner(key).unix_socket) as client:
         # Behind a move the dispatcher may not be connected to the new owner yet.
         wait_until(
             lambda: int(client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")) > 0, PATIENCE
@@ -109,21 +112,23 @@ def end_connections(cluster: ProxiedCluster, key: str, _chance: random.Random) -
 
 def cut(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
     """The connection to the owner ends at some byte, in either direction."""
-    strike = Strike(cluster.proxy_of(cluster.owner(key)), key, chance, END, end(chance))
+    strike = Strike(cluster.proxy_of(cluster.owner(key)), key, chance, END, end(chance), tls=cluster.tls)
     strike.wait(PATIENCE)
 
 
 def cut_target(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
     """So does that to the node that a slot moves to, at one of its first bytes: of the row that goes there alone."""
     target = another_master(cluster, key)
-    strike = Strike(cluster.proxy_of(target), key, chance, chance.choice([200, 2_000]), end(chance))
+    most = chance.choice([200, 2_000])
+    strike = Strike(cluster.proxy_of(target), key, chance, most, end(chance), tls=cluster.tls)
     cluster.move_slot(key, target, pause=chance.uniform(0.0, 0.3))
     strike.wait(PATIENCE)
 
 
 def delay(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
     """The connection ends, and the owner gets the last bytes of it only behind those of the next one."""
-    strike = Strike(cluster.proxy_of(cluster.owner(key)), key, chance, END, late(chance.uniform(0.1, 1.0)))
+    act = late(chance.uniform(0.1, 1.0))
+    strike = Strike(cluster.proxy_of(cluster.owner(key)), key, chance, END, act, tls=cluster.tls)
     strike.wait(PATIENCE)
 
 

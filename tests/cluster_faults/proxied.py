@@ -5,19 +5,29 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import redis
 
 from faults.proxy import Proxy
 from headrace.testing import LocalCluster, LocalServer
+from support.certs import Certs
 from support.processes import wait_until
 
 
 class ProxiedCluster(LocalCluster):
-    """Every node announces the port of its proxy: in CLUSTER SLOTS and MOVED, and to its replicas."""
+    """Without TLS every node announces the port of its proxy: in CLUSTER SLOTS and MOVED, and to its replicas.
 
-    def __init__(self, program: Path) -> None:
-        super().__init__(program)
+    With `certs` the nodes speak TLS and announce their own ports, and `options` map these to the proxies: what passes
+    a proxy is then from clients alone.
+    """
+
+    def __init__(self, program: Path, certs: Certs | None = None) -> None:
+        files: dict[str, Any] = {}
+        if certs:
+            files = {"tls_cert": certs.server.cert, "tls_key": certs.server.key, "tls_ca_cert": certs.ca}
+        super().__init__(program, **files)
+        self._certs = certs
         self._proxies: dict[LocalServer, Proxy] = {}
         try:
             for server in self.servers:
@@ -31,6 +41,19 @@ class ProxiedCluster(LocalCluster):
     @property
     def nodes(self) -> list[str]:
         return [f"127.0.0.1:{proxy.port}" for proxy in self._proxies.values()]
+
+    @property
+    def tls(self) -> bool:
+        """Whether the nodes speak TLS."""
+        return self._certs is not None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What an endpoint needs beside `nodes` and its stream."""
+        if self._certs is None:
+            return {}
+        shown = {f"127.0.0.1:{server.port}": f"127.0.0.1:{proxy.port}" for server, proxy in self._proxies.items()}
+        return {"tls": True, "tls_ca_cert": self._certs.ca, "node_map": shown}
 
     def proxy_of(self, server: LocalServer) -> Proxy:
         return self._proxies[server]
@@ -49,18 +72,21 @@ class ProxiedCluster(LocalCluster):
             super().stop()
 
     def _announce(self, server: LocalServer) -> None:
-        with redis.Redis(port=server.port or 0) as client:
-            client.config_set("cluster-announce-port", self._proxies[server].port)
+        if self._certs is None:
+            with redis.Redis(unix_socket_path=server.unix_socket) as client:
+                client.config_set("cluster-announce-port", self._proxies[server].port)
 
     def _is_announced(self) -> bool:
-        """Whether each node names the proxies of all."""
-        ports = {proxy.port for proxy in self._proxies.values()}
-        return all(set(_named(server)) == ports for server in self.servers)
+        """Whether each node names all others: by their proxies, without TLS."""
+        named = [dict(_named(server)) for server in self.servers]
+        if self._certs:
+            return all(len(ports) == len(self.servers) for ports in named)
+        return all(set(ports.values()) == {proxy.port for proxy in self._proxies.values()} for ports in named)
 
 
-def _named(server: LocalServer) -> Iterator[int]:
-    """The ports in the reply to CLUSTER SLOTS."""
-    with redis.Redis(port=server.port or 0) as client:
+def _named(server: LocalServer) -> Iterator[tuple[str, int]]:
+    """The nodes in the reply to CLUSTER SLOTS, by their IDs, and their ports."""
+    with redis.Redis(unix_socket_path=server.unix_socket) as client:
         for _, _, *nodes in client.execute_command("CLUSTER SLOTS", NEVER_DECODE=True):
             for node in nodes:
-                yield int(node[1])
+                yield node[2], int(node[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,26 +11,7 @@ from redis.cluster import RedisCluster
 
 from headrace.testing import LocalCluster
 
-
-@dataclass
-class Failed:
-    """A row whose command raised: whether it was written, redis-py does not say."""
-
-    message_id: int
-    code: str
-    written: str = "unknown"
-
-
-@dataclass
-class Report:
-    """What became of the rows of a pipeline."""
-
-    delivered: int = 0
-    failed: list[Failed] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return not self.failed
+from .contender import Failed, Report
 
 
 class RedisPy:

@@ -12,23 +12,32 @@ from support.processes import wait_until
 #: How many bytes of a connection pass at most before it ends: some batches of requests, or of replies.
 END = 60_000
 
+#: About as many bytes of replies come before those to messages with TLS: its handshake, with the certificate.
+HANDSHAKE = 1_500
+
 
 class Strike:
     """Act on a connection, at a byte of one of its directions that chance chooses among the next `most`.
 
     Connections without a message of the stream are left alone: those of replicas, and of nodes that move a slot.
+    With `tls` nothing shows what is in a connection, and only clients connect to the proxy: the bytes of all of them
+    count, also those of the handshake.
     """
 
-    def __init__(self, proxy: Proxy, key: str, chance: random.Random, most: int, act: Act) -> None:
+    def __init__(self, proxy: Proxy, key: str, chance: random.Random, most: int, act: Act, *, tls: bool) -> None:
         self._proxy = proxy
         self._pattern = rb"(?:XADD|EVAL).{0,200}\r\n\$%d\r\n%s\r\n" % (len(key), re.escape(key.encode()))
         # Replies are much shorter, those of the script above all.
         self._direction: Direction = chance.choice(["requests", "replies"])
-        self._count = chance.randrange(most if self._direction == "requests" else most // 20)
+        bytes_of_replies = most // 20 + (HANDSHAKE if tls else 0)
+        self._count = chance.randrange(most if self._direction == "requests" else bytes_of_replies)
         self._act = act
         self._pair: Pair | None = None
         self._hit: Pair | None = None
-        self._await_message()
+        if tls:
+            proxy.at(self._direction, self._count, self._strike)
+        else:
+            self._await_message()
 
     def wait(self, seconds: float) -> None:
         """Wait until it has happened, and the proxy has nothing of the connection left."""

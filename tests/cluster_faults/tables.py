@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from faults.tables import markdown
 
-from .episode import MODES, REDIS_PY, Verdict
+from .episode import CONTENDERS, MODES, Verdict
 from .faults import FAILOVERS, FAULTS, UNPLANNED
 
 #: By server and mode.
@@ -20,37 +20,39 @@ _HEADS = (
 
 
 def outcomes_table(verdicts: Verdicts) -> str:
-    """What became of the rows, in Markdown: of headrace, then of redis-py."""
+    """What became of the rows, in Markdown: of headrace, then of the others."""
     ours = [pair for pair in verdicts if pair[1] in MODES]
     rows = [_row(*pair, verdicts[pair]) for pair in sorted(ours)]
     rows.append(_row("**all**", "", [verdict for pair in ours for verdict in verdicts[pair]]))
-    rows += [_row(*pair, verdicts[pair]) for pair in sorted(verdicts) if pair[1] in REDIS_PY]
+    rows += [_row(*pair, verdicts[pair]) for pair in sorted(verdicts) if pair[1] in CONTENDERS]
     return markdown(_HEADS, rows, left=2)
 
 
 def faults_table(verdicts: Verdicts) -> str:
-    """How many faults of each kind there were, and their share, in Markdown."""
-    ours = _faults(verdict for (_, mode), found in verdicts.items() if mode in MODES for verdict in found)
-    theirs = _faults(verdict for (_, mode), found in verdicts.items() if mode in REDIS_PY for verdict in found)
-    every = ours + theirs
-    names = [name for name in (*FAULTS, UNPLANNED) if every[name]]
-    rows = [_line(name, ours[name], theirs[name], every.total()) for name in names]
-    failovers = {name: sum(faults[one] for one in FAILOVERS) for name, faults in (("ours", ours), ("theirs", theirs))}
-    rows.append(_line("**failovers**", failovers["ours"], failovers["theirs"], every.total()))
-    rows.append(_line("**all**", ours.total(), theirs.total(), every.total()))
-    return markdown(("fault", "to headrace", "to redis-py", "share"), rows, left=1)
+    """How many faults of each kind there were for each client, and their share, in Markdown."""
+    counts = {"headrace": _faults(verdicts, MODES)}
+    for client in ("redis-py", "redis-rs"):
+        if faults := _faults(verdicts, [mode for mode in CONTENDERS if mode.startswith(client)]):
+            counts[client] = faults
+    every = sum(counts.values(), Counter[str]())
+    rows = [_line(name, counts.values(), [name], every) for name in (*FAULTS, UNPLANNED) if every[name]]
+    rows.append(_line("**failovers**", counts.values(), FAILOVERS, every))
+    rows.append(_line("**all**", counts.values(), list(every), every))
+    return markdown(("fault", *(f"to {client}" for client in counts), "share"), rows, left=1)
 
 
-def _faults(verdicts: Iterable[Verdict]) -> Counter[str]:
-    return Counter(fault for verdict in verdicts for fault in verdict.faults)
+def _faults(verdicts: Verdicts, modes: Collection[str]) -> Counter[str]:
+    found = (verdict for (_, mode), each in verdicts.items() if mode in modes for verdict in each)
+    return Counter(fault for verdict in found for fault in verdict.faults)
 
 
-def _line(name: str, ours: int, theirs: int, every: int) -> tuple[str, ...]:
-    return (name, f"{ours:,}", f"{theirs:,}", f"{(ours + theirs) / max(every, 1):.1%}")
+def _line(head: str, counts: Iterable[Counter[str]], names: Collection[str], every: Counter[str]) -> tuple[str, ...]:
+    numbers = [sum(faults[name] for name in names) for faults in counts]
+    return (head, *(f"{number:,}" for number in numbers), f"{sum(numbers) / max(every.total(), 1):.1%}")
 
 
 def _row(server: str, mode: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    faults = _faults(verdicts)
+    faults = Counter(fault for verdict in verdicts for fault in verdict.faults)
     numbers = (
         len(verdicts),
         faults.total() - faults[UNPLANNED],

@@ -6,15 +6,17 @@ import pytest
 
 from cluster_faults.episode import MODES, Verdict, judge, run
 from cluster_faults.proxied import ProxiedCluster
-from support import Program
+from cluster_faults.tables import faults_table
+from support import Certs, Program
 
 
 @pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.needs("redis-8.6")
-def test_each_outcome_is_true(program: Program) -> None:
-    with ProxiedCluster(program.path) as cluster:
-        for seed, mode in enumerate(MODES):
+@pytest.mark.parametrize("tls", [False, True])
+def test_each_outcome_is_true(program: Program, certs: Certs, tls: bool) -> None:
+    with ProxiedCluster(program.path, certs if tls else None) as cluster:
+        for seed, mode in enumerate(mode for mode in MODES if ("tls" in mode) is tls):
             verdict = run(cluster, mode, seed, f"s{seed}", most=1)
             assert not verdict.wrong, verdict
 
@@ -37,3 +39,18 @@ def test_what_is_not_true_is_noticed() -> None:
     explained = Verdict("plain", ["kill"])
     judge(explained, [[1, 0]], {0, 1, 2}, set())
     assert (explained.wrong, explained.lost, explained.reordered) == ([], 1, 1)
+
+
+def test_the_table_of_faults_has_a_column_for_each_client() -> None:
+    verdicts = {
+        ("redis-8.6", "tls"): [Verdict("tls", ["cut", "kill"])],
+        ("redis-8.6", "redis-rs, streams"): [Verdict("redis-rs, streams", ["cut"])],
+    }
+    assert faults_table(verdicts).splitlines() == [
+        "| fault         | to headrace | to redis-rs |  share |",
+        "| ------------- | ----------: | ----------: | -----: |",
+        "| cut           |           1 |           1 |  66.7% |",
+        "| kill          |           1 |           0 |  33.3% |",
+        "| **failovers** |           1 |           0 |  33.3% |",
+        "| **all**       |           2 |           1 | 100.0% |",
+    ]

@@ -22,7 +22,7 @@ def endpoint_of(cluster: LocalCluster, key: str | bytes, **options: Any) -> Endp
 
 def rows_of(cluster: LocalCluster, key: str, without: LocalServer | None = None) -> list[int]:
     """The numbers in a stream, in its order, as its owner has them. `without`: a server that is not asked."""
-    with redis.Redis(port=cluster.owner(key, without).port or 0) as client:
+    with redis.Redis(unix_socket_path=cluster.owner(key, without).unix_socket) as client:
         return [int(fields[b"payload"]) for _, fields in client.xrange(key)]
 
 
@@ -30,7 +30,7 @@ def wait_until_whole(cluster: LocalCluster, seconds: float = 40.0) -> None:
     """Until every server of the cluster says that all slots are served."""
 
     def is_whole(server: LocalServer) -> bool:
-        with redis.Redis(port=server.port or 0) as client:
+        with redis.Redis(unix_socket_path=server.unix_socket) as client:
             return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
 
     wait_until(lambda: all(is_whole(server) for server in cluster.servers), seconds)
@@ -61,7 +61,10 @@ def keys_on_all_masters(cluster: LocalCluster, key: str, count: int = 6) -> list
 def move_as_one(cluster: LocalCluster, key: str, target: LocalServer) -> None:
     """Move the slot of `key` in the way of servers that move slots by themselves; there is none before Redis 8.4."""
     slot, source = cluster.slot(key), cluster.owner(key)
-    with redis.Redis(port=target.port or 0) as there, redis.Redis(port=source.port or 0) as here:
+    with (
+        redis.Redis(unix_socket_path=target.unix_socket) as there,
+        redis.Redis(unix_socket_path=source.unix_socket) as here,
+    ):
         if target.name == "valkey":
             node = str(there.execute_command("CLUSTER MYID").decode())
             here.execute_command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", node)
@@ -106,5 +109,5 @@ class Move:
         return str(self._order(server, "CLUSTER", "MYID").decode())
 
     def _order(self, server: LocalServer, *command: str | bytes | int) -> Any:
-        with redis.Redis(port=server.port or 0) as client:
+        with redis.Redis(unix_socket_path=server.unix_socket) as client:
             return client.execute_command(*command)
