@@ -245,7 +245,10 @@ def test_a_lost_marker_is_reported(server: LocalServer, connect: Connect) -> Non
         assert dispatcher.flush().ok
         client.delete(MARKER)
         dispatcher.produce(b"behind")
-        assert labels(dispatcher.flush()) == [("permanent", "MARKER_LOST", "unknown")]
+        report = dispatcher.flush()
+        assert labels(report) == [("permanent", "MARKER_LOST", "unknown")]
+        what = "is gone: of its messages in this stream those from 0 to 49 (from 0) were acknowledged, and may be lost"
+        assert report.failed[0].message == f'the marker of the batch in "events" {what}'
         client.rpush(MARKER, "something else")
         dispatcher.begin("batch")
         dispatcher.produce(b"again")

@@ -542,7 +542,7 @@ impl Connection {
                 };
                 Err((fault, cx.batch.unattempted))
             }
-            Reply::Error(line) if is_whole && rules.exactly_once && faults::is_gap(line) => Err(self.gap(cx)),
+            Reply::Error(line) if is_whole && rules.exactly_once && faults::is_gap(line) => Err(self.gap(line, cx)),
             Reply::Error(line) if is_whole => match faults::uncovered(line) {
                 Some(fault) if rules.exactly_once => Err((fault, Written::Unknown)),
                 Some(_) | None => Err((Fault::from_reply(line), cx.batch.unattempted)),
@@ -667,13 +667,11 @@ impl Connection {
     }
 
     /// Why the marker is not where a run begins.
-    fn gap<O>(&self, cx: &Context<'_, O>) -> (Fault, Written) {
+    fn gap<O>(&self, line: &[u8], cx: &Context<'_, O>) -> (Fault, Written) {
         if cx.batch.is_blocked || self.retry.has_root() {
             return (faults::blocked(), Written::No);
         }
-        let message =
-            "the marker of the batch is gone, or behind rows that were acknowledged: was the server's data lost?";
-        (Fault::new(code::MARKER_LOST, message), cx.batch.unattempted)
+        (faults::marker_lost(line), cx.batch.unattempted)
     }
 
     fn refusal<O>(&self, fault: &Fault, written: Written, expect: Expect, cx: &Context<'_, O>) -> Refusal {

@@ -14,6 +14,25 @@ pub(crate) fn is_gap(line: &[u8]) -> bool {
     line.starts_with(b"GAP ")
 }
 
+/// What the server lost, from the reply that reports a gap: where the marker is, where it was, and the stream.
+pub(crate) fn marker_lost(line: &[u8]) -> Fault {
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.splitn(4, ' ').skip(1);
+    let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+    let message = match (number(), number(), words.next()) {
+        (Some(marker), Some(before @ 1..), Some(stream)) => {
+            let place = if marker == 0 { "gone".to_owned() } else { format!("at {marker}") };
+            let last = before - 1;
+            format!(
+                "the marker of the batch in {stream:?} is {place}: of its messages in this stream those from {marker} to {last} \
+                 (from 0) were acknowledged, and may be lost"
+            )
+        }
+        _ => "the marker of the batch is gone, or behind messages that were acknowledged".into(),
+    };
+    Fault::new(code::MARKER_LOST, message)
+}
+
 pub(crate) fn no_stream() -> Fault {
     Fault::new(code::NO_STREAM, "the stream does not exist, and nomkstream forbids to create it")
 }
@@ -43,4 +62,26 @@ pub(crate) fn trimmed(id: EntryId, min_id: EntryId) -> Fault {
         code::TRIMMED,
         format!("the entry got the ID {id}, below minid {min_id}: it is trimmed as it is written"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_marker_names_the_messages_and_their_stream() {
+        let said = |line: &[u8]| marker_lost(line).message;
+        assert_eq!(
+            said(b"GAP 20 50 orders 3"),
+            "the marker of the batch in \"orders 3\" is at 20: of its messages in this stream those from 20 to 49 (from 0) were \
+             acknowledged, and may be lost"
+        );
+        assert!(said(b"GAP 0 1 s").starts_with("the marker of the batch in \"s\" is gone: "), "{}", said(b"GAP 0 1 s"));
+        assert!(said(b"GAP 0 1 s").contains("those from 0 to 0"));
+        for other in [&b"GAP "[..], b"GAP 5", b"GAP 5 x s", b"GAP 0 0 s"] {
+            assert_eq!(said(other), "the marker of the batch is gone, or behind messages that were acknowledged");
+        }
+        let long = [b"GAP 1234567890123456 1234567890123456 ".as_slice(), &[b'k'; 100]].concat();
+        assert!(said(&long).ends_with("may be lost"), "{}", said(&long));
+    }
 }

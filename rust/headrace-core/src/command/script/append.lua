@@ -80,7 +80,8 @@ elseif found then
     end
 end
 if marker < from then
-    return redis.error_reply(string.format('GAP %.0f', marker))
+    local name = string.gsub(string.sub(KEYS[1], 1, 100), '%c', '?')
+    return redis.error_reply(string.format('GAP %.0f %.0f %s', marker, from, name))
 end
 local done = math.min(math.max(marker - first, 0), count)
 if done == count then
