@@ -28,6 +28,8 @@ class NodeStats:
         down_since: Since when it could not be reached or did not reply, in seconds since 1970. None: it is not known to
             be down.
         fills_window: Whether the window is full, and more of it is for this node than for any other: calls wait for it.
+        waiting_shard: With `fills_window`, the number of the shard whose message has waited longest. None: the endpoint
+            has no shards, or two of them are in its slot.
     """
 
     address: str
@@ -37,6 +39,7 @@ class NodeStats:
     redirects: int = 0
     down_since: float | None = None
     fills_window: bool = False
+    waiting_shard: int | None = None
 
     @property
     def seconds_down(self) -> float | None:
@@ -55,6 +58,7 @@ class NodeStats:
             **{name: getattr(self, name) + getattr(other, name) for name in names},
             down_since=min(times, default=None),
             fills_window=self.fills_window or other.fills_window,
+            waiting_shard=other.waiting_shard if self.waiting_shard is None else self.waiting_shard,
         )
 
 

@@ -23,6 +23,7 @@ from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import StartCluster, another_master, endpoint_of, rows_of
 from support.processes import resume, stop, stopped, wait_until
+from support.shards import key_of
 
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
 
@@ -240,6 +241,31 @@ def test_the_node_that_the_full_window_waits_for(start_cluster: StartCluster, mo
         running.result()
         assert dispatcher.flush().ok
         assert all((node.in_flight, node.fills_window) == (0, False) for node in dispatcher.stats().nodes)
+
+
+@pytest.mark.alone
+def test_the_shard_that_the_full_window_waits_for(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(replicas=0, node_timeout=30)
+    endpoint = endpoint_of(cluster, "orders", shards=3, command_timeout=60)
+    with Dispatcher(endpoint, window_max_entries=600) as dispatcher, ThreadPoolExecutor(1) as pool:
+        dispatcher.produce_batch(pa.table({"payload": [b"x"] * 30}), payload="payload")
+        assert dispatcher.flush().ok
+        assert {node.waiting_shard for node in dispatcher.stats().nodes} == {None}
+        still = cluster.owner("orders:1")
+        theirs = [shard for shard in range(3) if cluster.owner(f"orders:{shard}") is still]
+        stop(still)
+        try:
+            many = pa.table({"payload": [b"x"] * 60_000, "key": [key_of(1, 3)] * 60_000})
+            running = pool.submit(dispatcher.produce_batch, many, payload="payload", shard_key="key")
+            wait_until(lambda: [node.fills_window for node in dispatcher.stats().nodes].count(True) == 1, 30)
+            wait_until(lambda: node(dispatcher.stats(), still).waiting_shard == 1, 30)
+            assert 1 in theirs
+            assert not running.done()
+        finally:
+            resume(still)
+        running.result()
+        assert dispatcher.flush().ok
+        assert {node.waiting_shard for node in dispatcher.stats().nodes} == {None}
 
 
 def waiting(stats: Stats) -> set[str]:

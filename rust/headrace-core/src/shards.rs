@@ -6,6 +6,7 @@
 mod murmur2;
 mod names;
 
+use crate::cluster::slot;
 use murmur2::murmur2;
 pub(crate) use names::ShardNames;
 
@@ -54,12 +55,16 @@ pub(crate) struct Shards {
     pub(crate) hash: ShardHash,
     pub(crate) names: ShardNames,
     keys: Vec<Vec<u8>>,
+    /// The slot of each in a cluster.
+    slots: Vec<u16>,
 }
 
 impl Shards {
     /// `count` shards of the stream `name`, which has no braces.
     pub(crate) fn new(name: &[u8], count: usize, hash: ShardHash, names: ShardNames) -> Self {
-        Self { hash, names, keys: names.keys(name, count.max(1)) }
+        let keys = names.keys(name, count.max(1));
+        let slots = keys.iter().map(|key| slot(key)).collect();
+        Self { hash, names, keys, slots }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -84,6 +89,12 @@ impl Shards {
         (ordinal % self.keys.len() as u64) as usize
     }
 
+    /// The number of the only shard in a slot of a cluster.
+    pub(crate) fn only_in_slot(&self, slot: u16) -> Option<usize> {
+        let mut found = self.slots.iter().enumerate().filter(|(_, its)| **its == slot).map(|(shard, _)| shard);
+        found.next().filter(|_| found.next().is_none())
+    }
+
     /// The stream key of a shard.
     #[inline]
     pub(crate) fn key(&self, shard: usize) -> &[u8] {
@@ -99,7 +110,6 @@ pub(crate) fn registry_key(name: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::slot;
 
     /// zlib's check value, and what librdkafka's tests expect of it: `crc32("")` is 0.
     #[test]
@@ -121,6 +131,16 @@ mod tests {
         let shards = Shards::new(b"orders", 3, ShardHash::Murmur2, ShardNames::Plain);
         let turns: Vec<_> = (0..5).map(|ordinal| shards.of_ordinal(ordinal)).collect();
         assert_eq!(turns, [0, 1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn a_slot_names_its_shard_unless_there_are_two() {
+        let shards = Shards::new(b"orders", 3, ShardHash::Murmur2, ShardNames::Plain);
+        assert_eq!(shards.only_in_slot(slot(b"orders:2")), Some(2));
+        assert_eq!(shards.only_in_slot(slot(b"other")), None);
+        let many = Shards::new(b"orders", 1_024, ShardHash::Murmur2, ShardNames::Plain);
+        let twice = (0..1_024).filter(|shard| many.only_in_slot(many.slots[*shard]) != Some(*shard)).count();
+        assert!((2..200).contains(&twice), "{twice} shards share a slot");
     }
 
     #[test]

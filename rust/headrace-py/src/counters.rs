@@ -49,7 +49,16 @@ impl PyCounters {
 }
 
 fn node_values(py: Python<'_>, node: NodeValues) -> PyResult<Bound<'_, PyDict>> {
-    let NodeValues { address, in_flight, in_flight_bytes, connections, redirects, down_since_ms, fills_window } = node;
+    let NodeValues {
+        address,
+        in_flight,
+        in_flight_bytes,
+        connections,
+        redirects,
+        down_since_ms,
+        fills_window,
+        waiting_shard,
+    } = node;
     let read = PyDict::new(py);
     read.set_item("address", address)?;
     for (name, count) in [
@@ -63,6 +72,7 @@ fn node_values(py: Python<'_>, node: NodeValues) -> PyResult<Bound<'_, PyDict>> 
     #[allow(clippy::cast_precision_loss)]
     read.set_item("down_since", down_since_ms.map(|ms| ms as f64 / 1_000.0))?;
     read.set_item("fills_window", fills_window)?;
+    read.set_item("waiting_shard", waiting_shard)?;
     Ok(read)
 }
 

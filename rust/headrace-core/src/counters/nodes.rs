@@ -19,6 +19,8 @@ pub(crate) struct NodeCounters {
     pub(crate) down_since: Counter,
     /// 1 or 0.
     pub(crate) fills_window: Counter,
+    /// 1 more than the number of the shard that the full window waits for. 0: there is none.
+    pub(crate) waiting_shard: Counter,
 }
 
 /// The values of the counters of one node at one moment.
@@ -38,6 +40,8 @@ pub struct NodeValues {
     pub down_since_ms: Option<u64>,
     /// Whether the window is full, and more of it is for this node than for any other.
     pub fills_window: bool,
+    /// The shard whose message has waited longest, where `fills_window` and that is known.
+    pub waiting_shard: Option<u64>,
 }
 
 impl NodeCounters {
@@ -54,6 +58,7 @@ impl NodeCounters {
             redirects: self.redirects.get(),
             down_since_ms: Some(self.down_since.get()).filter(|since| *since > 0),
             fills_window: self.fills_window.get() > 0,
+            waiting_shard: self.waiting_shard.get().checked_sub(1),
         }
     }
 }

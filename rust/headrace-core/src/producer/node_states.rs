@@ -194,6 +194,13 @@ impl NodeState {
 }
 
 impl Producer {
+    /// The shard of the first message that waits for the node of a lane: for its reply, or else to be sent again.
+    fn oldest_shard(&self, at: usize) -> Option<usize> {
+        let (shards, connection) = (self.endpoint.shards()?, self.lanes.get(at));
+        let slot = connection.in_flight.commands_from(0).find_map(|command| command.hash_slot);
+        shards.only_in_slot(slot.or_else(|| connection.retry.slots().first().copied())?)
+    }
+
     /// Writes to the counters what is in flight to each node, and which one the full window waits for.
     pub(super) fn publish_nodes(&self) {
         if !self.lanes.is_of_cluster() {
@@ -213,7 +220,10 @@ impl Producer {
             let bytes = self.lanes.load_of(at).bytes;
             state.counters.in_flight.set(messages);
             state.counters.in_flight_bytes.set(bytes);
-            state.counters.fills_window.set((is_full && messages > 0 && fullest == Some(at)).into());
+            let fills_window = is_full && messages > 0 && fullest == Some(at);
+            state.counters.fills_window.set(fills_window.into());
+            let shard = fills_window.then(|| self.oldest_shard(at)).flatten();
+            state.counters.waiting_shard.set(shard.map_or(0, |shard| shard as u64 + 1));
         }
     }
 }
