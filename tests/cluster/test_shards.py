@@ -17,7 +17,7 @@ from support.clusters import another_master, endpoint_of, rows_of
 from support.fixture_types import StartServer
 from support.pipelines import endpoint_to, outcomes
 from support.processes import wait_until
-from support.shards import murmur2, shard_of, spread_tag
+from support.shards import key_of, murmur2, shard_of, spread_tag
 
 MODES: list[dict[str, Any]] = [
     {},
@@ -281,6 +281,39 @@ def test_each_shard_gets_the_consumer_group(cluster: LocalCluster, key: str, nam
         with redis.Redis(port=cluster.owner(name).port or 0) as client:
             (group,) = client.xinfo_groups(name)
             assert group["name"] == b"readers"
+
+
+def test_a_shard_that_moves_to_a_node_with_a_connection_has_its_group(cluster: LocalCluster, key: str) -> None:
+    """No connection was made to its first node before it moved, nor is one made to the other node afterwards."""
+    endpoint = endpoint_of(cluster, key, shards=SHARDS, consumer_group="readers")
+    there = cluster.owner(f"{key}:0")
+    moved = next(shard for shard in range(SHARDS) if cluster.owner(f"{key}:{shard}") is not there)
+    with Dispatcher(endpoint) as dispatcher:
+        dispatcher.produce(b"1", key=key_of(0, SHARDS))
+        assert dispatcher.flush().ok
+        cluster.move_slot(f"{key}:{moved}", there)
+        dispatcher.produce(b"2", key=key_of(moved, SHARDS))
+        assert dispatcher.flush().ok
+    with redis.Redis(port=there.port or 0) as client:
+        (group,) = client.xinfo_groups(f"{key}:{moved}")
+        assert (group["name"], group["last-delivered-id"]) == (b"readers", b"0-0")
+
+
+def test_a_lost_marker_names_the_rows_of_its_shard(any_server: LocalServer, connect: Any) -> None:
+    client = connect(any_server)
+    endpoint = endpoint_to(any_server, stream_key="orders", shards=3)
+    with Dispatcher(endpoint, exactly_once="script") as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(table(range(30), [None] * 30), shard_key="customer")
+        assert dispatcher.flush().ok
+        (marker,) = client.scan_iter("{orders:1}:headrace:*")
+        assert client.get(marker) == b"0 10 s"
+        client.set(marker, "0 4 s")
+        dispatcher.produce_batch(table(range(30, 33), [None] * 3), shard_key="customer")
+        (failure,) = dispatcher.flush().failed
+    assert (failure.code, failure.message_id) == ("MARKER_LOST", 1)
+    what = "of its messages in this stream those from 4 to 9 (from 0) were acknowledged, and may be lost"
+    assert failure.message == f'the marker of the batch in "orders:1" is at 4: {what}'
 
 
 def test_a_retry_policy_waits_for_a_shard_whose_master_dies(start_cluster: Any, key: str) -> None:

@@ -36,7 +36,7 @@ pub(crate) use cluster_nodes::{ClusterNodes, SlotMap, connect_to_node, is_redire
 pub(crate) use connect::{connect, connect_with};
 pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{NeverInterrupted, TooFewReplicas, Watch};
-pub(crate) use handshake::make_groups;
+pub(crate) use handshake::{make_group, make_groups};
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
 pub(crate) use replicas::connected_replicas;

@@ -93,6 +93,8 @@ pub(crate) struct Producer {
     /// Whether the rows that are encoded name their streams, which may be at several nodes; or all messages go to shards.
     is_routed: bool,
     registry: Registry,
+    /// Whether the consumer group was created in the shards of all nodes.
+    has_groups: bool,
     /// When the watch was asked last.
     watched: Instant,
     /// When there was no room in the window last.
@@ -151,6 +153,7 @@ impl Producer {
             located: None,
             is_routed: has_shards_on_nodes,
             registry: Registry::Unknown,
+            has_groups: false,
             watched: now,
             full: now,
             is_quick: false,

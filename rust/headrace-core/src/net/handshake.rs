@@ -67,6 +67,9 @@ pub(super) fn run(
     create_groups(&mut control, endpoint, streams)
 }
 
+/// The code of the refusal to create a group that is there.
+const BUSYGROUP: &str = "BUSYGROUP";
+
 /// Creates the endpoint's consumer group in these streams, where it is missing.
 pub(crate) fn make_groups(
     transport: &mut Transport,
@@ -81,14 +84,31 @@ fn create_groups(control: &mut Control<'_, '_>, endpoint: &Endpoint, streams: &[
     let Some(group) = endpoint.consumer_group() else { return Ok(()) };
     control.enter(Stage::Group);
     for stream_key in streams {
-        let mut create = redis::cmd("XGROUP");
-        create.arg("CREATE").arg(stream_key).arg(group).arg("$").arg("MKSTREAM");
-        match ask(control, &create)? {
-            Some(refusal) if refusal.code != "BUSYGROUP" => return Err(refusal_of(refusal, "XGROUP CREATE").into()),
+        match ask(control, &create_group(group, stream_key))? {
+            Some(refusal) if refusal.code != BUSYGROUP => return Err(refusal_of(refusal, "XGROUP CREATE").into()),
             Some(_) | None => {}
         }
     }
     Ok(())
+}
+
+/// Creates a consumer group in one stream, where it is missing. The node may redirect this.
+pub(crate) fn make_group(
+    group: &[u8],
+    stream_key: &[u8],
+    transport: &mut Transport,
+    patience: &mut Deadline<'_>,
+) -> Result<Result<(), Fault>, ConnectError> {
+    Ok(match transport.query(&create_group(group, stream_key), patience)? {
+        Err(refusal) if refusal.code != BUSYGROUP => Err(refusal),
+        Ok(_) | Err(_) => Ok(()),
+    })
+}
+
+fn create_group(group: &[u8], stream_key: &[u8]) -> redis::Cmd {
+    let mut create = redis::cmd("XGROUP");
+    create.arg("CREATE").arg(stream_key).arg(group).arg("$").arg("MKSTREAM");
+    create
 }
 
 /// AUTH with one argument, or with two where there is a user name (Redis 6.0 and later).

@@ -9,11 +9,14 @@ use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::{Fault, code};
 use crate::net::{
     ClusterNodes, ConnectError, Deadline, ShardRegistry, SlotMap, Transport, Watch, connect_to_node, is_redirect,
-    make_groups,
+    make_group, make_groups,
 };
 
 /// How often nodes may send a command elsewhere in a row.
 const MAX_HOPS: u32 = 5;
+
+/// Which part of the time for connecting the groups of other nodes' shards may take.
+const SHARE_OF_GROUPS: u32 = 4;
 
 /// What is known of the registry of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +27,8 @@ pub(super) enum Registry {
 }
 
 impl Producer {
-    /// Checks the registry of shards, if there are some, and creates the consumer group in those that the lane leads to.
+    /// Checks the registry of shards, if there are some, and creates the consumer group in those that the lane leads to; the first
+    /// time also in the others.
     pub(super) fn check_shards(
         &mut self,
         at: usize,
@@ -37,8 +41,43 @@ impl Producer {
         let endpoint = self.endpoint.clone();
         let registry = ShardRegistry { name: endpoint.stream_key(), shards: &shards };
         self.check_registry(at, registry, settings, transport, until, watch)?;
-        let keys = shards.keys().iter().filter(|key| self.lanes.of_key(key).1 == at).cloned();
-        make_groups(transport, &endpoint, &keys.collect::<Vec<_>>(), &mut Deadline::new(until, watch))
+        let (here, others): (Vec<_>, Vec<_>) =
+            shards.keys().iter().cloned().partition(|key| self.lanes.of_key(key).1 == at);
+        make_groups(transport, &endpoint, &here, &mut Deadline::new(until, watch))?;
+        match endpoint.consumer_group() {
+            Some(group) if !self.has_groups => self.make_other_groups(group, &others, settings, until, watch),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Creates the consumer group in shards of other nodes: a shard may move to a node that has a socket by then, and takes its
+    /// group along. What fails is tried again, and reported, when there is a socket to its node.
+    fn make_other_groups(
+        &mut self,
+        group: &[u8],
+        shards: &[Vec<u8>],
+        settings: &Settings,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ConnectError> {
+        self.has_groups = true;
+        let now = Instant::now();
+        let connect_timeout = until.saturating_duration_since(now) / SHARE_OF_GROUPS;
+        let settings = &Settings { connect_timeout, ..*settings };
+        let (Self { endpoint, nodes, .. }, until) = (self, now + connect_timeout);
+        let mut owners = Owners { endpoint, settings, nodes, server: None, map: None, open: Vec::new(), until, watch };
+        for shard in shards {
+            match owners.ask(shard, |transport, patience| make_group(group, shard, transport, patience)) {
+                Err(ConnectError::Interrupted) => {
+                    owners.close();
+                    return Err(ConnectError::Interrupted);
+                }
+                Err(ConnectError::Fault(_)) if Instant::now() >= until => break,
+                Ok(()) | Err(ConnectError::Fault(_)) => {}
+            }
+        }
+        owners.close();
+        Ok(())
     }
 
     /// Checks the registry, on the new socket of a lane if it leads to its node; otherwise only where nothing is known yet. Writes
