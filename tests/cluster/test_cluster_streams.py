@@ -113,6 +113,27 @@ def test_polls_leave_redirects_to_a_call_that_may_wait(cluster: LocalCluster, ke
     assert rows_of(cluster, key) == list(range(10))
 
 
+def test_the_next_batch_follows_a_redirect_though_the_window_has_room(cluster: LocalCluster, key: str) -> None:
+    """Other streams of the node wait for that."""
+    keys = keys_of(key, 12)
+    with Dispatcher(endpoint_of(cluster, key), window_max_entries=1_000_000) as dispatcher:
+        dispatcher.produce_batch(table(keys, range(12)), payload="payload", stream_key="key")
+        assert dispatcher.flush().ok
+        cluster.move_slot(keys[1], another_master(cluster, keys[1]))
+        rows = 12
+
+        def is_followed() -> bool:
+            nonlocal rows
+            dispatcher.produce_batch(table(keys, range(rows, rows + 12)), payload="payload", stream_key="key")
+            rows += 12
+            dispatcher.poll()
+            return dispatcher.stats().redirects == 1
+
+        wait_until(is_followed)
+        assert dispatcher.flush().ok
+    check_streams(cluster, keys, rows)
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("way", ["by keys", "as one"])
 @BY_MODE

@@ -213,6 +213,11 @@ impl Connection {
         self.retry.queue(bytes, hash_slot, numbers, rows, expect);
     }
 
+    /// Whether the node has answered all that it was sent, and sent some of it to others.
+    pub(crate) fn is_to_redirect(&self) -> bool {
+        self.retry.has_redirect() && self.in_flight.is_empty()
+    }
+
     /// Whether nothing waits for a reply, a confirmation or another try.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && !self.retry.is_active() && !self.is_unconfirmed()

@@ -209,8 +209,10 @@ impl Producer {
             return false;
         }
         if self.is_routed {
-            // A node that takes no bytes does not stop messages for others.
-            return !self.lanes.all().any(|connection| connection.send.room() == 0 && !connection.is_stuck());
+            // A node that takes no bytes does not stop messages for others. One that sent some elsewhere does: nothing more goes to
+            // it before they have gone there.
+            let is_full = |connection: &Connection| connection.send.room() == 0 && !connection.is_stuck();
+            return !self.lanes.all().any(|connection| is_full(connection) || connection.is_to_redirect());
         }
         let connection = self.lanes.get(self.lanes.home());
         connection.send.room() > 0 && self.takes_more(connection) && !self.is_down()
