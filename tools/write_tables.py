@@ -1,6 +1,7 @@
-"""Writes the tables of the documentation that the code has: options and error codes.
+"""Writes the tables of the documentation that the code has, options and error codes, and the options of the command.
 
-A table stands between `<!-- codes: own -->`, say, and `<!-- end -->`; what is there is replaced.
+A table stands between `<!-- codes: own -->`, say, and `<!-- end -->`; what is there is replaced. The command parses its
+arguments before it imports the core, so its options are a Python file of their own.
 
 Usage: tools/write_tables.py [--check]. With --check it writes nothing, and exits with 1 and one line for each page
 whose tables differ.
@@ -8,6 +9,7 @@ whose tables differ.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable
@@ -27,15 +29,23 @@ from headrace.tables import (
     Option,
 )
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+COMMAND = ROOT / "python" / "headrace_command" / "option_rows.py"
 MARKED = re.compile(r"(<!-- ([\w: ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
     tables = {page: tables_of(page) for page in ("options.md", "outcomes.md")}
     differing = [page for page, made in tables.items() if not write(DOCS / page, made, check="--check" in sys.argv[1:])]
-    for page in differing:
-        print(f"docs/{page}: its tables differ from the code; run tools/write_tables.py", file=sys.stderr)
+    differing = [f"docs/{page}: its tables differ" for page in differing]
+    made = command_rows()
+    if "--check" not in sys.argv[1:]:
+        COMMAND.write_text(made)
+    elif COMMAND.read_text() != made:
+        differing.append(f"{COMMAND.relative_to(ROOT)} differs")
+    for text in differing:
+        print(f"{text} from the code; run tools/write_tables.py", file=sys.stderr)
     return 1 if differing else 0
 
 
@@ -70,6 +80,47 @@ def write(path: Path, tables: dict[str, str], *, check: bool) -> bool:
     if not check:
         path.write_text(made)
     return made == text or not check
+
+
+def command_rows() -> str:
+    """The options of the command as Python: no secret, and not those that a verb has in a form of its own."""
+    of_streams = ("shards", "shard_hash", "shard_names")
+    of_producers = ("consumer_group", "maxlen", "maxlen_approximate", "minid", "trim_every", "nomkstream")
+    others = ("stream_key", *of_streams, *of_producers)
+    own = ("exactly_once", "exactly_once_key", "idmp_duration", "retry", "payload_field", "ts_field", "error_overrides")
+    tables = {
+        "SERVER": [option for name, option in ENDPOINT.items() if name not in others],
+        "STREAM": [ENDPOINT[name] for name in of_streams],
+        "PRODUCER": [ENDPOINT[name] for name in of_producers],
+        "DISPATCHER": [option for name, option in DISPATCHER.items() if name not in own],
+    }
+    lines = [
+        '"""Options of endpoints and dispatchers, from the tables of the core: tools/write_tables.py writes them."""',
+        "",
+        "# ruff: noqa: E501",
+        "",
+        '__all__ = ["DISPATCHER", "PRODUCER", "SERVER", "STREAM"]',
+        "",
+        "#: The name of each option, whether it is a boolean, its default if it has one, and what it means.",
+    ]
+    for name, rows in tables.items():
+        lines += [f"{name}: tuple[tuple[str, bool, str | None, str], ...] = ("]
+        for row in rows:
+            if not row.is_secret or row.name.endswith("tls_key"):
+                is_boolean = row.allowed.startswith("a boolean")
+                default = None if row.default is None else row.shown_default.strip(chr(34))
+                lines.append(f"    ({quoted(row.name)}, {is_boolean}, {quoted(default)}, {quoted(plain(row.text))}),")
+        lines += [")"]
+    return "\n".join(lines) + "\n"
+
+
+def quoted(text: str | None) -> str:
+    return json.dumps(text, ensure_ascii=False) if text is not None else "None"
+
+
+def plain(text: str) -> str:
+    """Markdown without its links and quotes."""
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("*", "")
 
 
 def options(rows: Iterable[Option]) -> str:

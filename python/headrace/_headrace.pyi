@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, TypedDict
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "Commands",
     "Consumer",
     "ConsumerBatch",
     "Counters",
@@ -364,6 +365,22 @@ class Survey:
     def close(self) -> None:
         """Close the connections. The next call opens others."""
 
+_Answer = int | bytes | None | Exception | list["_Answer"]
+
+@final
+class Commands:
+    """Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked."""
+
+    def __new__(cls, endpoint: Endpoint) -> Self: ...
+    def call(self, commands: Sequence[tuple[bytes | None, Sequence[bytes]]], writes: bool) -> list[_Answer]:
+        """The reply to each command: an int, bytes, None or a list; for an error reply a `CommandError`, not raised.
+
+        `commands` are pairs of a key and words; the key decides which node of a cluster gets the command, None means
+        the endpoint's stream. With `writes` nothing is sent a second time when a connection is lost.
+        """
+    def close(self) -> None:
+        """Close the connections. The next call opens others."""
+
 def decode_rows(stream: bytes) -> Rows:
     """Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it."""
 
@@ -377,6 +394,7 @@ class Endpoint:
         url: str | None = None,
         inherited: dict[str, object] | None = None,
         text: bool = False,
+        options_win: bool = False,
     ) -> Self: ...
     def _option(self, name: str) -> object: ...
     @property

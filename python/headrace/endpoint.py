@@ -249,6 +249,14 @@ class Endpoint(_headrace.Endpoint):
         finally:
             del options, url  # not for tracebacks with locals
 
+    @classmethod
+    def _from_text_over(cls, options: Mapping[str, object], url: str | None) -> Self:
+        """Build an endpoint from options that are text, or bytes, and that win over those of the URL."""
+        try:
+            return super().__new__(cls, _checked(options), url=url, text=True, options_win=True)._warned()
+        finally:
+            del options, url  # not for tracebacks with locals
+
     def _with_stream_key(self, key: str) -> Self:
         """The same server, and another stream, without shards. Values of a defaults file are those of now."""
         options, inherited = self._state()

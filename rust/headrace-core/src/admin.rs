@@ -2,6 +2,7 @@
 //! and tables in Arrow's form.
 
 mod command;
+mod commands;
 mod kept_connections;
 mod pending;
 mod session;
@@ -9,6 +10,7 @@ mod shards;
 mod table;
 
 pub(crate) use command::{Command, shown};
+pub use commands::{Answer, Commands, Request};
 pub(crate) use kept_connections::KeptConnections;
 pub(crate) use pending::Pending;
 pub(crate) use session::{Session, with_session};

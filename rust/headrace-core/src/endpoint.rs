@@ -161,6 +161,17 @@ impl Endpoint {
         Self::build(given, defaults)
     }
 
+    /// As [`Endpoint::from_url`], with `options` as text that win over those of the URL.
+    ///
+    /// One of several options of which an endpoint takes one, such as `password_file`, takes the place of the others.
+    pub fn from_url_under(url: &str, options: impl IntoIterator<Item = (String, OptionValue)>) -> Result<Self> {
+        let defaults = Defaults::from_environment(|name| std::env::var_os(name))?;
+        let given = Given::collect(OPTIONS, options, Form::Text)?;
+        let mut of_url = Given::new(OPTIONS, Form::Text);
+        url::read(url, &mut of_url)?;
+        Self::build(given.over(of_url), defaults)
+    }
+
     /// The endpoint that [`Endpoint::options`] and [`Endpoint::inherited`] came from, in any process: this one's environment,
     /// defaults file and TLS files are not read.
     pub fn restore(

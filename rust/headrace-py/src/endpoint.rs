@@ -16,18 +16,21 @@ pub struct PyEndpoint(pub Endpoint);
 
 #[pymethods]
 impl PyEndpoint {
-    /// `url` adds options; `inherited` is the second half of `_state()`; with `text` all values are text.
+    /// `url` adds options, under `options` if those win; `inherited` is the second half of `_state()`; with `text` all
+    /// values are text, and if `options` win they must be.
     #[new]
-    #[pyo3(signature = (options, *, url = None, inherited = None, text = false))]
+    #[pyo3(signature = (options, *, url = None, inherited = None, text = false, options_win = false))]
     fn new(
         options: &Bound<'_, PyDict>,
         url: Option<&Bound<'_, PyString>>,
         inherited: Option<&Bound<'_, PyDict>>,
         text: bool,
+        options_win: bool,
     ) -> PyResult<Self> {
         let options = option_values(options)?;
         let form = if text { Form::Text } else { Form::Typed };
         let endpoint = match (url, inherited) {
+            (Some(url), _) if options_win => Endpoint::from_url_under(url.to_str()?, options),
             (Some(url), _) => Endpoint::from_url_in(form, url.to_str()?, options),
             (None, Some(inherited)) => Endpoint::restore(options, option_values(inherited)?),
             (None, None) => Endpoint::new(options, form),

@@ -3,6 +3,7 @@
 
 mod batch_name;
 mod capsules;
+mod commands;
 mod consumer;
 mod counters;
 mod dispatcher;
@@ -53,6 +54,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream_reader::PyReadBatch>()?;
     module.add_class::<stream_reader::PyReader>()?;
     module.add_class::<survey::PySurvey>()?;
+    module.add_class::<commands::PyCommands>()?;
     module.add_class::<unpack::PyRows>()?;
     module.add_function(wrap_pyfunction!(inspect::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(stream_reader::split_dead_letters, module)?)?;

@@ -1,5 +1,7 @@
 //! A command, the right that an ACL user needs for it, and what its refusal means.
 
+use std::borrow::Cow;
+
 use redis::{Cmd, ToRedisArgs};
 
 use crate::cluster::slot;
@@ -13,7 +15,7 @@ const MAX_SHOWN: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Command {
     /// As in an ACL rule, without its `+`: `xgroup|create`.
-    right: &'static str,
+    right: Cow<'static, str>,
     cmd: Cmd,
     key: Option<Vec<u8>>,
     writes: bool,
@@ -26,12 +28,20 @@ impl Command {
         right.to_ascii_uppercase().split('|').for_each(|word| {
             cmd.arg(word);
         });
-        Self { right, cmd, key: None, writes: false }
+        Self { right: right.into(), cmd, key: None, writes: false }
     }
 
     /// A command that changes the stream: if its reply is lost, it is unknown whether it did.
     pub(crate) fn write(right: &'static str) -> Self {
         Self { writes: true, ..Self::read(right) }
+    }
+
+    /// A command of these words, of which the first is its name.
+    pub(super) fn of_words(words: &[Vec<u8>], key: Option<&[u8]>, writes: bool) -> Self {
+        let mut cmd = Cmd::new();
+        cmd.arg(words);
+        let name = words.first().map_or_else(String::new, |word| utf8::escape(word).to_ascii_lowercase());
+        Self { right: name.into(), cmd, key: key.map(<[u8]>::to_vec), writes }
     }
 
     /// Appends the key of the stream.
@@ -61,12 +71,12 @@ impl Command {
 
     /// `XGROUP CREATE`
     pub(crate) fn name(&self) -> String {
-        name_of(self.right)
+        name_of(&self.right)
     }
 
     /// The error for a refusal of this command.
     pub(crate) fn refused(&self, fault: &Fault) -> Error {
-        self.refused_for(self.right, fault)
+        self.refused_for(&self.right, fault)
     }
 
     /// The same where a script was refused a command of its own.

@@ -55,7 +55,8 @@ impl KeptConnections {
         }
     }
 
-    /// What `read` makes of the reply to each command, which must only read.
+    /// What `read` makes of the reply to each command. Commands that were sent over a connection that was lost are sent again over
+    /// another one, unless one of them writes.
     pub(crate) fn ask_all<T>(
         &mut self,
         commands: &[Command],
@@ -64,7 +65,7 @@ impl KeptConnections {
     ) -> Result<Vec<T>> {
         let Some(max_redirects) = self.endpoint.cluster().map(|cluster| cluster.max_redirects) else {
             let all: Vec<_> = commands.iter().collect();
-            let said = self.one.with(watch, |session| ask(session, &all))?;
+            let said = ask_over(&mut self.one, &all, watch)?;
             return commands.iter().zip(said).map(|(command, said)| read(command, said)).collect();
         };
         let mut answers: Vec<Option<T>> = commands.iter().map(|_| None).collect();
@@ -81,7 +82,7 @@ impl KeptConnections {
                 }
                 let said = match self.ask_node(&node, is_asking, commands, &asked, watch) {
                     Ok(said) => said,
-                    Err(error @ Error::Connection { .. }) => {
+                    Err(error @ Error::Connection { .. }) if !commands.iter().any(Command::writes) => {
                         self.forget_map();
                         self.lost = Some(node.clone());
                         again.extend(asked.into_iter().map(|at| Pending { at, taker: None }));
@@ -191,9 +192,22 @@ impl KeptConnections {
         let wanted = asked.iter().filter_map(|at| commands.get(*at));
         let sent: Vec<_> =
             wanted.flat_map(|command| is_asking.then_some(&asking).into_iter().chain([command])).collect();
-        let said = connection.with(watch, |session| ask(session, &sent))?;
+        let said = ask_over(connection, &sent, watch)?;
         let skipped = usize::from(is_asking);
         Ok(asked.iter().copied().zip(said.into_iter().skip(skipped).step_by(1 + skipped)).collect())
+    }
+}
+
+/// The replies to commands, in order. Those that only read are sent again where the server had closed the connection.
+fn ask_over(
+    connection: &mut KeptConnection,
+    commands: &[&Command],
+    watch: &mut dyn Watch,
+) -> Result<Vec<result::Result<Value, Fault>>> {
+    if commands.iter().any(|command| command.writes()) {
+        connection.once(watch, |session| ask(session, commands))
+    } else {
+        connection.with(watch, |session| ask(session, commands))
     }
 }
 

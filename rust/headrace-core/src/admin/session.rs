@@ -73,7 +73,12 @@ impl KeptConnection {
         }
     }
 
-    fn once<T>(&mut self, watch: &mut dyn Watch, work: impl FnOnce(&mut Session<'_>) -> Result<T>) -> Result<T> {
+    /// Does `work`, once.
+    pub(super) fn once<T>(
+        &mut self,
+        watch: &mut dyn Watch,
+        work: impl FnOnce(&mut Session<'_>) -> Result<T>,
+    ) -> Result<T> {
         let (transport, silence) = match self.open.take() {
             Some(open) => open,
             None => open(&self.endpoint, self.node.as_ref(), watch)?,

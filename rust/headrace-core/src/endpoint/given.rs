@@ -12,6 +12,13 @@ use super::provider::Provider;
 /// The most bytes of a key or any other string on a server: <https://redis.io/docs/latest/develop/data-types/strings/>.
 const MAX_STRING: usize = 512 * 1024 * 1024;
 
+/// Options of which an endpoint takes one.
+const ALTERNATIVES: [&[&str]; 3] = [
+    &["host", "unix_socket", "nodes"],
+    &["password", "password_env", "password_file"],
+    &["sentinel_password", "sentinel_password_env", "sentinel_password_file"],
+];
+
 /// As many as there are, in the place of a number.
 const ALL: &str = "all";
 
@@ -67,6 +74,17 @@ impl Given {
             return Err(Error::config(name, format!("{name} is given twice; give it once")));
         }
         Ok(())
+    }
+
+    /// These values, and those of `others` that are neither given here nor [`ALTERNATIVES`] to one that is.
+    pub(crate) fn over(mut self, others: Self) -> Self {
+        let is_replaced = |name: &str| {
+            let mut groups = ALTERNATIVES.iter().filter(|group| group.contains(&name));
+            self.has(name) || groups.any(|group| group.iter().any(|other| self.has(other)))
+        };
+        let kept: Vec<_> = others.values.into_iter().filter(|(name, _)| !is_replaced(name)).collect();
+        self.values.extend(kept);
+        self
     }
 
     /// Whether `name` was given as a sequence of no names.

@@ -1,0 +1,7 @@
+"""`python -m headrace_command`."""
+
+import sys
+
+from headrace_command.main import main
+
+sys.exit(main())

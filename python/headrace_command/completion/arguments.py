@@ -1,0 +1,12 @@
+"""The arguments of `headrace completion`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+__all__ = ["add"]
+
+
+def add(parser: ArgumentParser) -> None:
+    """Add them."""
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))

@@ -1,0 +1,37 @@
+"""How the command ends."""
+
+from enum import IntEnum
+
+__all__ = ["ExitCode"]
+
+
+class ExitCode(IntEnum):
+    """The exit codes. Where several hold, the one with the highest priority is the end: see `worst`."""
+
+    OK = 0
+    #: Some rows failed, or a check did.
+    FAILED = 1
+    #: The arguments or the input are wrong; nothing was sent.
+    USAGE = 2
+    #: No connection, no TLS, or no right.
+    NO_CONNECTION = 3
+    #: It is unknown whether some rows were written.
+    UNKNOWN = 4
+    INTERRUPTED = 130
+    CLOSED_PIPE = 141
+    TERMINATED = 143
+
+    @staticmethod
+    def worst(first: "ExitCode", second: "ExitCode") -> "ExitCode":
+        """The one of two that is the end: a signal, then 4, 3, 1; a usage error comes before any row is sent."""
+        order = [
+            ExitCode.OK,
+            ExitCode.FAILED,
+            ExitCode.NO_CONNECTION,
+            ExitCode.UNKNOWN,
+            ExitCode.USAGE,
+            ExitCode.CLOSED_PIPE,
+            ExitCode.INTERRUPTED,
+            ExitCode.TERMINATED,
+        ]
+        return max(first, second, key=order.index)

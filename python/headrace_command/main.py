@@ -1,0 +1,85 @@
+"""The entry point of the command: parses the arguments, runs the verb, and turns its end into an exit code."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from importlib import import_module
+
+from headrace_command.exit_code import ExitCode
+from headrace_command.messages import Messages
+from headrace_command.output import Output
+from headrace_command.parser import make_parser
+from headrace_command.run import Run
+from headrace_command.signals import Signals
+from headrace_command.usage_error import UsageError
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the command with the arguments of the process."""
+    sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    parser = make_parser()
+    arguments = parser.parse_args()
+    if arguments.version:
+        from headrace import __version__
+
+        sys.stdout.write(f"headrace {__version__}\n")
+        return ExitCode.OK
+    if arguments.verb is None:
+        parser.print_help(sys.stderr)
+        return ExitCode.USAGE
+    messages = Messages(quiet=arguments.quiet, color=arguments.color)
+    run = Run(arguments, Output(arguments.output), messages, Signals())
+    return _ended(run, arguments)
+
+
+def _ended(run: Run, arguments: Namespace) -> int:
+    run.signals.install()
+    try:
+        code = _code_of(run, arguments)
+        run.output.flush()
+    except BrokenPipeError:
+        run.output.discard()
+        return ExitCode.CLOSED_PIPE
+    return code
+
+
+def _code_of(run: Run, arguments: Namespace) -> ExitCode:
+    """Run the verb. An exception becomes a message and an exit code, with its traceback only if that is asked for."""
+    verb = import_module(f"headrace_command.{arguments.verb.replace('-', '_')}.run")
+    try:
+        code: ExitCode = verb.run(run)
+        return code
+    except KeyboardInterrupt:
+        run.messages.error("interrupted")
+        return run.signals.exit_code
+    except BrokenPipeError:
+        raise
+    except UsageError as error:
+        run.messages.error(str(error))
+        return ExitCode.USAGE
+    except Exception as error:
+        code, text = _explained(error)
+        if arguments.debug:
+            import traceback
+
+            run.messages.say(traceback.format_exc())
+        run.messages.error(text)
+        return code
+
+
+def _explained(error: Exception) -> tuple[ExitCode, str]:
+    import headrace
+
+    text = str(error)
+    if isinstance(error, headrace.ConfigError | headrace.SchemaError | headrace.MessageError):
+        return ExitCode.USAGE, text
+    if isinstance(error, headrace.ConnectionFailedError | headrace.CommandError):
+        return ExitCode.NO_CONNECTION, text
+    if isinstance(error, headrace.HeadraceError):
+        return ExitCode.FAILED, text
+    if isinstance(error, OSError):
+        return ExitCode.USAGE, text
+    return ExitCode.FAILED, f"{type(error).__name__}: {text} (--debug shows where)"

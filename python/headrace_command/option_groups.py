@@ -1,0 +1,64 @@
+"""Adds the options of the tables to the parser of a verb."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace, _ArgumentGroup
+
+from headrace_command.option_rows import DISPATCHER, PRODUCER, SERVER, STREAM
+
+__all__ = ["add_connection", "add_producer", "connection_options", "producer_options"]
+
+
+def add_connection(parser: ArgumentParser) -> None:
+    """Add the URL and the options of the server."""
+    group = parser.add_argument_group("connection", "An option wins over the URL, the URL over the environment.")
+    group.add_argument("-u", "--url", metavar="URL", help="redis://[user@]host[:port][/db]; by default $HEADRACE_URL")
+    _add(group, SERVER + STREAM)
+    group.add_argument("--ask-password", action="store_true", help="Ask for the password on the terminal.")
+
+
+def add_producer(parser: ArgumentParser) -> None:
+    """Add what a writer can choose: trimming, the window, retries, copies."""
+    _add(parser.add_argument_group("stream"), PRODUCER)
+    _add(parser.add_argument_group("delivery"), DISPATCHER)
+
+
+def connection_options(arguments: Namespace) -> dict[str, str]:
+    """The options of the server that were given, as text."""
+    return _given(arguments, SERVER + STREAM)
+
+
+def producer_options(arguments: Namespace) -> tuple[dict[str, str], dict[str, str]]:
+    """Those of a writer that were given: of the endpoint, and of the dispatcher."""
+    return _given(arguments, PRODUCER), _given(arguments, DISPATCHER)
+
+
+def _add(group: _ArgumentGroup, rows: tuple[tuple[str, bool, str | None, str], ...]) -> None:
+    for name, is_boolean, default, text in rows:
+        shown = text if default is None or is_boolean else f"{text} Default: {default}."
+        if is_boolean:
+            group.add_argument(_flag(name), action=BooleanOptionalAction, default=SUPPRESS, help=_help(shown))
+        else:
+            group.add_argument(_flag(name), metavar=_metavar(name), default=SUPPRESS, help=_help(shown))
+
+
+def _given(arguments: Namespace, rows: tuple[tuple[str, bool, str | None, str], ...]) -> dict[str, str]:
+    given = vars(arguments)
+    values = {name: given[name] for name, _, _, _ in rows if name in given}
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _metavar(name: str) -> str:
+    if name.endswith(("_file", "_cert", "_key", "_socket")):
+        return "PATH"
+    if name.endswith(("_timeout", "_poll", "_ttl", "_backoff", "_deadline")):
+        return "SECONDS"
+    return {"host": "HOST", "port": "PORT", "nodes": "HOST:PORT,…", "db": "N", "shards": "N"}.get(name, "VALUE")
+
+
+def _help(text: str) -> str:
+    return text.replace("%", "%%")

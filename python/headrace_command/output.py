@@ -1,0 +1,54 @@
+"""Data on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from headrace_command.escape import printable
+
+__all__ = ["Output"]
+
+
+class Output:
+    """Writes data to stdout, as UTF-8 in every locale.
+
+    Args:
+        form: "text", "json" or "jsonl".
+    """
+
+    def __init__(self, form: str = "text") -> None:
+        self.form = form
+        self.is_terminal = sys.stdout.isatty()
+        self._out = sys.stdout.buffer
+
+    def text(self, line: str) -> None:
+        """Write a line of text, escaped on a terminal."""
+        shown = printable(line) if self.is_terminal else line
+        self._out.write(shown.encode("utf-8", "surrogateescape") + b"\n")
+
+    def payload(self, value: bytes, end: bytes = b"\n") -> None:
+        """Write bytes as they are; on a terminal without its control characters."""
+        self._out.write((printable(value).encode() if self.is_terminal else value) + end)
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        """Write an object as a line of JSON."""
+        self._out.write(json.dumps(row, ensure_ascii=self.is_terminal).encode("utf-8", "surrogatepass") + b"\n")
+
+    def value(self, value: object) -> None:
+        """Write one JSON value that is all of the output."""
+        self._out.write(json.dumps(value, ensure_ascii=self.is_terminal, indent=2).encode() + b"\n")
+
+    def flush(self) -> None:
+        """Send what was written."""
+        self._out.flush()
+
+    @staticmethod
+    def discard() -> None:
+        """Leave the rest out, when stdout was closed: Python would complain of it when the process ends."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

@@ -1,0 +1,41 @@
+"""The parser of the arguments."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+from headrace_command.option_groups import add_connection
+from headrace_command.verbs import VERBS
+
+__all__ = ["make_parser"]
+
+_DESCRIPTION = "Redis Streams from the command line: data on stdout, messages on stderr."
+_EXIT_CODES = (
+    "exit codes: 0 all delivered, 1 some failed, 2 usage, 3 no connection, TLS or rights, 4 unknown whether some were "
+    "written, 130 and 143 interrupted"
+)
+
+
+def make_parser() -> ArgumentParser:
+    """The parser of all verbs."""
+    parser = ArgumentParser("headrace", description=_DESCRIPTION, epilog=_EXIT_CODES, allow_abbrev=False)
+    parser.add_argument("--version", action="store_true", help="Print the version.")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for verb in VERBS:
+        own = verbs.add_parser(
+            verb.name, aliases=verb.aliases, help=verb.text, description=verb.text, allow_abbrev=False
+        )
+        own.set_defaults(verb=verb.name)
+        verb.add_arguments(own)
+        if verb.connects:
+            add_connection(own)
+        _add_common(own)
+    return parser
+
+
+def _add_common(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("-o", "--output", choices=("text", "json", "jsonl"), default="text", help="Form of the data.")
+    group.add_argument("-q", "--quiet", action="store_true", help="No messages but errors.")
+    group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="Colors on stderr.")
+    group.add_argument("--debug", action="store_true", help="Show the traceback of an error, and the endpoint.")

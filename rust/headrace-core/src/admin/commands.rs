@@ -1,0 +1,119 @@
+//! Commands that a caller makes up, for tools: each goes to the server that has its key.
+
+use redis::Value;
+
+use super::command::Command;
+use super::kept_connections::KeptConnections;
+use crate::contain::contain;
+use crate::endpoint::Endpoint;
+use crate::error::{Classifier, Error, Fault, Result};
+use crate::net::Watch;
+
+/// A command with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The name of the command and its arguments.
+    pub words: Vec<Vec<u8>>,
+    /// The key that decides which node of a cluster gets the command; `None`: the stream of the endpoint.
+    pub key: Option<Vec<u8>>,
+    /// Whether it changes something. It is then never sent again over another connection.
+    pub writes: bool,
+}
+
+/// The reply to a command.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// A null.
+    Nil,
+    /// An integer.
+    Int(i64),
+    /// A simple or a bulk string.
+    Bytes(Vec<u8>),
+    /// An array.
+    List(Vec<Answer>),
+    /// An error reply, as [`Error::Command`].
+    Refused(Error),
+}
+
+/// Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked.
+pub struct Commands {
+    connections: KeptConnections,
+}
+
+impl Commands {
+    /// Opens no connection yet.
+    pub fn new(endpoint: &Endpoint) -> Self {
+        Self { connections: KeptConnections::new(endpoint) }
+    }
+
+    /// The reply to each command, in their order. To each node they go in one round trip.
+    ///
+    /// # Errors
+    /// The server was not reached, or was lost. If a command writes, it is then unknown whether it took effect.
+    pub fn call(&mut self, requests: &[Request], watch: &mut dyn Watch) -> Result<Vec<Answer>> {
+        let commands: Vec<_> = requests.iter().map(Request::to_command).collect();
+        let asked = contain(|| {
+            self.connections.ask_all(&commands, watch, |command, reply| match reply.map(Answer::read) {
+                Ok(answer) => answer.ok_or_else(|| command.misunderstood()),
+                Err(fault) => Ok(Answer::Refused(refused(fault))),
+            })
+        });
+        asked.unwrap_or_else(|_| Err(Error::Internal { message: "the command ended".to_owned() }))
+    }
+
+    /// Closes the connections. The next call opens others.
+    pub fn close(&mut self) {
+        self.connections.close();
+    }
+}
+
+impl Request {
+    fn to_command(&self) -> Command {
+        Command::of_words(&self.words, self.key.as_deref(), self.writes)
+    }
+}
+
+impl Answer {
+    /// `None`: a type that RESP2 does not have.
+    fn read(value: Value) -> Option<Self> {
+        Some(match value {
+            Value::Nil => Self::Nil,
+            Value::Int(number) => Self::Int(number),
+            Value::BulkString(bytes) => Self::Bytes(bytes),
+            Value::SimpleString(text) => Self::Bytes(text.into_bytes()),
+            Value::Okay => Self::Bytes(b"OK".to_vec()),
+            Value::Array(values) => Self::List(values.into_iter().map(Self::read).collect::<Option<_>>()?),
+            _ => return None,
+        })
+    }
+}
+
+fn refused(fault: Fault) -> Error {
+    let kind = Classifier::default().kind(&fault);
+    Error::Command { code: fault.code.into_owned(), kind, message: fault.message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reply_of_resp2_is_read() {
+        let value = Value::Array(vec![
+            Value::Nil,
+            Value::Int(-1),
+            Value::BulkString(b"\xff".to_vec()),
+            Value::SimpleString("PONG".to_owned()),
+            Value::Okay,
+        ]);
+        let expected = [
+            Answer::Nil,
+            Answer::Int(-1),
+            Answer::Bytes(b"\xff".to_vec()),
+            Answer::Bytes(b"PONG".to_vec()),
+            Answer::Bytes(b"OK".to_vec()),
+        ];
+        assert_eq!(Answer::read(value), Some(Answer::List(expected.to_vec())));
+        assert_eq!(Answer::read(Value::Array(vec![Value::Double(0.5)])), None);
+    }
+}

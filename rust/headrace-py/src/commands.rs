@@ -1,0 +1,78 @@
+//! Sends commands that the command `headrace` makes up.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use headrace_core::{Answer, Commands, Request};
+use pyo3::IntoPyObjectExt as _;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::endpoint::PyEndpoint;
+use crate::errors::{raise, to_py};
+use crate::panics::contained;
+use crate::signals::without_gil;
+
+/// Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked.
+#[pyclass(frozen, name = "Commands", module = "headrace._headrace")]
+pub(crate) struct PyCommands(Mutex<Commands>);
+
+#[pymethods]
+impl PyCommands {
+    #[new]
+    fn new(endpoint: &Bound<'_, PyEndpoint>) -> Self {
+        Self(Mutex::new(Commands::new(&endpoint.get().0)))
+    }
+
+    /// The reply to each command: an int, bytes, None or a list; for an error reply a `CommandError`, not raised.
+    ///
+    /// `commands` are pairs of a key and words; the key decides which node of a cluster gets the command, None means
+    /// the endpoint's stream. With `writes` nothing is sent a second time when a connection is lost.
+    #[pyo3(signature = (commands, writes))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        commands: Vec<(Option<Vec<u8>>, Vec<Vec<u8>>)>,
+        writes: bool,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let requests: Vec<_> = commands.into_iter().map(|(key, words)| Request { words, key, writes }).collect();
+        let answers = contained(py, || {
+            let mut inner = self.lock()?;
+            let commands = &mut *inner;
+            without_gil(py, |signals| commands.call(&requests, signals))
+        })?;
+        answers.into_iter().map(|answer| object(py, answer)).collect()
+    }
+
+    /// Close the connections. The next call opens others.
+    fn close(&self) -> PyResult<()> {
+        self.lock()?.close();
+        Ok(())
+    }
+}
+
+impl PyCommands {
+    /// Locks the commands for this call, also against a signal handler that runs during one.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Commands>> {
+        match self.0.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::WouldBlock) => {
+                Err(raise("ConcurrentUseError", "the commands are in use by another call"))
+            }
+            // The core contains its own panics, so its state is consistent.
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        }
+    }
+}
+
+fn object(py: Python<'_>, answer: Answer) -> PyResult<Bound<'_, PyAny>> {
+    match answer {
+        Answer::Nil => Ok(py.None().into_bound(py)),
+        Answer::Int(number) => number.into_bound_py_any(py),
+        Answer::Bytes(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
+        Answer::List(answers) => {
+            let items: Vec<_> = answers.into_iter().map(|answer| object(py, answer)).collect::<PyResult<_>>()?;
+            Ok(PyList::new(py, items)?.into_any())
+        }
+        Answer::Refused(error) => Ok(to_py(&error).into_value(py).into_bound(py).into_any()),
+    }
+}
