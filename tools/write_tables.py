@@ -97,7 +97,7 @@ def command_rows() -> str:
     lines = [
         '"""Options of endpoints and dispatchers, from the tables of the core: tools/write_tables.py writes them."""',
         "",
-        "# ruff: noqa: E501",
+        "# fmt: off\n# ruff: noqa: E501",
         "",
         '__all__ = ["DISPATCHER", "PRODUCER", "SERVER", "STREAM"]',
         "",
