@@ -25,6 +25,7 @@ __all__ = [
     "debug_build",
     "decode_rows",
     "inspect",
+    "marker_key",
     "option_table",
     "read_options",
     "shard_numbers",
@@ -380,6 +381,9 @@ class Commands:
         """
     def close(self) -> None:
         """Close the connections. The next call opens others."""
+
+def marker_key(stream_key: bytes, token: str) -> bytes:
+    """The key of the marker of a batch for one stream, with `exactly_once="script"`."""
 
 def decode_rows(stream: bytes) -> Rows:
     """Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it."""

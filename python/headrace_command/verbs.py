@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace_command.completion import arguments as completion
+from headrace_command.send import arguments as send
 
 __all__ = ["VERBS", "Verb"]
 
@@ -21,4 +22,7 @@ class Verb(NamedTuple):
     connects: bool = True
 
 
-VERBS = (Verb("completion", "Print the completion script of a shell.", completion.add, connects=False),)
+VERBS = (
+    Verb("send", "Send rows of stdin or files to a stream, with an outcome for each.", send.add),
+    Verb("completion", "Print the completion script of a shell.", completion.add, connects=False),
+)

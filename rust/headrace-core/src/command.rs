@@ -12,5 +12,6 @@ mod xadd_reply;
 pub use crate::resp::EntryId;
 pub(crate) use expect::Expect;
 pub(crate) use reply::{Reply, ScriptReply};
+pub use script::marker_key;
 pub(crate) use script_reply::MAX_RUN;
 pub(crate) use xadd_reply::NextId;

@@ -78,7 +78,7 @@ extern crate self as headrace_core;
 
 pub use admin::{Answer, Commands, Request, Table};
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
-pub use command::EntryId;
+pub use command::{EntryId, marker_key};
 pub use consumer::{
     CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, ConsumerStats, ReadReport,
 };

@@ -64,6 +64,12 @@ impl PyCommands {
     }
 }
 
+/// The key of the marker of a batch for one stream, with `exactly_once="script"`.
+#[pyfunction]
+pub(crate) fn marker_key<'py>(py: Python<'py>, stream_key: &[u8], token: &str) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &headrace_core::marker_key(stream_key, token))
+}
+
 fn object(py: Python<'_>, answer: Answer) -> PyResult<Bound<'_, PyAny>> {
     match answer {
         Answer::Nil => Ok(py.None().into_bound(py)),

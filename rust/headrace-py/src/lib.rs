@@ -56,6 +56,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<survey::PySurvey>()?;
     module.add_class::<commands::PyCommands>()?;
     module.add_class::<unpack::PyRows>()?;
+    module.add_function(wrap_pyfunction!(commands::marker_key, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(stream_reader::split_dead_letters, module)?)?;
     module.add_function(wrap_pyfunction!(shards::shard_numbers, module)?)?;

@@ -120,7 +120,7 @@ pub(crate) fn with_source(command: &[u8]) -> Vec<u8> {
 }
 
 /// The marker of a batch for one stream: in the stream's hash slot, as a cluster needs it.
-pub(crate) fn marker_key(stream_key: &[u8], token: &str) -> Vec<u8> {
+pub fn marker_key(stream_key: &[u8], token: &str) -> Vec<u8> {
     // What is between the first `{` and the next `}`, if anything is, decides the slot
     // (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
     let open = stream_key.iter().position(|&byte| byte == b'{').map(|at| at + 1);

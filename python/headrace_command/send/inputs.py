@@ -1,0 +1,125 @@
+"""The files of the input, and stdin."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from headrace_command.send.arrow import pyarrow_for
+from headrace_command.usage_error import UsageError
+
+__all__ = ["Input", "inputs_of", "without_compression"]
+
+#: Bytes of a read.
+_CHUNK = 1 << 20
+_COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+
+
+def inputs_of(files: Sequence[str]) -> list[Input]:
+    """The inputs that the arguments name: all must be there. None means stdin."""
+    for file in files:
+        if file != "-" and not Path(file).exists():
+            raise UsageError(f"there is no file {file!r}")
+        if Path(file).is_dir():
+            raise UsageError(f"{file!r} is a folder")
+    if files.count("-") > 1:
+        raise UsageError("stdin ('-') is given twice")
+    return [Input(file) for file in files or ["-"]]
+
+
+def without_compression(file: str) -> str:
+    """The name without the ending of its compression."""
+    return next((file.removesuffix(ending) for ending in _COMPRESSIONS if file.endswith(ending)), file)
+
+
+class Input:
+    """A file, which may be compressed, or stdin.
+
+    Attributes:
+        name: For messages.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.name = "stdin" if file == "-" else file
+
+    @property
+    def is_stdin(self) -> bool:
+        """Whether it is stdin."""
+        return self._file == "-"
+
+    @property
+    def path(self) -> str:
+        """Its path, for a reader that needs a file it can seek in.
+
+        Raises:
+            UsageError: It is stdin.
+        """
+        if self.is_stdin:
+            raise UsageError("parquet is read from its end: give a file in place of stdin")
+        return self._file
+
+    @property
+    def size(self) -> int | None:
+        """Its bytes, if they are known before."""
+        if self.is_stdin:
+            status = os.fstat(0)
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
+        return None if _is_pipe(self._file) else Path(self._file).stat().st_size
+
+    def open(self) -> IO[bytes]:
+        """Open it, without its compression."""
+        return opened(self._file) if not self.is_stdin else sys.stdin.buffer
+
+    def chunks(self, linger: float) -> Iterator[bytes | None]:
+        """Its bytes. None: nothing came for `linger` seconds. A pipe that pauses says so once, until it goes on."""
+        if self.is_stdin or _is_pipe(self._file):
+            yield from _pipe_chunks(0 if self.is_stdin else os.open(self._file, os.O_RDONLY), linger)
+            return
+        with self.open() as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+
+
+def opened(file: str) -> IO[bytes]:
+    """Open a file by its ending."""
+    if file.endswith(".gz"):
+        import gzip
+
+        return gzip.open(file, "rb")  # type: ignore[return-value]
+    if file.endswith(".bz2"):
+        import bz2
+
+        return bz2.open(file, "rb")
+    if file.endswith(".xz"):
+        import lzma
+
+        return lzma.open(file, "rb")
+    if file.endswith(".zst"):
+        return pyarrow_for("a .zst file").CompressedInputStream(file, "zstd")  # type: ignore[no-any-return]
+    return open(file, "rb", buffering=0)
+
+
+def _pipe_chunks(descriptor: int, linger: float) -> Iterator[bytes | None]:
+    is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    has_paused = True
+    while True:
+        if not is_regular and not has_paused:
+            ready, _, _ = select.select([descriptor], [], [], linger)
+            if not ready:
+                has_paused = True
+                yield None
+        chunk = os.read(descriptor, _CHUNK)
+        if not chunk:
+            return
+        has_paused = False
+        yield chunk
+
+
+def _is_pipe(file: str) -> bool:
+    return not Path(file).is_file()

@@ -1,0 +1,81 @@
+"""The stream of rows that are bad, or that the server refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace_command.send.block import Block
+
+if TYPE_CHECKING:
+    from headrace import Dispatcher, Endpoint
+    from headrace_command.send.tally import Tally
+
+__all__ = ["Letters"]
+
+_MOST_ROWS = 4_096
+
+
+class Letters:
+    """Writes dead letters, with the fields that those of `headrace.spark` have.
+
+    `payload` is the row as it was read; of a row of Arrow it is `row`, an Arrow IPC stream. `ordinal` is the number of
+    the row in its file, `source` the file.
+
+    Args:
+        endpoint: The stream of dead letters.
+        stream: Where the rows were to go.
+        tally: What counts them.
+    """
+
+    def __init__(self, endpoint: Endpoint, stream: bytes, tally: Tally) -> None:
+        self._endpoint = endpoint
+        self._stream = stream
+        self._tally = tally
+        self._dispatcher: Dispatcher | None = None
+        self._letters: list[list[tuple[str, bytes]]] = []
+
+    def add(self, block: Block, at: int, **failure: str) -> None:
+        """Add the letter of a row."""
+        row = block.rows[at] if isinstance(block.rows, list) else _as_ipc(block.rows.slice(at, 1))
+        fields = {"payload" if isinstance(block.rows, list) else "row": row, "stream_key": self._stream}
+        fields |= {name: value.encode() for name, value in failure.items()}
+        fields |= {"ordinal": b"%d" % (block.first + at), "source": block.file.encode("utf-8", "surrogateescape")}
+        self._letters.append(list(fields.items()))
+        if len(self._letters) >= _MOST_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the letters.
+
+        Raises:
+            DeliveryError: One cannot be written.
+        """
+        if not self._letters:
+            return
+        from headrace import Dispatcher
+
+        if self._dispatcher is None:
+            self._dispatcher = Dispatcher(self._endpoint)
+        self._dispatcher.produce_batch(self._table(), fields_from="fields")
+        self._tally.dead_letters += self._dispatcher.flush().raise_for_failures().delivered
+        self._letters = []
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+
+    def _table(self) -> Any:
+        from headrace_command.send.arrow import pyarrow_for
+
+        pa = pyarrow_for("--on-bad-row dead-letter")
+        return pa.table({"fields": pa.array(self._letters, pa.map_(pa.string(), pa.binary()))})
+
+
+def _as_ipc(row: Any) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    return bytes(sink.getvalue())

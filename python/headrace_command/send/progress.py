@@ -1,0 +1,49 @@
+"""The line of progress."""
+
+from __future__ import annotations
+
+import time
+
+from headrace_command.messages import Messages
+
+__all__ = ["Progress"]
+
+#: Seconds between two updates.
+_INTERVAL = 0.2
+
+
+class Progress:
+    """Shows rows, their rate, and how much of the input was read.
+
+    Args:
+        messages: Where it is shown.
+        wanted: "always", "never", or "auto": on a terminal.
+        total: Bytes of the input, if they are known.
+    """
+
+    def __init__(self, messages: Messages, wanted: str, total: int | None) -> None:
+        self._messages = messages
+        self._is_shown = wanted == "always" or (wanted == "auto" and messages.is_terminal)
+        self._total = total
+        self._began = time.monotonic()
+        self._shown_at = 0.0
+
+    def show(self, rows: int, bytes_read: int) -> None:
+        """Show how far it is, not too often."""
+        now = time.monotonic()
+        if not self._is_shown or now - self._shown_at < _INTERVAL:
+            return
+        self._shown_at = now
+        rate = rows / max(now - self._began, 0.001)
+        share = f"  {min(100 * bytes_read // self._total, 100):3d} %" if self._total else ""
+        self._messages.show(f"{rows:,} rows  {rate:,.0f}/s{share}")
+
+    def finish(self) -> None:
+        """Remove the line."""
+        if self._is_shown:
+            self._messages.end_progress()
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return time.monotonic() - self._began

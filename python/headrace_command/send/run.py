@@ -1,0 +1,238 @@
+"""`headrace send`."""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace_command.exit_code import ExitCode
+from headrace_command.option_groups import producer_options
+from headrace_command.run import Run
+from headrace_command.send.batches import Batches, BatchRows
+from headrace_command.send.block import Block
+from headrace_command.send.checkpoint import Checkpoints
+from headrace_command.send.csv_rows import CsvRows
+from headrace_command.send.inputs import Input, inputs_of, without_compression
+from headrace_command.send.json_rows import JsonRows
+from headrace_command.send.layout import Layout
+from headrace_command.send.letters import Letters
+from headrace_command.send.progress import Progress
+from headrace_command.send.raw_rows import RawRows
+from headrace_command.send.records import Records
+from headrace_command.send.resumed import ResumedImport
+from headrace_command.send.sender import Rows, Sender
+from headrace_command.send.stopped import StoppedError
+from headrace_command.send.tally import Tally
+from headrace_command.usage_error import UsageError
+
+if TYPE_CHECKING:
+    from headrace import Dispatcher, Endpoint
+
+__all__ = ["run"]
+
+_ENDINGS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+}
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_LARGEST_ROW = 512 << 20
+#: A block of an import that can be resumed: at most 16 MiB, with the read that ends it.
+_BLOCK_BYTES = 15 << 20
+_TOKEN_TTL = 86_400
+#: Seconds to wait for outcomes after a signal.
+_LAST_FLUSH = 5.0
+
+
+def run(run: Run) -> ExitCode:
+    """Send the rows, and say what became of them."""
+    arguments = run.arguments
+    inputs = inputs_of(arguments.files)
+    form = arguments.format or _form_of(inputs[0])
+    max_row_bytes = _bytes(arguments.max_row_bytes)
+    rows = _rows(arguments, form, max_row_bytes)
+    source = _source(inputs, form, arguments, max_row_bytes)
+    of_endpoint, of_dispatcher = producer_options(arguments)
+    endpoint = run.endpoint(run.stream, of_endpoint)
+    tally = Tally()
+    progress = Progress(run.messages, arguments.progress, _total(inputs))
+    with ExitStack() as resources:
+        dispatcher = resources.enter_context(_dispatcher(endpoint, arguments, of_dispatcher))
+        letters = _letters(run, tally)
+        if letters is not None:
+            resources.callback(letters.close)
+        linger = arguments.linger if any(file.size is None for file in inputs) else 0.0
+        sender = Sender(dispatcher, rows, letters, tally, stops=arguments.on_bad_row == "stop", linger=linger)
+        blocks = _shown(source, sender, tally, progress)
+        code = ExitCode.OK
+        try:
+            if arguments.exactly_once is None:
+                sender.send_all(blocks)
+            else:
+                options = _reading(arguments, form, inputs)
+                ttl = int(of_dispatcher.get("token_ttl", _TOKEN_TTL))
+                with closing(Checkpoints(endpoint, run.stream, arguments.exactly_once, options, ttl)) as checkpoints:
+                    run.messages.say(f"until {checkpoints.until} it can be resumed, with the same --exactly-once")
+                    resumed = ResumedImport(dispatcher, sender, rows, checkpoints, arguments.exactly_once)
+                    resumed.send(blocks)
+                    tally.skipped = resumed.skipped
+        except StoppedError:
+            pass
+        except KeyboardInterrupt:
+            code = _interrupted(run, sender)
+        finally:
+            progress.finish()
+    _say(run, tally, progress)
+    return ExitCode.worst(code, tally.exit_code)
+
+
+def _shown(source: Records | Batches, sender: Sender, tally: Tally, progress: Progress) -> Iterator[Block | None]:
+    """The blocks of a source, with progress after each."""
+    for block in source.blocks():
+        yield block
+        progress.show(tally.delivered + sender.open, source.bytes_read)
+
+
+def _interrupted(run: Run, sender: Sender) -> ExitCode:
+    """Wait a little for what is open."""
+    run.messages.say(f"interrupted: waiting for the outcomes of {sender.open:,} rows; a second signal ends at once")
+    with suppress(StoppedError):
+        sender.settle(_LAST_FLUSH)
+    return run.signals.exit_code
+
+
+def _say(run: Run, tally: Tally, progress: Progress) -> None:
+    for place, code, message in tally.first:
+        run.messages.error(f"{place}: {code}: {message}")
+    if (more := tally.failures - len(tally.first)) > 0:
+        run.messages.error(f"… and {more:,} more")
+    if run.output.form == "text":
+        run.messages.say(f"{tally} in {progress.seconds:,.1f} s")
+    else:
+        run.output.row(tally.to_json())
+
+
+def _form_of(file: Input) -> str:
+    if file.is_stdin:
+        return "lines"
+    return _ENDINGS.get(Path(without_compression(file.name)).suffix.lower(), "lines")
+
+
+def _rows(arguments: Namespace, form: str, max_row_bytes: int) -> Rows:
+    """What makes rows of the input."""
+    payload, fields, json = arguments.payload, _names(arguments.fields), _names(arguments.json)
+    key = arguments.shard_key
+    if key is not None and "shards" not in arguments:
+        raise UsageError("--shard-key needs --shards")
+    if form == "lines":
+        for name in ("payload", "fields", "json", "shard_key"):
+            if getattr(arguments, name) is not None:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} needs rows with names: --format jsonl, csv, tsv, parquet, arrow"
+                )
+        return RawRows(max_row_bytes, skips_blank=False)
+    if form == "jsonl":
+        if payload is None and fields is None and json is None and key is None:
+            return RawRows(max_row_bytes, skips_blank=True)
+        return JsonRows(max_row_bytes, payload=payload, fields=fields, members=json, shard_key=key)
+    layout = Layout(payload, fields, json, key)
+    if form in ("csv", "tsv"):
+        header = None if arguments.header is None else arguments.header.split(",")
+        return CsvRows(max_row_bytes, "," if form == "csv" else "\t", header, _types(arguments.types), layout)
+    return BatchRows(layout)
+
+
+def _source(inputs: Sequence[Input], form: str, arguments: Namespace, max_row_bytes: int) -> Records | Batches:
+    if form not in ("csv", "tsv"):
+        for name in ("types", "header"):
+            if getattr(arguments, name) is not None:
+                raise UsageError(f"--{name} is for csv and tsv; the format is {form}")
+    if form in ("parquet", "arrow"):
+        return Batches(inputs, form)
+    block_bytes = None if arguments.exactly_once is None else _BLOCK_BYTES
+    return Records(
+        inputs, max_row_bytes, quoted=form in ("csv", "tsv"), linger=arguments.linger, block_bytes=block_bytes
+    )
+
+
+def _dispatcher(endpoint: Endpoint, arguments: Namespace, options: dict[str, str]) -> Dispatcher:
+    from headrace import Dispatcher
+
+    given: dict[str, str | None] = {**options}
+    if arguments.retry or any(name.startswith("retry_") for name in options):
+        given["retry"] = "true"
+    if arguments.exactly_once is not None:
+        if "shards" in arguments:
+            raise UsageError("--exactly-once is for one stream: not with --shards")
+        given["exactly_once"] = "script"
+    if arguments.payload_field is not None:
+        given["payload_field"] = arguments.payload_field
+    if arguments.ts_field is not None:
+        given["ts_field"] = arguments.ts_field or None
+    return Dispatcher._from_text(endpoint, given)
+
+
+def _letters(run: Run, tally: Tally) -> Letters | None:
+    """The stream of dead letters, if bad rows go there."""
+    arguments = run.arguments
+    if arguments.on_bad_row != "dead-letter":
+        if arguments.dead_letters is not None:
+            raise UsageError("--dead-letters needs --on-bad-row dead-letter")
+        return None
+    key = run.stream + b":dead" if arguments.dead_letters is None else os.fsencode(arguments.dead_letters)
+    return Letters(run.endpoint(key), run.stream, tally)
+
+
+def _reading(arguments: Namespace, form: str, inputs: Sequence[Input]) -> dict[str, object]:
+    """How the input is read: a resumed import must read it in the same way."""
+    names = ("types", "header", "payload", "fields", "json", "max_row_bytes", "payload_field", "ts_field", "on_bad_row")
+    options: dict[str, object] = {"format": form, **{name: getattr(arguments, name) for name in names}}
+    if form in ("parquet", "arrow"):
+        options["sha256"] = [_sha256(file) for file in inputs]
+    return options
+
+
+def _sha256(file: Input) -> str:
+    """The hash of a file whose rows have no bytes of their own."""
+    import hashlib
+
+    with open(file.path, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _total(inputs: Sequence[Input]) -> int | None:
+    sizes = [file.size for file in inputs if file.name == without_compression(file.name)]
+    return None if len(sizes) < len(inputs) or None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Names with commas between them; '*' is all of them, which is an empty list."""
+    return None if text is None else [] if text == "*" else [name.strip() for name in text.split(",")]
+
+
+def _types(text: str | None) -> dict[str, str]:
+    types = {}
+    for part in text.split(",") if text else []:
+        name, found, its = part.partition("=")
+        if not found or not name or not its:
+            raise UsageError(f"--types must be NAME=TYPE with commas between them, got {part!r}")
+        types[name.strip()] = its.strip()
+    return types
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([kmg]?)", text.lower())
+    size = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 1 <= size <= _LARGEST_ROW:
+        raise UsageError(f"--max-row-bytes must be from 1 to 512m, got {text!r}")
+    return size

@@ -1,0 +1,90 @@
+"""What became of the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace_command.exit_code import ExitCode
+
+__all__ = ["Tally"]
+
+#: Failures that are shown one by one.
+_SHOWN = 10
+#: The code of rows that could not be read.
+BAD_ROW = "BAD_ROW"
+
+
+class Tally:
+    """Counts outcomes, and keeps the first failures.
+
+    Attributes:
+        delivered: Rows that are in the stream.
+        deduplicated: Those of them that an earlier run had written.
+        failed: Rows that are not, by code.
+        unknown: Those of them that may be in the stream all the same.
+        skipped: Rows that an earlier run had sent, and this one did not.
+        dead_letters: Rows that are in the stream of dead letters.
+        unreachable: Whether a row failed because there was no connection, or no right.
+        first: The places and reasons of the first failures.
+    """
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.deduplicated = 0
+        self.failed: dict[str, int] = {}
+        self.unknown = 0
+        self.skipped = 0
+        self.dead_letters = 0
+        self.unreachable = False
+        self.first: list[tuple[str, str, str]] = []
+
+    def fail(
+        self, place: str, code: str, message: str, *, is_unknown: bool = False, is_of_connection: bool = False
+    ) -> None:
+        """Count a failure."""
+        self.failed[code] = self.failed.get(code, 0) + 1
+        self.unknown += is_unknown
+        self.unreachable |= is_of_connection
+        if len(self.first) < _SHOWN:
+            self.first.append((place, code, message))
+
+    @property
+    def failures(self) -> int:
+        """How many rows failed."""
+        return sum(self.failed.values())
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """How the command ends, as far as rows are concerned."""
+        code = ExitCode.FAILED if self.failed else ExitCode.OK
+        if self.unreachable:
+            code = ExitCode.worst(code, ExitCode.NO_CONNECTION)
+        return ExitCode.worst(code, ExitCode.UNKNOWN) if self.unknown else code
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts, and the first failures."""
+        return {
+            "delivered": self.delivered,
+            "deduplicated": self.deduplicated,
+            "skipped": self.skipped,
+            "failed": self.failures,
+            "unknown": self.unknown,
+            "failed_by_code": self.failed,
+            "dead_letters": self.dead_letters,
+            "failures": [{"place": place, "code": code, "message": message} for place, code, message in self.first],
+        }
+
+    def __str__(self) -> str:
+        parts = [f"{self.delivered:,} delivered"]
+        if self.deduplicated:
+            parts[0] += f" ({self.deduplicated:,} of them by an earlier run)"
+        if self.skipped:
+            parts.append(f"{self.skipped:,} sent before")
+        if self.failed:
+            codes = ", ".join(f"{code} {count:,}" for code, count in sorted(self.failed.items()))
+            parts.append(f"{self.failures:,} failed ({codes})")
+        if self.unknown:
+            parts.append(f"{self.unknown:,} of these may have been written")
+        if self.dead_letters:
+            parts.append(f"{self.dead_letters:,} dead letters")
+        return ", ".join(parts)
