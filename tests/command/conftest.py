@@ -31,7 +31,18 @@ Command = Callable[..., Ended]
 
 @pytest.fixture
 def command(server: LocalServer) -> Command:
-    """Runs the command with `HEADRACE_URL` set to the server of the test."""
+    """Runs the command with `HEADRACE_URL` set to the server of the test, on each server program."""
+    return command_on(server)
+
+
+@pytest.fixture
+def any_command(any_server: LocalServer) -> Command:
+    """The same on the newest server."""
+    return command_on(any_server)
+
+
+def command_on(server: LocalServer) -> Command:
+    """Runs the command with `HEADRACE_URL` set to this server."""
 
     def run(
         *arguments: str | bytes, stdin: bytes = b"", environment: Mapping[str, str] | None = None, timeout: float = 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any
 
 from headrace_command.send.arrow import pyarrow_for
@@ -88,7 +89,7 @@ class CsvRows:
         try:
             table = self._read(b"\n".join(rows[at] for at in indices), note)
         except (self._pa.ArrowInvalid, self._pa.ArrowNotImplementedError) as error:
-            table, problem = None, str(error).partition("Row")[0]
+            table, problem = None, re.sub(r"Row #\d+: ", "", str(error))
         else:
             problem = wrong[0][1] if wrong else ""
         if table is not None and not wrong and len(table) == len(indices):

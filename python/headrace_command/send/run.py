@@ -108,6 +108,7 @@ def _interrupted(run: Run, sender: Sender) -> ExitCode:
     run.messages.say(f"interrupted: waiting for the outcomes of {sender.open:,} rows; a second signal ends at once")
     with suppress(StoppedError):
         sender.settle(_LAST_FLUSH)
+    sender.reconcile()
     return run.signals.exit_code
 
 

@@ -55,6 +55,8 @@ class Sender:
         self._produced = 0
         self._bytes = 0
         self._sent_at = 0.0
+        #: What reports said so far.
+        self._delivered = self._deduplicated = self._failed = 0
 
     @property
     def open(self) -> int:
@@ -110,6 +112,14 @@ class Sender:
         if self._letters is not None:
             self._letters.flush()
 
+    def reconcile(self) -> None:
+        """Count what a report said that a signal took away: it may come between the call and its return."""
+        stats, tally = self._dispatcher.stats(), self._tally
+        tally.deduplicated += stats.deduplicated - self._deduplicated
+        tally.delivered += stats.delivered - self._delivered
+        for _ in range(stats.failed - self._failed):
+            tally.fail("a row", "INTERRUPTED", "its outcome came with the signal, and was not seen", is_unknown=True)
+
     def _produce(self, prepared: Prepared) -> None:
         if not self._open:
             self._sent_at = time.monotonic()
@@ -120,9 +130,12 @@ class Sender:
 
     def _take(self, report: DeliveryReport) -> None:
         """Count outcomes. Those of a poll have ordinals since the last flush too."""
+        failed = report.failed
+        self._delivered += report.delivered
+        self._deduplicated += report.deduplicated
+        self._failed += len(failed)
         self._tally.delivered += report.delivered
         self._tally.deduplicated += report.deduplicated
-        failed = report.failed
         for failure in failed:
             self._fail(failure)
         if (failed and self._stops) or self._tally.unreachable:

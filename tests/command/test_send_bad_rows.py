@@ -1,0 +1,108 @@
+"""Rows that cannot be read, or that the server refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import redis
+
+from command.conftest import Command
+
+#: Rows 3 and 5 are bad before they are sent; row 4 is refused by the server, whose longest string is 1 MiB.
+ROWS = [b'{"a": 1}', b'{"a": 2}', b"nope", b'{"a": "%s"}' % (b"x" * ((1 << 20) + 1)), b'["a"]', b'{"a": 6}']
+DATA = b"\n".join(ROWS)
+ARGUMENTS = ["-f", "jsonl", "--payload", "a"]
+
+
+@pytest.fixture
+def strict(client: redis.Redis) -> redis.Redis:
+    """A server that takes no string of more than 1 MiB."""
+    client.config_set("proto-max-bulk-len", 1 << 20)
+    return client
+
+
+def payloads(client: redis.Redis) -> list[bytes]:
+    return [fields[b"payload"] for _, fields in client.xrange("s")]
+
+
+def test_the_first_bad_row_ends_it(any_command: Command, client: redis.Redis) -> None:
+    ended = any_command("send", "s", *ARGUMENTS, stdin=DATA)
+    assert ended.code == 1
+    assert "headrace: stdin:3: BAD_ROW: the row is no JSON: Expecting value at character 0\n" in ended.err
+    assert "2 delivered, 1 failed (BAD_ROW 1)" in ended.err
+    assert payloads(client) == [b"1", b"2"]
+
+
+def test_bad_rows_are_skipped(any_command: Command, strict: redis.Redis) -> None:
+    ended = any_command("send", "s", *ARGUMENTS, "--on-bad-row", "skip", "-o", "json", stdin=DATA)
+    assert ended.code == 1
+    report = json.loads(ended.out)
+    assert (report["delivered"], report["failed_by_code"]) == (3, {"BAD_ROW": 2, "TOO_LARGE": 1})
+    assert [(one["place"], one["code"]) for one in report["failures"]] == [
+        ("stdin:3", "BAD_ROW"),
+        ("stdin:5", "BAD_ROW"),
+        ("stdin:4", "TOO_LARGE"),
+    ]
+    assert payloads(strict) == [b"1", b"2", b"6"]
+
+
+def test_bad_rows_become_dead_letters(any_command: Command, client: redis.Redis) -> None:
+    ended = any_command("send", "s", *ARGUMENTS, "--on-bad-row", "dead-letter", "--max-row-bytes", "1m", stdin=DATA)
+    assert ended.code == 1
+    assert "3 dead letters" in ended.err
+    assert payloads(client) == [b"1", b"2", b"6"]
+    letters = [dict(fields) for _, fields in client.xrange("s:dead")]
+    assert [letter[b"ordinal"] for letter in letters] == [b"3", b"4", b"5"]
+    assert letters[0][b"payload"] == b"nope"
+    for letter in letters:
+        assert (letter[b"stream_key"], letter[b"code"], letter[b"written"]) == (b"s", b"BAD_ROW", b"no")
+        assert (letter[b"kind"], letter[b"source"]) == (b"permanent", b"stdin")
+
+
+def test_rows_that_the_server_refuses_become_dead_letters(any_command: Command, client: redis.Redis) -> None:
+    client.set("s", "no stream")
+    ended = any_command("send", "s", "--on-bad-row", "dead-letter", "--dead-letters", "other", stdin=b"a\nb\n")
+    assert ended.code == 1
+    assert [fields[b"payload"] for _, fields in client.xrange("other")] == [b"a", b"b"]
+    assert {fields[b"code"] for _, fields in client.xrange("other")} == {b"WRONGTYPE"}
+
+
+def test_a_record_of_csv_that_is_bad(any_command: Command, client: redis.Redis) -> None:
+    rows = [b"%d,%d" % (number, number) for number in range(1_000)]
+    rows[500] = b"500"
+    rows[700] = b"700,x,y"
+    rows[900] = b"900,no number"
+    data = b"a,b\n" + b"\n".join(rows)
+    ended = any_command(
+        "send", "s", "-f", "csv", "--types", "b=int64", "--payload", "a", "--on-bad-row", "skip", stdin=data
+    )
+    assert ended.code == 1
+    assert "997 delivered, 3 failed (BAD_ROW 3)" in ended.err
+    for line, text in ((502, "1 values in place of 2"), (702, "3 values in place of 2"), (902, "no number")):
+        (found,) = [one for one in ended.err.splitlines() if f"stdin:{line}:" in one]
+        assert text in found
+    assert payloads(client) == [b"%d" % number for number in range(1_000) if number not in (500, 700, 900)]
+
+
+def test_a_line_without_end_is_one_bad_row(any_command: Command, client: redis.Redis) -> None:
+    data = b"a\n" + b"x" * 5_000_000 + b"\nb\n"
+    ended = any_command("send", "s", "--max-row-bytes", "1k", "--on-bad-row", "skip", stdin=data)
+    assert ended.code == 1
+    assert "stdin:2: BAD_ROW: the row has more than 1,024 bytes; --max-row-bytes allows more" in ended.err
+    assert payloads(client) == [b"a", b"b"]
+
+
+def test_a_server_that_is_away_ends_it_whatever_becomes_of_bad_rows(any_command: Command, closed_port: int) -> None:
+    url = f"redis://127.0.0.1:{closed_port}"
+    ended = any_command("send", "s", "-u", url, "--on-bad-row", "skip", stdin=b"a\n" * 1_000_000)
+    assert ended.code == 3
+    assert "CONNECT: cannot connect to 127.0.0.1" in ended.err
+
+
+def test_a_missing_right_is_named(any_command: Command, client: redis.Redis) -> None:
+    client.acl_setuser("u", enabled=True, passwords=["+p"], categories=["-@all"], commands=["+ping"], keys=["*"])
+    environment = {"P": "p"}
+    ended = any_command("send", "s", "--username", "u", "--password-env", "P", stdin=b"a\n", environment=environment)
+    assert ended.code == 3
+    assert "NOPERM" in ended.err

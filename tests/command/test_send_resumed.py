@@ -1,0 +1,177 @@
+"""Imports with a name: killed, resumed, and refused where they cannot go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import redis
+
+from command.conftest import HEADRACE, Command
+from headrace.testing import LocalServer
+from support.processes import wait_until
+
+CHECKPOINT = b"{s}:headrace:import:import"
+MARKER = b"{s}:headrace:import"
+NAMED = ["--exactly-once", "import"]
+
+
+def payloads(client: redis.Redis) -> list[bytes]:
+    return [fields[b"payload"] for _, fields in client.xrange("s")]
+
+
+def write_rows(path: Path, rows: range) -> None:
+    path.write_bytes(b"".join(b"row %d\n" % row for row in rows))
+
+
+def test_an_import_that_is_killed_at_random_goes_on(
+    command: Command, server: LocalServer, connect: object, tmp_path: Path
+) -> None:
+    """Each row once, in order, whatever the process was doing."""
+    count, path = 1_500_000, tmp_path / "rows"
+    path.write_bytes(b"".join(b"%d %s\n" % (row, b"x" * 20) for row in range(count)))
+    chance = random.Random(server.port or 7)
+    with redis.Redis(unix_socket_path=server.unix_socket) as client:
+        for _ in range(3):
+            before = client.xlen("s")
+            with subprocess.Popen(
+                [HEADRACE, "send", "s", str(path), *NAMED], env={**os.environ, "HEADRACE_URL": server.url}
+            ) as process:
+                wanted = before + chance.randrange(1, 150_000)
+                wait_until(lambda wanted=wanted: client.xlen("s") >= wanted or process.poll() is not None, 30)  # type: ignore[misc]
+                process.kill()
+            assert process.returncode == -signal.SIGKILL
+        ended = command("send", "s", str(path), *NAMED)
+        assert ended.code == 0, ended.err
+        assert "sent before" in ended.err
+        assert client.xlen("s") == count
+        number, last = 0, "-"
+        while entries := client.xrange("s", min=last, count=50_000):
+            for _, fields in entries:
+                assert fields[b"payload"].startswith(b"%d " % number)
+                number += 1
+            last = b"(" + entries[-1][0] if client.info()["redis_version"] != "5" else last
+        assert number == count
+
+
+def test_nothing_is_sent_again_and_what_was_appended_is(
+    any_command: Command, client: redis.Redis, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows"
+    write_rows(path, range(10))
+    assert any_command("send", "s", str(path), *NAMED).code == 0
+    before = client.info("commandstats").get("cmdstat_xadd", {}).get("calls")
+    ended = any_command("send", "s", str(path), *NAMED)
+    assert ended.code == 0
+    assert "0 delivered, 10 sent before" in ended.err
+    assert client.info("commandstats").get("cmdstat_xadd", {}).get("calls") == before
+    write_rows(path, range(15))
+    ended = any_command("send", "s", str(path), *NAMED, "-o", "json")
+    assert ended.code == 0
+    report = json.loads(ended.out)
+    assert (report["delivered"], report["deduplicated"], report["skipped"]) == (5, 0, 10)
+    assert payloads(client) == [b"row %d" % row for row in range(15)]
+
+
+@pytest.mark.parametrize(
+    ("edit", "text"),
+    [
+        (lambda data: data.replace(b"row 3\n", b"row x\n"), "the first 10 rows are not those that were read before"),
+        (lambda data: b"row new\n" + data, "the first 10 rows are not those that were read before"),
+        (lambda data: data.replace(b"row 5\n", b""), "the input has 9 rows, but 10 were read before"),
+        (lambda data: data[:-1] + b" more\nand one\n", "the first 10 rows are not those that were read before"),
+    ],
+    ids=["changed", "inserted", "removed", "the last one changed"],
+)
+def test_another_input_is_refused_before_a_row_is_sent(
+    any_command: Command, client: redis.Redis, tmp_path: Path, edit: object, text: str
+) -> None:
+    path = tmp_path / "rows"
+    write_rows(path, range(10))
+    assert any_command("send", "s", str(path), *NAMED).code == 0
+    path.write_bytes(edit(path.read_bytes()))  # type: ignore[operator]
+    ended = any_command("send", "s", str(path), *NAMED)
+    assert ended.code == 2
+    assert text in ended.err
+    assert client.xlen("s") == 10
+
+
+def test_other_options_are_refused(any_command: Command, client: redis.Redis) -> None:
+    data = b'{"a": 1}\n{"a": 2}\n'
+    assert any_command("send", "s", "-f", "jsonl", "--payload", "a", *NAMED, stdin=data).code == 0
+    ended = any_command("send", "s", "-f", "jsonl", *NAMED, stdin=data)
+    assert ended.code == 2
+    assert "begun with other options: payload=None in place of 'a'" in ended.err
+    assert client.xlen("s") == 2
+
+
+def test_an_expired_marker_is_refused(any_command: Command, client: redis.Redis) -> None:
+    arguments = ["send", "s", *NAMED, "--token-ttl", "1"]
+    ended = any_command(*arguments, stdin=b"a\nb\n")
+    assert ended.code == 0
+    assert "it can be resumed" in ended.err
+    wait_until(lambda: not client.exists(MARKER))
+    ended = any_command(*arguments, stdin=b"a\nb\nc\n")
+    assert ended.code == 2
+    assert "the import could be resumed until" in ended.err
+    assert client.xlen("s") == 2
+
+
+def test_the_token_of_another_batch_is_refused(any_command: Command, client: redis.Redis) -> None:
+    client.set(MARKER, "3 7")
+    ended = any_command("send", "s", *NAMED, stdin=b"a\n")
+    assert (ended.code, client.exists("s")) == (2, 0)
+    assert "the name is the token of another batch of this stream" in ended.err
+
+
+def test_an_import_that_another_process_takes_over_ends(
+    any_command: Command, any_server: LocalServer, client: redis.Redis
+) -> None:
+    """The first one waits for input. Behind the second one it must not write any more."""
+    environment = {**os.environ, "HEADRACE_URL": any_server.url}
+    with subprocess.Popen(
+        [HEADRACE, "send", "s", *NAMED], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as first:
+        assert first.stdin is not None
+        assert first.stderr is not None
+        first.stdin.write(b"a\nb\n")
+        first.stdin.flush()
+        wait_until(lambda: client.xlen("s") == 2)
+        assert any_command("send", "s", *NAMED, stdin=b"a\nb\nc\n").code == 0
+        first.stdin.write(b"c\nd\n")
+        first.stdin.close()
+        error = first.stderr.read().decode()
+        assert first.wait(30) == 2
+    assert "another process has taken the import over" in error
+    assert payloads(client) == [b"a", b"b", b"c"]
+
+
+def test_rows_of_parquet_are_resumed(any_command: Command, client: redis.Redis, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"n": range(200_000)}), tmp_path / "a.parquet")
+    arguments = ["send", "s", str(tmp_path / "a.parquet"), *NAMED]
+    assert any_command(*arguments).code == 0
+    assert "0 delivered, 200,000 sent before" in any_command(*arguments).err
+    assert client.xlen("s") == 200_000
+    pq.write_table(pa.table({"n": range(200_001)}), tmp_path / "a.parquet")
+    ended = any_command(*arguments)
+    assert ended.code == 2
+    assert "other options: sha256=" in ended.err
+
+
+def test_skipped_rows_are_not_sent_when_it_is_resumed(any_command: Command, client: redis.Redis) -> None:
+    arguments = ["send", "s", "-f", "jsonl", "--payload", "a", "--on-bad-row", "skip", *NAMED]
+    data = b'{"a": 1}\nnope\n{"a": 3}\n'
+    assert any_command(*arguments, stdin=data).code == 1
+    ended = any_command(*arguments, stdin=data + b'nope\n{"a": 5}\n')
+    assert ended.code == 1
+    assert "1 delivered, 3 sent before, 1 failed (BAD_ROW 1)" in ended.err
+    assert payloads(client) == [b"1", b"3", b"5"]
+    assert client.exists(CHECKPOINT)

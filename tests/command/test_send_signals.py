@@ -1,0 +1,111 @@
+"""Pipes that pause, signals, and a server that stands still."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+
+from command.conftest import HEADRACE
+from headrace.testing import LocalServer
+from support.processes import stopped, wait_until
+
+
+@contextmanager
+def sending(server: LocalServer, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`headrace send s` with a pipe as its input."""
+    environment = {**os.environ, "HEADRACE_URL": server.url}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [HEADRACE, "send", "s", *arguments], stdin=pipe, stdout=pipe, stderr=pipe, env=environment
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def give(process: subprocess.Popen[bytes], data: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(data)
+    process.stdin.flush()
+
+
+def test_rows_leave_while_the_pipe_is_open(any_server: LocalServer, client: redis.Redis) -> None:
+    with sending(any_server) as process:
+        for count in (1, 2, 3):
+            give(process, b"row\n")
+            wait_until(lambda count=count: client.xlen("s") == count)  # type: ignore[misc]
+        give(process, b"no end")
+        process.communicate()
+        assert process.returncode == 0
+    assert client.xlen("s") == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_ends_it_with_what_is_open(
+    any_server: LocalServer, client: redis.Redis, number: signal.Signals
+) -> None:
+    with sending(any_server) as process:
+        give(process, b"row\n")
+        wait_until(lambda: client.xlen("s") == 1)
+        process.send_signal(number)
+        _, error = process.communicate()
+    assert process.returncode == 128 + number
+    assert b"interrupted: waiting for the outcomes of 0 rows" in error
+    assert b"1 delivered in" in error
+    assert b"Traceback" not in error
+
+
+def test_what_is_open_is_counted_and_a_second_signal_ends_at_once(any_server: LocalServer, client: redis.Redis) -> None:
+    with sending(any_server) as process:
+        give(process, b"row\n")
+        wait_until(lambda: client.xlen("s") == 1)
+        assert process.stderr is not None
+        with stopped(any_server):
+            give(process, b"row\n" * 3)
+            # It has read them when the pipe is empty.
+            wait_until(lambda: _readable(process) == 0)
+            process.send_signal(signal.SIGINT)
+            line = process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == -signal.SIGINT
+    assert b"interrupted: waiting for the outcomes of 3 rows; a second signal ends at once" in line
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_rows_whose_fate_is_unknown_are_counted(
+    any_server: LocalServer, client: redis.Redis, is_interrupted: bool
+) -> None:
+    with sending(any_server) as process:
+        give(process, b"row\n")
+        wait_until(lambda: client.xlen("s") == 1)
+        client.client_pause(60_000, all=False)
+        give(process, b"row\n")
+        wait_until(lambda: any("b" in one["flags"] for one in client.client_list()))
+        if is_interrupted:
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            assert b"waiting for the outcomes of 1 rows" in process.stderr.readline()
+        any_server.kill()
+        _, error = process.communicate()
+    assert b"1 of these may have been written" in error
+    assert process.returncode == (128 + signal.SIGTERM if is_interrupted else 4)
+
+
+def _readable(process: subprocess.Popen[bytes]) -> int:
+    """Bytes in the pipe of the input that the process has not read."""
+    import array
+    import fcntl
+    import termios
+
+    assert process.stdin is not None
+    count = array.array("i", [0])
+    fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, count)
+    return count[0]
