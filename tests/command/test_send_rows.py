@@ -5,12 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import redis
 
 from command.conftest import Command
 
@@ -18,11 +19,11 @@ from command.conftest import Command
 LINES = [b"plain", b"", b"caf\xc3\xa9", b"\xff\xfe", b"a\0b", b"  spaces  ", b'"', b"\x1b[31m"]
 
 
-def payloads(client: redis.Redis, stream: str = "s") -> list[bytes]:
+def payloads(client: Any, stream: str = "s") -> list[bytes]:
     return [fields[b"payload"] for _, fields in client.xrange(stream)]
 
 
-def rows(client: redis.Redis, stream: str = "s") -> list[dict[bytes, bytes]]:
+def rows(client: Any, stream: str = "s") -> list[dict[bytes, bytes]]:
     found = [dict(fields) for _, fields in client.xrange(stream)]
     for fields in found:
         assert fields.pop(b"ts").endswith(b"Z")
@@ -32,26 +33,24 @@ def rows(client: redis.Redis, stream: str = "s") -> list[dict[bytes, bytes]]:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
 @pytest.mark.parametrize("last", [b"", b"unterminated"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "bom"])
-def test_lines_are_sent_byte_for_byte(
-    any_command: Command, client: redis.Redis, end: bytes, last: bytes, mark: bytes
-) -> None:
+def test_lines_are_sent_byte_for_byte(any_command: Command, client: Any, end: bytes, last: bytes, mark: bytes) -> None:
     ended = any_command("send", "s", stdin=mark + end.join([*LINES, last]))
     assert (ended.code, ended.out) == (0, b"")
     assert payloads(client) == LINES + ([last] if last else [])
 
 
-def test_no_input_is_no_row(any_command: Command, client: redis.Redis) -> None:
+def test_no_input_is_no_row(any_command: Command, client: Any) -> None:
     assert any_command("send", "s").code == 0
     assert client.exists("s") == 0
 
 
-def test_lines_of_json_are_sent_unchanged(any_command: Command, client: redis.Redis) -> None:
+def test_lines_of_json_are_sent_unchanged(any_command: Command, client: Any) -> None:
     lines = [b'{"a": 1.10}', b'{ "b":[1 ,2] }', b"not looked at"]
     assert any_command("send", "s", "-f", "jsonl", stdin=b"\n\n".join(lines) + b"\n \n").code == 0
     assert payloads(client) == lines
 
 
-def test_members_of_json(any_command: Command, client: redis.Redis) -> None:
+def test_members_of_json(any_command: Command, client: Any) -> None:
     data = b'{"n": 1.10, "big": 12345678901234567890123, "t": "caf\xc3\xa9", "no": null, "deep": {"a": [true]}}\n'
     assert any_command("send", "s", "-f", "jsonl", "--payload", "n", stdin=data).code == 0
     assert any_command("send", "s", "-f", "jsonl", "--payload", "t", stdin=data).code == 0
@@ -76,7 +75,7 @@ CSV_ROWS = [
 ]
 
 
-def test_values_of_csv_stay_text(any_command: Command, client: redis.Redis, tmp_path: Path) -> None:
+def test_values_of_csv_stay_text(any_command: Command, client: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(CSV)
     assert any_command("send", "s", str(path)).code == 0
@@ -85,18 +84,18 @@ def test_values_of_csv_stay_text(any_command: Command, client: redis.Redis, tmp_
     assert rows(client, "t") == [{b"id": b"1", b"name": b"a,b"}, {b"id": b"2", b"name": b""}]
 
 
-def test_a_csv_file_without_header_and_columns_with_types(any_command: Command, client: redis.Redis) -> None:
+def test_a_csv_file_without_header_and_columns_with_types(any_command: Command, client: Any) -> None:
     arguments = ["send", "s", "-f", "csv", "--header", "id,price", "--types", "id=int64,price=double", "--json"]
     assert any_command(*arguments, stdin=b"007,1.50\n8,2").code == 0
     assert payloads(client) == [b'{"id":7,"price":1.5}', b'{"id":8,"price":2.0}']
 
 
-def test_csv_that_is_not_utf8_keeps_its_bytes(any_command: Command, client: redis.Redis) -> None:
+def test_csv_that_is_not_utf8_keeps_its_bytes(any_command: Command, client: Any) -> None:
     assert any_command("send", "s", "-f", "csv", "--payload", "a", stdin=b"a,b\n\xff,1\n").code == 0
     assert payloads(client) == [b"\xff"]
 
 
-def test_several_files_with_one_header_each(any_command: Command, client: redis.Redis, tmp_path: Path) -> None:
+def test_several_files_with_one_header_each(any_command: Command, client: Any, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_bytes(CSV)
     assert any_command("send", "s", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")).code == 0
@@ -115,7 +114,7 @@ TABLE_ROWS = [
 ]
 
 
-def test_parquet_and_arrow(any_command: Command, client: redis.Redis, tmp_path: Path) -> None:
+def test_parquet_and_arrow(any_command: Command, client: Any, tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "a.parquet")
     with pa.ipc.new_file(tmp_path / "a.arrow", TABLE.schema) as file:
         file.write_table(TABLE)
@@ -145,9 +144,9 @@ def test_parquet_from_a_pipe_is_refused(any_command: Command) -> None:
     assert (ended.code, ended.err) == (2, "headrace: parquet is read from its end: give a file in place of stdin\n")
 
 
-def test_compressed_files(any_command: Command, client: redis.Redis, tmp_path: Path) -> None:
+def test_compressed_files(any_command: Command, client: Any, tmp_path: Path) -> None:
     data = b"".join(b"%d\n" % number for number in range(1_000))
-    makers = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+    makers: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
     for ending, compress in makers.items():
         (tmp_path / f"a.jsonl.{ending}").write_bytes(compress(data))
     (tmp_path / "a.jsonl.zst").write_bytes(pa.compress(data, "zstd", asbytes=True))
@@ -156,7 +155,7 @@ def test_compressed_files(any_command: Command, client: redis.Redis, tmp_path: P
         assert payloads(client, ending) == data.split()
 
 
-def test_shards_by_a_member(any_command: Command, client: redis.Redis) -> None:
+def test_shards_by_a_member(any_command: Command, client: Any) -> None:
     data = b"".join(b'{"k": "%d", "n": %d}\n' % (number % 5, number) for number in range(100))
     arguments = ["-f", "jsonl", "--shards", "3", "--shard-key", "k"]
     assert any_command("send", "s", *arguments, stdin=data).code == 0
@@ -167,7 +166,7 @@ def test_shards_by_a_member(any_command: Command, client: redis.Redis) -> None:
     assert counts == [client.xlen(f"f:{shard}") for shard in range(3)]
 
 
-def test_trimming_and_names_of_fields(any_command: Command, client: redis.Redis) -> None:
+def test_trimming_and_names_of_fields(any_command: Command, client: Any) -> None:
     arguments = ["--maxlen", "3", "--no-maxlen-approximate", "--payload-field", "p", "--ts-field", ""]
     assert any_command("send", "s", *arguments, stdin=b"1\n2\n3\n4\n5\n").code == 0
     assert [dict(fields) for _, fields in client.xrange("s")] == [{b"p": b"3"}, {b"p": b"4"}, {b"p": b"5"}]
@@ -193,7 +192,7 @@ def test_trimming_and_names_of_fields(any_command: Command, client: redis.Redis)
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_is_sent(
-    any_command: Command, client: redis.Redis, arguments: list[str], text: str
+    any_command: Command, client: Any, arguments: list[str], text: str
 ) -> None:
     ended = any_command("send", "s", *arguments, stdin=b"a\n1\n")
     assert ended.code == 2, ended

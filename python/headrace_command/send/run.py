@@ -105,7 +105,8 @@ def _shown(source: Records | Batches, sender: Sender, tally: Tally, progress: Pr
 
 def _interrupted(run: Run, sender: Sender) -> ExitCode:
     """Wait a little for what is open."""
-    run.messages.say(f"interrupted: waiting for the outcomes of {sender.open:,} rows; a second signal ends at once")
+    rows = f"{sender.open:,} row{'' if sender.open == 1 else 's'}"
+    run.messages.say(f"interrupted: waiting for the outcomes of {rows}; a second signal ends at once")
     with suppress(StoppedError):
         sender.settle(_LAST_FLUSH)
     sender.reconcile()
