@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
-from importlib import import_module
 
 from headrace_command.exit_code import ExitCode
-from headrace_command.messages import Messages
-from headrace_command.output import Output
 from headrace_command.parser import make_parser
-from headrace_command.run import Run
-from headrace_command.signals import Signals
-from headrace_command.usage_error import UsageError
+from headrace_command.verbs import VERBS, verb_of
+
+TYPE_CHECKING = False  # typing takes as long to import as all of this
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from headrace_command.run import Run
 
 __all__ = ["main"]
 
@@ -20,7 +20,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command with the arguments of the process."""
     sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    parser = make_parser()
+    parser = make_parser(verb_of(sys.argv[1:]) or "")
     arguments = parser.parse_args()
     if arguments.version:
         from headrace import __version__
@@ -30,6 +30,12 @@ def main() -> int:
     if arguments.verb is None:
         parser.print_help(sys.stderr)
         return ExitCode.USAGE
+    # What --help does not need.
+    from headrace_command.messages import Messages
+    from headrace_command.output import Output
+    from headrace_command.run import Run
+    from headrace_command.signals import Signals
+
     messages = Messages(quiet=arguments.quiet, color=arguments.color)
     run = Run(arguments, Output(arguments.output), messages, Signals())
     return _ended(run, arguments)
@@ -48,7 +54,12 @@ def _ended(run: Run, arguments: Namespace) -> int:
 
 def _code_of(run: Run, arguments: Namespace) -> ExitCode:
     """Run the verb. An exception becomes a message and an exit code, with its traceback only if that is asked for."""
-    verb = import_module(f"headrace_command.{arguments.verb.replace('-', '_')}.run")
+    from importlib import import_module
+
+    from headrace_command.usage_error import UsageError
+
+    package = next(verb.package for verb in VERBS if verb.name == arguments.verb)
+    verb = import_module(f"{package}.run")
     try:
         code: ExitCode = verb.run(run)
         return code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 
-from headrace_command.option_groups import add_connection
 from headrace_command.verbs import VERBS
 
 __all__ = ["make_parser"]
@@ -16,20 +15,18 @@ _EXIT_CODES = (
 )
 
 
-def make_parser() -> ArgumentParser:
-    """The parser of all verbs."""
+def make_parser(only: str | None = None) -> ArgumentParser:
+    """The parser of all verbs. With `only`, the others have no arguments: to add those takes longer than to parse."""
     parser = ArgumentParser("headrace", description=_DESCRIPTION, epilog=_EXIT_CODES, allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="Print the version.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for verb in VERBS:
-        own = verbs.add_parser(
-            verb.name, aliases=verb.aliases, help=verb.text, description=verb.text, allow_abbrev=False
-        )
+        text, aliases = verb.text, verb.aliases
+        own = verbs.add_parser(verb.name, aliases=aliases, help=text, description=text, allow_abbrev=False)
         own.set_defaults(verb=verb.name)
-        verb.add_arguments(own)
-        if verb.connects:
-            add_connection(own)
-        _add_common(own)
+        if only is None or verb.name == only:
+            verb.add_arguments(own)
+            _add_common(own)
     return parser
 
 

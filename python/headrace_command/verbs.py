@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-from collections.abc import Callable
-from typing import NamedTuple
+TYPE_CHECKING = False  # typing takes as long to import as all of this
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
-from headrace_command.completion import arguments as completion
-from headrace_command.send import arguments as send
-
-__all__ = ["VERBS", "Verb"]
+__all__ = ["VERBS", "Verb", "verb_of"]
 
 
-class Verb(NamedTuple):
-    """A verb. Its package has the modules `arguments`, and `run` with a function of that name, imported late."""
+class Verb:
+    """A verb. Its package has the modules `arguments` and `run`, which are imported when they are needed.
 
-    name: str
-    text: str
-    add_arguments: Callable[[ArgumentParser], None]
-    aliases: tuple[str, ...] = ()
-    connects: bool = True
+    Args:
+        name: The word.
+        text: What it does.
+        aliases: Other words for it.
+        connects: Whether it has the options of an endpoint.
+    """
+
+    def __init__(self, name: str, text: str, aliases: tuple[str, ...] = (), *, connects: bool = True) -> None:
+        self.name = name
+        self.text = text
+        self.aliases = aliases
+        self.connects = connects
+
+    @property
+    def package(self) -> str:
+        """The name of its package."""
+        return f"headrace_command.{self.name.replace('-', '_')}"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add its arguments to its parser."""
+        from importlib import import_module
+
+        from headrace_command.option_groups import add_connection
+
+        import_module(f"{self.package}.arguments").add(parser)
+        if self.connects:
+            add_connection(parser)
 
 
 VERBS = (
-    Verb("send", "Send rows of stdin or files to a stream, with an outcome for each.", send.add),
-    Verb("completion", "Print the completion script of a shell.", completion.add, connects=False),
+    Verb("send", "Send rows of stdin or files to a stream, with an outcome for each."),
+    Verb("completion", "Print the completion script of a shell.", connects=False),
 )
+
+
+def verb_of(words: list[str]) -> str | None:
+    """The verb among the words of a command line, if there is one before any other word."""
+    first = next((word for word in words if not word.startswith("-")), None)
+    return next((verb.name for verb in VERBS if first in (verb.name, *verb.aliases)), None)

@@ -1,0 +1,177 @@
+"""What all verbs share: arguments, precedence, secrets, what is printed and how it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command.conftest import HEADRACE, Command
+from headrace.testing import LocalServer
+from headrace_command.escape import json_bytes, printable
+from headrace_command.exit_code import ExitCode
+from headrace_command.parser import make_parser
+from headrace_command.verbs import VERBS
+from support.canary import Secret
+
+
+def test_help_imports_neither_headrace_nor_what_is_slow() -> None:
+    code = "import sys, headrace_command.main as m; m.make_parser(''); print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split()
+    assert b"headrace_command.parser" in modules
+    assert not {b"headrace", b"typing", b"json", b"inspect", b"pyarrow"} & set(modules)
+
+
+def test_help_of_each_verb_names_no_option_of_a_secret() -> None:
+    for verb in VERBS:
+        ended = subprocess.run([HEADRACE, verb.name, "--help"], capture_output=True, check=True)
+        assert verb.text.encode() in b" ".join(ended.stdout.split())
+        assert b"--password " not in ended.stdout
+
+
+def test_the_version(any_command: Command) -> None:
+    assert any_command("--version").out.startswith(b"headrace 0.")
+
+
+@pytest.mark.parametrize("arguments", [[], ["nothing"], ["send"], ["send", "s", "--nothing"]])
+def test_wrong_arguments_end_with_2(any_command: Command, arguments: list[str]) -> None:
+    ended = any_command(*arguments)
+    assert (ended.code, ended.out) == (2, b"")
+    assert "usage: headrace" in ended.err
+
+
+def test_an_option_wins_over_the_url_and_the_url_over_the_environment(
+    any_command: Command, any_server: LocalServer, client: Any
+) -> None:
+    url = any_server.url
+    assert any_command("send", "s", stdin=b"0").code == 0
+    assert any_command("send", "s", "-u", f"{url}?db=1", stdin=b"1").code == 0
+    assert any_command("send", "s", "-u", f"{url}?db=1", "--db", "2", stdin=b"2").code == 0
+    environment = {"HEADRACE_DEFAULT_DB": "3"}
+    assert any_command("send", "s", stdin=b"3", environment=environment).code == 0
+    assert any_command("send", "s", "-u", f"{url}?db=4", stdin=b"4", environment=environment).code == 0
+    for db in range(5):
+        client.select(db)
+        assert [fields[b"payload"] for _, fields in client.xrange("s")] == [b"%d" % db]
+
+
+def test_a_way_to_give_the_password_wins_over_that_of_the_url(any_command: Command, tcp_server: LocalServer) -> None:
+    import redis
+
+    with redis.Redis(port=tcp_server.port or 0) as client:
+        client.acl_setuser("u", enabled=True, passwords=["+right"], categories=["+@all"], keys=["*"])
+    url = f"redis://u:wrong@127.0.0.1:{tcp_server.port}"
+    arguments = ["send", "s", "--password-env", "P"]
+    ended = any_command(*arguments, stdin=b"x", environment={"HEADRACE_URL": url, "P": "right"})
+    assert (ended.code, ended.err.partition(" in ")[0]) == (0, "1 delivered")
+
+
+def test_an_option_that_names_another_server_leaves_the_url_of_the_environment_out(
+    any_command: Command, tcp_server: LocalServer
+) -> None:
+    """Its credentials are not for that server, which would refuse them."""
+    environment = {"HEADRACE_URL": "redis://u:secret@elsewhere:1/7"}
+    arguments = ["send", "s", "--host", "127.0.0.1", "--port", str(tcp_server.port)]
+    assert any_command(*arguments, stdin=b"x", environment=environment).code == 0
+
+
+def test_a_password_in_the_arguments_is_warned_of(any_command: Command, closed_port: int) -> None:
+    ended = any_command("send", "s", "-u", f"redis://u:geheim@127.0.0.1:{closed_port}", stdin=b"x")
+    assert "warning: the URL holds a password, which other users see" in ended.err
+    assert "geheim" not in ended.err
+
+
+def test_a_password_is_asked_of_a_terminal_only(any_command: Command) -> None:
+    ended = subprocess.run(
+        [HEADRACE, "send", "s", "--ask-password"], stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True
+    )
+    assert ended.returncode == 2
+    assert b"--ask-password needs a terminal; give --password-env or --password-file" in ended.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+def test_no_secret_is_printed(any_command: Command, tmp_path: Path, closed_port: int, form: str) -> None:
+    """Whatever the verb, and however it ends."""
+    secret = Secret()
+    (tmp_path / "password").write_text(secret.text)
+    (tmp_path / "password").chmod(0o600)
+    url = f"redis://u:{secret.text}@127.0.0.1:{closed_port}"
+    ways: list[tuple[list[str], dict[str, str]]] = [
+        (["-u", url], {}),
+        ([], {"HEADRACE_URL": url}),
+        (["--username", "u", "--password-env", "P"], {"P": secret.text}),
+        (["--username", "u", "--password-file", str(tmp_path / "password")], {}),
+        (["-u", url + "/not/a/path"], {}),
+        (["-u", f"redis://u:{secret.text}/@127.0.0.1"], {}),
+    ]
+    lines = {"send": ["send", "s"], **OTHER_VERBS}
+    assert {verb.name for verb in VERBS if verb.connects} == set(lines)
+    for words in lines.values():
+        for arguments, environment in ways:
+            ended = any_command(*words, *arguments, "-o", form, "--debug", stdin=b"row\n", environment=environment)
+            assert ended.code in (1, 2, 3), ended
+            assert not secret.is_in(ended.out)
+            assert not secret.is_in(ended.err)
+
+
+#: How the other verbs that connect are called.
+OTHER_VERBS: dict[str, list[str]] = {}
+
+
+def test_text_of_a_server_cannot_change_a_terminal(any_command: Command, client: Any) -> None:
+    client.set("k\x1b[2J", "no stream")
+    ended = any_command("send", "k\x1b[2J", "--debug", stdin=b"x")
+    assert ended.code == 1
+    assert "\x1b" not in ended.err
+
+
+def test_what_is_printed_is_utf8_in_every_locale(any_command: Command) -> None:
+    environment = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    ended = any_command("send", "s", "caf\u00e9.csv".encode(), environment=environment)
+    assert (ended.code, "caf" in ended.err) == (2, True)
+
+
+def test_text_is_escaped() -> None:
+    assert printable(b"plain \xc3\xa9") == "plain é"
+    assert printable(b"\x1b[31m\n\xff\0") == r"\x1b[31m\n\xff\x00"
+    assert printable("a\u202eb\u2028\u200b\x9b") == r"a\u202eb\u2028\u200b\x9b"
+    assert json_bytes("é\x1b".encode()) == "é\x1b"
+    assert json_bytes(b"\xff") == {"base64": "/w=="}
+
+
+def test_the_worst_end_wins() -> None:
+    order = [ExitCode.OK, ExitCode.FAILED, ExitCode.NO_CONNECTION, ExitCode.UNKNOWN, ExitCode.INTERRUPTED]
+    for at, first in enumerate(order):
+        for second in order[at:]:
+            assert ExitCode.worst(first, second) is ExitCode.worst(second, first) is second
+
+
+def test_completion_in_bash(tmp_path: Path) -> None:
+    script = subprocess.run([HEADRACE, "completion", "bash"], capture_output=True, check=True).stdout
+    (tmp_path / "completion").write_bytes(script)
+
+    def completed(*words: str) -> set[str]:
+        line = " ".join(f"'{word}'" for word in words)
+        text = f"source {tmp_path}/completion; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _headrace; "
+        text += 'printf "%s\\n" "${COMPREPLY[@]}"'
+        found = subprocess.run(["bash", "-c", text], capture_output=True, check=True, env={"PATH": os.environ["PATH"]})
+        return set(found.stdout.decode().split())
+
+    assert {verb.name for verb in VERBS} <= completed("headrace", "")
+    assert completed("headrace", "sen") == {"send"}
+    assert "--exactly-once" in completed("headrace", "send", "s", "--ex")
+    assert completed("headrace", "send", "s", "--format", "") == {"lines", "jsonl", "csv", "tsv", "parquet", "arrow"}
+    assert completed("headrace", "completion", "") >= {"bash", "zsh", "fish"}
+
+
+def test_every_option_is_completed() -> None:
+    for shell in ("zsh", "fish"):
+        script = subprocess.run([HEADRACE, "completion", shell], capture_output=True, check=True).stdout.decode()
+        for action in make_parser()._actions:
+            for name in action.choices or ():
+                assert name in script
+        assert "exactly-once" in script
