@@ -6,6 +6,7 @@
 #   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make read-kills   the examples that hand entries on, killed at random moments: KILLS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make consumer-kills   processes of a consumer group killed at work: KILLS=100 ENTRIES=100000 SEED=1 SERVER=8.6
+#   make send-kills   headrace send killed ten times in 2 GB, and 10 GB through a pipe: MEGABYTES=2000 PIPED=10000 KILLS=10 SEED=1
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
 #   make campaign-read FAULTS=10000 SEED=1   the same for reading, with streams that change and readers that are killed
 #   make campaign-cluster FAULTS=300 SEED=1   slots that move, masters that fail, connections cut at any byte, in clusters;
@@ -45,7 +46,7 @@ LOCKED := $(if $(CI),--locked)
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
-.PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills campaign campaign-read \
+.PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills send-kills campaign campaign-read \
         campaign-cluster sweep sweep-read bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
         memcheck bench bench-instructions bench-programs lint docs clean prepare clippy rust-tests-build failpoints spark-env \
         servers machine
@@ -93,6 +94,13 @@ ENTRIES := 100000
 SERVER := 8.6
 consumer-kills: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m consumer_kills --kills $(KILLS) --entries $(ENTRIES) --seed $(SEED) --server $(SERVER) $(ARGUMENTS)
+
+send-kills: KILLS := 10
+MEGABYTES := 2000
+PIPED := 10000
+send-kills: machine $(VENV)/.test servers
+	@PYTHONPATH=tests $(PY) -m send_kills --kills $(KILLS) --megabytes $(MEGABYTES) --piped $(PIPED) --seed $(SEED) \
+	    --server $(SERVER) $(ARGUMENTS)
 
 # 10,000 faults, and as many a server against redis-py, take half an hour. A failure prints the command that repeats it.
 # RECORD=1 keeps the tables in docs/. PAIRS="redis-8.6/idmp valkey-9.1/redis-py" chooses.

@@ -1,0 +1,1 @@
+"""Laboratory: `headrace send` killed at work, and with more input than memory."""
