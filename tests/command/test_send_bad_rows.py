@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +108,27 @@ def test_a_missing_right_is_named(any_command: Command, client: Any) -> None:
     ended = any_command("send", "s", "--username", "u", "--password-env", "P", stdin=b"a\n", environment=environment)
     assert ended.code == 3
     assert "NOPERM" in ended.err
+
+
+def test_a_damaged_file_ends_it_behind_the_rows_before(any_command: Command, client: Any, tmp_path: Path) -> None:
+    data = b"".join(b"%d\n" % number for number in range(1_000_000))
+    (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-1_000_000])
+    ended = any_command("send", "s", str(tmp_path / "a.gz"))
+    assert ended.code == 1
+    assert "a.gz cannot be read on: " in ended.err
+    count = client.xlen("s")
+    assert f"{count:,} delivered in" in ended.err
+    assert 0 < count < 1_000_000
+    (tmp_path / "b.gz").write_bytes(b"not compressed")
+    ended = any_command("send", "t", str(tmp_path / "b.gz"))
+    assert (ended.code, client.exists("t")) == (2, 0)
+
+
+def test_another_header_behind_rows_that_were_sent(any_command: Command, client: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"a,b\n" + b"1,2\n" * 1_000_000)
+    (tmp_path / "b.csv").write_bytes(b"a,c\n1,2\n")
+    ended = any_command("send", "s", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"))
+    assert ended.code == 1
+    assert "has other columns than" in ended.err
+    assert "1,000,000 delivered" in ended.err
+    assert client.xlen("s") == 1_000_000

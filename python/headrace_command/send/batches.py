@@ -7,10 +7,10 @@ from typing import IO, Any
 
 from headrace_command.send.arrow import pyarrow_for
 from headrace_command.send.block import Block
+from headrace_command.send.input_error import InputError
 from headrace_command.send.inputs import Input
 from headrace_command.send.layout import Layout
 from headrace_command.send.prepared import Prepared
-from headrace_command.usage_error import UsageError
 
 __all__ = ["BatchRows", "Batches"]
 
@@ -46,7 +46,7 @@ class Batches:
                         yield Block(file.name, first, rows, rows.nbytes)
                         first += rows.num_rows
             except (self._pa.ArrowInvalid, OSError) as error:
-                raise UsageError(
+                raise InputError(
                     f"{file.name} cannot be read as {self._form} behind row {first - 1:,}: {error}"
                 ) from None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
+import zlib
 from collections.abc import Iterator, Sequence
 
 from headrace_command.send.block import Block
+from headrace_command.send.input_error import InputError
 from headrace_command.send.inputs import Input
 from headrace_command.send.line_splitter import LineSplitter
 
@@ -39,7 +42,10 @@ class Records:
     def blocks(self) -> Iterator[Block | None]:
         """The blocks. None: the input pauses."""
         for file in self._inputs:
-            yield from self._of_file(file)
+            try:
+                yield from self._of_file(file)
+            except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+                raise InputError(f"{file.name} cannot be read on: {error}") from None
 
     def _of_file(self, file: Input) -> Iterator[Block | None]:
         splitter = LineSplitter(self._max_row_bytes, strips_cr=not self._quoted)

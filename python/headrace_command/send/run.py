@@ -56,6 +56,8 @@ _LAST_FLUSH = 5.0
 
 def run(run: Run) -> ExitCode:
     """Send the rows, and say what became of them."""
+    from headrace import HeadraceError
+
     arguments = run.arguments
     inputs = inputs_of(arguments.files)
     form = arguments.format or _form_of(inputs[0])
@@ -88,6 +90,8 @@ def run(run: Run) -> ExitCode:
                     tally.skipped = resumed.skipped
         except StoppedError:
             pass
+        except (UsageError, HeadraceError) as error:
+            code = _broken_off(run, sender, tally, error)
         except KeyboardInterrupt:
             code = _interrupted(run, sender)
         finally:
@@ -101,6 +105,23 @@ def _shown(source: Records | Batches, sender: Sender, tally: Tally, progress: Pr
     for block in source.blocks():
         yield block
         progress.show(tally.delivered + sender.open, source.bytes_read)
+
+
+def _broken_off(run: Run, sender: Sender, tally: Tally, error: Exception) -> ExitCode:
+    """Wait for the outcomes of what was sent before. Without any row it is an error like others.
+
+    Raises:
+        Exception: `error`.
+    """
+    from headrace import CommandError, ConnectionFailedError
+
+    with suppress(StoppedError):
+        sender.settle()
+    if not tally.delivered and not tally.failed:
+        raise error
+    run.messages.error(str(error))
+    is_of_server = isinstance(error, ConnectionFailedError | CommandError)
+    return ExitCode.NO_CONNECTION if is_of_server else ExitCode.FAILED
 
 
 def _interrupted(run: Run, sender: Sender) -> ExitCode:
