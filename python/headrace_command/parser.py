@@ -27,7 +27,18 @@ def make_parser(only: str | None = None) -> ArgumentParser:
         if only is None or verb.name == only:
             verb.add_arguments(own)
             _add_common(own)
+            own.usage = " ".join([f"headrace {verb.name} [OPTION…]", *_positionals(own)])
     return parser
+
+
+def _positionals(parser: ArgumentParser) -> list[str]:
+    """The arguments without a flag, as the usage shows them: all the options would fill a screen."""
+    shown = []
+    for action in parser._actions:
+        if not action.option_strings:
+            name = str(action.metavar or "|".join(map(str, action.choices or [action.dest])))
+            shown.append(f"[{name}…]" if action.nargs == "*" else f"[{name}]" if action.nargs == "?" else name)
+    return shown
 
 
 def _add_common(parser: ArgumentParser) -> None:
