@@ -52,6 +52,7 @@ IMPURE = {
     "producer/drive.rs",
     "producer/link.rs",
     "producer/retry_waits.rs",
+    "producer/shard_registry.rs",
     "random.rs",
     "reader/drive.rs",
     "reading/link.rs",

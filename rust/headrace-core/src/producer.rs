@@ -52,7 +52,7 @@ use node_states::NodeStates;
 #[cfg(not(any(test, fuzzing)))]
 use outcome_queue::OutcomeQueue;
 use retry_waits::RetryWaits;
-use shard_registry::Registry;
+use shard_registry::{Groups, Registry};
 
 /// If a quarter of the window drains within this time, the next wait ends with the first byte.
 const QUICK: Duration = Duration::from_micros(500);
@@ -93,8 +93,7 @@ pub(crate) struct Producer {
     /// Whether the rows that are encoded name their streams, which may be at several nodes; or all messages go to shards.
     is_routed: bool,
     registry: Registry,
-    /// Whether the consumer group was created in the shards of all nodes.
-    has_groups: bool,
+    groups: Groups,
     /// When the watch was asked last.
     watched: Instant,
     /// When there was no room in the window last.
@@ -153,7 +152,7 @@ impl Producer {
             located: None,
             is_routed: has_shards_on_nodes,
             registry: Registry::Unknown,
-            has_groups: false,
+            groups: Groups::Unknown,
             watched: now,
             full: now,
             is_quick: false,

@@ -222,8 +222,8 @@ impl Producer {
             state.counters.in_flight_bytes.set(bytes);
             let fills_window = is_full && messages > 0 && fullest == Some(at);
             state.counters.fills_window.set(fills_window.into());
-            let shard = fills_window.then(|| self.oldest_shard(at)).flatten();
-            state.counters.waiting_shard.set(shard.map_or(0, |shard| shard as u64 + 1));
+            let oldest_shard = fills_window.then(|| self.oldest_shard(at)).flatten();
+            state.counters.waiting_shard.set(oldest_shard.map_or(0, |shard| shard as u64 + 1));
         }
     }
 }

@@ -26,6 +26,13 @@ pub(super) enum Registry {
     Seen,
 }
 
+/// Whether the consumer group was created in the shards of all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Groups {
+    Unknown,
+    Created,
+}
+
 impl Producer {
     /// Checks the registry of shards, if there are some, and creates the consumer group in those that the lane leads to; the first
     /// time also in the others.
@@ -45,7 +52,9 @@ impl Producer {
             shards.keys().iter().cloned().partition(|key| self.lanes.of_key(key).1 == at);
         make_groups(transport, &endpoint, &here, &mut Deadline::new(until, watch))?;
         match endpoint.consumer_group() {
-            Some(group) if !self.has_groups => self.make_other_groups(group, &others, settings, until, watch),
+            Some(group) if self.groups == Groups::Unknown => {
+                self.make_other_groups(group, &others, settings, until, watch)
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -60,7 +69,7 @@ impl Producer {
         until: Instant,
         watch: &mut dyn Watch,
     ) -> Result<(), ConnectError> {
-        self.has_groups = true;
+        self.groups = Groups::Created;
         let now = Instant::now();
         let connect_timeout = until.saturating_duration_since(now) / SHARE_OF_GROUPS;
         let settings = &Settings { connect_timeout, ..*settings };
