@@ -12,6 +12,9 @@ use crate::errors::{raise, to_py};
 use crate::panics::contained;
 use crate::signals::without_gil;
 
+/// The key of a command, and its words.
+type KeyAndWords = (Option<Vec<u8>>, Vec<Vec<u8>>);
+
 /// Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked.
 #[pyclass(frozen, name = "Commands", module = "headrace._headrace")]
 pub(crate) struct PyCommands(Mutex<Commands>);
@@ -28,12 +31,7 @@ impl PyCommands {
     /// `commands` are pairs of a key and words; the key decides which node of a cluster gets the command, None means
     /// the endpoint's stream. With `writes` nothing is sent a second time when a connection is lost.
     #[pyo3(signature = (commands, writes))]
-    fn call<'py>(
-        &self,
-        py: Python<'py>,
-        commands: Vec<(Option<Vec<u8>>, Vec<Vec<u8>>)>,
-        writes: bool,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn call<'py>(&self, py: Python<'py>, commands: Vec<KeyAndWords>, writes: bool) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let requests: Vec<_> = commands.into_iter().map(|(key, words)| Request { words, key, writes }).collect();
         let answers = contained(py, || {
             let mut inner = self.lock()?;
