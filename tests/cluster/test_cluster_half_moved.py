@@ -66,7 +66,6 @@ def test_what_was_answered_is_not_sent_again(cluster: LocalCluster, key: str) ->
 
 
 @pytest.mark.needs("redis-8.6")
-@pytest.mark.xfail(strict=True, raises=redis.ResponseError, reason="ASK is followed for all streams of the slot")
 def test_a_stream_that_has_not_moved_is_written_where_it_is(start_cluster: StartCluster) -> None:
     """Behind ASKING the other node would begin a second stream of its name, and the move could not be finished."""
     cluster, keys = start_cluster(replicas=0), ["{s}:0", "{s}:1"]

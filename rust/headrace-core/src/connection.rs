@@ -8,6 +8,7 @@
 mod cluster_node;
 mod context;
 mod control;
+mod detours;
 mod disconnect;
 mod faults;
 mod in_flight;
@@ -15,26 +16,31 @@ mod numbers;
 mod outcome;
 mod replies;
 mod retry_queue;
+mod retry_step;
 mod send_buffer;
+mod stream_set;
 mod wait_tracker;
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cluster::Redirect;
-use crate::command::{EntryId, Expect, Reply, ScriptReply, script};
+use crate::command::{EntryId, Expect, Reply, ScriptReply, script, stream_key};
 use crate::contain::contain;
 use crate::durability::Durability;
 use crate::error::{Failure, Fault, ReplyText, Written, code};
 use crate::fail;
 
 pub(crate) use context::{BatchState, Context, Outcomes, Rules};
+pub(crate) use detours::Detour;
 pub(crate) use disconnect::Disconnect;
 pub(crate) use in_flight::{InFlight, Limits, Owner};
 pub(crate) use numbers::{Numbers, Span};
 pub(crate) use outcome::Outcome;
 pub(crate) use replies::ReplyBuffer;
-pub(crate) use retry_queue::{PendingRetry, RetryEvent, RetryQueue, RetryStep};
+pub(crate) use retry_queue::{PendingRetry, RetryQueue};
+pub(crate) use retry_step::{RetryEvent, RetryStep};
 pub(crate) use send_buffer::{MAX_SLICES, SendBuffer};
 pub(crate) use wait_tracker::{Unconfirmed, WaitTracker};
 
@@ -60,13 +66,13 @@ struct Refusal {
     is_redirect: bool,
 }
 
-/// What waits for a connection to a node, of slots that another node has now.
+/// What waits for a connection to a node, of slots or streams that another node has now.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     commands: Vec<PendingRetry>,
     /// See [`RetryQueue::progress`].
     progress: (Option<Instant>, u32),
-    unconfirmed: Vec<Unconfirmed>,
+    unconfirmed: VecDeque<Unconfirmed>,
 }
 
 /// Lets the next command pass at a node that is still taking over its slot.
@@ -137,10 +143,29 @@ impl Connection {
         self.node = self.node.take().map(|_| ClusterNode::default());
     }
 
-    /// Whether it leads to a node of a cluster that takes commands of this slot only behind ASKING.
+    /// Whether there is a socket.
+    pub(crate) fn is_open(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Messages of several streams will come; those so far were of `stream`. It matters where WAIT confirms entries: of the streams of
+    /// one slot some may be at another node.
+    pub(crate) fn name_streams(&mut self, stream: &Arc<[u8]>) {
+        if let Some(wait) = &mut self.wait {
+            wait.name_streams(stream);
+        }
+    }
+
+    /// The stream of a command, where entries are held by their streams.
+    fn held_stream(&self, command: &Command) -> Option<Arc<[u8]>> {
+        let wait = self.wait.as_ref().filter(|wait| wait.names_streams());
+        wait.map(|_| stream_key(self.send.kept(command.bytes.clone())).into())
+    }
+
+    /// Whether it leads to a node of a cluster that takes commands of this route only behind ASKING.
     #[inline]
-    pub(crate) fn is_asking(&self, hash_slot: u16) -> bool {
-        self.node.as_ref().is_some_and(|node| node.is_asked(hash_slot))
+    pub(crate) fn is_asking(&self, route: u16) -> bool {
+        self.node.as_ref().is_some_and(|node| node.is_asked(route))
     }
 
     /// Stops asking after a while, if nothing is in flight.
@@ -150,11 +175,19 @@ impl Connection {
         }
     }
 
-    /// Takes out what waits of some slots, which another node has. Nothing is in flight.
+    /// Streams of a route, which the node sent elsewhere, have routes of their own from now on. Nothing is in flight.
+    pub(crate) fn reroute(&mut self, route: u16, streams: &BTreeMap<&[u8], u16>) {
+        self.retry.reroute(route, streams);
+        if let Some(wait) = &mut self.wait {
+            wait.reroute(route, streams);
+        }
+    }
+
+    /// Takes out what waits of some routes, which another node has. Nothing is in flight.
     pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Waiting {
         let progress = self.retry.progress();
-        let commands = self.retry.extract(&is_taken);
-        let unconfirmed = self.wait.as_mut().map_or_else(Vec::new, |wait| wait.extract(&is_taken));
+        let commands = self.retry.extract(|pending| is_taken(pending.route));
+        let unconfirmed = self.wait.as_mut().map_or_else(VecDeque::new, |wait| wait.extract(&is_taken));
         Waiting { commands, progress, unconfirmed }
     }
 
@@ -171,23 +204,30 @@ impl Connection {
         }
     }
 
-    /// The node takes commands of a slot only behind ASKING, if `is_asked`.
-    pub(crate) fn ask(&mut self, hash_slot: u16, is_asked: bool, now: Instant) {
+    /// The node takes commands of a route only behind ASKING, if `is_asked`.
+    pub(crate) fn ask(&mut self, route: u16, is_asked: bool, now: Instant) {
         if let Some(node) = &mut self.node {
-            node.ask(hash_slot, is_asked.then_some(now));
+            node.ask(route, is_asked.then_some(now));
         }
     }
 
-    /// Whether entries of this slot wait for WAIT.
-    pub(crate) fn holds_unconfirmed(&self, hash_slot: u16) -> bool {
-        self.wait.as_ref().is_some_and(|wait| wait.holds(hash_slot))
+    /// The routes of what waits, is in flight, or is to be confirmed. Some come several times.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = u16> {
+        let in_flight = self.in_flight.commands_from(0).filter_map(|queued| queued.route);
+        let unconfirmed = self.wait.iter().flat_map(WaitTracker::routes);
+        self.retry.routes().into_iter().chain(in_flight).chain(unconfirmed)
     }
 
-    /// A command with a key of this slot is about to be appended.
+    /// Whether entries of this route wait for WAIT.
+    pub(crate) fn holds_unconfirmed(&self, route: u16) -> bool {
+        self.wait.as_ref().is_some_and(|wait| wait.holds(route))
+    }
+
+    /// A command with a key of this route is about to be appended.
     #[inline]
-    pub(crate) fn begin_command(&mut self, hash_slot: u16) {
-        self.in_flight.set_hash_slot(hash_slot);
-        if self.is_asking(hash_slot) {
+    pub(crate) fn begin_command(&mut self, route: u16) {
+        self.in_flight.set_route(route);
+        if self.is_asking(route) {
             self.push_asking();
         }
     }
@@ -206,11 +246,11 @@ impl Connection {
 
     /// The command in the last `length` bytes of [`send`](Self::send) queues up so.
     #[cold]
-    pub(crate) fn queue(&mut self, length: usize, hash_slot: u16, numbers: Numbers, rows: u64, expect: Expect) {
+    pub(crate) fn queue(&mut self, length: usize, route: u16, numbers: Numbers, rows: u64, expect: Expect) {
         let before = self.send.len() - length;
         let bytes = self.send.last(length).into();
         self.send.truncate(before);
-        self.retry.queue(bytes, hash_slot, numbers, rows, expect);
+        self.retry.queue(bytes, route, numbers, rows, expect);
     }
 
     /// Whether the node has answered all that it was sent, and sent some of it to others.
@@ -351,10 +391,10 @@ impl Connection {
     }
 
     /// Adds a run of the script: `write` appends its command. The first one on a socket carries the script itself.
-    pub(crate) fn push_script(&mut self, hash_slot: u16, spans: &[Span], rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn push_script(&mut self, route: u16, spans: &[Span], rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
         let is_queued = self.node.is_some() && self.is_held();
         if !is_queued {
-            self.begin_command(hash_slot);
+            self.begin_command(route);
         }
         let has_source = !is_queued && !std::mem::replace(&mut self.knows_script, true);
         let out = self.send.bytes();
@@ -367,7 +407,7 @@ impl Connection {
         }
         let (length, numbers, expect) = (out.len() - before, Numbers::of(spans), Expect::ScriptRun { has_source });
         if is_queued {
-            self.queue(length, hash_slot, numbers, rows.into(), expect);
+            self.queue(length, route, numbers, rows.into(), expect);
         } else {
             self.in_flight.push_scattered(length, &numbers, rows, expect, Owner::Report);
         }
@@ -476,14 +516,14 @@ impl Connection {
     ) -> Result<(), Disconnect> {
         while count > 0 {
             let is_trimmed = cx.rules.min_id.is_some_and(|min_id| id < min_id);
-            let one_by_one = is_trimmed || self.retry.is_resending();
-            let (number, mut entries, hash_slot) =
-                if one_by_one { (0, 0, 0) } else { self.in_flight.answer_plain(count) };
+            let names_streams = self.wait.as_ref().is_some_and(WaitTracker::names_streams);
+            let one_by_one = is_trimmed || self.retry.is_resending() || names_streams;
+            let (number, mut entries, route) = if one_by_one { (0, 0, 0) } else { self.in_flight.answer_plain(count) };
             if entries > 0 {
                 fail::point("settle");
-                self.accept(hash_slot);
+                self.accept(route, None);
                 let outcome = Outcome::Delivered { first: id, entries, rows: 1 };
-                self.deliver(number, outcome, Owner::Report, hash_slot, cx);
+                self.deliver(number, outcome, Owner::Report, (route, None), cx);
             } else {
                 self.answered(&Reply::Ids { first: id, count: 1 }, cx)?;
                 entries = 1;
@@ -494,13 +534,13 @@ impl Connection {
         Ok(())
     }
 
-    /// The server has taken a command of this slot.
+    /// The server has taken a command of this route. `stream`: see [`held_stream`](Self::held_stream).
     #[inline]
-    fn accept(&mut self, hash_slot: u16) {
+    fn accept(&mut self, route: u16, stream: Option<&Arc<[u8]>>) {
         if let Some(node) = &mut self.node {
-            node.accept(hash_slot);
+            node.accept(route);
             if let Some(wait) = &mut self.wait {
-                wait.keep(hash_slot);
+                wait.keep(route, stream);
             }
         }
     }
@@ -522,8 +562,8 @@ impl Connection {
             _ => None,
         };
         match (&mut self.node, reply) {
-            (Some(node), Reply::Error(line)) => node.refuse(command.hash_slot, line, redirect.as_ref()),
-            (Some(_), _) => self.accept(command.hash_slot),
+            (Some(node), Reply::Error(line)) => node.refuse(command.route, line, redirect.as_ref()),
+            (Some(_), _) => self.accept(command.route, self.held_stream(&command).as_ref()),
             (None, _) => {}
         }
         // The rest of a command that was answered too early must not go out: a server would read it as commands.
@@ -576,17 +616,28 @@ impl Connection {
                 let mut refusal = self.refusal(&fault, written, command.expect, cx);
                 if let Some(redirect) = redirect.filter(|_| cx.outcomes.awaits(command.number(), command.owner)) {
                     (refusal.is_retried, refusal.is_free, refusal.is_redirect) = (true, true, true);
-                    // Its slot is that of the command: a node that says another one is not followed there.
-                    let redirect = Redirect { slot: command.hash_slot, ..redirect };
-                    self.retry.note_redirect(command.number(), redirect, rules.max_redirects.unwrap_or_default());
-                    if let Some(wait) = &mut self.wait {
-                        wait.hand_over(command.hash_slot);
-                    }
+                    self.note_detour(&command, redirect, rules.max_redirects.unwrap_or_default());
                 }
                 self.fail_or_retry(refusal, &command, cx);
             }
         }
         ends.map_or(Ok(()), Err)
+    }
+
+    /// The server sent a command elsewhere.
+    fn note_detour(&mut self, command: &Command, redirect: Redirect, most: u32) {
+        let stream = self.held_stream(command);
+        if let Some(wait) = &mut self.wait {
+            if redirect.is_ask {
+                wait.hand_over_stream(stream);
+            } else {
+                wait.hand_over(command.route);
+            }
+        }
+        // It is of the command's own slot: a node that says another one is not followed there.
+        let (route, bytes) = (command.route, self.send.kept(command.bytes.clone()));
+        let asked = redirect.is_ask.then(|| stream_key(bytes).into());
+        self.retry.note_detour(command.number(), Detour { route, asked, redirect }, most);
     }
 
     /// A run of the script got this reply.
@@ -599,7 +650,7 @@ impl Connection {
         let Some(command) = self.in_flight.answer() else {
             return Err(faults::protocol("a reply to nothing that was sent").into());
         };
-        self.accept(command.hash_slot);
+        self.accept(command.route, self.held_stream(&command).as_ref());
         let rows = command.rows;
         let done = reply.deduplicated.saturating_add(reply.appended);
         if command.sent != Sent::All || done > rows || (done == rows) != reply.refused.is_empty() {
@@ -735,8 +786,10 @@ impl Connection {
         outcomes: impl IntoIterator<Item = Outcome>,
         cx: &mut Context<'_, O>,
     ) {
-        let (owner, hash_slot) = (command.owner, command.hash_slot);
-        command.numbers.assign(known, outcomes, |number, outcome| self.deliver(number, outcome, owner, hash_slot, cx));
+        let (owner, route, stream) = (command.owner, command.route, self.held_stream(command));
+        command.numbers.assign(known, outcomes, |number, outcome| {
+            self.deliver(number, outcome, owner, (route, stream.as_ref()), cx);
+        });
     }
 
     /// Resolves messages, or holds their outcome until WAIT confirms it.
@@ -746,11 +799,11 @@ impl Connection {
         number: u64,
         outcome: Outcome,
         owner: Owner,
-        hash_slot: u16,
+        (route, stream): (u16, Option<&Arc<[u8]>>),
         cx: &mut Context<'_, O>,
     ) {
         match &mut self.wait {
-            Some(wait) if outcome.is_written() => wait.hold(number, outcome, owner, hash_slot),
+            Some(wait) if outcome.is_written() => wait.hold(number, outcome, owner, route, stream),
             Some(_) | None => cx.outcomes.resolve(number, outcome, owner),
         }
     }
@@ -868,19 +921,23 @@ impl Connection {
     /// Every command that waits to be sent again fails.
     pub(crate) fn give_up_retries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
         self.retry.note_given_up();
-        self.give_up_slots(|_| true, cx);
+        self.give_up_streams(|_, _| true, cx);
     }
 
-    /// The same for those that wait for a policy, and for others of their slots. Returns whether commands are left.
+    /// The same for those that wait for a policy, and for others of their streams. Returns whether commands are left.
     pub(crate) fn give_up_tries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) -> bool {
         self.retry.note_given_up();
-        let slots = self.retry.slots_to_give_up();
-        self.give_up_slots(|slot| slots.binary_search(&slot).is_ok(), cx);
+        let streams = self.retry.streams_to_give_up();
+        self.give_up_streams(|route, stream| streams.contains(route, stream), cx);
         !self.retry.is_empty()
     }
 
-    fn give_up_slots<O: Outcomes>(&mut self, is_given_up: impl Fn(u16) -> bool, cx: &mut Context<'_, O>) {
-        for pending in self.retry.extract(&is_given_up) {
+    fn give_up_streams<O: Outcomes>(
+        &mut self,
+        is_given_up: impl Fn(u16, Option<&[u8]>) -> bool,
+        cx: &mut Context<'_, O>,
+    ) {
+        for pending in self.retry.extract(|pending| is_given_up(pending.route, Some(pending.stream_key()))) {
             cx.batch.is_blocked = true;
             let (numbers, known, owner) = (pending.numbers.clone(), pending.known(), pending.owner);
             numbers.assign(known, pending.outcomes(), |number, outcome| cx.outcomes.resolve(number, outcome, owner));
@@ -896,7 +953,7 @@ impl Connection {
     /// be confirmed: they fail.
     pub(crate) fn give_up_unprovable<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
         if self.is_unconfirmed() && self.in_flight.is_empty() && self.retry.is_empty() && !self.has_unrequested() {
-            self.give_up_slots(|_| true, cx);
+            self.give_up_streams(|_, _| true, cx);
         }
     }
 
@@ -950,8 +1007,8 @@ impl Connection {
 
 /// Appends a command that waited.
 fn append(pending: &PendingRetry, send: &mut SendBuffer, in_flight: &mut InFlight, node: Option<&ClusterNode>) {
-    in_flight.set_hash_slot(pending.hash_slot);
-    if node.is_some_and(|node| node.is_asked(pending.hash_slot)) {
+    in_flight.set_route(pending.route);
+    if node.is_some_and(|node| node.is_asked(pending.route)) {
         send.bytes().extend_from_slice(ASKING);
         in_flight.push_control(ASKING.len(), Expect::Asking);
     }

@@ -16,6 +16,7 @@ mod replica_count;
 mod retry_waits;
 mod shard_registry;
 mod slot_owners;
+mod stream_routes;
 #[cfg(test)]
 mod tests;
 
@@ -287,8 +288,7 @@ impl Producer {
     pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         self.close_runs();
         let driven = self.drive(Goal::Empty, deadline, watch);
-        let now = Instant::now();
-        self.lanes.all_mut().for_each(|connection| connection.rest_asking(now));
+        self.lanes.rest_asking(Instant::now());
         driven
     }
 
@@ -407,7 +407,7 @@ impl Producer {
             // A command of a call does not wait behind others that are to be sent again.
             self.drive(Goal::Empty, None, watch)?;
         }
-        let (hash_slot, at) = stream_key.map_or((0, self.lanes.home()), |key| self.lanes.of_key(key));
+        let (route, at) = stream_key.map_or((0, self.lanes.home()), |key| self.lanes.of_key(key));
         if let Some(failure) = self.lane_down(at) {
             return Ok(Err((**failure).clone()));
         }
@@ -415,7 +415,7 @@ impl Producer {
         match stream_key {
             None => self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload)),
             Some(key) => {
-                self.push_to(at, hash_slot, Owner::Call, |encoder, out, _| encoder.write_payload_to(out, key, payload));
+                self.push_to(at, route, Owner::Call, |encoder, out, _| encoder.write_payload_to(out, key, payload));
             }
         }
         let driven = self.drive(Goal::Call, None, watch);

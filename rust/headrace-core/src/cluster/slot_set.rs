@@ -1,14 +1,14 @@
-//! A set of slots.
+//! A set of slots, and of what else has a number of 16 bits.
 
 use super::slot::SLOTS;
 
-/// One bit per slot: 2 KiB.
+/// One bit per slot: 2 KiB, or 8 if it has numbers above those of slots.
 #[derive(Debug, Clone)]
-pub(crate) struct SlotSet(Box<[u64]>);
+pub(crate) struct SlotSet(Vec<u64>);
 
 impl Default for SlotSet {
     fn default() -> Self {
-        Self(vec![0; usize::from(SLOTS / 64)].into())
+        Self(vec![0; usize::from(SLOTS / 64)])
     }
 }
 
@@ -19,7 +19,11 @@ impl SlotSet {
     }
 
     pub(crate) fn insert(&mut self, slot: u16) {
-        if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
+        let at = usize::from(slot / 64);
+        if self.0.len() <= at {
+            self.0.resize(usize::from(u16::MAX / 64) + 1, 0);
+        }
+        if let Some(word) = self.0.get_mut(at) {
             *word |= 1 << (slot % 64);
         }
     }
@@ -45,5 +49,9 @@ mod tests {
         }
         set.remove(64);
         assert!(!set.contains(64) && set.contains(63) && set.contains(SLOTS - 1) && !set.contains(SLOTS));
+        set.insert(u16::MAX);
+        assert!(set.contains(u16::MAX) && set.contains(63) && !set.contains(SLOTS));
+        set.remove(u16::MAX);
+        assert!(!set.contains(u16::MAX));
     }
 }

@@ -3,43 +3,42 @@
 //! A node that may not have a slot gets one command for it, and no other one until it has taken that: what is in flight when it
 //! gets the slot would be written before what it refused.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::in_flight::InFlight;
 use crate::cluster::{Redirect, SlotSet};
 
-/// For how long commands of a slot go out behind ASKING at least.
+/// For how long commands of a route go out behind ASKING at least.
 const ASKED_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct ClusterNode {
-    /// The slots of which it has taken a command on this socket.
+    /// The routes of which it has taken a command on this socket.
     proven: SlotSet,
-    /// The other slots with a command that may go out.
+    /// The other ones with a command that may go out.
     probed: Vec<u16>,
     /// How many commands may go out, counted from the first one ever added.
     cleared: u64,
     /// The offset behind the last of them.
     end: u64,
-    /// The slots whose commands it takes only behind ASKING, each with the time since when.
-    asked: Vec<(u16, Instant)>,
+    /// The routes whose commands it takes only behind ASKING, each with the time since when.
+    asked: BTreeMap<u16, Instant>,
 }
 
 impl ClusterNode {
-    /// It takes commands of a slot only behind ASKING since then; `None`: not so.
-    pub(super) fn ask(&mut self, slot: u16, since: Option<Instant>) {
-        self.stop_asking(slot);
-        self.asked.extend(since.map(|since| (slot, since)));
+    /// It takes commands of a route only behind ASKING since then; `None`: not so.
+    pub(super) fn ask(&mut self, route: u16, since: Option<Instant>) {
+        match since {
+            Some(since) => self.asked.insert(route, since),
+            None => self.asked.remove(&route),
+        };
     }
 
-    fn stop_asking(&mut self, slot: u16) {
-        self.asked.retain(|(asked, _)| *asked != slot);
-    }
-
-    /// Whether a command of this slot goes out behind ASKING.
+    /// Whether a command of this route goes out behind ASKING.
     #[inline]
-    pub(super) fn is_asked(&self, slot: u16) -> bool {
-        !self.asked.is_empty() && self.asked.iter().any(|(asked, _)| *asked == slot)
+    pub(super) fn is_asked(&self, route: u16) -> bool {
+        !self.asked.is_empty() && self.asked.contains_key(&route)
     }
 
     /// How many bytes may go out.
@@ -52,11 +51,11 @@ impl ClusterNode {
                 // It goes out with the command behind it.
                 continue;
             }
-            if let Some(slot) = queued.hash_slot.filter(|slot| !self.proven.contains(*slot)) {
-                if self.probed.contains(&slot) {
+            if let Some(route) = queued.route.filter(|route| !self.proven.contains(*route)) {
+                if self.probed.contains(&route) {
                     break;
                 }
-                self.probed.push(slot);
+                self.probed.push(route);
             }
             self.cleared += std::mem::take(&mut commands);
             self.end = queued.end;
@@ -70,34 +69,34 @@ impl ClusterNode {
         self.probed.clear();
     }
 
-    /// It has taken a command of this slot.
+    /// It has taken a command of this route.
     #[inline]
-    pub(super) fn accept(&mut self, slot: u16) {
-        if !self.proven.contains(slot) {
-            self.proven.insert(slot);
-            self.probed.retain(|probed| *probed != slot);
+    pub(super) fn accept(&mut self, route: u16) {
+        if !self.proven.contains(route) {
+            self.proven.insert(route);
+            self.probed.retain(|probed| *probed != route);
         }
     }
 
-    /// It refused a command of this slot. Slots are looked at before anything else that a command may be refused for, but for
+    /// It refused a command of this route. Slots are looked at before anything else that a command may be refused for, but for
     /// rights.
-    pub(super) fn refuse(&mut self, slot: u16, line: &[u8], redirect: Option<&Redirect>) {
+    pub(super) fn refuse(&mut self, route: u16, line: &[u8], redirect: Option<&Redirect>) {
         if redirect.is_some() {
-            self.proven.remove(slot);
-            self.stop_asking(slot);
+            self.proven.remove(route);
+            self.asked.remove(&route);
         } else if !line.starts_with(b"TRYAGAIN") && !line.starts_with(b"CLUSTERDOWN") {
-            self.accept(slot);
+            self.accept(route);
         }
-        self.probed.retain(|probed| *probed != slot);
+        self.probed.retain(|probed| *probed != route);
     }
 
     /// Ends ASKING after a while, while nothing is in flight: only the node itself knows when a slot is its own.
     pub(super) fn rest(&mut self, now: Instant) {
         let proven = &mut self.proven;
-        self.asked.retain(|(slot, since)| {
+        self.asked.retain(|route, since| {
             let is_kept = now.saturating_duration_since(*since) < ASKED_FOR;
             if !is_kept {
-                proven.remove(*slot);
+                proven.remove(*route);
             }
             is_kept
         });
@@ -112,7 +111,7 @@ mod tests {
     use crate::connection::Owner;
 
     fn push(window: &mut InFlight, slot: u16) {
-        window.set_hash_slot(slot);
+        window.set_route(slot);
         window.push(10, window.added(), 1, Expect::EntryId, Owner::Report);
     }
 

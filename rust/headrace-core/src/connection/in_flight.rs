@@ -29,16 +29,17 @@ impl Awaited {
     }
 }
 
-/// A command whose messages do not follow those of the command before it, for messages between them went elsewhere, or whose key
-/// is in another slot of the cluster.
+/// A command whose messages do not follow those of the command before it, for messages between them went elsewhere, or whose
+/// route is another one.
 #[derive(Debug)]
 struct Gap {
     /// Counted from the first command ever [added](InFlight::added).
     command: u64,
     /// The number of its first message.
     number: u64,
-    /// The slot of its key, and of those behind it.
-    hash_slot: u16,
+    /// Its route in a cluster, and that of those behind it: the number of the slot of its key, or that of a stream which is at another
+    /// node than its slot.
+    route: u16,
 }
 
 /// Who receives the outcome of a message.
@@ -74,8 +75,8 @@ pub(crate) struct Command {
     pub(crate) numbers: Numbers,
     /// How many messages it carries.
     pub(crate) rows: u64,
-    /// The slot of its key in a cluster.
-    pub(crate) hash_slot: u16,
+    /// The route of its key in a cluster.
+    pub(crate) route: u16,
     pub(crate) expect: Expect,
     pub(crate) owner: Owner,
     /// How much of it the transport has.
@@ -102,8 +103,8 @@ pub(crate) enum Sent {
 pub(crate) struct Queued {
     /// The offset just behind its last byte.
     pub(crate) end: u64,
-    /// The slot of its key; `None`: it carries no message.
-    pub(crate) hash_slot: Option<u16>,
+    /// The route of its key; `None`: it carries no message.
+    pub(crate) route: Option<u16>,
     pub(crate) is_asking: bool,
 }
 
@@ -129,9 +130,9 @@ pub(crate) struct InFlight {
     encoded: u64,
     /// Offset just behind the last byte that the transport took.
     handed_over: u64,
-    /// The slot of the key of the first command, and of those that are added from now on.
-    front_slot: u16,
-    hash_slot: u16,
+    /// The route of the first command, and of those that are added from now on.
+    front_route: u16,
+    route: u16,
 }
 
 impl InFlight {
@@ -227,17 +228,17 @@ impl InFlight {
     pub(crate) fn commands_from(&self, from: u64) -> impl Iterator<Item = Queued> {
         let from = from.max(self.first);
         let passed = self.gaps.partition_point(|gap| gap.command <= from);
-        let mut hash_slot =
-            passed.checked_sub(1).and_then(|last| self.gaps.get(last)).map_or(self.front_slot, |gap| gap.hash_slot);
+        let mut route =
+            passed.checked_sub(1).and_then(|last| self.gaps.get(last)).map_or(self.front_route, |gap| gap.route);
         let mut gaps = self.gaps.range(passed..).peekable();
         let skipped = ((from - self.first) as usize).min(self.commands.len());
         self.commands.range(skipped..).zip(from..).map(move |(command, number)| {
             if let Some(gap) = gaps.next_if(|gap| gap.command == number) {
-                hash_slot = gap.hash_slot;
+                route = gap.route;
             }
             Queued {
                 end: command.end,
-                hash_slot: (command.rows > 0).then_some(hash_slot),
+                route: (command.rows > 0).then_some(route),
                 is_asking: command.expect == Expect::Asking,
             }
         })
@@ -253,11 +254,11 @@ impl InFlight {
         self.encoded - self.front
     }
 
-    /// Commands that are added from now on have keys of this slot.
+    /// Commands that are added from now on have keys of this route.
     #[inline]
-    pub(crate) fn set_hash_slot(&mut self, hash_slot: u16) {
-        if hash_slot != self.hash_slot {
-            self.hash_slot = hash_slot;
+    pub(crate) fn set_route(&mut self, route: u16) {
+        if route != self.route {
+            self.route = route;
             self.push_gap(self.next_number);
         }
     }
@@ -318,12 +319,12 @@ impl InFlight {
 
     #[cold]
     fn push_gap(&mut self, number: u64) {
-        let (command, hash_slot) = (self.added(), self.hash_slot);
+        let (command, route) = (self.added(), self.route);
         match self.gaps.back_mut() {
-            _ if self.commands.is_empty() => (self.number, self.front_slot) = (number, hash_slot),
+            _ if self.commands.is_empty() => (self.number, self.front_route) = (number, route),
             // Nothing was added since the last gap.
-            Some(gap) if gap.command == command => (gap.number, gap.hash_slot) = (number, hash_slot),
-            Some(_) | None => self.gaps.push_back(Gap { command, number, hash_slot }),
+            Some(gap) if gap.command == command => (gap.number, gap.route) = (number, route),
+            Some(_) | None => self.gaps.push_back(Gap { command, number, route }),
         }
     }
 
@@ -335,7 +336,7 @@ impl InFlight {
     }
 
     /// Takes out plain commands at the front whose messages follow each other, at most `at_most`, because their replies are
-    /// here. Returns the number of the first message, how many there are, and the slot of their keys; 0 means that
+    /// here. Returns the number of the first message, how many there are, and their route; 0 means that
     /// [`answer`](Self::answer) has to look at the first command.
     #[inline]
     pub(crate) fn answer_plain(&mut self, at_most: u64) -> (u64, u64, u16) {
@@ -351,13 +352,13 @@ impl InFlight {
         if last.end > self.handed_over {
             return nothing;
         }
-        let (number, hash_slot) = (self.number, self.front_slot);
+        let (number, route) = (self.number, self.front_route);
         self.front = last.end;
         self.first += count;
         self.number += count;
         self.commands.drain(..count as usize);
         self.pass_gap();
-        (number, count, hash_slot)
+        (number, count, route)
     }
 
     /// Takes the first command out, because its reply is here. `None`: the transport has no byte of it, so the reply is a
@@ -376,7 +377,7 @@ impl InFlight {
     }
 
     fn pop(&mut self) -> Option<Command> {
-        let (start, number, hash_slot) = (self.front, self.number, self.front_slot);
+        let (start, number, route) = (self.front, self.number, self.front_route);
         let sent = self.handed_over;
         let command = self.commands.pop_front()?;
         if !command.is_plain() {
@@ -396,7 +397,7 @@ impl InFlight {
             () => Sent::All,
         };
         let Awaited { end, expect, owner, .. } = command;
-        Some(Command { bytes: start..end, numbers, rows: command.rows.into(), hash_slot, expect, owner, sent })
+        Some(Command { bytes: start..end, numbers, rows: command.rows.into(), route, expect, owner, sent })
     }
 
     #[inline]
@@ -404,7 +405,7 @@ impl InFlight {
         if let Some(gap) = self.gaps.front()
             && gap.command == self.first
         {
-            (self.number, self.front_slot) = (gap.number, gap.hash_slot);
+            (self.number, self.front_route) = (gap.number, gap.route);
             self.gaps.pop_front();
         }
     }
@@ -471,15 +472,14 @@ mod tests {
     #[test]
     fn commands_are_counted_from_the_first_one_ever_added() {
         let mut window = InFlight::default();
-        for hash_slot in [3, 3, 5] {
-            window.set_hash_slot(hash_slot);
+        for route in [3, 3, 5] {
+            window.set_route(route);
             push(&mut window, 10, 1);
         }
         window.push_control(7, Expect::Asking);
         window.hand_over(10);
         assert!(window.answer().is_some());
-        let seen: Vec<_> =
-            window.commands_from(2).map(|queued| (queued.end, queued.hash_slot, queued.is_asking)).collect();
+        let seen: Vec<_> = window.commands_from(2).map(|queued| (queued.end, queued.route, queued.is_asking)).collect();
         assert_eq!(seen, [(30, Some(5), false), (37, None, true)]);
         assert_eq!((window.until(30), window.bytes()), (20, 27));
     }

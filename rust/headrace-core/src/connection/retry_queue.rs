@@ -5,15 +5,17 @@
 //! connections go on, queue up behind it. All of them are in the window, which bounds the queue. No I/O, no clock and no random
 //! number: `now` and `jitter` are arguments.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::detours::{Commands, Detour, Detours};
 use super::in_flight::{Command, Owner, Sent};
 use super::numbers::Numbers;
 use super::outcome::Outcome;
-use crate::cluster::Redirect;
-use crate::command::Expect;
+use super::retry_step::{RetryEvent, RetryStep};
+use super::stream_set::StreamSet;
+use crate::command::{Expect, stream_key};
 use crate::error::{Failure, Written, code};
 use crate::retry::RetryPolicy;
 
@@ -41,8 +43,8 @@ pub(crate) struct PendingRetry {
     /// The numbers of its messages, and how many it carries.
     pub(crate) numbers: Numbers,
     pub(crate) rows: u64,
-    /// The slot of its key in a cluster.
-    pub(crate) hash_slot: u16,
+    /// The route of its key in a cluster.
+    pub(crate) route: u16,
     pub(crate) expect: Expect,
     pub(crate) owner: Owner,
     /// How many of its last messages have no outcome.
@@ -63,13 +65,13 @@ impl PendingRetry {
     /// Of a `command` that failed with `failure`.
     pub(crate) fn new(command: &Command, bytes: Box<[u8]>, failure: Arc<Failure>) -> Self {
         let may_be_written = failure.written == Written::Unknown;
-        let Command { rows, hash_slot, expect, owner, .. } = *command;
+        let Command { rows, route, expect, owner, .. } = *command;
         let numbers = command.numbers.clone();
         Self {
             bytes,
             numbers,
             rows,
-            hash_slot,
+            route,
             expect,
             owner,
             open: rows,
@@ -98,6 +100,11 @@ impl PendingRetry {
     #[must_use]
     pub(crate) fn after_redirect(self) -> Self {
         Self { redirects: 1, ..self }
+    }
+
+    /// The key of its stream.
+    pub(crate) fn stream_key(&self) -> &[u8] {
+        stream_key(&self.bytes)
     }
 
     /// Whether it was sent before, and not only to a server that could not take it.
@@ -137,32 +144,6 @@ pub(crate) fn lacks_script(expect: Expect, code: &str) -> bool {
     expect == (Expect::ScriptRun { has_source: false }) && code == "NOSCRIPT"
 }
 
-/// What comes next, once nothing is in flight.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RetryStep {
-    /// Nothing before then.
-    Pause(Instant),
-    /// To send what this node refused to others: one redirect for each slot.
-    Redirect(Vec<Redirect>),
-    /// To send what failed.
-    Resend,
-    /// To send what came meanwhile: nothing else waits.
-    Resume,
-    /// To fail what waits for a policy that allows no more tries, or for none.
-    GiveUp,
-    /// Nothing: no command is left.
-    Done,
-}
-
-/// A wait for retries as a caller sees it.
-#[derive(Debug)]
-pub(crate) enum RetryEvent {
-    /// The first pause: how many messages wait, since when, and why.
-    Began { messages: u64, since: Instant, failure: Arc<Failure> },
-    /// The end of retries that paused, with the failure that was not overcome.
-    Ended { tries: u32, took: Duration, failure: Option<Arc<Failure>> },
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct RetryQueue {
     pending: VecDeque<PendingRetry>,
@@ -176,10 +157,10 @@ pub(crate) struct RetryQueue {
     resends: u32,
     /// Whether it has paused: a caller waits.
     has_paused: bool,
-    /// Where the server sent commands of this round: one for each slot.
-    redirects: Vec<Redirect>,
-    /// The slots of commands that nodes sent elsewhere too often.
-    stranded: Vec<u16>,
+    /// Where the server sent commands of this round.
+    detours: Detours,
+    /// The commands that nodes sent elsewhere too often.
+    stranded: BTreeSet<Commands>,
     /// How many commands are not in flight, and their bytes.
     waiting: usize,
     waiting_bytes: u64,
@@ -257,10 +238,10 @@ impl RetryQueue {
     }
 
     /// Adds a command that is sent for the first time, behind all others. There is one at least.
-    pub(crate) fn queue(&mut self, bytes: Box<[u8]>, hash_slot: u16, numbers: Numbers, rows: u64, expect: Expect) {
+    pub(crate) fn queue(&mut self, bytes: Box<[u8]>, route: u16, numbers: Numbers, rows: u64, expect: Expect) {
         let Some(failure) = self.reason() else { return };
         let (sent, owner) = (Sent::Nothing, Owner::Report);
-        let command = Command { bytes: 0..0, numbers, rows, hash_slot, expect, owner, sent };
+        let command = Command { bytes: 0..0, numbers, rows, route, expect, owner, sent };
         let failure = match failure.written {
             Written::No => failure,
             Written::Unknown => Arc::new(Failure { written: Written::No, ..(*failure).clone() }),
@@ -295,9 +276,9 @@ impl RetryQueue {
         }
     }
 
-    /// The server sent the command that comes next elsewhere, whose first message has this number. What it says last of a slot
-    /// counts. Nothing is noted of a command that was sent elsewhere more than `most` times in a row.
-    pub(crate) fn note_redirect(&mut self, first: u64, redirect: Redirect, most: u32) {
+    /// The server sent the command that comes next elsewhere, whose first message has this number. It is not followed, if the
+    /// command was sent elsewhere more than `most` times in a row.
+    pub(crate) fn note_detour(&mut self, first: u64, detour: Detour, most: u32) {
         let redirects = match self.in_flight(first) {
             Some(pending) => {
                 pending.redirects += 1;
@@ -305,19 +286,33 @@ impl RetryQueue {
             }
             None => 1,
         };
-        self.redirects.retain(|noted| noted.slot != redirect.slot);
         if redirects > most {
             // The nodes send it to and fro. That passes, but only a policy waits for it.
-            self.stranded.push(redirect.slot);
+            self.detours.forget(&detour);
+            self.strand(detour);
         } else {
-            self.redirects.push(redirect);
+            self.detours.note(detour);
+        }
+    }
+
+    /// Commands that the server sent elsewhere are not sent there: only a policy waits until it takes them.
+    pub(crate) fn strand(&mut self, detour: Detour) {
+        self.stranded.insert((detour.route, detour.asked));
+    }
+
+    /// Streams of a route have routes of their own from now on.
+    pub(crate) fn reroute(&mut self, route: u16, streams: &BTreeMap<&[u8], u16>) {
+        for pending in self.pending.iter_mut().chain(&mut self.new).filter(|pending| pending.route == route) {
+            if let Some(own) = streams.get(pending.stream_key()) {
+                pending.route = *own;
+            }
         }
     }
 
     /// Whether the server sent a command of this round elsewhere: then nothing more of the round is sent to it.
     #[inline]
     pub(crate) fn has_redirect(&self) -> bool {
-        !self.redirects.is_empty() || !self.stranded.is_empty()
+        !self.detours.is_empty() || !self.stranded.is_empty()
     }
 
     /// What a command failed with that the server sent elsewhere: the last one that did.
@@ -336,12 +331,13 @@ impl RetryQueue {
         if self.pending.is_empty() {
             return RetryStep::Done;
         }
-        if !self.redirects.is_empty() {
+        if !self.detours.is_empty() {
             self.next = None;
-            return RetryStep::Redirect(std::mem::take(&mut self.redirects));
+            return RetryStep::Redirect(self.detours.take());
         }
-        for slot in std::mem::take(&mut self.stranded) {
-            for pending in self.pending.iter_mut().filter(|pending| pending.hash_slot == slot) {
+        for (route, stream_key) in std::mem::take(&mut self.stranded) {
+            let is_of = |pending: &PendingRetry| stream_key.as_deref().is_none_or(|key| key == pending.stream_key());
+            for pending in self.pending.iter_mut().filter(|pending| pending.route == route && is_of(pending)) {
                 (pending.cause, pending.redirects) = (Cause::Failed, 0);
             }
         }
@@ -407,23 +403,23 @@ impl RetryQueue {
         root.map(|pending| Arc::clone(&pending.failure))
     }
 
-    /// The slots whose commands fail when nothing is sent again that needs a policy: with one that lasted for too long, all.
-    pub(crate) fn slots_to_give_up(&self) -> Vec<u16> {
+    /// The streams whose commands fail when nothing is sent again that needs a policy: with one that lasted for too long, all.
+    pub(crate) fn streams_to_give_up(&self) -> StreamSet {
         let all = || self.pending.iter();
         let needs_policy = |pending: &&PendingRetry| !pending.is_free() && !pending.is_blocked();
         let is_all = self.exhausted.is_some() || !all().any(|pending| needs_policy(&pending));
-        let mut slots: Vec<u16> =
-            all().filter(|pending| is_all || needs_policy(pending)).map(|pending| pending.hash_slot).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        slots
+        let mut streams = StreamSet::default();
+        for pending in all().filter(|pending| is_all || needs_policy(pending)) {
+            streams.insert(pending.route, pending.stream_key());
+        }
+        streams
     }
 
-    /// Takes out the commands of some slots, in order. None of them is in flight.
-    pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Vec<PendingRetry> {
+    /// Takes out some commands, in order. None of them is in flight.
+    pub(crate) fn extract(&mut self, is_taken: impl Fn(&PendingRetry) -> bool) -> Vec<PendingRetry> {
         let mut taken = Vec::new();
         for queue in [&mut self.pending, &mut self.new] {
-            let (out, left): (Vec<_>, Vec<_>) = queue.drain(..).partition(|pending| is_taken(pending.hash_slot));
+            let (out, left): (Vec<_>, Vec<_>) = queue.drain(..).partition(|pending| is_taken(pending));
             *queue = left.into();
             taken.extend(out);
         }
@@ -458,12 +454,9 @@ impl RetryQueue {
         }
     }
 
-    /// The slots of the commands that wait, each once.
-    pub(crate) fn slots(&self) -> Vec<u16> {
-        let mut slots: Vec<u16> = self.pending.iter().chain(&self.new).map(|pending| pending.hash_slot).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        slots
+    /// The routes of the commands that wait, each once.
+    pub(crate) fn routes(&self) -> BTreeSet<u16> {
+        self.pending.iter().chain(&self.new).map(|pending| pending.route).collect()
     }
 
     /// Says in each failure that the policy allows no more tries.

@@ -5,7 +5,8 @@
 //! before it on its connection, or shows that it is not covered. When the connection ends, nothing can confirm any more what
 //! it wrote: those messages fail. No I/O.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::in_flight::{InFlight, Owner};
@@ -21,9 +22,13 @@ pub(crate) struct WaitTracker {
     /// How many replicas must have an entry; `None`: they are counted when the connection is open.
     wanted: Option<u64>,
     unconfirmed: VecDeque<Unconfirmed>,
-    /// The slots that the server has handed over, or taken over and written nothing of yet: what it says of its replicas does not
-    /// hold for the node that has them now.
-    moved: Vec<u16>,
+    /// The routes whose slot the server has handed over, or taken over and written nothing of yet: what it says of its replicas
+    /// does not hold for the node that has it now.
+    moved: BTreeSet<u16>,
+    /// The same for single streams, while their slot moves.
+    moved_streams: BTreeSet<Option<Arc<[u8]>>>,
+    /// Whether entries are held by their streams.
+    names_streams: bool,
     /// How many commands had been added to the window at the last WAIT, this one included.
     requested: u64,
     /// How many WAITs are in flight.
@@ -37,14 +42,25 @@ pub(crate) struct Unconfirmed {
     pub(crate) number: u64,
     pub(crate) outcome: Outcome,
     pub(crate) owner: Owner,
-    /// The slot of their key in a cluster.
-    pub(crate) hash_slot: u16,
+    /// The route of their key in a cluster.
+    pub(crate) route: u16,
+    /// Their stream, where the connection has several.
+    pub(crate) stream: Option<Arc<[u8]>>,
 }
 
 impl WaitTracker {
     pub(crate) fn new(durability: Durability) -> Self {
         let wanted = durability.replicas;
-        Self { durability, wanted, unconfirmed: VecDeque::new(), moved: Vec::new(), requested: 0, in_flight: 0 }
+        Self {
+            durability,
+            wanted,
+            unconfirmed: VecDeque::new(),
+            moved: BTreeSet::new(),
+            moved_streams: BTreeSet::new(),
+            names_streams: false,
+            requested: 0,
+            in_flight: 0,
+        }
     }
 
     /// The server of the connection has this number of replicas, and all of them are wanted. What was requested before, for
@@ -63,9 +79,14 @@ impl WaitTracker {
         !self.unconfirmed.is_empty()
     }
 
-    /// Whether entries of this slot do.
-    pub(crate) fn holds(&self, hash_slot: u16) -> bool {
-        self.unconfirmed.iter().any(|held| held.hash_slot == hash_slot)
+    /// Whether entries of this route do.
+    pub(crate) fn holds(&self, route: u16) -> bool {
+        self.unconfirmed.iter().any(|held| held.route == route)
+    }
+
+    /// Their routes. Some come several times.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = u16> {
+        self.unconfirmed.iter().map(|held| held.route)
     }
 
     /// Whether a WAIT is in flight.
@@ -92,16 +113,17 @@ impl WaitTracker {
     }
 
     /// Holds the outcome of entries that were written.
-    pub(crate) fn hold(&mut self, number: u64, outcome: Outcome, owner: Owner, hash_slot: u16) {
+    pub(crate) fn hold(&mut self, number: u64, outcome: Outcome, owner: Owner, route: u16, stream: Option<&Arc<[u8]>>) {
         if let Some(last) = self.unconfirmed.back_mut()
             && last.number + last.outcome.count() == number
             && (owner, last.owner) == (Owner::Report, Owner::Report)
-            && hash_slot == last.hash_slot
+            && (route, stream) == (last.route, last.stream.as_ref())
             && last.outcome.absorb(&outcome)
         {
             return;
         }
-        self.unconfirmed.push_back(Unconfirmed { number, outcome, owner, hash_slot });
+        let stream = stream.cloned();
+        self.unconfirmed.push_back(Unconfirmed { number, outcome, owner, route, stream });
     }
 
     /// Appends a WAIT for all commands before.
@@ -117,60 +139,111 @@ impl WaitTracker {
     /// A WAIT was answered. Returns what that decides.
     pub(crate) fn answered(&mut self) -> VecDeque<Unconfirmed> {
         self.in_flight -= 1;
-        if self.moved.is_empty() {
+        if self.moved.is_empty() && self.moved_streams.is_empty() {
             return std::mem::take(&mut self.unconfirmed);
         }
-        let Self { unconfirmed, moved, .. } = self;
-        let (kept, decided): (Vec<_>, Vec<_>) = unconfirmed.drain(..).partition(|held| moved.contains(&held.hash_slot));
-        *unconfirmed = kept.into();
-        decided.into()
+        let (moved, streams) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.moved_streams));
+        let decided = self.take_out(|held| !moved.contains(&held.route) && !streams.contains(&held.stream));
+        (self.moved, self.moved_streams) = (moved, streams);
+        decided
+    }
+
+    /// Takes out some entries, in order.
+    fn take_out(&mut self, is_taken: impl Fn(&Unconfirmed) -> bool) -> VecDeque<Unconfirmed> {
+        let (taken, kept): (Vec<_>, Vec<_>) = self.unconfirmed.drain(..).partition(is_taken);
+        self.unconfirmed = kept.into();
+        taken.into()
     }
 
     /// The server has handed a slot over, or takes it over.
-    pub(crate) fn hand_over(&mut self, hash_slot: u16) {
-        if !self.moved.contains(&hash_slot) {
-            self.moved.push(hash_slot);
-        }
+    pub(crate) fn hand_over(&mut self, route: u16) {
+        self.moved.insert(route);
     }
 
-    /// The server has taken a command of a slot: it has the slot, again or still.
+    /// The server has handed one stream of a slot over.
+    pub(crate) fn hand_over_stream(&mut self, stream: Option<Arc<[u8]>>) {
+        self.moved_streams.insert(stream);
+    }
+
+    /// The server has taken a command of a stream: it has its slot, again or still.
     #[inline]
-    pub(crate) fn keep(&mut self, hash_slot: u16) {
+    pub(crate) fn keep(&mut self, route: u16, stream: Option<&Arc<[u8]>>) {
         if !self.moved.is_empty() {
-            self.moved.retain(|moved| *moved != hash_slot);
+            self.moved.remove(&route);
+        }
+        if !self.moved_streams.is_empty() {
+            self.moved_streams.remove(&stream.cloned());
         }
     }
 
-    /// Takes out the entries of some slots: another node has them.
-    pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Vec<Unconfirmed> {
-        self.moved.retain(|slot| !is_taken(*slot));
-        let (taken, kept): (Vec<_>, Vec<_>) = self.unconfirmed.drain(..).partition(|held| is_taken(held.hash_slot));
-        self.unconfirmed = kept.into();
+    /// Whether entries are held by their streams.
+    pub(crate) fn names_streams(&self) -> bool {
+        self.names_streams
+    }
+
+    /// The entries so far are of this stream: others will be of other ones.
+    pub(crate) fn name_streams(&mut self, stream: &Arc<[u8]>) {
+        if std::mem::replace(&mut self.names_streams, true) {
+            return;
+        }
+        for held in self.unconfirmed.iter_mut().filter(|held| held.stream.is_none()) {
+            held.stream = Some(Arc::clone(stream));
+        }
+        if self.moved_streams.remove(&None) {
+            self.moved_streams.insert(Some(Arc::clone(stream)));
+        }
+    }
+
+    /// Streams of a route, which the server has handed over, have routes of their own from now on.
+    pub(crate) fn reroute(&mut self, route: u16, streams: &BTreeMap<&[u8], u16>) {
+        for held in self.unconfirmed.iter_mut().filter(|held| held.route == route) {
+            // Without a name all are of one stream.
+            let own = held.stream.as_deref().map_or_else(|| streams.values().next(), |stream| streams.get(stream));
+            if let Some(own) = own {
+                held.route = *own;
+                self.moved.insert(*own);
+            }
+        }
+        self.moved_streams.retain(|stream| stream.as_deref().is_some_and(|stream| !streams.contains_key(stream)));
+    }
+
+    /// Takes out the entries of some routes: another node has them.
+    pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> VecDeque<Unconfirmed> {
+        self.moved.retain(|route| !is_taken(*route));
+        let taken = self.take_out(|held| is_taken(held.route));
+        if self.unconfirmed.is_empty() {
+            self.moved_streams.clear();
+        }
         taken
     }
 
     /// Adds entries that another node wrote. Behind a write to their slot, a WAIT will prove that the replicas of this one have
     /// them.
-    pub(crate) fn arrive(&mut self, entries: Vec<Unconfirmed>) {
+    pub(crate) fn arrive(&mut self, entries: VecDeque<Unconfirmed>) {
         for entry in entries {
-            self.hand_over(entry.hash_slot);
+            self.hand_over(entry.route);
             self.unconfirmed.push_back(entry);
         }
     }
 
-    /// Takes out what no WAIT will confirm: nothing more is sent for these slots to the node that has them now.
-    pub(crate) fn give_up(&mut self, is_of: impl Fn(u16) -> bool) -> Vec<Unconfirmed> {
-        let moved: Vec<u16> = self.moved.extract_if(.., |slot| is_of(*slot)).collect();
-        let (lost, kept): (Vec<_>, Vec<_>) =
-            self.unconfirmed.drain(..).partition(|held| moved.contains(&held.hash_slot));
-        self.unconfirmed = kept.into();
+    /// Takes out what no WAIT will confirm: nothing more is sent for these streams, given by route and key, to the node that has
+    /// them now.
+    pub(crate) fn give_up(&mut self, is_of: impl Fn(u16, Option<&[u8]>) -> bool) -> VecDeque<Unconfirmed> {
+        let (moved, streams) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.moved_streams));
+        let lost = self.take_out(|held| {
+            (moved.contains(&held.route) || streams.contains(&held.stream)) && is_of(held.route, held.stream.as_deref())
+        });
+        if !self.unconfirmed.is_empty() {
+            (self.moved, self.moved_streams) = (moved, streams);
+        }
         lost
     }
 
     /// Takes out everything.
-    pub(crate) fn lose(&mut self) -> Vec<Unconfirmed> {
+    pub(crate) fn lose(&mut self) -> VecDeque<Unconfirmed> {
         self.moved.clear();
-        self.unconfirmed.drain(..).collect()
+        self.moved_streams.clear();
+        std::mem::take(&mut self.unconfirmed)
     }
 
     /// Nothing is in flight any more. What no WAIT has decided is left for another one.
@@ -214,13 +287,13 @@ mod tests {
         ];
         for outcome in held {
             let count = outcome.count();
-            tracker.hold(number, outcome, Owner::Report, 0);
+            tracker.hold(number, outcome, Owner::Report, 0, None);
             number += count;
         }
-        tracker.hold(number, delivered(8, 9, 1), Owner::Call, 0);
-        tracker.hold(number + 1, delivered(8, 10, 1), Owner::Report, 0);
-        tracker.hold(number + 5, delivered(8, 11, 1), Owner::Report, 0);
-        tracker.hold(number + 6, delivered(8, 12, 1), Owner::Report, 1);
+        tracker.hold(number, delivered(8, 9, 1), Owner::Call, 0, None);
+        tracker.hold(number + 1, delivered(8, 10, 1), Owner::Report, 0, None);
+        tracker.hold(number + 5, delivered(8, 11, 1), Owner::Report, 0, None);
+        tracker.hold(number + 6, delivered(8, 12, 1), Owner::Report, 1, None);
         let expected = [
             (0, delivered(7, 0, 6), Owner::Report),
             (6, delivered(7, 7, 1), Owner::Report),
@@ -258,36 +331,66 @@ mod tests {
             tracker.answered().into_iter().map(|held| held.number).collect::<Vec<_>>()
         };
         for number in 0..4 {
-            tracker.hold(number, delivered(7, number, 1), Owner::Report, number as u16 % 2);
+            tracker.hold(number, delivered(7, number, 1), Owner::Report, number as u16 % 2, None);
         }
         tracker.hand_over(1);
         assert_eq!(decided(&mut tracker), [0, 2]);
         assert!(tracker.holds(1) && !tracker.holds(0));
-        tracker.hold(4, delivered(8, 0, 1), Owner::Report, 0);
-        let moved = tracker.extract(|slot| slot == 1);
+        tracker.hold(4, delivered(8, 0, 1), Owner::Report, 0, None);
+        let moved = tracker.extract(|route| route == 1);
         assert_eq!(moved.iter().map(|held| held.number).collect::<Vec<_>>(), [1, 3]);
         tracker.arrive(moved);
         assert_eq!(decided(&mut tracker), [4], "no write came behind those that arrived");
-        tracker.keep(1);
+        tracker.keep(1, None);
         assert_eq!(decided(&mut tracker), [1, 3]);
-        tracker.hold(5, delivered(9, 0, 1), Owner::Report, 1);
+        tracker.hold(5, delivered(9, 0, 1), Owner::Report, 1, None);
         tracker.hand_over(1);
         assert_eq!(decided(&mut tracker), [0; 0]);
-        tracker.keep(1);
+        tracker.keep(1, None);
         assert_eq!(decided(&mut tracker), [5]);
+    }
+
+    #[test]
+    fn wait_decides_nothing_about_streams_that_the_server_handed_over() {
+        let mut tracker = tracker(3);
+        let [first, second] = [b"a", b"b"].map(|key| Arc::<[u8]>::from(&key[..]));
+        let mut decided = |tracker: &mut WaitTracker| {
+            tracker.in_flight += 1;
+            tracker.answered().into_iter().map(|held| held.number).collect::<Vec<_>>()
+        };
+        tracker.hold(0, delivered(7, 0, 1), Owner::Report, 1, None);
+        tracker.hand_over_stream(None);
+        tracker.name_streams(&first);
+        for (number, stream) in [(1, &second), (2, &first)] {
+            tracker.hold(number, delivered(7, number, 1), Owner::Report, 1, Some(stream));
+        }
+        assert_eq!(decided(&mut tracker), [1], "the other stream of the slot");
+        tracker.reroute(1, &BTreeMap::from([(&first[..], 20_000)]));
+        assert!(tracker.holds(20_000) && !tracker.holds(1));
+        assert_eq!(decided(&mut tracker), [0; 0]);
+        let moved = tracker.extract(|route| route == 20_000);
+        tracker.arrive(moved);
+        tracker.keep(1, Some(&second));
+        assert_eq!(decided(&mut tracker), [0; 0], "no write came behind those that arrived");
+        tracker.keep(20_000, Some(&first));
+        assert_eq!(decided(&mut tracker), [0, 2]);
+        tracker.hold(3, delivered(8, 0, 1), Owner::Report, 1, Some(&second));
+        tracker.hand_over_stream(Some(Arc::clone(&second)));
+        tracker.keep(1, Some(&second));
+        assert_eq!(decided(&mut tracker), [3], "the server has it again");
     }
 
     #[test]
     fn what_no_wait_will_confirm_is_given_up() {
         let mut tracker = tracker(3);
         for number in 0..3 {
-            tracker.hold(number, delivered(7, number, 1), Owner::Report, number as u16);
+            tracker.hold(number, delivered(7, number, 1), Owner::Report, number as u16, None);
         }
-        let arrived = tracker.extract(|slot| slot == 2);
+        let arrived = tracker.extract(|route| route == 2);
         tracker.arrive(arrived);
         tracker.hand_over(1);
-        let lost = tracker.give_up(|slot| slot != 0);
+        let lost = tracker.give_up(|route, _| route != 0);
         assert_eq!(lost.iter().map(|held| held.number).collect::<Vec<_>>(), [1, 2]);
-        assert!(tracker.holds(0) && tracker.give_up(|_| true).is_empty());
+        assert!(tracker.holds(0) && tracker.give_up(|_, _| true).is_empty());
     }
 }

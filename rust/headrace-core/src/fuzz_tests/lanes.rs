@@ -1,6 +1,7 @@
 //! The connections of a producer to the nodes of a cluster, without sockets: nodes answer in any order, refuse, break, reply late
-//! to WAIT, and hand slots over to each other. Each message has one true outcome, in the order of the messages; those of a slot are
-//! written in their order, and WAIT confirms what the replicas of the node have that owns the slot.
+//! to WAIT, and hand slots over to each other, as a whole or stream by stream. Each message has one true outcome, in the order of the
+//! messages; those of a stream are written in their order, at the node that has the stream, and WAIT confirms what the replicas of that
+//! node have.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -13,10 +14,10 @@ use super::chance::Chance;
 #[cfg(test)]
 use super::runner::Runner;
 use super::slow::{Reader, Stop};
-use crate::cluster::{Redirect, slot};
+use crate::cluster::slot;
 use crate::command::Expect;
 use crate::connection::{
-    BatchState, Connection, Context, Disconnect, Limits, Numbers, Outcomes as _, Owner, RetryStep, Rules,
+    BatchState, Connection, Context, Detour, Disconnect, Limits, Numbers, Outcomes as _, Owner, RetryStep, Rules,
 };
 use crate::durability::Durability;
 use crate::endpoint::Node;
@@ -27,8 +28,10 @@ use crate::retry::RetryPolicy;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const NODES: usize = 3;
-/// The streams, each in a slot of its own.
-const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+/// The streams, and which slot each has: some share theirs.
+const KEYS: [&[u8]; 6] = [b"{a}1", b"{a}2", b"{a}3", b"b", b"{c}1", b"{c}2"];
+const SLOT_OF: [usize; KEYS.len()] = [0, 0, 0, 1, 2, 2];
+const SLOTS: usize = 3;
 const LIMITS: Limits = Limits { max_entries: 60, max_bytes: 1 << 20 };
 
 /// What all sessions saw.
@@ -46,6 +49,10 @@ pub struct Seen {
     queued: u64,
     /// Commands that passed at one node while another connection was held up.
     meanwhile: u64,
+    /// Streams that moved while another one of their slot stayed.
+    half_moved: u64,
+    /// Commands that were sent elsewhere, while too many streams were.
+    too_many: u64,
     /// Slots that moved because the nodes said where they are.
     located: u64,
     /// Entries that the WAIT of another connection confirmed than the one that wrote them.
@@ -75,19 +82,43 @@ struct Fate {
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     owner: usize,
-    /// The node that takes the slot over: its key is there already.
+    /// The node that takes the slot over.
     next: Option<usize>,
+}
+
+/// Where a stream is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stream {
+    /// Whether it has an entry.
+    exists: bool,
+    /// Whether it is at the node that takes its slot over.
+    has_moved: bool,
     /// The number of the last message that was written.
     last: Option<usize>,
 }
 
+/// What a node says to a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Taken,
+    Moved(usize),
+    Ask(usize),
+}
+
 impl Place {
-    /// Whether a node takes commands.
-    fn takes(&self, node: usize, is_asking: bool) -> bool {
+    /// What a node says to a command of a stream. It does not know whether another one has the stream.
+    fn says(&self, node: usize, is_asking: bool, stream: Stream) -> Said {
         match self.next {
-            Some(next) => node == next && is_asking,
-            None => node == self.owner,
+            Some(next) if node == self.owner && (stream.has_moved || !stream.exists) => Said::Ask(next),
+            Some(next) if node == next && is_asking => Said::Taken,
+            Some(_) | None if node == self.owner => Said::Taken,
+            Some(_) | None => Said::Moved(self.owner),
         }
+    }
+
+    /// The node that has a stream.
+    fn node_of(&self, stream: Stream) -> usize {
+        self.next.filter(|_| stream.has_moved).unwrap_or(self.owner)
     }
 }
 
@@ -110,7 +141,8 @@ struct Site {
 struct World<'a> {
     lanes: Lanes,
     sites: Vec<Site>,
-    places: [Place; KEYS.len()],
+    places: [Place; SLOTS],
+    streams: [Stream; KEYS.len()],
     rules: Rules,
     batch: BatchState,
     queue: OutcomeQueue,
@@ -153,10 +185,16 @@ impl<'a> World<'a> {
             exactly_once: false,
             max_redirects: Some(1 + chance.size(6) as u32),
         };
+        let mut lanes = Lanes::of_cluster(KEYS[0], durability);
+        lanes.name_streams();
+        if chance.one_in(3) {
+            lanes.set_max_streams(chance.below(3));
+        }
         Self {
-            lanes: Lanes::of_cluster(KEYS[0], durability),
+            lanes,
             sites: vec![Site::default()],
-            places: [(); KEYS.len()].map(|()| Place { owner: chance.below(NODES), ..Place::default() }),
+            places: [(); SLOTS].map(|()| Place { owner: chance.below(NODES), ..Place::default() }),
+            streams: [Stream::default(); KEYS.len()],
             rules,
             batch: BatchState::default(),
             queue: OutcomeQueue::default(),
@@ -195,14 +233,14 @@ impl<'a> World<'a> {
             let outcome = crate::connection::Outcome::Failed { failure, count: 1 };
             return self.queue.resolve(number, outcome, Owner::Report);
         }
-        let (hash_slot, at) = self.lanes.of_key(KEYS[key]);
+        let (route, at) = self.lanes.of_key(KEYS[key]);
         let connection = self.lanes.get_mut(at);
         let is_queued = connection.is_held();
         if !is_queued {
             if connection.until_wait() == 0 {
                 connection.request_wait();
             }
-            connection.begin_command(hash_slot);
+            connection.begin_command(route);
         }
         let before = connection.send.len();
         let out = connection.send.bytes();
@@ -213,7 +251,7 @@ impl<'a> World<'a> {
         let length = connection.send.len() - before;
         if is_queued {
             self.seen.queued += 1;
-            connection.queue(length, hash_slot, Numbers::From(number), 1, Expect::EntryId);
+            connection.queue(length, route, Numbers::From(number), 1, Expect::EntryId);
         } else {
             connection.push(length, number, 1, Owner::Report);
         }
@@ -265,21 +303,28 @@ impl<'a> World<'a> {
             _ => {
                 let key = KEYS.iter().position(|key| *key == &*command[1]).unwrap();
                 let number: usize = String::from_utf8_lossy(&command[2]).parse().unwrap();
-                let place = &mut self.places[key];
-                if !place.takes(node, was_asking) {
+                let (place, stream) = (self.places[SLOT_OF[key]], &mut self.streams[key]);
+                let said = place.says(node, was_asking, *stream);
+                if said != Said::Taken {
                     site.redirected[key] = true;
                     let slot = slot(KEYS[key]);
-                    match place.next {
-                        Some(next) if node == place.owner => format!("-ASK {slot} h:{}\r\n", next + 1),
-                        _ => format!("-MOVED {slot} h:{}\r\n", place.owner + 1),
+                    match said {
+                        Said::Ask(next) => format!("-ASK {slot} h:{}\r\n", next + 1),
+                        Said::Moved(_) | Said::Taken => format!("-MOVED {slot} h:{}\r\n", place.owner + 1),
                     }
                 } else if is_fair || !chance.one_in(8) {
                     (site.took[key], site.redirected[key]) = (true, false);
                     // Only a redirect sends again what was not written: without a policy nothing else does.
                     if self.rules.retry.is_none() {
-                        assert!(place.last < Some(number), "{number} was written behind {:?}", place.last);
+                        assert!(stream.last < Some(number), "{number} was written behind {:?}", stream.last);
                     }
-                    place.last = Some(number);
+                    let is_here = !stream.exists || place.node_of(*stream) == node;
+                    assert!(is_here, "{} is begun at the node that takes its slot over", KEYS[key].escape_ascii());
+                    *stream = Stream { exists: true, has_moved: place.next == Some(node), last: Some(number) };
+                    let stayed = |other: usize| {
+                        SLOT_OF[other] == SLOT_OF[key] && self.streams[other].exists && !self.streams[other].has_moved
+                    };
+                    self.seen.half_moved += u64::from(was_asking && (0..KEYS.len()).any(stayed));
                     self.seen.asked += u64::from(was_asking);
                     self.seen.meanwhile += u64::from(is_other_held);
                     self.next_id += 1;
@@ -288,7 +333,11 @@ impl<'a> World<'a> {
                     fate.written += 1;
                     fate.ids.push(id.clone());
                     fate.is_confirmed = false;
-                    let waiting = self.fates.iter_mut().filter(|fate| fate.key == key && fate.written > 0);
+                    // What a node has of a slot that is all at it, its replicas have with any of its entries.
+                    let streams = self.streams;
+                    let is_beside =
+                        |other: usize| SLOT_OF[other] == SLOT_OF[key] && place.node_of(streams[other]) == node;
+                    let waiting = self.fates.iter_mut().filter(|fate| is_beside(fate.key) && fate.written > 0);
                     waiting.for_each(|fate| fate.writers.push(site.connection));
                     format!("${}\r\n{id}\r\n", id.len())
                 } else {
@@ -344,12 +393,11 @@ impl<'a> World<'a> {
 
     /// What nodes say about who has which slots. It may be old.
     fn map(&self, chance: &mut Chance) -> Vec<(RangeInclusive<u16>, Node)> {
-        let mut map: Vec<_> = KEYS
-            .iter()
-            .zip(&self.places)
-            .map(|(key, place)| {
-                let owner = if chance.one_in(4) { chance.below(NODES) } else { place.owner };
-                (slot(key)..=slot(key), name(owner))
+        let mut map: Vec<_> = (0..SLOTS)
+            .map(|of| {
+                let owner = if chance.one_in(4) { chance.below(NODES) } else { self.places[of].owner };
+                let slot = slot(KEYS[SLOT_OF.iter().position(|slot| *slot == of).unwrap()]);
+                (slot..=slot, name(owner))
             })
             .collect();
         map.sort_by_key(|(slots, _)| *slots.start());
@@ -390,20 +438,18 @@ impl<'a> World<'a> {
     }
 
     /// As a producer does it.
-    fn follow(&mut self, at: usize, redirects: &[Redirect], chance: &mut Chance) {
+    fn follow(&mut self, at: usize, detours: &[Detour], chance: &mut Chance) {
         let site = &self.sites[at];
         let is_quiet = site.input.is_empty() && site.output.is_empty();
         assert!(is_quiet || self.lanes.get(at).awaits_control(), "a redirect while something is under way");
-        self.seen.redirects += redirects.len() as u64;
-        let is_listed: Vec<bool> = redirects.iter().map(|_| !chance.one_in(4)).collect();
-        for (redirect, is_listed) in redirects.iter().zip(&is_listed) {
-            let node = redirect.node.as_ref().unwrap();
-            if *is_listed {
-                self.lanes.redirect(at, redirect, &name(usize::from(node.port) - 1), self.now);
-            }
-        }
+        self.seen.redirects += detours.len() as u64;
+        let target = |detour: &Detour| name(usize::from(detour.redirect.node.as_ref().unwrap().port) - 1);
+        let listed: Vec<_> = detours.iter().filter(|_| !chance.one_in(4)).map(|one| (one, target(one))).collect();
+        let has_unlisted = listed.len() < detours.len();
+        self.lanes.redirect(at, &listed, self.now);
+        self.seen.too_many += u64::from(self.lanes.get(at).retry.has_redirect());
         self.add_sites();
-        if is_listed.contains(&false) || chance.one_in(2) {
+        if has_unlisted || chance.one_in(2) {
             self.locate(at, chance);
         }
         if self.lanes.is_deserted(at) {
@@ -422,7 +468,7 @@ impl<'a> World<'a> {
         match self.lanes.get_mut(at).retry_step(&self.rules, self.now, jitter) {
             None => {}
             Some(RetryStep::Pause(until)) => self.now = until,
-            Some(RetryStep::Redirect(redirects)) => self.follow(at, &redirects, chance),
+            Some(RetryStep::Redirect(detours)) => self.follow(at, &detours, chance),
             Some(RetryStep::Resend) => {
                 let resent = &mut self.seen.resent;
                 self.lanes.get_mut(at).resend(|messages, _| *resent += messages);
@@ -436,27 +482,54 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Another node has a slot, or begins to take it over. A node that has refused commands does not get the slot back while more
-    /// of them are under way: what comes behind them would be written first, and no client can help that.
+    /// Another node has a slot, begins to take it over, or gets one of its streams. A node that has refused commands does not get the
+    /// stream back while more of them are under way: what comes behind them would be written first, and no client can help that.
     fn change(&mut self, chance: &mut Chance) {
-        let key = chance.below(KEYS.len());
-        let before = self.places[key];
-        let mut after = before;
+        let of = chance.below(SLOTS);
+        let keys = || (0..KEYS.len()).filter(|key| SLOT_OF[*key] == of);
+        let (before, streams_before) = (self.places[of], self.streams);
+        let (mut after, mut streams) = (before, self.streams);
         match before.next {
+            Some(_) if chance.one_in(2) => {
+                let key = *chance.pick(&keys().collect::<Vec<_>>());
+                streams[key].has_moved = streams[key].exists;
+            }
             Some(next) if chance.one_in(2) => (after.owner, after.next) = (next, None),
             Some(_) => after.next = None,
             None if chance.one_in(2) => after.owner = chance.below(NODES),
             None => after.next = Some(chance.below(NODES)).filter(|next| *next != before.owner),
         }
+        if after.next.is_none() {
+            keys().for_each(|key| streams[key].has_moved = false);
+        }
+        // What an earlier move to the same node left behind would be taken there.
+        let asks = |key: usize| {
+            let (route, at) = self.lanes.of_key(KEYS[key]);
+            self.lanes.get(at).is_asking(route) && self.node(at) == after.next
+        };
+        let is_sent_there = |(at, site): (usize, &Site)| {
+            let is_quiet = site.input.is_empty() && site.output.is_empty() && !self.lanes.get(at).retry.is_active();
+            !is_quiet && keys().any(|key| site.redirected[key])
+        };
+        let begins = before.next.is_none() && after.next.is_some();
+        if begins && (keys().any(asks) || self.sites.iter().enumerate().any(is_sent_there)) {
+            return;
+        }
         for (at, site) in self.sites.iter().enumerate() {
             let Some(node) = self.node(at) else { continue };
-            let gains = [false, true].iter().any(|asking| !before.takes(node, *asking) && after.takes(node, *asking));
             let is_quiet = site.input.is_empty() && site.output.is_empty();
-            if gains && site.redirected[key] && site.took[key] && !is_quiet {
-                return;
+            let took = keys().any(|key| site.took[key]);
+            for key in keys() {
+                let takes = |place: Place, stream: Stream, asking| place.says(node, asking, stream) == Said::Taken;
+                let gains = [false, true]
+                    .into_iter()
+                    .any(|asking| !takes(before, streams_before[key], asking) && takes(after, streams[key], asking));
+                if gains && site.redirected[key] && took && !is_quiet {
+                    return;
+                }
             }
         }
-        self.places[key] = after;
+        (self.places[of], self.streams) = (after, streams);
     }
 
     fn step(&mut self, chance: &mut Chance) {
@@ -474,7 +547,7 @@ impl<'a> World<'a> {
             19 if chance.one_in(3) => {
                 self.now += Duration::from_secs(chance.below(60) as u64);
                 let now = self.now;
-                self.lanes.all_mut().for_each(|connection| connection.rest_asking(now));
+                self.lanes.rest_asking(now);
             }
             _ => self.report(),
         }
@@ -548,7 +621,8 @@ pub fn check(seen: &mut Seen, chance: &mut Chance) {
 fn lanes() {
     let mut seen = Seen::default();
     Runner::new("lanes", 3_000).run(&mut seen, check, Seen::summary);
-    let least = [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.located].into_iter().min();
+    let common = [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.located];
+    let least = common.into_iter().chain([seen.half_moved, seen.too_many]).min();
     assert!(least > Some(0), "{seen:?}");
     // A few executions, as under valgrind, need not have what is rare.
     assert!(seen.confirmed_elsewhere > 0 || seen.delivered < 10_000, "{seen:?}");

@@ -136,8 +136,8 @@ impl Producer {
         match step {
             None => {}
             Some(RetryStep::Pause(until)) => return Ok(Pass::Paused(until)),
-            Some(RetryStep::Redirect(redirects)) => {
-                self.follow(at, &redirects, now, watch)?;
+            Some(RetryStep::Redirect(detours)) => {
+                self.follow(at, &detours, now, watch)?;
                 return Ok(Pass::Moved);
             }
             Some(RetryStep::Resend | RetryStep::Resume | RetryStep::GiveUp | RetryStep::Done) => {

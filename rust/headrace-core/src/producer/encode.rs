@@ -90,17 +90,20 @@ impl Producer {
             }
             return;
         }
-        let (hash_slot, at) = self.lanes.of_key(key);
+        let (route, at) = self.lanes.of_key(key);
         if let Some(failure) = self.lane_down(at).cloned() {
             self.resolve_failed(&failure, 1);
             return;
         }
-        self.push_to(at, hash_slot, Owner::Report, |encoder, out, _| encoder.write_payload_to(out, key, payload));
+        self.push_to(at, route, Owner::Report, |encoder, out, _| encoder.write_payload_to(out, key, payload));
     }
 
     /// Prepares the rows of a record batch for [`push_batch`](Self::push_batch), once.
     pub(crate) fn begin_rows(&mut self, batch: &mut Batch<'_>) {
         self.is_routed = self.lanes.is_of_cluster() && (batch.has_stream_keys() || self.has_shards_on_nodes());
+        if self.is_routed {
+            self.lanes.name_streams();
+        }
         if let (Batch::Rows(rows), Dedup::Script(script)) = (batch, &mut self.dedup) {
             script.set_form(form_of(rows));
         }
@@ -144,13 +147,13 @@ impl Producer {
 
     /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
     fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
-        let (hash_slot, limits) = (self.lanes.home_slot(), self.lanes.limits_at_home(self.limits));
+        let (route, limits) = (self.lanes.home_route(), self.lanes.limits_at_home(self.limits));
         let connection = self.lanes.at_home();
         let room = connection.in_flight.room(limits);
         let until_wait = usize::try_from(connection.until_wait()).unwrap_or(usize::MAX);
-        let most = if connection.is_asking(hash_slot) { 1 } else { room.entries.min(until_wait) };
+        let most = if connection.is_asking(route) { 1 } else { room.entries.min(until_wait) };
         let end = range.end.min(range.start.saturating_add(most));
-        connection.begin_command(hash_slot);
+        connection.begin_command(route);
         let out = connection.send.room().min(room.bytes);
         let has_payload_alone = rows.has_payload_alone();
         connection.in_flight.align(self.outcomes.next());
@@ -242,12 +245,12 @@ impl Producer {
             }
         };
         let key = rows.stream_key(row);
-        let (hash_slot, at) = self.lanes.of_key(key.unwrap_or_else(|| self.endpoint.stream_key()));
+        let (route, at) = self.lanes.of_key(key.unwrap_or_else(|| self.endpoint.stream_key()));
         if let Some(failure) = self.lane_down(at).cloned() {
             self.resolve_failed(&failure, 1);
             return None;
         }
-        Some(self.push_to(at, hash_slot, Owner::Report, |encoder, out, scratch| {
+        Some(self.push_to(at, route, Owner::Report, |encoder, out, scratch| {
             encoder.write_start(out, fields, key, rows.entry_id(row));
             rows.write_fields(row, out, scratch);
             encoder.write_end(out);
@@ -260,7 +263,7 @@ impl Producer {
     pub(super) fn push_to(
         &mut self,
         at: usize,
-        hash_slot: u16,
+        route: u16,
         owner: Owner,
         write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
     ) -> (usize, bool) {
@@ -271,7 +274,7 @@ impl Producer {
             if connection.until_wait() == 0 {
                 connection.request_wait();
             }
-            connection.begin_command(hash_slot);
+            connection.begin_command(route);
         }
         let out = connection.send.bytes();
         let before = out.len();
@@ -279,7 +282,7 @@ impl Producer {
         fail::point("encode");
         let (length, number) = (out.len() - before, outcomes.number(1));
         if is_queued {
-            connection.queue(length, hash_slot, Numbers::From(number), 1, Expect::EntryId);
+            connection.queue(length, route, Numbers::From(number), 1, Expect::EntryId);
         } else {
             connection.push(length, number, 1, owner);
         }

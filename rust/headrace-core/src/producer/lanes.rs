@@ -1,13 +1,17 @@
 //! The connections of a producer: one to its server, or one to each node of a cluster that has a stream of its messages. No I/O.
 //!
-//! A message goes to the lane of the slot of its stream key. Where a slot goes changes only while nothing of its lane is in
-//! flight, and what waits there moves with it, in order.
+//! A message goes to the lane of the slot of its stream key, or while the slot is moved key by key, to that of the stream itself: each
+//! command carries the number of its route, that of the slot or one of [`StreamRoutes`]. Where a route leads changes only while
+//! nothing of its lane is in flight, and what waits there moves with it, in order.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Instant;
 
-use crate::cluster::{Redirect, Routes, slot};
-use crate::connection::{Connection, Limits};
+use super::stream_routes::StreamRoutes;
+use crate::cluster::{Routes, slot};
+use crate::connection::{Connection, Detour, Limits};
 use crate::durability::Durability;
 use crate::endpoint::Node;
 
@@ -56,9 +60,58 @@ struct Lane {
 #[derive(Debug)]
 struct Cluster {
     routes: Routes,
-    /// The slot of the endpoint's stream.
+    streams: StreamRoutes,
+    /// The endpoint's stream, its slot and its route.
+    home_key: Arc<[u8]>,
     home_slot: u16,
+    home_route: u16,
     durability: Option<Durability>,
+    /// Whether messages of other streams may come.
+    names_streams: bool,
+}
+
+impl Cluster {
+    /// The route of a stream key, and its lane.
+    #[inline]
+    fn of_key(&self, key: &[u8]) -> (u16, usize) {
+        if !self.streams.is_empty()
+            && let Some(own) = self.streams.of_key(key)
+        {
+            return own;
+        }
+        let slot = slot(key);
+        (slot, self.routes.get(slot))
+    }
+
+    fn slot(&self, route: u16) -> u16 {
+        self.streams.slot(route).unwrap_or(route)
+    }
+
+    /// The lane of a route.
+    fn lane(&self, route: u16) -> usize {
+        self.streams.lane(route).unwrap_or_else(|| self.routes.get(route))
+    }
+
+    fn set_lane(&mut self, route: u16, lane: usize) {
+        if self.streams.lane(route).is_some() {
+            self.streams.set_lane(route, lane);
+        } else {
+            self.routes.set(route, lane);
+        }
+    }
+
+    /// The routes that lead to a lane.
+    fn routes_to(&self, lane: usize) -> impl Iterator<Item = u16> {
+        let streams = self.streams.all().filter(move |(_, _, to)| *to == lane);
+        self.routes.slots(lane).chain(streams.map(|(route, _, _)| route))
+    }
+
+    /// The same for those of one slot.
+    fn routes_of(&self, slot: u16, lane: usize) -> Vec<u16> {
+        let own = Some(slot).filter(|slot| self.routes.get(*slot) == lane);
+        let streams = self.streams.all().filter(|(_, of, to)| (*of, *to) == (slot, lane));
+        own.into_iter().chain(streams.map(|(route, _, _)| route)).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -80,7 +133,16 @@ impl Lanes {
     /// Connections to the nodes of a cluster. `key`: of the endpoint's stream.
     pub(crate) fn of_cluster(key: &[u8], durability: Option<Durability>) -> Self {
         let lane = Lane { connection: Connection::new(true, true, durability.clone()), node: None };
-        let cluster = Cluster { routes: Routes::default(), home_slot: slot(key), durability };
+        let home_slot = slot(key);
+        let cluster = Cluster {
+            routes: Routes::default(),
+            streams: StreamRoutes::default(),
+            home_key: key.into(),
+            home_slot,
+            home_route: home_slot,
+            durability,
+            names_streams: false,
+        };
         Self { all: vec![lane], home: 0, cluster: Some(cluster) }
     }
 
@@ -101,9 +163,23 @@ impl Lanes {
     }
 
     /// The slot of the endpoint's stream.
-    #[inline]
     pub(crate) fn home_slot(&self) -> u16 {
         self.cluster.as_ref().map_or(0, |cluster| cluster.home_slot)
+    }
+
+    /// The route of the endpoint's stream.
+    #[inline]
+    pub(crate) fn home_route(&self) -> u16 {
+        self.cluster.as_ref().map_or(0, |cluster| cluster.home_route)
+    }
+
+    /// Messages of other streams than the endpoint's may come.
+    pub(crate) fn name_streams(&mut self) {
+        let Some(cluster) = self.cluster.as_mut().filter(|cluster| !cluster.names_streams) else { return };
+        cluster.names_streams = true;
+        for lane in &mut self.all {
+            lane.connection.name_streams(&cluster.home_key);
+        }
     }
 
     #[inline]
@@ -117,7 +193,7 @@ impl Lanes {
         let Self { all, home, cluster } = self;
         let connection = &mut all[*home].connection;
         if let Some(cluster) = cluster {
-            connection.begin_command(cluster.home_slot);
+            connection.begin_command(cluster.home_route);
         }
         connection
     }
@@ -145,13 +221,22 @@ impl Lanes {
         self.all[at].node.as_ref()
     }
 
-    /// The slot of a stream key, and its lane.
+    /// The route of a stream key, and its lane.
     #[inline]
     pub(crate) fn of_key(&self, key: &[u8]) -> (u16, usize) {
-        self.cluster.as_ref().map_or((0, 0), |cluster| {
-            let slot = slot(key);
-            (slot, cluster.routes.get(slot))
-        })
+        self.cluster.as_ref().map_or((0, 0), |cluster| cluster.of_key(key))
+    }
+
+    /// The slot that a route is for.
+    pub(crate) fn slot(&self, route: u16) -> u16 {
+        self.cluster.as_ref().map_or(route, |cluster| cluster.slot(route))
+    }
+
+    /// That of the endpoint's stream may have changed.
+    fn find_home(&mut self) {
+        if let Some(cluster) = &mut self.cluster {
+            (cluster.home_route, self.home) = cluster.of_key(&cluster.home_key);
+        }
     }
 
     /// Whether nothing waits for a reply, a confirmation or another try.
@@ -190,15 +275,29 @@ impl Lanes {
             return at;
         }
         let durability = self.cluster.as_ref().and_then(|cluster| cluster.durability.clone());
-        self.all.push(Lane { connection: Connection::new(true, true, durability), node: Some(node.clone()) });
+        let mut connection = Connection::new(true, true, durability);
+        if let Some(cluster) = self.cluster.as_ref().filter(|cluster| cluster.names_streams) {
+            connection.name_streams(&cluster.home_key);
+        }
+        self.all.push(Lane { connection, node: Some(node.clone()) });
         self.all.len() - 1
     }
 
     /// Whether a relocation would move commands of a lane that were never sent: those are to be taken back before.
     pub(crate) fn moves_unsent(&mut self, at: usize, map: &[(RangeInclusive<u16>, Node)]) -> bool {
         let wanted = self.wanted(at, map);
-        let queued = self.all[at].connection.in_flight.commands_from(0).filter_map(|queued| queued.hash_slot);
-        queued.into_iter().any(|slot| wanted.get(slot) != at)
+        let queued = self.all[at].connection.in_flight.commands_from(0).filter_map(|queued| queued.route);
+        queued.into_iter().any(|route| self.wanted_lane(at, &wanted, route) != at)
+    }
+
+    /// Where a route of a lane is to lead. A stream that has moved before its slot stays where it is, as long as it is taken there.
+    fn wanted_lane(&self, at: usize, wanted: &Routes, route: u16) -> usize {
+        let slot = self.slot(route);
+        let connection = &self.all[at].connection;
+        if slot != route && connection.is_open() && connection.is_asking(route) {
+            return at;
+        }
+        wanted.get(slot)
     }
 
     /// Where slots of a lane are to go. The first lane gets the node of the endpoint's stream.
@@ -219,48 +318,130 @@ impl Lanes {
         wanted
     }
 
-    /// The slots of a lane go where the cluster says that they are, with what waits for them. Nothing is in flight there.
+    /// What leads to a lane goes where the cluster says that its slots are, with what waits for it. Nothing is in flight there.
     pub(crate) fn relocate(&mut self, at: usize, map: &[(RangeInclusive<u16>, Node)], now: Instant) {
         let wanted = self.wanted(at, map);
-        let waiting = self.all[at].connection.retry.slots();
-        let Some(cluster) = &mut self.cluster else { return };
-        let mut targets = vec![false; self.all.len()];
-        for slot in cluster.routes.slots(at).collect::<Vec<_>>() {
-            let to = wanted.get(slot);
-            let connection = &self.all[at].connection;
-            // What a WAIT is to confirm moves only with a write behind it.
-            let stays = connection.holds_unconfirmed(slot) && waiting.binary_search(&slot).is_err();
-            if to != at && !stays {
-                cluster.routes.set(slot, to);
-                targets[to] = true;
+        let waiting = self.all[at].connection.retry.routes();
+        let routes: Vec<u16> = self.cluster.iter().flat_map(|cluster| cluster.routes_to(at)).collect();
+        let mut targets = BTreeSet::new();
+        for route in routes {
+            let to = self.wanted_lane(at, &wanted, route);
+            if to != at && !self.is_bound(at, route, &waiting) {
+                targets.extend(self.lead(route, to));
             }
         }
-        let routes = cluster.routes.clone();
-        for to in (0..targets.len()).filter(|to| targets[*to]) {
-            let moved = self.all[at].connection.extract(|slot| routes.get(slot) == to);
-            self.all[to].connection.adopt(moved, now);
-        }
-        self.home = routes.get(self.home_slot());
+        self.hand_over(at, &targets, now);
     }
 
-    /// A node sent commands of a slot to `node`: what waits of them goes there, unless it has moved already. Nothing of the lane is in
-    /// flight.
-    pub(crate) fn redirect(&mut self, at: usize, redirect: &Redirect, node: &Node, now: Instant) {
-        let to = self.lane_of(node);
-        let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.routes.get(redirect.slot) == at) else {
-            return;
-        };
-        cluster.routes.set(redirect.slot, to);
-        self.home = cluster.routes.get(cluster.home_slot);
-        if to != at {
-            let moved = self.all[at].connection.extract(|slot| slot == redirect.slot);
-            self.all[to].connection.adopt(moved, now);
-        }
-        self.all[to].connection.ask(redirect.slot, redirect.is_ask, now);
+    /// Whether a route stays at its lane. What a WAIT is to confirm moves only with a write behind it.
+    fn is_bound(&self, at: usize, route: u16, waiting: &BTreeSet<u16>) -> bool {
+        self.all[at].connection.holds_unconfirmed(route) && !waiting.contains(&route)
     }
 
-    /// Whether no slot goes to a lane.
+    /// A route leads to this lane. Returns it.
+    fn lead(&mut self, route: u16, to: usize) -> Option<usize> {
+        let cluster = self.cluster.as_mut()?;
+        cluster.set_lane(route, to);
+        Some(to)
+    }
+
+    /// What waits for a lane goes to others, where it leads to these now.
+    fn hand_over(&mut self, at: usize, targets: &BTreeSet<usize>, now: Instant) {
+        let Self { all, cluster: Some(cluster), .. } = self else { return };
+        for to in targets.iter().copied().filter(|to| *to != at) {
+            let moved = all[at].connection.extract(|route| cluster.lane(route) == to);
+            all[to].connection.adopt(moved, now);
+        }
+        self.find_home();
+    }
+
+    /// A node sent commands to other ones: what waits of them goes there, unless it has moved already. Nothing of the lane is in flight.
+    pub(crate) fn redirect(&mut self, at: usize, detours: &[(&Detour, Node)], now: Instant) {
+        let detours: Vec<_> = detours.iter().map(|(detour, node)| (*detour, self.lane_of(node))).collect();
+        let waiting = self.all[at].connection.retry.routes();
+        let is_here = |lanes: &Self, route| lanes.cluster.as_ref().is_some_and(|cluster| cluster.lane(route) == at);
+        let mut targets = BTreeSet::new();
+        // Whole slots, with those of their streams that are at the node as well.
+        for (detour, to) in detours.iter().copied().filter(|(detour, _)| detour.asked.is_none()) {
+            if !is_here(self, detour.route) {
+                continue;
+            }
+            let slot = self.slot(detour.route);
+            let routes = self.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.routes_of(slot, at));
+            for route in routes {
+                if route == detour.route || !self.is_bound(at, route, &waiting) {
+                    targets.extend(self.lead(route, to));
+                    self.all[to].connection.ask(route, false, now);
+                }
+            }
+        }
+        // Single streams.
+        let mut streams: BTreeMap<u16, BTreeMap<&[u8], u16>> = BTreeMap::new();
+        for (detour, to) in detours {
+            let Some(key) = detour.asked.as_deref().filter(|_| is_here(self, detour.route)) else { continue };
+            let Some(own) = self.own_route(detour.route, key, to) else {
+                self.all[at].connection.retry.strand(detour.clone());
+                continue;
+            };
+            if own != detour.route {
+                streams.entry(detour.route).or_default().insert(key, own);
+            }
+            targets.extend(self.lead(own, to));
+            self.all[to].connection.ask(own, true, now);
+        }
+        for (route, streams) in &streams {
+            self.all[at].connection.reroute(*route, streams);
+        }
+        self.hand_over(at, &targets, now);
+    }
+
+    /// The route of one stream alone. `None`: there are too many.
+    fn own_route(&mut self, route: u16, key: &[u8], to: usize) -> Option<u16> {
+        if self.slot(route) != route {
+            return Some(route);
+        }
+        if !self.cluster.as_ref()?.streams.has_room(key) {
+            self.reclaim();
+        }
+        self.cluster.as_mut()?.streams.add(key, route, to)
+    }
+
+    /// Streams of which nothing is under way need no routes of their own: the node of their slot will send them there again.
+    fn reclaim(&mut self) {
+        let Self { all, cluster: Some(cluster), .. } = self else { return };
+        let mut used = BTreeSet::new();
+        for connection in all.iter().map(|lane| &lane.connection) {
+            used.extend(connection.routes());
+        }
+        cluster.streams.retain(|route, _| used.contains(&route));
+        self.find_home();
+    }
+
+    /// Stops asking after a while, where nothing is under way.
+    pub(crate) fn rest_asking(&mut self, now: Instant) {
+        let Self { all, cluster: Some(cluster), .. } = self else { return };
+        for lane in all.iter_mut() {
+            lane.connection.rest_asking(now);
+        }
+        if !cluster.streams.is_empty() {
+            cluster.streams.retain(|route, at| {
+                let connection = &all[at].connection;
+                !connection.is_idle() || connection.is_asking(route)
+            });
+            self.find_home();
+        }
+    }
+
+    /// Whether nothing leads to a lane.
     pub(crate) fn is_deserted(&self, at: usize) -> bool {
-        self.cluster.as_ref().is_some_and(|cluster| cluster.routes.slots(at).next().is_none())
+        self.cluster.as_ref().is_some_and(|cluster| cluster.routes_to(at).next().is_none())
+    }
+
+    /// How many streams may have routes of their own.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn set_max_streams(&mut self, max: usize) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.streams = StreamRoutes::with_max(max);
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::dedup::Dedup;
 use super::preflight::{self, Requirement};
 use super::retry_waits::RetryWaits;
 use crate::cluster::Redirect;
-use crate::connection::Disconnect;
+use crate::connection::{Detour, Disconnect};
 use crate::endpoint::Settings;
 use crate::error::{Error, Failure, Fault, Result, Written, code};
 use crate::net::{ConnectError, Transport, Watch, connect_to_node, connect_with, is_redirect};
@@ -218,17 +218,11 @@ impl Producer {
     }
 
     /// Goes on with the nodes that the server named, for what it refused.
-    pub(super) fn follow(
-        &mut self,
-        at: usize,
-        redirects: &[Redirect],
-        now: Instant,
-        watch: &mut dyn Watch,
-    ) -> Result<()> {
-        self.recorder().counters().redirects.add(redirects.len() as u64);
-        self.node_states.redirected(at, redirects.len());
+    pub(super) fn follow(&mut self, at: usize, detours: &[Detour], now: Instant, watch: &mut dyn Watch) -> Result<()> {
+        self.recorder().counters().redirects.add(detours.len() as u64);
+        self.node_states.redirected(at, detours.len());
         let (known, unknown): (Vec<_>, Vec<_>) =
-            redirects.iter().partition(|redirect| self.nodes.target(redirect, self.lanes.node(at)).is_some());
+            detours.iter().partition(|detour| self.nodes.target(&detour.redirect, self.lanes.node(at)).is_some());
         self.redirect(at, &known, now);
         let is_old = self.located.is_none_or(|located| now.saturating_duration_since(located) >= ASK_EVERY);
         if (is_old || !unknown.is_empty())
@@ -237,14 +231,14 @@ impl Producer {
         {
             return Err(Error::Interrupted);
         }
-        for redirect in unknown.iter().filter(|redirect| redirect.is_ask) {
-            self.confirm(at, redirect, watch)?;
+        for detour in unknown.iter().filter(|detour| detour.redirect.is_ask) {
+            self.confirm(at, &detour.redirect, watch)?;
         }
         // What the nodes said moved it, or it moves now, or it is sent to the same node again.
         self.redirect(at, &unknown, now);
-        for redirect in redirects.iter().filter(|redirect| !redirect.is_ask) {
-            if let Some(node) = self.nodes.target(redirect, self.lanes.node(at)) {
-                self.node_states.slot_moved(redirect.slot, &node);
+        for detour in detours.iter().filter(|detour| !detour.redirect.is_ask) {
+            if let Some(node) = self.nodes.target(&detour.redirect, self.lanes.node(at)) {
+                self.node_states.slot_moved(self.lanes.slot(detour.route), &node);
             }
         }
         if self.lanes.is_deserted(at) {
@@ -275,13 +269,11 @@ impl Producer {
         }
     }
 
-    /// What waits of these slots goes to the nodes that the server named, if the cluster has listed these.
-    fn redirect(&mut self, at: usize, redirects: &[&Redirect], now: Instant) {
-        for redirect in redirects {
-            if let Some(node) = self.nodes.target(redirect, self.lanes.node(at)) {
-                self.lanes.redirect(at, redirect, &node, now);
-            }
-        }
+    /// What waits of these slots and streams goes to the nodes that the server named, if the cluster has listed these.
+    fn redirect(&mut self, at: usize, detours: &[&Detour], now: Instant) {
+        let target = |detour: &Detour| self.nodes.target(&detour.redirect, self.lanes.node(at));
+        let known: Vec<_> = detours.iter().filter_map(|detour| Some((*detour, target(detour)?))).collect();
+        self.lanes.redirect(at, &known, now);
         self.add_links();
     }
 

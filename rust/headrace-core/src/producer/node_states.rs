@@ -197,8 +197,9 @@ impl Producer {
     /// The shard of the first message that waits for the node of a lane: for its reply, or else to be sent again.
     fn oldest_shard(&self, at: usize) -> Option<usize> {
         let (shards, connection) = (self.endpoint.shards()?, self.lanes.get(at));
-        let slot = connection.in_flight.commands_from(0).find_map(|command| command.hash_slot);
-        shards.only_in_slot(slot.or_else(|| connection.retry.slots().first().copied())?)
+        let route = connection.in_flight.commands_from(0).find_map(|command| command.route);
+        let route = route.or_else(|| connection.retry.routes().first().copied())?;
+        shards.only_in_slot(self.lanes.slot(route))
     }
 
     /// Writes to the counters what is in flight to each node, and which one the full window waits for.

@@ -145,9 +145,9 @@ impl ScriptDedup {
                     counters.script_rows_shared.add(run.rows);
                 }
             }
-            let (hash_slot, at) = lanes.of_key(&run.stream_key);
+            let (route, at) = lanes.of_key(&run.stream_key);
             let write = |out: &mut Vec<u8>| batch.write(&run, encoder, out);
-            lanes.get_mut(at).push_script(hash_slot, &run.messages, run.rows as u32, write);
+            lanes.get_mut(at).push_script(route, &run.messages, run.rows as u32, write);
         } else {
             self.batch.forget_run(&run.stream_key);
         }

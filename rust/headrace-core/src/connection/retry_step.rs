@@ -1,0 +1,33 @@
+//! What the retries of a connection need next, and what a caller sees of them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::detours::Detour;
+use crate::error::Failure;
+
+/// What comes next, once nothing is in flight.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RetryStep {
+    /// Nothing before then.
+    Pause(Instant),
+    /// To send what this node refused to others.
+    Redirect(Vec<Detour>),
+    /// To send what failed.
+    Resend,
+    /// To send what came meanwhile: nothing else waits.
+    Resume,
+    /// To fail what waits for a policy that allows no more tries, or for none.
+    GiveUp,
+    /// Nothing: no command is left.
+    Done,
+}
+
+/// A wait for retries as a caller sees it.
+#[derive(Debug)]
+pub(crate) enum RetryEvent {
+    /// The first pause: how many messages wait, since when, and why.
+    Began { messages: u64, since: Instant, failure: Arc<Failure> },
+    /// The end of retries that paused, with the failure that was not overcome.
+    Ended { tries: u32, took: Duration, failure: Option<Arc<Failure>> },
+}
