@@ -42,6 +42,7 @@ IMPURE = {
     "consumer/clock.rs",
     "consumer/drive.rs",
     "consumer/keeper.rs",
+    "consumer/line.rs",
     "consumer/setup.rs",
     "dispatcher.rs",
     "endpoint.rs",

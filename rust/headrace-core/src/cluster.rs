@@ -12,6 +12,6 @@ pub(crate) use members::Members;
 pub(crate) use node_name::NodeName;
 pub(crate) use redirect::Redirect;
 pub(crate) use routes::Routes;
-pub(crate) use slot::{SLOTS, slot};
+pub(crate) use slot::{SLOTS, slot, tag};
 pub(crate) use slot_set::SlotSet;
 pub(crate) use slots::Slots;

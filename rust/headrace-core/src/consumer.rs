@@ -10,6 +10,7 @@ mod drive;
 mod held;
 mod keeper;
 mod ledger;
+mod line;
 mod options;
 mod report;
 mod request;
@@ -19,10 +20,11 @@ mod setup;
 mod shared;
 mod sink;
 mod stream;
+mod turns;
 mod work;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arrow_schema::{Schema, SchemaRef};
@@ -31,40 +33,46 @@ use crate::admin::check_shards_once;
 use crate::contain::contain;
 use crate::counters::{ReadCounterValues, ReadCounters};
 use crate::endpoint::Endpoint;
-use crate::entries::escaped;
+use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
 use crate::net::Watch;
-use crate::reading::Paging;
+use crate::reading::{Link, Paging, by_slot, endpoint_of};
 use crate::resp::EntryId;
 
 pub use batch::ConsumerBatch;
 pub use options::{CONSUMER_OPTIONS, ConsumerOptions};
 pub use report::ReadReport;
 
+use client_name::ClientName;
 use drive::Drive;
 use keeper::Keeper;
 use ledger::{Ledger, LedgerOptions};
+use line::{Line, Namesakes, Opening};
 use session::{Session, SessionOptions};
 use setup::Create;
 use shared::Shared;
 use stream::Stream;
 
 const CLOSED: Error = Error::Closed { what: "consumer" };
+/// The most entries that are remembered as released by a consumer.
+const MAX_RELEASED: usize = 65_536;
 /// How long the end of a consumer waits for entries that are on their way to it.
 const DRAIN: Duration = Duration::from_millis(1_500);
 
-/// One consumer of a group, over a connection that reads and one that keeps its leases.
+/// One consumer of a group, over a connection that reads and one that keeps its leases, in a cluster for each slot that has some of
+/// its streams.
 ///
 /// [`open`](Self::open) connects. [`next_batch`](Self::next_batch) hands out entries, which stay pending until the caller says
 /// of them, by the [`handle`](Self::handle), that they are done, failed or released.
 #[derive(Debug)]
 pub struct Consumer {
-    session: Session,
     drive: Drive,
     keeper: Option<Keeper>,
     shared: Arc<Shared>,
+    places: Arc<Places>,
     counters: Arc<ReadCounters>,
-    endpoint: Endpoint,
+    /// One for each connection that reads.
+    endpoints: Vec<Endpoint>,
     options: ConsumerOptions,
     schema: SchemaRef,
     fork: forkguard::Guard,
@@ -78,9 +86,12 @@ pub struct Consumer {
 pub struct ConsumerHandle {
     shared: Arc<Shared>,
     counters: Arc<ReadCounters>,
-    keys: Arc<[Arc<[u8]>]>,
+    places: Arc<Places>,
     fork: forkguard::Guard,
 }
+
+/// Where each stream is, by its key: the number of its ledger, and its number there.
+type Places = BTreeMap<Box<[u8]>, (usize, usize)>;
 
 /// The counters of a consumer at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -95,70 +106,45 @@ pub struct ConsumerStats {
 
 impl Consumer {
     /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
-    pub fn new(mut endpoint: Endpoint, streams: &[Vec<u8>], options: ConsumerOptions) -> Result<Self> {
-        let asked = endpoint.clone();
-        let unchecked = asked.shards().filter(|_| streams.is_empty()).map(|_| asked.clone());
-        let keys = if streams.is_empty() { asked.stream_keys() } else { streams };
-        let mut seen = BTreeSet::new();
-        if let Some(twice) = keys.iter().find(|key| !seen.insert(key.as_slice())) {
-            let message = format!("streams must name each stream once, got '{}' twice", twice.escape_ascii());
-            return Err(Error::config("streams", message));
-        }
-        let dead = options.names.dead_letter_key.as_deref();
-        if let Some(dead) = dead.filter(|dead| seen.contains(dead)) {
-            let message = format!("dead_letter_key must be none of the streams, got '{}'", dead.escape_ascii());
-            return Err(Error::config("dead_letter_key", message));
-        }
-        endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
-        endpoint = endpoint.for_keys("dead_letter_key", [endpoint.stream_key()].into_iter().chain(dead))?;
-        let keys: Vec<Arc<[u8]>> = keys.iter().map(|key| Arc::from(key.as_slice())).collect();
-        let streams = keys
-            .iter()
-            .map(|key| Stream::new(Arc::clone(key), Paging::new(options.page_bytes, options.batch_rows as u64)));
-        let ledger = Ledger::new(
-            keys.clone(),
-            LedgerOptions {
+    pub fn new(endpoint: &Endpoint, streams: &[Vec<u8>], options: ConsumerOptions) -> Result<Self> {
+        let unchecked = endpoint.shards().filter(|_| streams.is_empty()).map(|_| endpoint.clone());
+        let keys = if streams.is_empty() { endpoint.stream_keys() } else { streams };
+        check_keys(endpoint, keys, &options)?;
+        let groups = by_slot(endpoint, keys, false);
+        let endpoints: Vec<Endpoint> = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
+        let ledger = |keys: &Vec<&[u8]>| {
+            let options = LedgerOptions {
                 min_idle: options.min_idle,
                 max_processing: options.max_processing,
                 max_failures: options.max_failures,
                 deletes: options.deletes,
-            },
-        );
-        let shared = Arc::new(Shared::new(ledger));
-        let session = SessionOptions {
-            names: options.names.clone(),
-            batch_rows: options.batch_rows,
-            batch_bytes: options.batch_bytes,
-            block: options.block,
-            linger: options.linger,
-            min_idle: options.min_idle,
-            claim_interval: options.claim_interval,
-            long_claim_interval: options.long_claim_interval,
-            acks: options.acks,
-            max_failures: options.max_failures,
-            buries_bad: options.buries_bad,
-            extra: options.extra.clone(),
+                max_released: MAX_RELEASED.div_ceil(groups.len()),
+            };
+            Ledger::new(keys.iter().map(|key| Arc::from(*key)).collect(), options)
         };
+        let shared = Arc::new(Shared::new(groups.iter().map(ledger).collect()));
         let plan = Arc::new(options.columns.clone());
         let schema: Schema = options.extra.schema(&plan.schema());
-        let create = options.creates.then(|| Create { after: options.start.last_delivered() });
         let counters = Arc::new(ReadCounters::default());
-        let drive = Drive::new(
-            endpoint.clone(),
-            options.retry.clone(),
-            Arc::clone(&counters),
-            Arc::clone(&shared),
-            options.names.clone(),
-            (options.acks, options.claim_interval.is_some()),
-            create,
-        );
+        let opening = Arc::new(Opening {
+            client_name: ClientName::new(&options.names),
+            names: options.names.clone(),
+            needs: (options.acks, options.claim_interval.is_some()),
+            create: options.creates.then(|| Create { after: options.start.last_delivered() }),
+            is_of_cluster: endpoint.cluster().is_some(),
+        });
+        let lines = endpoints.iter().zip(&groups).zip(shared.shares()).map(|((endpoint, keys), ledger)| {
+            let session = session(keys, &options, groups.len(), &plan, Arc::clone(ledger));
+            let link = Link::new(endpoint.clone(), options.retry.clone(), Arc::clone(&counters));
+            Line::new(session, link, Arc::clone(ledger), Arc::clone(&opening))
+        });
         Ok(Self {
-            session: Session::new(streams.collect(), session, plan, Arc::clone(&shared.ledger)),
-            drive,
+            drive: Drive::new(lines.collect(), Arc::clone(&shared), options.min_idle),
             keeper: None,
+            places: Arc::new(places(&groups)),
             shared,
             counters,
-            endpoint,
+            endpoints,
             options,
             schema: Arc::new(schema),
             fork: forkguard::new(),
@@ -175,21 +161,20 @@ impl Consumer {
     /// Whether another connection had the name of this consumer when it connected: each sees the other's pending entries as its
     /// own. A connection of a machine that is gone may be among them.
     pub fn has_namesake(&self) -> bool {
-        self.drive.has_namesake
+        self.drive.namesakes.is_found
     }
 
     /// What any thread may say of the entries.
     pub fn handle(&self) -> ConsumerHandle {
-        let keys = Arc::from(self.shared.ledger().keys());
         let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(&self.counters));
-        ConsumerHandle { shared, counters, keys, fork: self.fork.clone() }
+        ConsumerHandle { shared, counters, places: Arc::clone(&self.places), fork: self.fork.clone() }
     }
 
     /// Connects, makes the groups, and starts the keeper.
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         self.contained(|consumer| {
-            consumer.drive.until_open(&mut consumer.session, watch)?;
+            consumer.drive.until_open(watch)?;
             if let Some(endpoint) = &consumer.unchecked {
                 check_shards_once(endpoint, watch)?;
                 consumer.unchecked = None;
@@ -198,7 +183,7 @@ impl Consumer {
                 let renews = consumer.options.renews.then(|| consumer.options.min_idle / 3);
                 let names = consumer.options.names.clone();
                 let keeper = Keeper::start(
-                    consumer.endpoint.clone(),
+                    consumer.endpoints.clone(),
                     Arc::clone(&consumer.shared),
                     names,
                     renews,
@@ -216,7 +201,7 @@ impl Consumer {
     /// An error leaves the consumer where it was: the next call goes on.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ConsumerBatch>> {
         self.enter()?;
-        let read = self.contained(|consumer| consumer.drive.until_batch(&mut consumer.session, timeout, watch));
+        let read = self.contained(|consumer| consumer.drive.until_batch(timeout, watch));
         if let Ok(Some(batch)) = &read {
             let last = batch.ids().last().copied().unwrap_or_default();
             self.counters.handed_out(batch.record_batch().num_rows(), batch.ids().len() as u64, last.ms);
@@ -228,8 +213,8 @@ impl Consumer {
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ReadReport> {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.contained(|consumer| consumer.drive.until_settled(&mut consumer.session, deadline, watch))?;
-        Ok(self.shared.ledger().report())
+        let settled = self.contained(|consumer| consumer.drive.until_settled(None, deadline, watch))?;
+        settled.error.map_or_else(|| Ok(self.shared.report()), Err)
     }
 
     /// Ends the consumer. What the caller said of entries is sent; with `releases`, what it did not speak of is given back to the
@@ -240,18 +225,15 @@ impl Consumer {
             return Ok(ReadReport::default());
         }
         if self.is_closed {
-            return Ok(self.shared.ledger().report());
+            return Ok(self.shared.report());
         }
         let now = Instant::now();
         let deadline = now + timeout;
         let drains_until = now + DRAIN.min(timeout / 2);
         let settled = contain(|| self.settle(releases, drains_until, deadline, watch));
         self.abandon();
-        let report = {
-            let mut ledger = self.shared.ledger();
-            ledger.give_up();
-            ledger.report()
-        };
+        self.shared.ledgers().for_each(|mut ledger| ledger.give_up());
+        let report = self.shared.report();
         match settled {
             Ok(Ok(())) => Ok(report),
             Ok(Err(error)) => Err(error),
@@ -267,22 +249,31 @@ impl Consumer {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         // A server that waits for entries with a long BLOCK is not waited for: the connection is closed instead.
-        self.session.closes = true;
-        let drained = self.drive.drain(&mut self.session, drains_until, watch);
+        self.drive.lines.iter_mut().for_each(|line| line.session.closes = true);
+        let drained = self.drive.drain(drains_until, watch);
         if drained == Err(Error::Interrupted) {
             return drained;
         }
-        if self.session.blocks() {
-            self.drive.close(&mut self.session);
+        for line in self.drive.lines.iter_mut().filter(|line| line.session.blocks()) {
+            line.close();
         }
         // What the caller said comes first: the rest may stay pending.
-        let is_settled = self.drive.until_settled(&mut self.session, Some(deadline), watch)?;
-        if !releases || !is_settled || self.drive.finds_namesake(&mut self.session, deadline, watch)? {
-            return Ok(());
+        let settled = self.drive.until_settled(None, Some(deadline), watch)?;
+        if !releases {
+            return settled.error.map_or(Ok(()), Err);
         }
-        self.session.drop_ready(self.drive.may_come_late);
-        self.shared.ledger().release_all(clock::now());
-        self.drive.until_settled(&mut self.session, Some(deadline), watch).map(drop)
+        let mut namesakes = Namesakes::default();
+        let mut gives_back = settled.lines;
+        for (at, is_free) in gives_back.iter_mut().enumerate() {
+            let line = &mut self.drive.lines[at];
+            *is_free = *is_free && !line.finds_namesake(&mut namesakes, deadline, watch)?;
+            if *is_free {
+                line.session.drop_ready(line.may_come_late);
+                self.shared.ledger(at).release_all(clock::now());
+            }
+        }
+        let again = self.drive.until_settled(Some(&gives_back), Some(deadline), watch)?;
+        settled.error.or(again.error).map_or(Ok(()), Err)
     }
 
     /// Ends the connections without a word to the server.
@@ -301,7 +292,7 @@ impl Consumer {
         if let Some(keeper) = &mut self.keeper {
             keeper.join();
         }
-        self.drive.close(&mut self.session);
+        self.drive.close();
     }
 
     fn enter(&mut self) -> Result<()> {
@@ -330,14 +321,14 @@ impl Drop for Consumer {
 impl ConsumerHandle {
     /// The entries of a batch are done; with `mask` those that it names by rows. They will not be delivered again.
     pub fn ack(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<()> {
-        self.check_arguments(batch, mask)?;
-        self.say(|ledger, now| ledger.ack(batch.number(), mask, now))
+        let at = self.place(batch, mask)?;
+        self.say(at, |ledger, now| ledger.ack(batch.number(), mask, now))
     }
 
     /// The same by IDs.
     pub fn ack_ids(&self, stream: &[u8], ids: &[EntryId]) -> Result<()> {
-        let stream = self.stream(stream)?;
-        self.say(|ledger, now| ledger.ack_ids(stream, ids, now))
+        let (at, stream) = self.stream(stream)?;
+        self.say(at, |ledger, now| ledger.ack_ids(stream, ids, now))
     }
 
     /// The caller could not work on the entries of a batch, or on those that `mask` names. Each comes again after `delay`, by
@@ -349,8 +340,8 @@ impl ConsumerHandle {
         reason: &str,
         delay: Option<Duration>,
     ) -> Result<()> {
-        self.check_arguments(batch, mask)?;
-        self.say(|ledger, now| ledger.fail(batch.number(), mask, reason, delay, now))
+        let at = self.place(batch, mask)?;
+        self.say(at, |ledger, now| ledger.fail(batch.number(), mask, reason, delay, now))
     }
 
     /// The same by IDs; returns those that this consumer does not have.
@@ -361,27 +352,27 @@ impl ConsumerHandle {
         reason: &str,
         delay: Option<Duration>,
     ) -> Result<Vec<EntryId>> {
-        let stream = self.stream(stream)?;
-        self.say(|ledger, now| ledger.fail_ids(stream, ids, reason, delay, now))
+        let (at, stream) = self.stream(stream)?;
+        self.say(at, |ledger, now| ledger.fail_ids(stream, ids, reason, delay, now))
     }
 
     /// The entries of a batch, or those that `mask` names, go back to the group as if they had not been delivered. Others get
     /// them after `delay`.
     pub fn release(&self, batch: &ConsumerBatch, mask: Option<&[bool]>, delay: Duration) -> Result<()> {
-        self.check_arguments(batch, mask)?;
-        self.say(|ledger, now| ledger.release(batch.number(), mask, delay, now))
+        let at = self.place(batch, mask)?;
+        self.say(at, |ledger, now| ledger.release(batch.number(), mask, delay, now))
     }
 
     /// The same by IDs; returns those that this consumer does not have.
     pub fn release_ids(&self, stream: &[u8], ids: &[EntryId], delay: Duration) -> Result<Vec<EntryId>> {
-        let stream = self.stream(stream)?;
-        self.say(|ledger, now| ledger.release_ids(stream, ids, delay, now))
+        let (at, stream) = self.stream(stream)?;
+        self.say(at, |ledger, now| ledger.release_ids(stream, ids, delay, now))
     }
 
     /// [`Error::LeaseLost`] if entries of the batch may be another consumer's: they were not renewed for `min_idle`.
     pub fn check(&self, batch: &ConsumerBatch) -> Result<()> {
-        self.check_arguments(batch, None)?;
-        self.shared.ledger().check(batch.number(), clock::now())
+        let at = self.place(batch, None)?;
+        self.shared.ledger(at).check(batch.number(), clock::now())
     }
 
     /// No further batch is handed out.
@@ -392,7 +383,7 @@ impl ConsumerHandle {
     /// What was read so far, and what became of it.
     pub fn report(&self) -> Result<ReadReport> {
         match self.enter() {
-            Ok(()) | Err(Error::Closed { .. }) => Ok(self.shared.ledger().report()),
+            Ok(()) | Err(Error::Closed { .. }) => Ok(self.shared.report()),
             Err(error) => Err(error),
         }
     }
@@ -403,33 +394,32 @@ impl ConsumerHandle {
         if self.fork.clone().detected_fork() {
             return ConsumerStats::default();
         }
-        let (report, renewals) = {
-            let ledger = self.shared.ledger();
-            (ledger.report(), ledger.renewals())
-        };
+        let (report, renewals) = (self.shared.report(), self.shared.ledgers().map(|ledger| ledger.renewals()).sum());
         let read = ReadCounterValues { lost: report.lost, ..self.counters.read() };
         ConsumerStats { read, report, renewals }
     }
 
-    fn check_arguments(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<()> {
+    /// The place of the ledger of a batch.
+    fn place(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<usize> {
         self.enter()?;
-        if batch.owner() != self.shared.ledger().number {
+        let Some(at) = self.shared.place(batch.owner()) else {
             return Err(Error::config("batch", "batch must be one of this consumer, got one of another"));
-        }
-        mask.map_or(Ok(()), |mask| batch.check_mask(mask))
+        };
+        mask.map_or(Ok(()), |mask| batch.check_mask(mask))?;
+        Ok(at)
     }
 
-    fn stream(&self, key: &[u8]) -> Result<usize> {
-        self.keys.iter().position(|known| **known == *key).ok_or_else(|| {
+    fn stream(&self, key: &[u8]) -> Result<(usize, usize)> {
+        self.places.get(key).copied().ok_or_else(|| {
             Error::config("stream", format!("stream must be one of the consumer's streams, got '{}'", escaped(key)))
         })
     }
 
-    fn say<T>(&self, say: impl FnOnce(&mut Ledger, Duration) -> T) -> Result<T> {
+    fn say<T>(&self, at: usize, say: impl FnOnce(&mut Ledger, Duration) -> T) -> Result<T> {
         self.enter()?;
         let now = clock::now();
         let (said, is_urgent) = {
-            let mut ledger = self.shared.ledger();
+            let mut ledger = self.shared.ledger(at);
             (say(&mut ledger, now), ledger.reader_waits)
         };
         self.shared.added(is_urgent);
@@ -443,4 +433,57 @@ impl ConsumerHandle {
         }
         if self.shared.ends() { Err(CLOSED) } else { Ok(()) }
     }
+}
+
+/// Whether each stream is named once, and the dead letters of each go to another stream, of a cluster one of its slot.
+fn check_keys(endpoint: &Endpoint, keys: &[Vec<u8>], options: &ConsumerOptions) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = keys.iter().find(|key| !seen.insert(key.as_slice())) {
+        let message = format!("streams must name each stream once, got '{}' twice", twice.escape_ascii());
+        return Err(Error::config("streams", message));
+    }
+    for key in keys {
+        let Some(dead) = options.names.dead_letter_key(key) else { return Ok(()) };
+        if seen.contains(&*dead) {
+            let message = format!("dead_letter_key must be none of the streams, got '{}'", dead.escape_ascii());
+            return Err(Error::config("dead_letter_key", message));
+        }
+        endpoint.for_keys("dead_letter_key", [key.as_slice(), &*dead])?;
+    }
+    Ok(())
+}
+
+/// The session of streams that share a connection, one of `sessions`.
+fn session(
+    keys: &[&[u8]],
+    options: &ConsumerOptions,
+    sessions: usize,
+    plan: &Arc<ColumnsPlan>,
+    ledger: Arc<Mutex<Ledger>>,
+) -> Session {
+    let paging = || Paging::new(options.page_bytes, options.batch_rows as u64);
+    let streams = keys.iter().map(|key| Stream::new(Arc::from(*key), paging()));
+    let session = SessionOptions {
+        names: options.names.clone(),
+        batch_rows: options.batch_rows,
+        // The entries that wait for their batches take no more memory than those of one session.
+        batch_bytes: options.batch_bytes.div_ceil(sessions),
+        block: options.block,
+        linger: options.linger,
+        min_idle: options.min_idle,
+        claim_interval: options.claim_interval,
+        long_claim_interval: options.long_claim_interval,
+        acks: options.acks,
+        max_failures: options.max_failures,
+        buries_bad: options.buries_bad,
+        extra: options.extra.clone(),
+    };
+    Session::new(streams.collect(), session, Arc::clone(plan), ledger)
+}
+
+fn places(groups: &[Vec<&[u8]>]) -> Places {
+    let of_group = |(at, keys): (usize, &Vec<&[u8]>)| {
+        keys.iter().enumerate().map(move |(stream, key)| (Box::from(*key), (at, stream))).collect::<Vec<_>>()
+    };
+    groups.iter().enumerate().flat_map(of_group).collect()
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use arrow_schema::SchemaRef;
 
 use crate::admin::check_shards_once;
-use crate::cluster::slot;
 use crate::contain::contain;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
@@ -19,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::reading::{
     Backward, BackwardSession, End, Pages, Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream,
+    by_slot, endpoint_of,
 };
 
 pub use options::{READER_OPTIONS, ReaderOptions};
@@ -159,31 +159,6 @@ impl Reader {
             Err(Error::Internal { message: "reading ended; the reader is closed".to_owned() })
         })
     }
-}
-
-/// The keys that a connection is for: all of them, or of a cluster those of a slot. With `in_order` those that follow each other.
-fn by_slot<'a>(endpoint: &Endpoint, keys: &'a [Vec<u8>], in_order: bool) -> Vec<Vec<&'a [u8]>> {
-    let mut groups: Vec<(u16, Vec<&[u8]>)> = Vec::new();
-    let is_of_cluster = endpoint.cluster().is_some();
-    for key in keys {
-        let slot = if is_of_cluster { slot(key) } else { 0 };
-        let candidates = if in_order { groups.len().saturating_sub(1)..groups.len() } else { 0..groups.len() };
-        match groups[candidates].iter_mut().find(|(other, _)| *other == slot) {
-            Some((_, group)) => group.push(key),
-            None => groups.push((slot, vec![key])),
-        }
-    }
-    groups.into_iter().map(|(_, group)| group).collect()
-}
-
-/// The endpoint of streams of one slot. The consumer group is that of the endpoint's own stream, and of no other one.
-fn endpoint_of(endpoint: &Endpoint, keys: &[&[u8]]) -> Result<Endpoint> {
-    let own = endpoint.stream_key();
-    if keys.contains(&own) {
-        return endpoint.for_keys("streams", [own].into_iter().chain(keys.iter().copied()));
-    }
-    let of_keys = endpoint.for_keys("streams", keys.iter().copied())?;
-    Ok(if endpoint.cluster().is_some() { of_keys.without_consumer_group() } else { of_keys })
 }
 
 /// The session of streams that share a connection, one of `sessions`.

@@ -21,6 +21,7 @@ mod range;
 mod request;
 mod session;
 mod sink;
+mod slots;
 mod stream;
 
 pub(crate) use backward::{Backward, BackwardSession};
@@ -35,4 +36,5 @@ pub(crate) use paging::Paging;
 pub(crate) use position::Position;
 pub(crate) use range::{End, Start, first_backward, last_backward};
 pub(crate) use session::{Session, SessionOptions};
+pub(crate) use slots::{by_slot, endpoint_of};
 pub(crate) use stream::Stream;

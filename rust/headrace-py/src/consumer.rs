@@ -70,7 +70,7 @@ impl PyConsumer {
         let schema = schema.map(PySchema::into_inner);
         let options = ConsumerOptions::new(column_values(options, CONSUMER_OPTIONS)?, Form::Typed, schema.as_deref());
         let options = options.map_err(|error| to_py(&error))?;
-        let mut inner = Consumer::new(endpoint.get().0.clone(), &streams, options).map_err(|error| to_py(&error))?;
+        let mut inner = Consumer::new(&endpoint.get().0, &streams, options).map_err(|error| to_py(&error))?;
         without_gil(py, |signals| inner.open(signals))?;
         Ok(Self { handle: inner.handle(), schema: inner.schema().clone(), inner: Mutex::new(inner) })
     }

@@ -8,7 +8,8 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 
-fn tag(key: &[u8]) -> &[u8] {
+/// What of `key` its slot depends on.
+pub(crate) fn tag(key: &[u8]) -> &[u8] {
     let inner = memchr::memchr(b'{', key).and_then(|open| key.get(open + 1..)).unwrap_or_default();
     match memchr::memchr(b'}', inner) {
         Some(length @ 1..) => inner.get(..length).unwrap_or(key),

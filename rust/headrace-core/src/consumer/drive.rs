@@ -1,272 +1,337 @@
 //! The loop of a consumer: sends, receives and waits, until there is a batch, or until the server knows what the caller said.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
-use super::client_name::ClientName;
 use super::clock;
-use super::session::Session;
-use super::setup::{Create, Identity, LOOKS_FOR, Setup, group_missing};
+use super::line::{Line, Namesakes, Pass, Reads, left};
 use super::shared::Shared;
-use super::work::Names;
-use crate::counters::ReadCounters;
-use crate::endpoint::Endpoint;
-use crate::error::{Error, Fault, Result};
-use crate::net::{ServerChange, Watch};
-use crate::reading::{Exchange, Link, Trouble, wait_for_more};
-use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
+use super::turns::Turns;
+use crate::error::{Error, Result};
+use crate::net::{ServerChange, Transport, Watch};
+use crate::reading::{Exchange, WATCH_EVERY};
+use crate::retry::{RetryEnd, RetryWait};
 
-/// The socket of a session.
+/// All connections that read: one, or one for each slot of a cluster that has some of the streams.
 #[derive(Debug)]
 pub(super) struct Drive {
-    link: Link,
+    pub(super) lines: Vec<Line>,
     shared: Arc<Shared>,
-    keys: Vec<Arc<[u8]>>,
-    names: Names,
-    client_name: ClientName,
-    /// Whether entries are acknowledged, and whether those of others are claimed.
-    needs: (bool, bool),
-    /// Where groups begin that are to be made: by the first connection only.
-    create: Option<Create>,
-    has_begun: bool,
-    /// Whether another connection had this consumer's name when the first one was made.
-    pub(super) has_namesake: bool,
-    /// The connection before this one.
-    identity: Option<Identity>,
-    /// Whether a connection was lost that may not have ended: the server may get its last request at any time.
-    pub(super) may_come_late: bool,
+    pub(super) namesakes: Namesakes,
+    turns: Turns,
+    /// Errors that the caller gets once the batches that were read are taken. At most one for each line.
+    failed: VecDeque<Error>,
+    /// The line that is the first to connect.
+    first: usize,
+    /// When to connect again: the time that a try took is given to the other lines behind it.
+    rests: Option<Instant>,
+}
+
+/// What became of the lines whose servers were to know what the caller said.
+#[derive(Debug)]
+pub(super) struct Settled {
+    /// Whether the server of each knows it.
+    pub(super) lines: Vec<bool>,
+    /// What kept one of them from it.
+    pub(super) error: Option<Error>,
 }
 
 impl Drive {
-    pub(super) fn new(
-        endpoint: Endpoint,
-        retry: Option<RetryPolicy>,
-        counters: Arc<ReadCounters>,
-        shared: Arc<Shared>,
-        names: Names,
-        needs: (bool, bool),
-        create: Option<Create>,
-    ) -> Self {
-        let keys = shared.ledger().keys().to_vec();
-        let link = Link::new(endpoint, retry, counters);
+    pub(super) fn new(lines: Vec<Line>, shared: Arc<Shared>, min_idle: Duration) -> Self {
         Self {
-            link,
+            turns: Turns::new(lines.len(), min_idle),
+            lines,
             shared,
-            keys,
-            client_name: ClientName::new(&names),
-            names,
-            needs,
-            create,
-            has_begun: false,
-            has_namesake: false,
-            identity: None,
-            may_come_late: false,
+            namesakes: Namesakes::default(),
+            failed: VecDeque::new(),
+            first: 0,
+            rests: None,
         }
     }
 
     /// Connects, and makes the groups.
-    pub(super) fn until_open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
-        while !self.link.is_open() {
-            if self.link.may_connect(Duration::MAX, watch)? {
-                self.open(session, watch)?;
+    pub(super) fn until_open(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        for line in &mut self.lines {
+            while !line.is_open() {
+                line.open_in_time(Duration::MAX, &mut self.namesakes, watch)?;
             }
         }
         Ok(())
-    }
-
-    fn open(&mut self, session: &mut Session, watch: &mut dyn Watch) -> Result<()> {
-        session.now = clock::now();
-        let Self { link, keys, names, client_name, needs, create, has_begun, has_namesake, .. } = self;
-        let (identity, may_come_late) = (&mut self.identity, &mut self.may_come_late);
-        link.connect(session, watch, |transport, silence, watch| {
-            let mut setup = Setup { transport, silence, watch };
-            let new = setup.identity()?;
-            let has_ended = match (&*identity, &new) {
-                (Some(old), Some(new)) => setup.end(old, new)?,
-                _ => !*has_begun,
-            };
-            *may_come_late |= !has_ended;
-            *identity = new;
-            if *has_begun {
-                return setup.name(client_name);
-            }
-            begin(&mut setup, keys, names, *needs, create.as_ref())?;
-            *has_namesake = setup.finds_namesake(client_name, LOOKS_FOR)?;
-            setup.name(client_name)?;
-            *has_begun = true;
-            Ok(())
-        })
     }
 
     /// Runs until there is a batch, the caller stops, or `timeout` is over.
     pub(super) fn until_batch(
         &mut self,
-        session: &mut Session,
         timeout: Option<Duration>,
         watch: &mut dyn Watch,
     ) -> Result<Option<ConsumerBatch>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.turns.call_begins(clock::now());
         loop {
-            let error = self.shared.ledger().take_error();
-            if let Some(error) = error {
+            if let Some(error) = self.shared.take_error() {
                 return Err(error);
             }
             if self.shared.stops() {
                 return Ok(None);
             }
-            session.now = clock::now();
-            if let Some(batch) = session.take() {
-                // The server gets the next page ready while the caller works. A fault shows again in the next call.
-                session.request(None);
-                let _ = self.link.send(session);
+            self.look(watch)?;
+            if let Some(batch) = self.take() {
                 return batch.map(Some);
             }
+            if let Some(error) = self.failed.pop_front() {
+                return Err(error);
+            }
             let shared = Arc::clone(&self.shared);
-            match self.run(session, deadline, &mut Stopping { watch: &mut *watch, shared: &shared }) {
+            match self.run(deadline, &mut Stopping { watch: &mut *watch, shared: &shared }) {
                 Err(Error::Interrupted) if shared.stops() => return Ok(None),
                 passed => passed?,
             }
             // Also without time to wait, what has come is taken.
-            if !session.is_ready()
-                && !session.is_suspended()
-                && deadline.is_some_and(|deadline| deadline <= Instant::now())
-            {
+            let has_more = self.lines.iter().any(|line| line.session.is_ready() || line.session.is_suspended());
+            if !has_more && self.failed.is_empty() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }
         }
     }
 
-    /// Runs until the server knows what the caller said so far, or `deadline` is over; returns whether it knows.
-    pub(super) fn until_settled(
-        &mut self,
-        session: &mut Session,
-        deadline: Option<Instant>,
-        watch: &mut dyn Watch,
-    ) -> Result<bool> {
-        loop {
-            let error = self.shared.ledger().take_error();
-            if let Some(error) = error {
-                return Err(error);
+    /// The next batch, or what kept it from being read.
+    fn take(&mut self) -> Option<Result<ConsumerBatch>> {
+        let now = clock::now();
+        for at in self.turns.order() {
+            let line = &mut self.lines[at];
+            line.session.now = now;
+            let Some(batch) = line.session.take() else { continue };
+            if self.turns.took(at, now) {
+                line.read_ahead();
             }
-            if self.shared.ledger().is_settled() && !session.looks_back() {
-                return Ok(true);
-            }
-            let left = left(deadline);
-            if left.is_zero() {
-                return Ok(false);
-            }
-            self.link.ask(watch)?;
-            if !self.link.is_open() {
-                if self.link.may_connect(left, watch)? {
-                    self.open(session, watch)?;
-                }
-                continue;
-            }
-            session.now = clock::now();
-            session.request_work();
-            if !session.awaits_reply() {
-                // The keeper has the rest.
-                thread::sleep(Duration::from_millis(1).min(left));
-                continue;
-            }
-            self.pass(session, left, watch)?;
+            return Some(batch);
         }
+        None
     }
 
-    /// Whether another process has this consumer's name now: what is pending under it may be that process's work. Where `deadline`
-    /// comes first, it may have it.
-    pub(super) fn finds_namesake(
-        &mut self,
-        session: &mut Session,
-        deadline: Instant,
-        watch: &mut dyn Watch,
-    ) -> Result<bool> {
-        loop {
-            self.drain(session, deadline, watch)?;
-            let left = left(Some(deadline));
-            if left.is_zero() {
-                return Ok(true);
-            }
-            let name = &self.client_name;
-            let found = self.link.consult(watch, |transport, silence, watch| {
-                Setup { transport, silence: silence.min(left), watch }.finds_namesake(name, left.min(LOOKS_FOR))
-            });
-            match found {
-                Some(Ok(found)) => return Ok(found),
-                Some(Err(Trouble::Error(error))) => return Err(error),
-                Some(Err(Trouble::Fault(fault))) => self.link.lose(session, fault, watch)?,
-                None if self.link.may_connect(left, watch)? => self.open(session, watch)?,
-                None => {}
-            }
+    /// Looks at all of several sockets, if that was not done for a while: what came waits there without a renewal.
+    fn look(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        let now = clock::now();
+        if !self.turns.looks(now) {
+            return Ok(());
         }
-    }
-
-    /// Reads the replies that are on their way, so that no entry is delivered to a connection that is gone. `deadline`: for how long.
-    pub(super) fn drain(&mut self, session: &mut Session, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
-        while self.link.is_open() && session.awaits_reply() && !left(Some(deadline)).is_zero() {
-            session.now = clock::now();
-            self.pass(session, left(Some(deadline)), watch)?;
+        for line in &mut self.lines {
+            if line.awaits_reply() {
+                line.session.now = now;
+                note(&mut self.failed, line.step(watch))?;
+            }
         }
         Ok(())
     }
 
     /// One pass: connects, asks, sends, receives or waits.
-    fn run(&mut self, session: &mut Session, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        self.link.ask(watch)?;
-        if !self.link.is_open() {
-            if self.link.may_connect(left(deadline), watch)? {
-                self.open(session, watch)?;
+    fn run(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        match &mut self.lines[..] {
+            [line] => line.run(deadline, &mut self.namesakes, watch),
+            _ => self.run_all(deadline, watch),
+        }
+    }
+
+    /// One pass over several lines, none of which waits while another one can go on, but for connecting.
+    fn run_all(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let mut has_moved = false;
+        let mut pause = self.connect_all(&mut has_moved, watch)?;
+        for at in self.turns.order() {
+            let line = &mut self.lines[at];
+            line.ask(watch)?;
+            if !line.is_open() {
+                self.turns.had_nothing(at, Instant::now());
+                continue;
             }
+            let reads = self.turns.reads(at, Instant::now());
+            let is_idle = !line.session.awaits_reply();
+            match note(&mut self.failed, line.pass(reads, deadline, watch))? {
+                Some(Pass::Moved) => has_moved = true,
+                Some(Pass::Paused(until)) => pause = sooner(pause, Some(until)),
+                Some(Pass::Idle) | None => {}
+            }
+            if reads == Reads::Now && !is_idle && !line.awaits_reply() && !line.session.has_more() {
+                self.turns.had_nothing(at, Instant::now());
+                has_moved = true;
+            }
+        }
+        if has_moved || !self.failed.is_empty() {
             return Ok(());
         }
-        let pause = session.pause();
-        if !pause.is_zero() {
-            wait_for_more(pause.min(left(deadline)), watch)?;
-            session.paused();
-        }
-        session.now = clock::now();
-        session.request(Some(left(deadline)));
-        self.pass(session, left(deadline), watch)
+        let until = [deadline, pause, self.turns.rests()].into_iter().fold(None, sooner);
+        self.wait(until, watch)
     }
 
-    fn pass(&mut self, session: &mut Session, left: Duration, watch: &mut dyn Watch) -> Result<()> {
-        let stepped = self.link.step(session, watch);
-        session.looked();
-        match stepped {
-            Ok(true) => Ok(()),
-            Ok(false) => self.link.wait(session, left, watch),
-            Err(fault) => match self.missing(&fault) {
-                Some(error) => {
-                    self.link.close(session, false);
-                    Err(error)
+    /// Connects the lines for which it is time. Returns when to connect next.
+    fn connect_all(&mut self, has_moved: &mut bool, watch: &mut dyn Watch) -> Result<Option<Instant>> {
+        let total = self.lines.len();
+        let mut next = None;
+        for at in (self.first..self.first + total).map(|at| at % total) {
+            if self.lines[at].is_open() {
+                continue;
+            }
+            match note(&mut self.failed, connect(&mut self.lines[at], &mut self.rests, &mut self.namesakes, watch))? {
+                Some(Some(until)) => next = sooner(next, Some(until)),
+                tried => {
+                    // An error is one of this call: the caller gets it before another try.
+                    (self.first, *has_moved) = ((at + 1) % total, true);
+                    if tried.is_none() {
+                        return Ok(None);
+                    }
                 }
-                None => self.link.lose(session, fault, watch),
-            },
+            }
+        }
+        Ok(next)
+    }
+
+    /// Waits until one of several sockets is ready, or until then.
+    fn wait(&mut self, until: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let now = Instant::now();
+        let mut timeout = until.map_or(WATCH_EVERY, |until| until.saturating_duration_since(now).min(WATCH_EVERY));
+        for line in &mut self.lines {
+            if let Some(Some(patience)) = note(&mut self.failed, line.patience(now, watch))? {
+                timeout = timeout.min(patience);
+            }
+        }
+        let (mut sockets, mut waiting) = (Vec::new(), Vec::new());
+        for (at, line) in self.lines.iter_mut().enumerate() {
+            if line.awaits_reply()
+                && let Some(socket) = line.socket()
+            {
+                sockets.push(socket);
+                waiting.push(at);
+            }
+        }
+        let is_interrupted = Transport::wait_any(&mut sockets, timeout);
+        let waited = now.elapsed();
+        for at in waiting {
+            self.lines[at].session.took(waited, Duration::ZERO);
+        }
+        if is_interrupted && watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Runs until the servers know what the caller said so far, or `deadline` is over; of the lines that `wanted` has, by default of
+    /// all. One that meets an error is left alone; the others go on.
+    pub(super) fn until_settled(
+        &mut self,
+        wanted: Option<&[bool]>,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<Settled> {
+        let mut failed: Vec<bool> = match wanted {
+            Some(wanted) => wanted.iter().map(|is_wanted| !is_wanted).collect(),
+            None => vec![false; self.lines.len()],
+        };
+        let mut error = None;
+        loop {
+            if let Some(refused) = self.shared.take_error() {
+                return Err(refused);
+            }
+            let open: Vec<usize> =
+                (0..self.lines.len()).filter(|at| !failed[*at] && !self.lines[*at].is_settled()).collect();
+            if open.is_empty() || left(deadline).is_zero() {
+                let lines = (0..failed.len()).map(|at| !failed[at] && !open.contains(&at)).collect();
+                return Ok(Settled { lines, error });
+            }
+            let (mut has_moved, mut awaits_reply, mut pause) = (false, false, deadline);
+            for at in open {
+                let line = &mut self.lines[at];
+                line.ask(watch)?;
+                let passed = if line.is_open() {
+                    line.pass(Reads::No, deadline, watch).map(|pass| has_moved |= matches!(pass, Pass::Moved))
+                } else {
+                    let tried = connect(line, &mut self.rests, &mut self.namesakes, watch);
+                    tried.map(|next| {
+                        has_moved |= next.is_none();
+                        pause = sooner(pause, next);
+                    })
+                };
+                awaits_reply |= line.awaits_reply();
+                match passed {
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    Err(other) => {
+                        failed[at] = true;
+                        error.get_or_insert(other);
+                    }
+                    Ok(()) => {}
+                }
+            }
+            match (has_moved, awaits_reply) {
+                (true, _) => {}
+                (false, true) => self.wait(pause, watch)?,
+                // The keeper has the rest, or it is too early to connect.
+                (false, false) => thread::sleep(Duration::from_millis(1).min(left(deadline))),
+            }
         }
     }
 
-    fn missing(&self, fault: &Fault) -> Option<Error> {
-        // Redis before 7.2, where the stream was deleted while the server waited. Other texts with this code are no such thing.
-        let is_deleted = fault.code == "UNBLOCKED" && fault.message.contains("no longer exists");
-        let is_missing = fault.code == "NOGROUP" || is_deleted;
-        let is_of = |key: &&Arc<[u8]>| fault.message.contains(&format!("'{}'", String::from_utf8_lossy(key)));
-        let key = self.keys.iter().find(is_of).or(self.keys.first());
-        is_missing.then(|| group_missing(key.map(AsRef::as_ref).unwrap_or_default(), &self.names))
+    /// Reads the replies that are on their way, so that no entry is delivered to a connection that is gone. `deadline`: for how long.
+    pub(super) fn drain(&mut self, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
+        let mut error = None;
+        while self.lines.iter().any(Line::awaits_reply) && !left(Some(deadline)).is_zero() {
+            let mut has_moved = false;
+            let now = clock::now();
+            for line in self.lines.iter_mut().filter(|line| line.awaits_reply()) {
+                line.ask(watch)?;
+                line.session.now = now;
+                match line.step(watch) {
+                    Ok(moved) => has_moved |= moved,
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    Err(other) => error = Some(other),
+                }
+            }
+            if !has_moved {
+                self.wait(Some(deadline), watch)?;
+            }
+        }
+        error.map_or(Ok(()), Err)
     }
 
-    /// Ends the connection.
-    pub(super) fn close(&mut self, session: &mut Session) {
-        session.now = clock::now();
-        self.link.close(session, false);
+    /// Ends the connections.
+    pub(super) fn close(&mut self) {
+        self.lines.iter_mut().for_each(Line::close);
     }
 
-    /// The connection belongs to the process that this one was forked from.
+    /// The connections belong to the process that this one was forked from.
     pub(super) fn forget(&mut self) {
-        self.link.forget();
+        self.lines.iter_mut().for_each(Line::forget);
     }
+}
+
+/// Connects, unless it is too early; returns then when it is time.
+fn connect(
+    line: &mut Line,
+    rests: &mut Option<Instant>,
+    namesakes: &mut Namesakes,
+    watch: &mut dyn Watch,
+) -> Result<Option<Instant>> {
+    let now = Instant::now();
+    if let Some(next) = line.next_try().max(*rests).filter(|next| *next > now) {
+        return Ok(Some(next));
+    }
+    let opened = line.open(namesakes, watch);
+    *rests = (!line.is_open()).then(|| Instant::now() + now.elapsed());
+    opened.map(|()| None)
+}
+
+/// What came of it; an error of one line is kept, so that the others go on.
+fn note<T>(failed: &mut VecDeque<Error>, passed: Result<T>) -> Result<Option<T>> {
+    match passed {
+        Ok(passed) => Ok(Some(passed)),
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        Err(error) => {
+            failed.push_back(error);
+            Ok(None)
+        }
+    }
+}
+
+fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 /// Ends waits when the caller stops, too.
@@ -291,27 +356,4 @@ impl Watch for Stopping<'_> {
     fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
         self.watch.server_changed(endpoint, change);
     }
-}
-
-/// What the first connection does.
-fn begin(
-    setup: &mut Setup<'_>,
-    keys: &[Arc<[u8]>],
-    names: &Names,
-    (acks, claims): (bool, bool),
-    create: Option<&Create>,
-) -> std::result::Result<(), Trouble> {
-    for key in keys {
-        setup.check_rights(key, names, acks, claims)?;
-        match create {
-            Some(create) => setup.create(key, names, create)?,
-            None if !setup.exists(key, names)? => return Err(group_missing(key, names).into()),
-            None => {}
-        }
-    }
-    Ok(())
-}
-
-fn left(deadline: Option<Instant>) -> Duration {
-    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
 }

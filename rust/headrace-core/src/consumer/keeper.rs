@@ -1,22 +1,22 @@
-//! The thread that renews leases, and sends what the caller said while the connection that reads is waiting. It has a
-//! connection of its own.
+//! The thread that renews leases, and sends what the caller said while a connection that reads is waiting. It has a connection
+//! of its own beside each of those.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Value, parse_redis_value};
 
 use super::clock;
 use super::ledger::Ledger;
-use super::shared::Shared;
+use super::shared::{Shared, lock};
 use super::work::{Known, Names, Work, missed, refusal};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result, code};
-use crate::net::Watch;
+use crate::net::{Transport, Watch};
 use crate::random;
-use crate::reading::{Exchange, Input, Link, Outbox};
+use crate::reading::{Exchange, Input, Link, Outbox, WATCH_EVERY};
 use crate::resp::framing::Framing;
 use crate::retry::RetryPolicy;
 
@@ -38,16 +38,16 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. `renews`: how often leases are renewed; `None`: never. `retry`: how long it pauses before it connects
-    /// again, which it does for as long as the consumer lives.
+    /// Starts the thread. `endpoints`: one for each ledger. `renews`: how often leases are renewed; `None`: never. `retry`: how
+    /// long it pauses before it connects again, which it does for as long as the consumer lives.
     pub(super) fn start(
-        endpoint: Endpoint,
+        endpoints: Vec<Endpoint>,
         shared: Arc<Shared>,
         names: Names,
         renews: Option<Duration>,
         retry: RetryPolicy,
     ) -> std::io::Result<Self> {
-        let run = move || Rounds::new(endpoint, shared, names, renews, retry).run();
+        let run = move || Rounds::new(endpoints, shared, &names, renews, retry).run();
         Builder::new().name("headrace-keeper".to_owned()).spawn(run).map(|thread| Self { thread: Some(thread) })
     }
 
@@ -68,95 +68,174 @@ impl Keeper {
 /// The rounds of the thread: wait, take work, send it, read the replies.
 struct Rounds {
     shared: Arc<Shared>,
+    lines: Vec<Line>,
+    renews: Option<Duration>,
+    retry: RetryPolicy,
+    /// The line that is the first to connect.
+    first: usize,
+    /// When to connect again: the time that a try took is given to the other lines behind it.
+    rests: Option<Instant>,
+}
+
+/// The connection of one ledger.
+struct Line {
     session: KeeperSession,
     link: Link,
-    renews: Option<Duration>,
     renewed: Duration,
-    retry: RetryPolicy,
     /// The rounds in a row that failed.
     failures: u32,
+    /// When to go on after a round that failed.
+    rests: Option<Instant>,
 }
 
 impl Rounds {
     fn new(
-        endpoint: Endpoint,
+        endpoints: Vec<Endpoint>,
         shared: Arc<Shared>,
-        names: Names,
+        names: &Names,
         renews: Option<Duration>,
         retry: RetryPolicy,
     ) -> Self {
-        let session = KeeperSession::new(Arc::clone(&shared), names);
-        // Those of the connection that reads are counted.
-        let link = Link::new(endpoint, None, Arc::default());
-        Self { shared, session, link, renews, renewed: clock::now(), retry, failures: 0 }
+        // A node that is away must not end the leases of streams at others.
+        let longest = renews.filter(|_| endpoints.len() > 1).map(|every| every / 4);
+        let line = |(endpoint, ledger): (Endpoint, &Arc<Mutex<Ledger>>)| Line {
+            session: KeeperSession::new(Arc::clone(ledger), names.clone()),
+            // Those of the connection that reads are counted.
+            link: Link::new(endpoint, None, Arc::default()).connecting_for(longest),
+            renewed: clock::now(),
+            failures: 0,
+            rests: None,
+        };
+        let lines = endpoints.into_iter().zip(shared.shares()).map(line).collect();
+        Self { shared, lines, renews, retry, first: 0, rests: None }
     }
 
     fn run(mut self) {
-        while !self.shared.ends() {
-            if !self.takes_work() {
-                continue;
+        let shared = Arc::clone(&self.shared);
+        let mut watch = Until(Arc::clone(&self.shared));
+        while !shared.ends() {
+            let (mut has_moved, mut is_long, mut until) = (false, true, LONGEST);
+            let total = self.lines.len();
+            for at in (self.first..self.first + total).map(|at| at % total) {
+                let line = &mut self.lines[at];
+                if !line.session.awaits_reply() {
+                    let (left, has_work) = line.left(&shared, self.renews);
+                    is_long &= !has_work;
+                    let left = left.max(line.rested());
+                    if !left.is_zero() {
+                        until = until.min(left);
+                        continue;
+                    }
+                    if !line.link.is_open() {
+                        let now = Instant::now();
+                        if let Some(rests) = self.rests.filter(|rests| *rests > now) {
+                            until = until.min(rests - now);
+                            continue;
+                        }
+                        has_moved |= line.connect(&mut watch, &self.retry, self.renews);
+                        self.rests = (!line.link.is_open()).then(|| Instant::now() + now.elapsed());
+                        self.first = (at + 1) % total;
+                        continue;
+                    }
+                    line.session.request(clock::now());
+                }
+                has_moved |= line.step(&mut watch, &self.retry, self.renews);
             }
-            if self.round().is_ok() {
-                self.failures = 0;
-            } else {
-                self.link.close(&mut self.session, false);
-                self.failures = self.failures.saturating_add(1);
-                self.shared.sleep(self.pause(), false);
+            if !has_moved {
+                self.wait(until, is_long, &mut watch);
             }
         }
-        self.link.close(&mut self.session, false);
+        for line in &mut self.lines {
+            line.link.close(&mut line.session, false);
+        }
     }
 
-    fn pause(&self) -> Duration {
-        let longest = self.renews.map_or(LONGEST_PAUSE, |every| LONGEST_PAUSE.min(every / 4));
-        self.retry.backoff(self.failures, random::jitter()).min(longest).max(SHORTEST_PAUSE)
+    /// Waits for replies, or for work. `is_long`: there is none.
+    fn wait(&mut self, until: Duration, is_long: bool, watch: &mut Until) {
+        if !self.lines.iter().any(|line| line.session.awaits_reply()) {
+            self.shared.sleep(until, is_long);
+            return;
+        }
+        let now = Instant::now();
+        let mut timeout = until.min(WATCH_EVERY);
+        for line in &mut self.lines {
+            match line.link.patience(&line.session, now) {
+                None => {}
+                Some(Ok(patience)) => timeout = timeout.min(patience),
+                Some(Err(fault)) => {
+                    let lost = line.link.lose(&mut line.session, fault, watch);
+                    line.ended(&lost, &self.retry, self.renews);
+                    timeout = Duration::ZERO;
+                }
+            }
+        }
+        let waiting = self.lines.iter_mut().filter(|line| line.session.awaits_reply());
+        let mut sockets: Vec<_> = waiting.filter_map(|line| line.link.socket(&line.session)).collect();
+        Transport::wait_any(&mut sockets, timeout);
     }
+}
 
-    /// Waits for work; returns whether there is some to do now.
-    fn takes_work(&mut self) -> bool {
+impl Line {
+    /// The time until there is work to do, and whether some waits already.
+    fn left(&mut self, shared: &Shared, renews: Option<Duration>) -> (Duration, bool) {
         let now = clock::now();
-        let mut ledger = self.shared.ledger();
-        let until_renewal = self.renews.map(|every| (self.renewed + every).saturating_sub(now));
-        if until_renewal.is_some_and(|left| left.is_zero()) {
+        let mut ledger = lock(&self.session.ledger);
+        let is_due = renews.is_some_and(|every| self.renewed + every <= now);
+        if is_due {
             ledger.renew(now);
             self.renewed = now;
-            let is_due = ledger.waiting(now).is_some();
-            return is_due;
         }
-        let until_work = match ledger.waiting(now) {
-            Some(_) if ledger.reader_waits => Some(Duration::ZERO),
-            Some(waited) => Some(PATIENCE.saturating_sub(waited)),
-            None => None,
-        };
-        // Work that is added from here on finds the keeper asleep, and wakes it.
-        if until_work.is_none() {
-            self.shared.sleeps_from_now();
-        }
-        drop(ledger);
-        if until_work == Some(Duration::ZERO) {
-            return true;
-        }
-        let most = until_renewal.unwrap_or(LONGEST).min(until_work.unwrap_or(LONGEST));
-        self.shared.sleep(most, until_work.is_none());
-        false
-    }
-
-    /// Sends the work that is there, and reads its replies.
-    fn round(&mut self) -> Result<()> {
-        let mut watch = Until(Arc::clone(&self.shared));
-        if !self.link.is_open() {
-            self.link.connect(&mut self.session, &mut watch, |_, _, _| Ok(()))?;
-        }
-        self.session.request(clock::now());
-        while self.session.awaits_reply() {
-            self.link.ask(&mut watch)?;
-            match self.link.step(&mut self.session, &mut watch) {
-                Ok(true) => {}
-                Ok(false) => self.link.wait(&mut self.session, Duration::MAX, &mut watch)?,
-                Err(fault) => self.link.lose(&mut self.session, fault, &mut watch)?,
+        let until_renewal = renews.map_or(LONGEST, |every| (self.renewed + every).saturating_sub(now));
+        match ledger.waiting(now) {
+            Some(_) if ledger.reader_waits || is_due => (Duration::ZERO, true),
+            Some(waited) => (PATIENCE.saturating_sub(waited).min(until_renewal), true),
+            None => {
+                // Work that is added from here on finds the keeper asleep, and wakes it.
+                shared.sleeps_from_now();
+                (until_renewal, false)
             }
         }
-        Ok(())
+    }
+
+    /// The time until the pause after a round that failed is over.
+    fn rested(&self) -> Duration {
+        self.rests.map_or(Duration::ZERO, |rests| rests.saturating_duration_since(Instant::now()))
+    }
+
+    /// Connects. Returns whether there is a connection now, or another try may be made at once.
+    fn connect(&mut self, watch: &mut Until, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
+        let connected = self.link.connect(&mut self.session, watch, |_, _, _| Ok(()));
+        self.ended(&connected, retry, renews)
+    }
+
+    /// Moves bytes. Returns whether any moved, or the connection ended.
+    fn step(&mut self, watch: &mut Until, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
+        match self.link.step(&mut self.session, watch) {
+            Ok(moved) => {
+                if moved && !self.session.awaits_reply() {
+                    (self.failures, self.rests) = (0, None);
+                }
+                moved
+            }
+            Err(fault) => {
+                let lost = self.link.lose(&mut self.session, fault, watch);
+                self.ended(&lost, retry, renews);
+                true
+            }
+        }
+    }
+
+    /// Pauses after a round that failed. Returns whether it did not.
+    fn ended(&mut self, round: &Result<()>, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
+        if round.is_ok() {
+            return true;
+        }
+        self.link.close(&mut self.session, false);
+        self.failures = self.failures.saturating_add(1);
+        let longest = renews.map_or(LONGEST_PAUSE, |every| LONGEST_PAUSE.min(every / 4));
+        let pause = retry.backoff(self.failures, random::jitter()).min(longest).max(SHORTEST_PAUSE);
+        self.rests = Some(Instant::now() + pause);
+        false
     }
 }
 
@@ -171,7 +250,7 @@ impl Watch for Until {
 
 /// Pieces of work as commands, and their replies.
 struct KeeperSession {
-    shared: Arc<Shared>,
+    ledger: Arc<Mutex<Ledger>>,
     keys: Vec<Arc<[u8]>>,
     names: Names,
     in_flight: VecDeque<Work>,
@@ -183,10 +262,10 @@ struct KeeperSession {
 }
 
 impl KeeperSession {
-    fn new(shared: Arc<Shared>, names: Names) -> Self {
-        let keys = shared.ledger().keys().to_vec();
+    fn new(ledger: Arc<Mutex<Ledger>>, names: Names) -> Self {
+        let keys = lock(&ledger).keys().to_vec();
         Self {
-            shared,
+            ledger,
             keys,
             names,
             in_flight: VecDeque::new(),
@@ -201,7 +280,7 @@ impl KeeperSession {
     fn request(&mut self, now: Duration) {
         self.now = now;
         for _ in 0..MAX_WORK {
-            let Some(work) = self.shared.ledger().take() else { return };
+            let Some(work) = lock(&self.ledger).take() else { return };
             let key = self.keys.get(work.stream).map(AsRef::as_ref).unwrap_or_default();
             work.write(&mut self.outbox.bytes, key, &self.names, &mut self.known);
             self.in_flight.push_back(work);
@@ -246,8 +325,8 @@ impl Exchange for KeeperSession {
             self.framing = Framing::default();
             let reply = self.input.unread().get(..length).unwrap_or_default().to_vec();
             self.input.consume(length);
-            let shared = Arc::clone(&self.shared);
-            self.answered(&work, &reply, &mut shared.ledger())?;
+            let ledger = Arc::clone(&self.ledger);
+            self.answered(&work, &reply, &mut lock(&ledger))?;
             self.in_flight.pop_front();
         }
         if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply to nothing that was sent")) }
@@ -258,7 +337,7 @@ impl Exchange for KeeperSession {
     }
 
     fn disconnected(&mut self) {
-        let mut ledger = self.shared.ledger();
+        let mut ledger = lock(&self.ledger);
         for work in self.in_flight.drain(..).rev() {
             ledger.returned(work);
         }

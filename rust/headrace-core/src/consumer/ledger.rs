@@ -20,9 +20,6 @@ use crate::entries::escaped;
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
 
-/// The most entries that are remembered as released by this consumer.
-const MAX_RELEASED: usize = 65_536;
-
 /// The most errors that wait for the caller's next call.
 const MAX_ERRORS: usize = 8;
 
@@ -33,6 +30,8 @@ pub(super) struct LedgerOptions {
     pub(super) max_processing: Duration,
     pub(super) max_failures: Option<u64>,
     pub(super) deletes: bool,
+    /// The most entries that are remembered as released by this consumer.
+    pub(super) max_released: usize,
 }
 
 /// The ledgers of this process so far.
@@ -530,7 +529,7 @@ impl Ledger {
         let (stream, Some(id)) = (held.stream, held.ids.get(at).copied()) else { return };
         let deliveries = held.deliveries(at).saturating_sub(1);
         let idle = self.options.min_idle.saturating_sub(delay);
-        if self.released.len() < MAX_RELEASED {
+        if self.released.len() < self.options.max_released {
             self.released.insert((stream, id), now + delay + self.options.min_idle);
         }
         self.settle_one(batch, at, &Action::Release { idle, deliveries }, now);

@@ -83,7 +83,8 @@ option_table! {
     /// How often an entry may fail before it becomes a dead letter: `fail` named it, or it was alone in its batch and was not
     /// acknowledged. By default it is tried again for ever.
     max_failures => option(Takes::Integer { min: 1, max: 1_000_000 });
-    /// Key of the stream that dead letters are moved to. On a cluster it must be in the same slot as the stream.
+    /// Key of the stream that dead letters are moved to. In it `{stream}` stands for `{`, the tag of the stream's key or the whole
+    /// key, and `}`. On a cluster it must be in the same slot as the stream, which it is with `{stream}`.
     dead_letter_key => option(Takes::TextOrBytes);
     /// Whether a server that is away, starts or is busy is waited for. In Python it is a `RetryPolicy`, which has the options
     /// `retry_*` as its fields. By default a lost connection is replaced at once, a single time between two replies. What was

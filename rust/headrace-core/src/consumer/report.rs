@@ -24,3 +24,21 @@ pub struct ReadReport {
     /// With the caller, or on their way to be settled.
     pub pending: u64,
 }
+
+impl ReadReport {
+    /// The sum of both.
+    pub(super) fn with(&self, other: &Self) -> Self {
+        Self {
+            handed_over: self.handed_over + other.handed_over,
+            redelivered: self.redelivered + other.redelivered,
+            reclaimed: self.reclaimed + other.reclaimed,
+            acked: self.acked + other.acked,
+            stale: self.stale + other.stale,
+            unknown: self.unknown + other.unknown,
+            released: self.released + other.released,
+            dead: self.dead + other.dead,
+            lost: self.lost + other.lost,
+            pending: self.pending + other.pending,
+        }
+    }
+}

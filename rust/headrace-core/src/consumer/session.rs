@@ -198,6 +198,14 @@ impl Session {
         !self.ready.is_empty()
     }
 
+    /// Whether a request without a wait may get something, or what it got waits for more.
+    pub(super) fn has_more(&self) -> bool {
+        let has_some = |stream: &Stream| {
+            stream.open.is_some() || !stream.bad.is_empty() || stream.is_recovering() || stream.is_behind
+        };
+        self.is_ready() || self.streams.iter().any(has_some)
+    }
+
     /// The caller takes no further batch: what was read for the next ones is only held, and what is this consumer's and was not
     /// read is given back. After a lost connection the server is asked which entries these are, also long after it if its last
     /// request `may_come_late`.

@@ -26,6 +26,13 @@ pub(super) struct Identity {
     run_id: String,
 }
 
+impl Identity {
+    /// That of the server's process.
+    pub(super) fn run_id(&self) -> &str {
+        &self.run_id
+    }
+}
+
 /// Where a group begins that does not exist yet.
 #[derive(Debug, Clone)]
 pub(super) struct Create {

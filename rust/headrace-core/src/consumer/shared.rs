@@ -1,14 +1,19 @@
-//! What the threads of a consumer share: the ledger, whether to stop, and the keeper's wake-up.
+//! What the threads of a consumer share: the ledgers, whether to stop, and the keeper's wake-up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::ledger::Ledger;
+use super::report::ReadReport;
+use crate::error::Error;
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) ledger: Arc<Mutex<Ledger>>,
+    /// One for each connection that reads, by its number.
+    ledgers: Vec<Arc<Mutex<Ledger>>>,
+    /// The numbers of the ledgers in this process, ascending.
+    numbers: Vec<u64>,
     /// The caller wants no further batch.
     stops: AtomicBool,
     /// The keeper is to end.
@@ -20,9 +25,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(ledger: Ledger) -> Self {
+    pub(super) fn new(ledgers: Vec<Ledger>) -> Self {
         Self {
-            ledger: Arc::new(Mutex::new(ledger)),
+            numbers: ledgers.iter().map(|ledger| ledger.number).collect(),
+            ledgers: ledgers.into_iter().map(|ledger| Arc::new(Mutex::new(ledger))).collect(),
             stops: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
@@ -31,9 +37,34 @@ impl Shared {
         }
     }
 
-    /// No step leaves the ledger half changed, so a panic elsewhere does not matter to it.
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The ledgers, one for each connection that reads.
+    pub(super) fn shares(&self) -> &[Arc<Mutex<Ledger>>] {
+        &self.ledgers
+    }
+
+    /// No step leaves a ledger half changed, so a panic elsewhere does not matter to it.
+    pub(super) fn ledger(&self, at: usize) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledgers[at])
+    }
+
+    /// All ledgers, one after the other.
+    pub(super) fn ledgers(&self) -> impl Iterator<Item = MutexGuard<'_, Ledger>> {
+        self.ledgers.iter().map(|ledger| lock(ledger))
+    }
+
+    /// The place of the ledger with this number, if it is of this consumer.
+    pub(super) fn place(&self, number: u64) -> Option<usize> {
+        self.numbers.binary_search(&number).ok()
+    }
+
+    /// What was read, and what became of it, so far.
+    pub(super) fn report(&self) -> ReadReport {
+        self.ledgers().fold(ReadReport::default(), |sum, ledger| sum.with(&ledger.report()))
+    }
+
+    /// What the next call raises.
+    pub(super) fn take_error(&self) -> Option<Error> {
+        self.ledgers().find_map(|mut ledger| ledger.take_error())
     }
 
     pub(super) fn stop(&self) {
@@ -67,7 +98,7 @@ impl Shared {
         self.wakes.notify_all();
     }
 
-    /// The keeper found no work, with the ledger locked: who adds some has to wake it.
+    /// The keeper looks for work: who adds some that it may have passed has to wake it.
     pub(super) fn sleeps_from_now(&self) {
         self.sleeps.store(true, Ordering::Release);
     }
@@ -80,4 +111,8 @@ impl Shared {
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
         self.sleeps.store(false, Ordering::Release);
     }
+}
+
+pub(super) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::cluster::tag;
 use crate::error::{Classifier, Error, Fault, Kind, ReplyText};
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id, write_array_header, write_bulk};
@@ -17,6 +18,9 @@ const DEAD: &str = include_str!("dead.lua");
 
 static OWN_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(OWN).get_hash().to_owned());
 static DEAD_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(DEAD).get_hash().to_owned());
+
+/// What stands for the tag of a stream's key in the key of its dead letters: both are in one slot then.
+const OF_STREAM: &[u8] = b"{stream}";
 
 /// The most entries of one command: a script holds up the server for about 2 µs per entry.
 pub(super) const MAX_IDS: usize = 1_000;
@@ -90,6 +94,18 @@ pub(super) struct Known {
     dead: bool,
 }
 
+impl Names {
+    /// The stream that dead letters of the stream `key` are moved to.
+    pub(super) fn dead_letter_key(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let given = self.dead_letter_key.as_deref()?;
+        let Some(at) = given.windows(OF_STREAM.len()).position(|part| part == OF_STREAM) else {
+            return Some(Cow::Borrowed(given));
+        };
+        let behind = given.get(at + OF_STREAM.len()..).unwrap_or_default();
+        Some([given.get(..at).unwrap_or_default(), b"{", tag(key), b"}", behind].concat().into())
+    }
+}
+
 impl Work {
     /// The ACL right that the script needs beside `+eval` and `+evalsha`, for errors.
     pub(super) fn name(&self) -> &'static str {
@@ -121,9 +137,12 @@ impl Work {
             Action::Isolate { deliveries } => (["claim".into(), "0".into(), deliveries.to_string()], b"1"),
             Action::Dead { reason, failures } => ([String::new(), reason.clone(), failures.to_string()], b"2"),
         };
-        let dead_letter_key = names.dead_letter_key.as_deref().filter(|_| is_dead);
-        let front =
-            script.into_iter().chain([keys, key]).chain(dead_letter_key).chain([&*names.group, &*names.consumer]);
+        let dead_letter_key = if is_dead { names.dead_letter_key(key) } else { None };
+        let front = script
+            .into_iter()
+            .chain([keys, key])
+            .chain(dead_letter_key.as_deref())
+            .chain([&*names.group, &*names.consumer]);
         let texts = texts.iter().map(String::as_bytes);
         // A dead letter has its ID first, and no action.
         let (before, behind): (Vec<&[u8]>, Vec<&[u8]>) = if is_dead {
@@ -258,6 +277,19 @@ mod tests {
         assert_eq!(code("GROUPS 2"), "GROUPS");
         assert!(refused("LOADING Redis is loading").is_err());
         assert!(matches!(refused("NOSCRIPT No matching script"), Ok(None)));
+    }
+
+    #[test]
+    fn dead_letters_may_have_a_stream_in_the_slot_of_each_stream() {
+        let of = |given: &str, key: &str| {
+            let names = Names { group: Vec::new(), consumer: Vec::new(), dead_letter_key: Some(given.into()) };
+            let dead = names.dead_letter_key(key.as_bytes()).unwrap_or_default().into_owned();
+            String::from_utf8_lossy(&dead).into_owned()
+        };
+        assert_eq!(of("dead", "orders:7"), "dead");
+        assert_eq!(of("dead:{stream}", "orders:7"), "dead:{orders:7}");
+        assert_eq!(of("{stream}:dead", "a{orders}:7"), "{orders}:dead");
+        assert_eq!(of("{stream}{stream}", "stream"), "{stream}{stream}");
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) struct Link {
     open: Option<(Transport, Duration)>,
     servers: ServerLookup,
     outage: Outage,
+    /// How long a try to connect may take, if that is less than the endpoint allows.
+    longest: Option<Duration>,
     /// How often in a row a node of a cluster named another one.
     redirects: u32,
     counters: Arc<ReadCounters>,
@@ -52,7 +54,23 @@ impl Link {
         let now = Instant::now();
         let servers = ServerLookup::new(&endpoint);
         let outage = Outage::new(retry);
-        Self { endpoint, open: None, servers, outage, redirects: 0, counters, counted: None, used: now, watched: now }
+        Self {
+            endpoint,
+            open: None,
+            servers,
+            outage,
+            longest: None,
+            redirects: 0,
+            counters,
+            counted: None,
+            used: now,
+            watched: now,
+        }
+    }
+
+    /// The same, but that a try to connect takes no longer, for others wait meanwhile.
+    pub(crate) fn connecting_for(self, longest: Option<Duration>) -> Self {
+        Self { longest, ..self }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -98,7 +116,9 @@ impl Link {
         watch: &mut dyn Watch,
         prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> std::result::Result<(), Trouble>,
     ) -> Result<()> {
-        let settings = self.endpoint.settings()?;
+        let mut settings = self.endpoint.settings()?;
+        settings.connect_timeout =
+            self.longest.map_or(settings.connect_timeout, |most| most.min(settings.connect_timeout));
         let mut transport = match connect_with(&mut self.servers, &self.endpoint, &settings, watch) {
             Ok(transport) => transport,
             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),

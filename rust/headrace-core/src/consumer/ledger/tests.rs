@@ -12,7 +12,13 @@ const fn id(ms: u64) -> EntryId {
 }
 
 fn ledger(max_failures: Option<u64>) -> Ledger {
-    let options = LedgerOptions { min_idle: MINUTE, max_processing: 30 * MINUTE, max_failures, deletes: false };
+    let options = LedgerOptions {
+        min_idle: MINUTE,
+        max_processing: 30 * MINUTE,
+        max_failures,
+        deletes: false,
+        max_released: 65_536,
+    };
     Ledger::new(vec![Arc::from(&b"s"[..]), Arc::from(&b"t"[..])], options)
 }
 

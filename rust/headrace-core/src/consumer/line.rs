@@ -1,0 +1,343 @@
+//! One connection of a consumer that reads, and the session of the streams that it is for.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::client_name::ClientName;
+use super::clock;
+use super::ledger::Ledger;
+use super::session::Session;
+use super::setup::{Create, Identity, LOOKS_FOR, Setup, group_missing};
+use super::shared::lock;
+use super::work::Names;
+use crate::error::{Error, Fault, Result};
+use crate::net::{Transport, Wanted, Watch};
+use crate::reading::{Exchange, Link, Trouble, wait_for_more};
+
+/// What the connections of a consumer do first, the same for all.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) names: Names,
+    pub(super) client_name: ClientName,
+    /// Whether entries are acknowledged, and whether those of others are claimed.
+    pub(super) needs: (bool, bool),
+    /// Where groups begin that are to be made: by the first connection of a line only.
+    pub(super) create: Option<Create>,
+    /// Whether streams may move to another node, and then seem to be deleted here.
+    pub(super) is_of_cluster: bool,
+}
+
+/// Whether another consumer has the name of this one, by the servers that were asked.
+#[derive(Debug, Default)]
+pub(super) struct Namesakes {
+    pub(super) is_found: bool,
+    /// Those that are known by their run ID: a server shows the connections of all its streams.
+    asked: BTreeSet<String>,
+}
+
+/// Whether a line is to ask for entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    No,
+    /// For those that are there.
+    Now,
+    /// The server may wait for new ones.
+    Waits,
+}
+
+/// What a pass over a line came to.
+pub(super) enum Pass {
+    /// Something moved, or may move now.
+    Moved,
+    /// It waits for its socket, or for nothing.
+    Idle,
+    /// It waits for this time.
+    Paused(Instant),
+}
+
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) session: Session,
+    link: Link,
+    ledger: Arc<Mutex<Ledger>>,
+    keys: Vec<Arc<[u8]>>,
+    opening: Arc<Opening>,
+    has_begun: bool,
+    /// The connection before this one.
+    identity: Option<Identity>,
+    /// Whether a connection was lost that may not have ended: the server may get its last request at any time.
+    pub(super) may_come_late: bool,
+    /// Until when the entries that came wait for more of them, where other lines go on meanwhile.
+    lingers: Option<Instant>,
+}
+
+impl Line {
+    pub(super) fn new(session: Session, link: Link, ledger: Arc<Mutex<Ledger>>, opening: Arc<Opening>) -> Self {
+        let keys = lock(&ledger).keys().to_vec();
+        Self {
+            session,
+            link,
+            ledger,
+            keys,
+            opening,
+            has_begun: false,
+            identity: None,
+            may_come_late: false,
+            lingers: None,
+        }
+    }
+
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.link.is_open()
+    }
+
+    /// Whether replies are on their way.
+    pub(super) fn awaits_reply(&self) -> bool {
+        self.link.is_open() && self.session.awaits_reply()
+    }
+
+    /// Whether the server knows what the caller said, and what there was to give back.
+    pub(super) fn is_settled(&self) -> bool {
+        self.ledger().is_settled() && !self.session.looks_back()
+    }
+
+    /// Asks the watch, if it was not asked for a while.
+    pub(super) fn ask(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.link.ask(watch)
+    }
+
+    /// Waits for a moment, at most for `most`, if it is too early to connect; connects otherwise.
+    pub(super) fn open_in_time(
+        &mut self,
+        most: Duration,
+        namesakes: &mut Namesakes,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        if self.link.may_connect(most, watch)? { self.open(namesakes, watch) } else { Ok(()) }
+    }
+
+    /// When to connect, while that is put off; `None`: at once.
+    pub(super) fn next_try(&mut self) -> Option<Instant> {
+        self.link.next_try()
+    }
+
+    /// Connects, and makes the groups.
+    pub(super) fn open(&mut self, namesakes: &mut Namesakes, watch: &mut dyn Watch) -> Result<()> {
+        self.session.now = clock::now();
+        let Self { session, link, keys, opening, has_begun, identity, may_come_late, lingers, .. } = self;
+        *lingers = None;
+        link.connect(session, watch, |transport, silence, watch| {
+            let mut setup = Setup { transport, silence, watch };
+            let new = setup.identity()?;
+            let has_ended = match (&*identity, &new) {
+                (Some(old), Some(new)) => setup.end(old, new)?,
+                _ => !*has_begun,
+            };
+            *may_come_late |= !has_ended;
+            *identity = new;
+            if *has_begun {
+                return setup.name(&opening.client_name);
+            }
+            begin(&mut setup, keys, &opening.names, opening.needs, opening.create.as_ref())?;
+            namesakes.look(&mut setup, identity.as_ref(), &opening.client_name, LOOKS_FOR)?;
+            setup.name(&opening.client_name)?;
+            *has_begun = true;
+            Ok(())
+        })
+    }
+
+    /// One pass over the only line: connects, asks, sends, receives or waits.
+    pub(super) fn run(
+        &mut self,
+        deadline: Option<Instant>,
+        namesakes: &mut Namesakes,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        self.link.ask(watch)?;
+        if !self.link.is_open() {
+            return self.open_in_time(left(deadline), namesakes, watch);
+        }
+        let pause = self.session.pause();
+        if !pause.is_zero() {
+            wait_for_more(pause.min(left(deadline)), watch)?;
+            self.session.paused();
+        }
+        self.session.now = clock::now();
+        self.session.request(Some(left(deadline)));
+        if !self.step(watch)? {
+            self.link.wait(&mut self.session, left(deadline), watch)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for entries, if `reads` says so, and moves bytes, without waiting. There is a connection.
+    pub(super) fn pass(&mut self, reads: Reads, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<Pass> {
+        let now = Instant::now();
+        let pause = self.session.pause();
+        let until = if pause.is_zero() { now } else { *self.lingers.get_or_insert(now + pause.min(left(deadline))) };
+        self.session.now = clock::now();
+        if reads == Reads::No || now < until {
+            self.session.request_work();
+        } else {
+            self.lingers = None;
+            if !pause.is_zero() {
+                self.session.paused();
+            }
+            self.session.request(Some(if reads == Reads::Waits { left(deadline) } else { Duration::ZERO }));
+        }
+        match self.step(watch)? {
+            true => Ok(Pass::Moved),
+            false if now < until && reads != Reads::No => Ok(Pass::Paused(until)),
+            false => Ok(Pass::Idle),
+        }
+    }
+
+    /// Receives what is there, and sends what the socket takes. Returns whether anything moved.
+    pub(super) fn step(&mut self, watch: &mut dyn Watch) -> Result<bool> {
+        let was_blocked = self.session.blocks();
+        let stepped = self.link.step(&mut self.session, watch);
+        self.session.looked();
+        match stepped {
+            Ok(moved) => Ok(moved),
+            Err(fault) => match self.missing(&fault) {
+                missing if was_blocked && self.opening.is_of_cluster && (missing.is_some() || fault.code == "ASK") => {
+                    // A stream that moves is deleted here: servers say that, or name the other node, to a client that waits for
+                    // its entries, and then it may have arrived. The next command shows whether it has, and whether its group is gone.
+                    self.link.close(&mut self.session, false);
+                    Ok(true)
+                }
+                Some(error) => {
+                    self.link.close(&mut self.session, false);
+                    Err(error)
+                }
+                None => self.link.lose(&mut self.session, fault, watch).map(|()| true),
+            },
+        }
+    }
+
+    /// The server gets the next page ready while the caller works. A fault shows again in the next call.
+    pub(super) fn read_ahead(&mut self) {
+        self.session.request(None);
+        let _ = self.link.send(&mut self.session);
+    }
+
+    /// For how long the server may go on being silent. `None`: no reply is to come. One that was silent for too long is given up.
+    pub(super) fn patience(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<Option<Duration>> {
+        match self.link.patience(&self.session, now) {
+            None => Ok(None),
+            Some(Ok(patience)) => Ok(Some(patience)),
+            Some(Err(fault)) => self.link.lose(&mut self.session, fault, watch).map(|()| Some(Duration::ZERO)),
+        }
+    }
+
+    /// The socket, and what a wait for it is for.
+    pub(super) fn socket(&mut self) -> Option<(&mut Transport, Wanted)> {
+        self.link.socket(&self.session)
+    }
+
+    /// Whether another process has this consumer's name now: what is pending under it may be that process's work. Where `deadline`
+    /// comes first, it may have it.
+    pub(super) fn finds_namesake(
+        &mut self,
+        namesakes: &mut Namesakes,
+        deadline: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<bool> {
+        loop {
+            self.drain(deadline, watch)?;
+            let left = left(Some(deadline));
+            if left.is_zero() {
+                return Ok(true);
+            }
+            let Self { link, identity, opening, .. } = self;
+            let found = link.consult(watch, |transport, silence, watch| {
+                let mut setup = Setup { transport, silence: silence.min(left), watch };
+                namesakes.look(&mut setup, identity.as_ref(), &opening.client_name, left.min(LOOKS_FOR))
+            });
+            match found {
+                Some(Ok(())) => return Ok(namesakes.is_found),
+                Some(Err(Trouble::Error(error))) => return Err(error),
+                Some(Err(Trouble::Fault(fault))) => self.link.lose(&mut self.session, fault, watch)?,
+                None => self.open_in_time(left, &mut Namesakes::default(), watch)?,
+            }
+        }
+    }
+
+    /// Reads the replies that are on their way, until `deadline`.
+    fn drain(&mut self, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
+        while self.awaits_reply() && !left(Some(deadline)).is_zero() {
+            self.session.now = clock::now();
+            if !self.step(watch)? {
+                self.link.wait(&mut self.session, left(Some(deadline)), watch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn missing(&self, fault: &Fault) -> Option<Error> {
+        // Redis before 7.2, where the stream was deleted while the server waited. Other texts with this code are no such thing.
+        let is_deleted = fault.code == "UNBLOCKED" && fault.message.contains("no longer exists");
+        let is_missing = fault.code == "NOGROUP" || is_deleted;
+        let is_of = |key: &&Arc<[u8]>| fault.message.contains(&format!("'{}'", String::from_utf8_lossy(key)));
+        let key = self.keys.iter().find(is_of).or(self.keys.first());
+        is_missing.then(|| group_missing(key.map(AsRef::as_ref).unwrap_or_default(), &self.opening.names))
+    }
+
+    /// Ends the connection.
+    pub(super) fn close(&mut self) {
+        self.session.now = clock::now();
+        self.link.close(&mut self.session, false);
+    }
+
+    /// The connection belongs to the process that this one was forked from.
+    pub(super) fn forget(&mut self) {
+        self.link.forget();
+    }
+}
+
+impl Namesakes {
+    /// Looks at a server for `time`, unless it was asked already.
+    fn look(
+        &mut self,
+        setup: &mut Setup<'_>,
+        identity: Option<&Identity>,
+        name: &ClientName,
+        time: Duration,
+    ) -> std::result::Result<(), Trouble> {
+        let is_asked = identity.is_some_and(|identity| self.asked.contains(identity.run_id()));
+        if !self.is_found && !is_asked {
+            self.is_found = setup.finds_namesake(name, time)?;
+            self.asked.extend(identity.map(|identity| identity.run_id().to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// What the first connection does.
+fn begin(
+    setup: &mut Setup<'_>,
+    keys: &[Arc<[u8]>],
+    names: &Names,
+    (acks, claims): (bool, bool),
+    create: Option<&Create>,
+) -> std::result::Result<(), Trouble> {
+    for key in keys {
+        setup.check_rights(key, names, acks, claims)?;
+        match create {
+            Some(create) => setup.create(key, names, create)?,
+            None if !setup.exists(key, names)? => return Err(group_missing(key, names).into()),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// The time until the deadline.
+pub(super) fn left(deadline: Option<Instant>) -> Duration {
+    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
+}

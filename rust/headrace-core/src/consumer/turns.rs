@@ -1,0 +1,188 @@
+//! Which of several connections asks for entries, and whose batch comes next. No I/O and no clock.
+//!
+//! As a rule each connection waits for new entries by itself. What came to one while the caller worked lies in its socket without
+//! a renewal: for a caller that works on a batch for long, only one at a time asks, and takes what is there.
+
+use std::time::{Duration, Instant};
+
+use super::line::Reads;
+
+/// How often all sockets are looked at.
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
+/// How long nothing is asked for when no connection had anything, one after the other.
+const REST: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Turns {
+    total: usize,
+    min_idle: Duration,
+    /// The line whose turn it is.
+    turn: usize,
+    /// When the caller got a batch last.
+    handed_out: Option<Duration>,
+    /// When all sockets were looked at last.
+    looked_at: Duration,
+    /// For so many batches to come, one line after the other asks: the caller was slow with one.
+    careful: usize,
+    /// How many lines in a row had nothing.
+    empty: usize,
+    /// Until when nothing is asked for.
+    rests: Option<Instant>,
+}
+
+impl Turns {
+    pub(super) fn new(total: usize, min_idle: Duration) -> Self {
+        Self {
+            total,
+            min_idle,
+            turn: 0,
+            handed_out: None,
+            looked_at: Duration::ZERO,
+            careful: 0,
+            empty: 0,
+            rests: None,
+        }
+    }
+
+    /// The numbers of all, from the one whose turn it is.
+    pub(super) fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let (turn, total) = (self.turn, self.total);
+        (turn..turn + total).map(move |at| at % total)
+    }
+
+    /// The caller wants the next batch.
+    pub(super) fn call_begins(&mut self, now: Duration) {
+        let Some(handed_out) = self.handed_out.take() else { return };
+        if now.saturating_sub(handed_out) > self.min_idle / 4 {
+            self.careful = (2 * self.total).max(16);
+        } else {
+            self.careful = self.careful.saturating_sub(1);
+        }
+    }
+
+    /// A batch of line `at` was handed out. Returns whether that may read ahead.
+    pub(super) fn took(&mut self, at: usize, now: Duration) -> bool {
+        self.handed_out = Some(now);
+        self.turn = (at + 1) % self.total;
+        (self.empty, self.rests) = (0, None);
+        self.total == 1 || self.careful == 0
+    }
+
+    /// Whether all sockets are to be looked at now.
+    pub(super) fn looks(&mut self, now: Duration) -> bool {
+        let is_due = self.total > 1 && now.saturating_sub(self.looked_at) >= LOOKS_EVERY.min(self.min_idle / 8);
+        if is_due {
+            self.looked_at = now;
+        }
+        is_due
+    }
+
+    /// Whether line `at` is to ask for entries.
+    pub(super) fn reads(&self, at: usize, now: Instant) -> Reads {
+        match self.careful {
+            0 => Reads::Waits,
+            _ if at == self.turn && self.rests.is_none_or(|rests| rests <= now) => Reads::Now,
+            _ => Reads::No,
+        }
+    }
+
+    /// Line `at` has nothing at the moment.
+    pub(super) fn had_nothing(&mut self, at: usize, now: Instant) {
+        if self.careful == 0 || at != self.turn {
+            return;
+        }
+        self.turn = (at + 1) % self.total;
+        self.empty += 1;
+        if self.empty >= self.total {
+            (self.empty, self.rests) = (0, Some(now + REST));
+        }
+    }
+
+    /// Until when nothing is asked for.
+    pub(super) fn rests(&self) -> Option<Instant> {
+        self.rests.filter(|_| self.careful > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(60);
+
+    fn order(turns: &Turns) -> Vec<usize> {
+        turns.order().collect()
+    }
+
+    #[test]
+    fn each_line_waits_for_entries_and_their_batches_take_turns() {
+        let (mut turns, now) = (Turns::new(3, IDLE), Instant::now());
+        assert!((0..3).all(|at| turns.reads(at, now) == Reads::Waits));
+        for at in [0, 1, 2, 0] {
+            assert_eq!(turns.order().next(), Some(at));
+            assert!(turns.took(at, Duration::ZERO));
+            turns.call_begins(Duration::from_secs(15));
+        }
+        assert_eq!(order(&turns), [1, 2, 0]);
+        assert!(turns.took(2, Duration::ZERO), "the one in front had none");
+        assert_eq!(order(&turns), [0, 1, 2]);
+        turns.had_nothing(0, now);
+        assert_eq!((order(&turns), turns.rests()), (vec![0, 1, 2], None));
+    }
+
+    #[test]
+    fn for_a_slow_caller_one_line_after_the_other_asks() {
+        let (mut turns, now) = (Turns::new(3, IDLE), Instant::now());
+        turns.took(2, Duration::ZERO);
+        turns.call_begins(Duration::from_secs(16));
+        let reads = |turns: &Turns, now| (0..3).map(|at| turns.reads(at, now)).collect::<Vec<_>>();
+        assert_eq!(reads(&turns, now), [Reads::Now, Reads::No, Reads::No]);
+        turns.had_nothing(1, now);
+        assert_eq!(reads(&turns, now), [Reads::Now, Reads::No, Reads::No], "it was not its turn");
+        turns.had_nothing(0, now);
+        assert_eq!(reads(&turns, now), [Reads::No, Reads::Now, Reads::No]);
+        assert!(!turns.took(1, Duration::ZERO), "it does not read ahead");
+        for at in [2, 0, 1] {
+            turns.had_nothing(at, now);
+        }
+        assert_eq!(turns.rests(), Some(now + REST));
+        assert_eq!(reads(&turns, now), [Reads::No; 3]);
+        assert_eq!(reads(&turns, now + REST), [Reads::No, Reads::No, Reads::Now]);
+    }
+
+    #[test]
+    fn a_caller_that_was_slow_has_to_be_quick_for_a_while() {
+        let (mut turns, now) = (Turns::new(2, IDLE), Instant::now());
+        turns.took(0, Duration::ZERO);
+        turns.call_begins(IDLE);
+        for _ in 0..15 {
+            turns.took(0, Duration::ZERO);
+            turns.call_begins(Duration::ZERO);
+            assert_ne!(turns.reads(1, now), Reads::Waits);
+        }
+        turns.call_begins(IDLE);
+        assert_ne!(turns.reads(1, now), Reads::Waits, "it got no batch before");
+        turns.took(0, Duration::ZERO);
+        turns.call_begins(Duration::ZERO);
+        assert_eq!(turns.reads(1, now), Reads::Waits);
+    }
+
+    #[test]
+    fn one_line_always_waits_and_reads_ahead_by_its_own_rules() {
+        let mut turns = Turns::new(1, IDLE);
+        assert!(turns.took(0, Duration::ZERO));
+        turns.call_begins(IDLE);
+        assert!(turns.took(0, IDLE));
+        assert!(!turns.looks(IDLE));
+        assert_eq!(order(&turns), [0]);
+    }
+
+    #[test]
+    fn all_sockets_are_looked_at_now_and_then() {
+        let mut turns = Turns::new(2, IDLE);
+        let at = Duration::from_secs(100);
+        assert!(turns.looks(at));
+        assert!(!turns.looks(at + LOOKS_EVERY / 2));
+        assert!(turns.looks(at + LOOKS_EVERY));
+    }
+}

@@ -1,0 +1,204 @@
+"""A consumer of streams of all nodes while slots move, and nodes fail or stand still."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from headrace import ConnectionFailedError, Consumer, Dispatcher, RetryPolicy
+from headrace.consumer import ReadReport
+from headrace.testing import LocalCluster, LocalServer
+from support.clusters import (
+    StartCluster,
+    another_master,
+    endpoint_of,
+    keys_on_all_masters,
+    move_as_one,
+    moves_as_one,
+)
+from support.consumers import consumer_of, next_batch
+from support.groups import pending_of
+from support.load import BATCH, RATE, Load
+from support.processes import stopped, wait_until
+
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+
+
+class Worker:
+    """Consumes streams until it has as many different entries as it is to have; how often it got each row."""
+
+    def __init__(self, cluster: LocalCluster, keys: list[str], name: str = "c", **options: Any) -> None:
+        self.options = {"fields": ["payload"], "retry": PATIENT, "block": 0.5, **options}
+        self.endpoint = endpoint_of(cluster, keys[0], command_timeout=5.0, connect_timeout=5.0)
+        self.keys, self.name = keys, name
+        self.rows: Counter[int] = Counter()
+        self.wanted: int | None = None
+        self.report: ReadReport | None = None
+
+    def run(self) -> None:
+        until = time.monotonic() + 100
+        with consumer_of(self.endpoint, self.name, self.keys, **self.options) as consumer:
+            batch = None
+            # Then what is delivered again, because its acknowledgement was lost with a master.
+            while (self.wanted is None or len(self.rows) < self.wanted or batch) and time.monotonic() < until:
+                batch = consumer.poll(timeout=0.5)
+                if batch is not None:
+                    self.rows.update(int(n) for n in pa.record_batch(batch)["payload"].to_pylist())
+                    consumer.ack(batch)
+            self.report = consumer.flush(timeout=30)
+
+
+def acked(consumer: Consumer) -> int:
+    """What was acknowledged at the nodes that answer."""
+    try:
+        return consumer.flush(timeout=0.5).acked
+    except ConnectionFailedError:
+        return consumer.report().acked
+
+
+def pending(cluster: LocalCluster, keys: list[str], without: LocalServer | None = None) -> int:
+    count = 0
+    for key in keys:
+        with redis.Redis(port=cluster.owner(key, without).port or 0) as client:
+            count += len(pending_of(client, key))
+    return count
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("way", ["by keys", "as one"])
+def test_each_entry_is_acknowledged_while_slots_move(cluster: LocalCluster, key: str, way: str) -> None:
+    if way == "as one" and not moves_as_one(cluster):
+        way = "by keys"
+    keys = keys_on_all_masters(cluster, key)
+    worker = Worker(cluster, keys)
+    with Dispatcher(endpoint_of(cluster, key)) as dispatcher, ThreadPoolExecutor() as pool:
+        load = Load(dispatcher, RATE // 4, keys)
+        writing, consuming = pool.submit(load.run), pool.submit(worker.run)
+        try:
+            for name in [*keys, *keys]:
+                before = len(worker.rows)
+                wait_until(lambda before=before: len(worker.rows) >= before + BATCH or consuming.done(), 60)  # type: ignore[misc]
+                target = another_master(cluster, name)
+                if way == "as one":
+                    move_as_one(cluster, name, target)
+                else:
+                    cluster.move_slot(name, target)
+        finally:
+            load.stop()
+            writing.result()
+            worker.wanted = load.rows
+            consuming.result()
+    assert load.codes == {}
+    assert set(worker.rows) == set(range(load.rows))
+    report = worker.report
+    assert report is not None
+    # Each delivery was acknowledged, or had been acknowledged before: nothing is left.
+    assert (report.handed_over, report.pending, report.lost) == (worker.rows.total(), 0, 0)
+    assert report.acked + report.stale == worker.rows.total()
+    assert worker.rows.total() - load.rows <= report.redelivered
+    assert pending(cluster, keys) == 0
+
+
+def test_a_stream_that_moves_while_its_entries_are_waited_for(cluster: LocalCluster, key: str) -> None:
+    """Its old node says that it is deleted, and not where it is: the group is not missing."""
+    keys = keys_on_all_masters(cluster, key, 3)
+    with consumer_of(endpoint_of(cluster, keys[0]), "c", keys, block=60.0, claim=False) as consumer:
+        assert consumer.poll(timeout=0.5) is None
+        for number, name in enumerate(keys, 1):
+            cluster.move_slot(name, another_master(cluster, name))
+            with redis.Redis(port=cluster.owner(name).port or 0) as client:
+                client.xadd(name, {"n": number}, id=f"{number}-0")
+            batch = next_batch(consumer)
+            assert (batch.stream.decode(), batch.entry_ids) == (name, [f"{number}-0"])
+            consumer.ack(batch)
+        assert consumer.flush().acked == 3
+
+
+@pytest.mark.alone
+def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
+    """Its streams go on at its replica, those of the others meanwhile."""
+    cluster = start_cluster(config={"cluster-require-full-coverage": False})
+    keys = keys_on_all_masters(cluster, "s")
+    old = cluster.owner(keys[0])
+    theirs = [name for name in keys if cluster.owner(name) is not old]
+    worker = Worker(cluster, keys)
+    written = 1_500
+    with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT, wait_replicas=1, wait_timeout=20) as dispatcher:
+        table = {"payload": [b"%d" % n for n in range(written)], "key": [keys[n % 6] for n in range(written)]}
+        dispatcher.produce_batch(pa.table(table), payload="payload", stream_key="key")
+        assert dispatcher.flush().ok
+    with ThreadPoolExecutor() as pool:
+        consuming = pool.submit(worker.run)
+        try:
+            wait_until(lambda: len(worker.rows) == written or consuming.done(), 60)
+            old.kill()
+            for number, name in enumerate(theirs, written):
+                with redis.Redis(port=cluster.owner(name, old).port or 0) as client:
+                    client.xadd(name, {"payload": number})
+            wait_until(lambda: len(worker.rows) == written + len(theirs) or consuming.done(), 60)
+            with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT) as again:
+                again.produce(b"%d" % (written + len(theirs)))
+            worker.wanted = written + len(theirs) + 1
+        finally:
+            worker.wanted = worker.wanted or 0
+            consuming.result()
+    assert set(worker.rows) == set(range(written + len(theirs) + 1))
+    assert pending(cluster, keys, old) == 0
+
+
+@pytest.mark.alone
+def test_a_node_that_stands_still_stops_neither_entries_nor_leases_of_others(start_cluster: StartCluster) -> None:
+    """Without a policy its silence is an error of one call, as often as it is found out."""
+    cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)
+    keys = keys_on_all_masters(cluster, "s", 6)
+    still = cluster.owner(keys[0])
+    theirs = [name for name in keys if cluster.owner(name) is not still]
+    endpoint = endpoint_of(cluster, keys[0], command_timeout=0.5, connect_timeout=1.0)
+    with consumer_of(endpoint, "c", keys, block=0.2, min_idle=3.0) as consumer:
+        assert consumer.poll(timeout=0.1) is None
+        for name in (keys[0], theirs[0]):
+            with redis.Redis(port=cluster.owner(name).port or 0) as client:
+                client.xadd(name, {"n": 0}, id="1-0")
+        held = {batch.stream.decode(): batch for batch in (next_batch(consumer), next_batch(consumer))}
+        kept = held[theirs[0]]
+        failures: list[str] = []
+        number = 0
+        with stopped(still):
+            renewals = consumer.stats().renewals
+            while len(failures) < 3 or consumer.stats().renewals < renewals + 4:
+                number += 1
+                name = theirs[number % len(theirs)]
+                with redis.Redis(port=cluster.owner(name, still).port or 0) as client:
+                    client.xadd(name, {"n": number}, id=f"{number + 1}-0")
+                batch = None
+                while batch is None:
+                    try:
+                        batch = consumer.poll(timeout=10)
+                    except ConnectionFailedError as error:
+                        failures.append(str(error))
+                assert (batch.stream.decode(), batch.entry_ids) == (name, [f"{number + 1}-0"])
+                consumer.ack(batch)
+                kept.check()
+            wait_until(lambda: acked(consumer) == number, 20)
+            consumer.ack(kept)
+            wait_until(lambda: acked(consumer) == number + 1, 20)
+        with redis.Redis(port=still.port or 0) as client:
+            client.xadd(keys[0], {"n": 99}, id="99-0")
+        while True:
+            try:
+                batch = consumer.poll(timeout=20)
+                break
+            except ConnectionFailedError:
+                pass
+        assert batch is not None
+        assert batch.entry_ids == ["99-0"]
+        consumer.ack(batch)
+        consumer.ack(held[keys[0]])
+        report = consumer.flush(timeout=20)
+        assert (report.acked, report.pending, report.unknown) == (number + 3, 0, 0)
