@@ -67,6 +67,7 @@ def test_urls_and_topology_say_the_same(cluster: LocalCluster, key: str) -> None
         Endpoint.from_url(cluster.url, stream_key=key),
         Endpoint(host=host, port=int(port), topology="cluster", stream_key=key),
         Endpoint.from_url(f"redis://{cluster.nodes[0]}?topology=cluster", stream_key=key),
+        Endpoint(host=host, port=int(port), stream_key=key),
     ]
     assert str(endpoints[2]).startswith(f"{cluster.url} stream key ")
     assert endpoints[1] == endpoints[2]
@@ -74,7 +75,7 @@ def test_urls_and_topology_say_the_same(cluster: LocalCluster, key: str) -> None
         with Dispatcher(endpoint) as dispatcher:
             dispatcher.produce(b"x")
             assert dispatcher.flush().delivered == 1
-    with Dispatcher(Endpoint(host=host, port=int(port), stream_key=key)) as dispatcher:
+    with Dispatcher(Endpoint(host=host, port=int(port), topology="single", stream_key=key)) as dispatcher:
         dispatcher.produce(b"x")
         assert {failure.code for failure in dispatcher.flush().failed} <= {"MOVED"}, "one server is not left"
 

@@ -174,6 +174,15 @@ class FakeServer:
     def _play(self, peer: Peer) -> None:
         script = self._scripts.pop(0) if self._scripts else answer_all
         if self._handshake and script is not hang_up:
-            for _ in peer.commands(HANDSHAKE_COMMANDS):
-                peer.send(b"+OK\r\n")
+            self._greet(peer)
         script(peer)
+
+    @staticmethod
+    def _greet(peer: Peer) -> None:
+        """Answer the handshake. HELLO is in the first one of a client, and as unknown as in old servers."""
+        commands = peer.commands(HANDSHAKE_COMMANDS)
+        if commands and commands[0][0] == b"HELLO":
+            peer.send(b"-ERR unknown command 'HELLO'\r\n")
+            commands = [*commands[1:], *peer.commands(1)]
+        for _ in commands:
+            peer.send(b"+OK\r\n")

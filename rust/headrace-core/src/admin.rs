@@ -13,7 +13,7 @@ pub(crate) use command::{Command, shown};
 pub use commands::{Answer, Commands, Request};
 pub(crate) use kept_connections::KeptConnections;
 pub(crate) use pending::Pending;
-pub(crate) use session::{Session, with_session};
+pub(crate) use session::{KeptConnection, Session, with_session};
 pub(crate) use shards::{check_shards, check_shards_once};
 pub use table::Table;
 pub(crate) use table::{Cell, Column, Kind, TableBuilder};

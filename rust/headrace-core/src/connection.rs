@@ -126,6 +126,14 @@ impl Connection {
         }
     }
 
+    /// It leads to the only server, as was not known before. Nothing was handed to a socket. `keeps`: see [`new`](Self::new).
+    pub(crate) fn leave_cluster(&mut self, keeps: bool) {
+        self.node = None;
+        self.send.keep(keeps);
+        self.in_flight.forget_routes();
+        self.retry.forget_routes();
+    }
+
     /// A socket is open, and its server is ready. `replicas`: how many to wait for, unless that number is given.
     pub(crate) fn opened(&mut self, command_timeout: Duration, replicas: Option<u64>, now: Instant) {
         if let (Some(wait), Some(replicas)) = (&mut self.wait, replicas) {

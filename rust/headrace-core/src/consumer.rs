@@ -71,6 +71,9 @@ pub struct Consumer {
     shared: Arc<Shared>,
     places: Arc<Places>,
     counters: Arc<ReadCounters>,
+    endpoint: Endpoint,
+    /// Those that were named.
+    streams: Vec<Vec<u8>>,
     /// One for each connection that reads.
     endpoints: Vec<Endpoint>,
     options: ConsumerOptions,
@@ -144,6 +147,8 @@ impl Consumer {
             places: Arc::new(places(&groups)),
             shared,
             counters,
+            endpoint: endpoint.clone(),
+            streams: streams.to_vec(),
             endpoints,
             options,
             schema: Arc::new(schema),
@@ -164,7 +169,7 @@ impl Consumer {
         self.drive.namesakes.is_found
     }
 
-    /// What any thread may say of the entries.
+    /// What any thread may say of the entries. [`open`](Self::open) comes before it.
     pub fn handle(&self) -> ConsumerHandle {
         let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(&self.counters));
         ConsumerHandle { shared, counters, places: Arc::clone(&self.places), fork: self.fork.clone() }
@@ -174,6 +179,7 @@ impl Consumer {
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         self.contained(|consumer| {
+            consumer.decide(watch)?;
             consumer.drive.until_open(watch)?;
             if let Some(endpoint) = &consumer.unchecked {
                 check_shards_once(endpoint, watch)?;
@@ -194,6 +200,22 @@ impl Consumer {
             }
             Ok(())
         })
+    }
+
+    /// Finds out whether the streams are in a cluster, if the endpoint leaves that open.
+    fn decide(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        if !self.endpoint.is_undecided() {
+            return Ok(());
+        }
+        let endpoint = self.drive.decided(watch)?;
+        if endpoint.cluster().is_some() {
+            // Each slot has a connection. Nothing was read yet.
+            *self = Self::new(&endpoint, &self.streams, self.options.clone())?;
+        } else {
+            self.endpoints = vec![endpoint.clone()];
+            self.endpoint = endpoint;
+        }
+        Ok(())
     }
 
     /// The next batch. `None`: the caller stops, or `timeout` is over.

@@ -67,6 +67,7 @@ use defaults::{Defaults, Inherited};
 use explicit::{Explicit, Server};
 use given::Given;
 use server::{DEFAULT_COMMAND_TIMEOUT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DB, DEFAULT_PORT};
+use topology::Topology;
 
 /// Where and how entries go. Immutable, cheap to clone; its options are those of [`OPTIONS`].
 ///
@@ -274,6 +275,23 @@ impl Endpoint {
             Server::Cluster(cluster) => Some(cluster),
             Server::Tcp { .. } | Server::Unix(_) | Server::Sentinel(_) => None,
         }
+    }
+
+    /// Whether the server itself is to say if it is a node of a cluster.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.explicit.topology == Topology::Auto && matches!(self.explicit.server, Server::Tcp { .. })
+    }
+
+    /// The same endpoint, whose server has said what it is.
+    #[must_use]
+    pub(crate) fn decided(&self, is_of_cluster: bool) -> Self {
+        let mut explicit = (*self.explicit).clone();
+        explicit.topology = if is_of_cluster { Topology::Cluster } else { Topology::Single };
+        explicit.server = match explicit.server {
+            Server::Tcp { host, port } if is_of_cluster => Server::Cluster(Box::new(Cluster::of_node(host, port))),
+            server => server,
+        };
+        Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() }
     }
 
     /// Where to connect for what nodes of a cluster show.

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 
-use crate::admin::{Column, Command, Kind, Pending, Session, Table, TableBuilder, with_session};
+use crate::admin::{Column, Command, KeptConnection, Kind, Pending, Session, Table, TableBuilder, with_session};
 use crate::cluster::slot;
 use crate::decimal;
 use crate::endpoint::Endpoint;
@@ -106,7 +106,6 @@ enum Second {
 
 /// Inspects the streams that `options` names.
 pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Watch) -> Result<Inspection> {
-    let is_of_cluster = endpoint.cluster().is_some();
     let mut found = Findings {
         now: None,
         truncated: false,
@@ -115,28 +114,10 @@ pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Wa
         consumers: TableBuilder::new(&CONSUMER_COLUMNS),
         pending: TableBuilder::new(&PENDING_COLUMNS),
     };
-    match &options.streams {
-        None | Some(Streams::Keys(_)) => {
-            let keys = match &options.streams {
-                Some(Streams::Keys(keys)) => keys,
-                Some(Streams::Pattern(_)) | None => endpoint.stream_keys(),
-            };
-            // A connection for each slot, of streams that follow each other: the tables have them in the order of their names.
-            for keys in keys.chunk_by(|one, next| !is_of_cluster || slot(one) == slot(next)) {
-                let endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
-                with_session(&endpoint, watch, |session| found.look(session, Wanted::named(keys.to_vec()), options))?;
-            }
-        }
-        Some(Streams::Pattern(_)) if is_of_cluster => {
-            let message =
-                "a pattern cannot be used with a cluster, where a search sees the keys of one node: name the streams";
-            return Err(Error::config("streams", message));
-        }
-        Some(Streams::Pattern(pattern)) => with_session(endpoint, watch, |session| {
-            let wanted = scan(session, pattern)?;
-            found.look(session, wanted, options)
-        })?,
-    }
+    let mut connection = KeptConnection::new(endpoint);
+    let looked = found.look_at_all(&mut connection, options, watch);
+    connection.close();
+    looked?;
     Ok(Inspection {
         now: found.now,
         truncated: found.truncated,
@@ -158,6 +139,41 @@ struct Findings {
 }
 
 impl Findings {
+    /// Adds what the servers say of the streams that `options` names. `connection`: to the only server.
+    fn look_at_all(
+        &mut self,
+        connection: &mut KeptConnection,
+        options: &InspectOptions,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let endpoint = connection.decided(watch)?.clone();
+        let is_of_cluster = endpoint.cluster().is_some();
+        let keys = match &options.streams {
+            None => endpoint.stream_keys(),
+            Some(Streams::Keys(keys)) => keys,
+            Some(Streams::Pattern(_)) if is_of_cluster => {
+                let message = "a pattern cannot be used with a cluster, where a search sees the keys of one node: name the \
+                               streams";
+                return Err(Error::config("streams", message));
+            }
+            Some(Streams::Pattern(pattern)) => {
+                return connection.once(watch, |session| {
+                    let wanted = scan(session, pattern)?;
+                    self.look(session, wanted, options)
+                });
+            }
+        };
+        if !is_of_cluster {
+            return connection.once(watch, |session| self.look(session, Wanted::named(keys.to_vec()), options));
+        }
+        // A connection for each slot, of streams that follow each other: the tables have them in the order of their names.
+        for keys in keys.chunk_by(|one, next| slot(one) == slot(next)) {
+            let endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
+            with_session(&endpoint, watch, |session| self.look(session, Wanted::named(keys.to_vec()), options))?;
+        }
+        Ok(())
+    }
+
     /// Adds what a server says of its streams.
     fn look(&mut self, session: &mut Session<'_>, wanted: Wanted, options: &InspectOptions) -> Result<()> {
         self.truncated = wanted.truncated;

@@ -33,7 +33,7 @@ mod tls;
 
 pub use change::ServerChange;
 pub(crate) use cluster_nodes::{ClusterNodes, SlotMap, connect_to_node, is_redirect};
-pub(crate) use connect::{connect, connect_with};
+pub(crate) use connect::{connect, connect_with, decide};
 pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{NeverInterrupted, TooFewReplicas, Watch};
 pub(crate) use handshake::{make_group, make_groups};

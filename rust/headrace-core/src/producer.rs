@@ -120,13 +120,13 @@ impl Producer {
             dedup.begin(random::token(), 0);
         }
         let max_redirects = endpoint.cluster().map(|cluster| cluster.max_redirects);
-        let keeps = retry.is_some() || matches!(dedup, Dedup::Script(_));
-        let lanes = match max_redirects {
-            Some(_) => Lanes::of_cluster(endpoint.stream_key(), durability),
-            None => Lanes::of_server(keeps, durability),
+        let lanes = if max_redirects.is_some() || endpoint.is_undecided() {
+            Lanes::of_cluster(endpoint.stream_key(), durability)
+        } else {
+            Lanes::of_server(retry.is_some() || matches!(dedup, Dedup::Script(_)), durability)
         };
         let (servers, nodes) = (ServerLookup::new(&endpoint), ClusterNodes::new(endpoint.node_map()));
-        let has_shards_on_nodes = max_redirects.is_some() && endpoint.shards().is_some();
+        let has_shards_on_nodes = lanes.is_of_cluster() && endpoint.shards().is_some();
         let now = Instant::now();
         Self {
             encoder,

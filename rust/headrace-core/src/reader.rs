@@ -40,8 +40,11 @@ pub struct Reader {
     counters: Arc<ReadCounters>,
     fork: forkguard::Guard,
     is_closed: bool,
-    /// The endpoint whose shards are read, until it was checked whether the stream has as many.
-    unchecked: Option<Endpoint>,
+    endpoint: Endpoint,
+    /// What it was made of, until it is known whether the streams are in a cluster.
+    undecided: Option<Box<(Vec<Vec<u8>>, ReaderOptions)>>,
+    /// Whether it is still to be checked that the stream has as many shards.
+    is_unchecked: bool,
 }
 
 impl Reader {
@@ -54,19 +57,18 @@ impl Reader {
             return Err(Error::config("streams", message));
         }
         check_position(&options.beginning, &options.way, &seen)?;
-        let in_order = matches!(options.way, Way::Backward(..));
-        let groups = by_slot(endpoint, keys, in_order);
-        let endpoints = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
-        let sessions = groups.iter().map(|keys| session(keys, options, groups.len())).collect();
         let counters = Arc::new(ReadCounters::default());
+        let (sessions, drive) = connections(endpoint, keys, options, &counters)?;
         Ok(Self {
             schema: options.columns.schema(),
-            sessions: Sessions::new(sessions, in_order, options.limit),
-            drive: Drive::new(endpoints, options.retry.as_ref(), &counters),
+            sessions,
+            drive,
             counters,
             fork: forkguard::new(),
             is_closed: false,
-            unchecked: endpoint.shards().filter(|_| streams.is_empty()).map(|_| endpoint.clone()),
+            endpoint: endpoint.clone(),
+            undecided: endpoint.is_undecided().then(|| Box::new((keys.to_vec(), options.clone()))),
+            is_unchecked: endpoint.shards().is_some() && streams.is_empty(),
         })
     }
 
@@ -88,10 +90,29 @@ impl Reader {
 
     /// Connects, and checks the shards: behind the drive, which waits for a server as its policy says.
     fn begin(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.decide(watch)?;
         self.drive.until_begun(&mut self.sessions, watch)?;
-        if let Some(endpoint) = &self.unchecked {
-            check_shards_once(endpoint, watch)?;
-            self.unchecked = None;
+        if self.is_unchecked {
+            check_shards_once(&self.endpoint, watch)?;
+            self.is_unchecked = false;
+        }
+        Ok(())
+    }
+
+    /// Finds out whether the streams are in a cluster, if the endpoint leaves that open: then each slot has a connection.
+    fn decide(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        if self.undecided.is_none() {
+            return Ok(());
+        }
+        if let Some(endpoint) = self.drive.decided(watch)? {
+            self.endpoint = endpoint;
+        }
+        if let Some(made_of) = self.undecided.take()
+            && self.endpoint.cluster().is_some()
+        {
+            let (keys, options) = *made_of;
+            self.drive.close(&mut self.sessions, false);
+            (self.sessions, self.drive) = connections(&self.endpoint, &keys, &options, &self.counters)?;
         }
         Ok(())
     }
@@ -102,7 +123,7 @@ impl Reader {
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
         self.enter()?;
         let read = self.contained(|reader| {
-            if reader.unchecked.is_some() {
+            if reader.is_unchecked || reader.undecided.is_some() {
                 reader.begin(watch)?;
             }
             reader.drive.until_batch(&mut reader.sessions, timeout, watch)
@@ -159,6 +180,21 @@ impl Reader {
             Err(Error::Internal { message: "reading ended; the reader is closed".to_owned() })
         })
     }
+}
+
+/// The sessions of the streams, and their sockets.
+fn connections(
+    endpoint: &Endpoint,
+    keys: &[Vec<u8>],
+    options: &ReaderOptions,
+    counters: &Arc<ReadCounters>,
+) -> Result<(Sessions, Drive)> {
+    let in_order = matches!(options.way, Way::Backward(..));
+    let groups = by_slot(endpoint, keys, in_order);
+    let endpoints = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
+    let sessions = groups.iter().map(|keys| session(keys, options, groups.len())).collect();
+    let sessions = Sessions::new(sessions, in_order, options.limit);
+    Ok((sessions, Drive::new(endpoints, options.retry.as_ref(), counters)))
 }
 
 /// The session of streams that share a connection, one of `sessions`.

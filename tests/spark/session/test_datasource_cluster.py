@@ -115,3 +115,24 @@ def test_a_stream_of_all_nodes_while_slots_move(spark: SparkSession, three: Loca
         with redis.Redis(port=three.owner(key).port or 0) as client:
             (group,) = client.xinfo_groups(key)
             assert (group["name"], group["entries-read"]) == (b"shown", 20)
+
+
+def test_a_node_by_host_and_port(spark: SparkSession, three: LocalCluster, tmp_path: Path) -> None:
+    """Writer and source find the cluster by what the node says: rows of all nodes, in batches and as a stream."""
+    keys = [f"auto {key}" for key in KEYS]
+    node = {"host": "127.0.0.1", "port": str(three.servers[0].port)}
+    named = f"element_at(split('{','.join(keys)}', ','), int(id % 6 + 1)) AS k"
+    rows = spark.range(0, 600, 1, 3).selectExpr("string(id) AS n", named)
+    writing = {**node, "fields": "n", "stream_key": keys[0], "stream_key_column": "k"}
+    rows.write.format("redis_streams").mode("append").options(**writing).save()
+    written = sorted((keys[n % 6], n) for n in range(600))
+    wanted = {**node, "stream_keys": ",".join(keys), "starting": "earliest", "metadata": "stream"}
+    frame = spark.read.format("redis_streams").schema("stream string, n string")
+    assert sorted(rows_of(frame.options(**wanted, min_partitions="12").load())) == written
+    entries = spark.readStream.format("redis_streams").schema("stream string, n string").options(**wanted).load()
+    out = {**node, "fields": "stream,n", "stream_key": "auto out", "checkpointLocation": str(tmp_path)}
+    query = entries.writeStream.format("redis_streams").options(**out).trigger(availableNow=True).start()
+    query.awaitTermination()
+    with redis.Redis(port=three.owner("auto out").port or 0) as client:
+        copied = [(fields[b"stream"].decode(), int(fields[b"n"])) for _, fields in client.xrange("auto out")]
+    assert sorted(copied) == written

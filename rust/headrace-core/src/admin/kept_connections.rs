@@ -63,6 +63,9 @@ impl KeptConnections {
         watch: &mut dyn Watch,
         read: impl Fn(&Command, result::Result<Value, Fault>) -> Result<T>,
     ) -> Result<Vec<T>> {
+        if self.endpoint.is_undecided() {
+            self.endpoint = self.one.decided(watch)?.clone();
+        }
         let Some(max_redirects) = self.endpoint.cluster().map(|cluster| cluster.max_redirects) else {
             let all: Vec<_> = commands.iter().collect();
             let said = ask_over(&mut self.one, &all, watch)?;

@@ -8,7 +8,7 @@ use redis::Value;
 use super::command::Command;
 use crate::endpoint::{Endpoint, Node};
 use crate::error::{Classifier, Error, Fault, Result, code};
-use crate::net::{ConnectError, Deadline, Transport, Watch, connect, connect_to_node};
+use crate::net::{ConnectError, Deadline, Transport, Watch, connect, connect_to_node, decide};
 use crate::resp::outline::{WHOLE, WITHOUT_FIELDS};
 
 /// An open connection.
@@ -73,12 +73,23 @@ impl KeptConnection {
         }
     }
 
+    /// The endpoint as its server says that it is: of a cluster or not.
+    pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
+        if self.endpoint.is_undecided() {
+            let mut settings = self.endpoint.settings()?;
+            let first = decide(&mut self.endpoint, &mut settings, watch).map_err(connect_error)?;
+            self.open = first.map(|transport| (transport, settings.command_timeout));
+        }
+        Ok(&self.endpoint)
+    }
+
     /// Does `work`, once.
-    pub(super) fn once<T>(
+    pub(crate) fn once<T>(
         &mut self,
         watch: &mut dyn Watch,
         work: impl FnOnce(&mut Session<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.decided(watch)?;
         let (transport, silence) = match self.open.take() {
             Some(open) => open,
             None => open(&self.endpoint, self.node.as_ref(), watch)?,

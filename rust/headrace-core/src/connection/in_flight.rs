@@ -263,6 +263,12 @@ impl InFlight {
         }
     }
 
+    /// All keys have the same route: there is no cluster.
+    pub(crate) fn forget_routes(&mut self) {
+        (self.front_route, self.route) = (0, 0);
+        self.gaps.iter_mut().for_each(|gap| gap.route = 0);
+    }
+
     /// The reply that comes next. `None`: no reply can come, so bytes that do are a surplus.
     #[inline]
     pub(crate) fn expects(&self) -> Option<Expect> {

@@ -174,6 +174,11 @@ pub(crate) struct RetryQueue {
 }
 
 impl RetryQueue {
+    /// All keys have the same route: there is no cluster.
+    pub(crate) fn forget_routes(&mut self) {
+        self.pending.iter_mut().chain(&mut self.new).for_each(|pending| pending.route = 0);
+    }
+
     /// Whether retries go on.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {

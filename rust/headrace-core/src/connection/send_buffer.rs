@@ -53,6 +53,11 @@ impl SendBuffer {
         }
     }
 
+    /// Whether sent bytes stay from now on. None was sent.
+    pub(crate) fn keep(&mut self, keeps: bool) {
+        self.keeps = keeps;
+    }
+
     /// Bytes before the offset `until` are answered and need not be kept.
     #[inline]
     pub(crate) fn release(&mut self, until: u64) {

@@ -11,6 +11,7 @@ use super::clock;
 use super::line::{Line, Namesakes, Pass, Reads, left};
 use super::shared::Shared;
 use super::turns::Turns;
+use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{ServerChange, Transport, Watch};
 use crate::reading::{Exchange, WATCH_EVERY};
@@ -51,6 +52,11 @@ impl Drive {
             first: 0,
             rests: None,
         }
+    }
+
+    /// The endpoint as its server says that it is, asked on the connection of the first line.
+    pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Endpoint> {
+        self.lines[0].decided(watch)
     }
 
     /// Connects, and makes the groups.

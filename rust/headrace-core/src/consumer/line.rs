@@ -11,6 +11,7 @@ use super::session::Session;
 use super::setup::{Create, Identity, LOOKS_FOR, Setup, group_missing};
 use super::shared::lock;
 use super::work::Names;
+use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result};
 use crate::net::{Transport, Wanted, Watch};
 use crate::reading::{Exchange, Link, Trouble, wait_for_more};
@@ -90,6 +91,11 @@ impl Line {
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.ledger)
+    }
+
+    /// The endpoint as its server says that it is.
+    pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Endpoint> {
+        self.link.decided(watch).cloned()
     }
 
     pub(super) fn is_open(&self) -> bool {

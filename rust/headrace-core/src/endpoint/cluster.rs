@@ -5,7 +5,7 @@ use super::host::check_host;
 use super::node::Node;
 use super::node_map::NodeMap;
 use super::option::OptionValue;
-use super::server::DEFAULT_PORT;
+use super::server::{DEFAULT_MAX_REDIRECTS, DEFAULT_PORT};
 use super::tls::Tls;
 use super::topology::Topology;
 use crate::error::{Error, Result};
@@ -64,6 +64,11 @@ impl Cluster {
             cluster.hosts().try_for_each(|host| tls.check_server_name(host))?;
         }
         Ok(Some(cluster))
+    }
+
+    /// The cluster that has this node, with the defaults of its options.
+    pub(super) fn of_node(host: String, port: Option<u16>) -> Self {
+        Self { seeds: Seeds::Host { host, port }, max_redirects: DEFAULT_MAX_REDIRECTS, node_map: NodeMap::default() }
     }
 
     fn hosts(&self) -> impl Iterator<Item = &str> {

@@ -8,6 +8,7 @@ use super::topology::Topology;
 
 pub(super) const DEFAULT_PORT: u16 = 6379;
 pub(super) const DEFAULT_DB: u32 = 0;
+pub(super) const DEFAULT_MAX_REDIRECTS: u32 = 5;
 pub(super) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -28,7 +29,8 @@ option_table! {
     unix_socket => option(Takes::Path);
     /// What `host` or `nodes` are: `'single'`, one server; `'cluster'`, nodes of a cluster, which say where the stream is;
     /// `'sentinel'`, sentinels, which name the server. With `'auto'`, `nodes` are sentinels if there is a `sentinel_master`, else
-    /// nodes of a cluster, and `host` is one server.
+    /// nodes of a cluster; `host` is a node of a cluster if it says so in its reply to `HELLO` at the first connect, else one
+    /// server.
     topology => option(Takes::Choice(&Topology::NAMES)).or(Text(Topology::NAMES[0]));
     /// The nodes to ask, in place of `host`: `'host'` or `'host:port'` each. Of a cluster, any nodes, port 6379 by default; the
     /// others are found by them. With `sentinel_master`, the sentinels that know the server, port 26379 by default. They are asked
@@ -40,7 +42,7 @@ option_table! {
     node_map => option(Takes::Mapping("addresses 'host:port' to addresses; as text 'host:port=host:port' with commas between them"));
     /// How often in a row a message is sent to another node of a cluster because the last one does not have its stream (any
     /// more). A message that needs more fails with `MOVED` or `ASK`.
-    max_redirects => option(Takes::Integer { min: 1, max: 100 }).or(Int(5));
+    max_redirects => option(Takes::Integer { min: 1, max: 100 }).or(Int(DEFAULT_MAX_REDIRECTS as i64));
     /// Name of the master in the configuration of the sentinels. Each connection goes to the server that they name, if that
     /// says that it is a master.
     sentinel_master => option(Takes::Text);

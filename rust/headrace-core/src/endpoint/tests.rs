@@ -355,3 +355,29 @@ fn every_option_is_carried_over_by_its_own_name() {
     let again = Endpoint::restore(build(&unchecked).unwrap().options().into_iter().map(|(n, v)| (n.to_owned(), v)), []);
     assert!(again.unwrap().tls().unwrap().skip_verify);
 }
+
+#[test]
+fn only_host_leaves_open_what_the_server_is() {
+    let undecided = build(&[("port", int(7000)), ("tls", OptionValue::Bool(true))]).unwrap();
+    assert!(undecided.is_undecided());
+    assert!(undecided.cluster().is_none());
+    let single = undecided.decided(false);
+    assert!(!single.is_undecided() && single.cluster().is_none());
+    let settings = single.settings().unwrap();
+    assert_eq!(single.address(&settings), undecided.address(&settings));
+    assert_eq!(single.to_string(), undecided.to_string());
+    let cluster = undecided.decided(true);
+    assert!(!cluster.is_undecided());
+    assert_eq!(
+        cluster,
+        build(&[("port", int(7000)), ("tls", OptionValue::Bool(true)), ("topology", text("cluster"))]).unwrap()
+    );
+    for others in [
+        vec![("topology", text("single"))],
+        vec![("topology", text("cluster"))],
+        vec![("host", OptionValue::Null), ("unix_socket", text("/s"))],
+        vec![("host", OptionValue::Null), ("nodes", OptionValue::Names(vec!["h".to_owned()]))],
+    ] {
+        assert!(!build(&others).unwrap().is_undecided(), "{others:?}");
+    }
+}

@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use super::deadline::{ConnectError, Deadline, Watch};
+use super::handshake::{Greeting, Mode};
+use super::peer::Peer;
 use super::server_lookup::ServerLookup;
 use super::stream::Transport;
 use crate::endpoint::{Endpoint, Settings};
@@ -34,4 +36,32 @@ pub(crate) fn connect_with(
         watch.server_changed(endpoint, &change);
     }
     connected
+}
+
+/// Connects to the server of an endpoint that leaves open whether it is a node of a cluster, and notes there what it says. Returns
+/// the connection, unless it is one: then the nodes are to be asked which of them has a stream. The time that this took is taken
+/// from `settings`.
+///
+/// What the first server says holds for as long as the noted endpoint is used: a message that waits, or whose fate is unknown, has
+/// its place among those of one server, or of one slot.
+pub(crate) fn decide(
+    endpoint: &mut Endpoint,
+    settings: &mut Settings,
+    watch: &mut dyn Watch,
+) -> Result<Option<Transport>, ConnectError> {
+    let Some(address) = endpoint.address(settings).filter(|_| endpoint.is_undecided()) else { return Ok(None) };
+    let now = Instant::now();
+    let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
+    let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
+    let (title, access, timeout) = (address.to_string(), endpoint.access(), settings.connect_timeout);
+    let peer = Peer { address: &address, title, access, greeting, timeout };
+    let (transport, mode) = peer.find(&mut Deadline::new(deadline, watch))?;
+    let is_of_cluster = mode == Mode::Cluster;
+    *endpoint = endpoint.decided(is_of_cluster);
+    settings.connect_timeout = deadline.saturating_duration_since(Instant::now());
+    if is_of_cluster {
+        transport.close();
+        return Ok(None);
+    }
+    Ok(Some(transport))
 }

@@ -1,4 +1,7 @@
-//! What is said to a server before the first entry: AUTH, SELECT, CLIENT SETINFO, XGROUP CREATE.
+//! What is said to a server before the first entry: AUTH, HELLO, SELECT, CLIENT SETINFO, XGROUP CREATE.
+//!
+//! HELLO is only asked what the server is, where the endpoint does not say it. It goes out with the first step behind AUTH, so that
+//! it costs no round trip, and a refusal does not matter: not every user and not every proxy has it.
 //!
 //! Every reply is awaited before the next step, and at least one is in each handshake: commands behind an AUTH that fails
 //! would end the connection ("unauthenticated bulk length"), and TLS 1.3 shows a refused client certificate only at the
@@ -13,6 +16,8 @@ use super::stream::Transport;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Fault, ReplyText, code};
 use crate::resp;
+use crate::resp::outline::WHOLE;
+use crate::resp::value::{bytes, field};
 use crate::secret::Secret;
 
 /// The name that `CLIENT LIST` shows for the library and, until somebody gives another, for the connection.
@@ -32,39 +37,122 @@ pub(super) enum Greeting<'a> {
     Lookup,
 }
 
-/// Shakes hands. After an error the transport is of no further use.
+/// What a server says that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It serves all keys, as far as is known.
+    Single,
+    /// A node of a cluster.
+    Cluster,
+    /// It serves no keys.
+    Sentinel,
+}
+
+impl Mode {
+    /// By the reply to HELLO: <https://redis.io/docs/latest/commands/hello/>.
+    fn of(hello: &Reply) -> Self {
+        match hello.as_ref().ok().and_then(|hello| field(hello, "mode")).and_then(bytes) {
+            Some(b"cluster") => Self::Cluster,
+            Some(b"sentinel") => Self::Sentinel,
+            Some(_) | None => Self::Single,
+        }
+    }
+}
+
+/// A reply, or the error that it is.
+type Reply = Result<Value, Fault>;
+
+/// Shakes hands. A node of a cluster, where that was not known before, is not asked to create consumer groups: another one may have
+/// the streams. After an error the transport is of no further use.
 pub(super) fn run(
     transport: &mut Transport,
     username: Option<&str>,
     password: Option<&Secret>,
     greeting: &Greeting<'_>,
     patience: &mut Deadline<'_>,
-) -> Result<(), ConnectError> {
+) -> Result<Mode, ConnectError> {
     if let Some(password) = password {
         patience.enter(Stage::Auth);
         authenticate(transport, username, password, patience)?;
     }
-    let Greeting::Server { endpoint, settings, streams } = greeting else { return Ok(()) };
-    let mut control = Control::new(transport, patience);
+    let Greeting::Server { endpoint, settings, streams } = greeting else { return Ok(Mode::Single) };
+    let mut mode = None;
+    let mut asks = endpoint.is_undecided();
     // SELECT 0 would change nothing, and an ACL without +select refuses it.
     if settings.db != 0 {
-        control.enter(Stage::Select);
-        if let Some(refusal) = ask(&mut control, redis::cmd("SELECT").arg(settings.db))? {
-            let refused = refusal_of(refusal, "SELECT");
-            let why = match endpoint.cluster() {
-                Some(_) => {
-                    "; a cluster has database 0 only, unless cluster-databases of Valkey allows more: leave db out"
-                }
-                None => "",
-            };
-            // Built again only to be cut to the longest message.
-            let message = Fault::new(code::CONNECT, format!("{}{why}", refused.message)).message;
-            return Err(Fault { message, ..refused }.into());
+        patience.enter(Stage::Select);
+        let mut select = redis::pipe();
+        select.cmd("SELECT").arg(settings.db);
+        let (found, mut refusals) = greet(transport, &select, std::mem::take(&mut asks), patience)?;
+        if let Some(refusal) = refusals.pop().filter(|_| found != Some(Mode::Sentinel)) {
+            let is_of_cluster = endpoint.cluster().is_some() || found == Some(Mode::Cluster);
+            return Err(not_selected(refusal, is_of_cluster).into());
+        }
+        mode = found;
+    }
+    if mode != Some(Mode::Sentinel) {
+        patience.enter(Stage::Client);
+        mode = introduce(transport, asks, patience)?.or(mode);
+    }
+    match mode {
+        Some(Mode::Cluster) => Ok(Mode::Cluster),
+        Some(Mode::Sentinel) => Err(Fault::new(code::UNSUPPORTED, IS_SENTINEL).into()),
+        Some(Mode::Single) | None => {
+            make_groups(transport, endpoint, streams, patience)?;
+            Ok(Mode::Single)
         }
     }
-    control.enter(Stage::Client);
-    introduce(&mut control)?;
-    create_groups(&mut control, endpoint, streams)
+}
+
+/// Why a sentinel gets no messages.
+const IS_SENTINEL: &str = "it is a sentinel, which has no streams but knows who has them: give it as nodes, in place of host, with \
+     sentinel_master, the name of the master";
+
+/// The fault for a database that the server does not have.
+fn not_selected(refusal: Fault, is_of_cluster: bool) -> Fault {
+    let refused = refusal_of(refusal, "SELECT");
+    let why = if is_of_cluster {
+        "; a cluster has database 0 only, unless cluster-databases of Valkey allows more: leave db out"
+    } else {
+        ""
+    };
+    // Built again only to be cut to the longest message.
+    let message = Fault::new(code::CONNECT, format!("{}{why}", refused.message)).message;
+    Fault { message, ..refused }
+}
+
+/// Sends commands in one round trip, behind HELLO if the server is asked what it is. Returns what it is, and the error replies to the
+/// commands.
+fn greet(
+    transport: &mut Transport,
+    commands: &redis::Pipeline,
+    asks: bool,
+    patience: &mut Deadline<'_>,
+) -> Result<(Option<Mode>, Vec<Fault>), ConnectError> {
+    if !asks {
+        let mut control = Control::new(transport, patience);
+        let answered = control.req_packed_commands(&commands.get_packed_pipeline(), 0, commands.len());
+        if let Some(failure) = control.take_failure() {
+            return Err(failure);
+        }
+        answered.map_err(|error| unexpected(&error))?;
+        return Ok((None, control.take_refusals()));
+    }
+    let mut packed = redis::cmd("HELLO").arg(2).get_packed_command();
+    packed.extend_from_slice(&commands.get_packed_pipeline());
+    let mut replies = Vec::new();
+    let each = &mut |reply: Reply| replies.push(reply);
+    if let Err(error) = transport.query_all(&packed, 1 + commands.len(), WHOLE, patience, each) {
+        // The last words of a server that ends the connection say why.
+        let words = replies.pop().and_then(Result::err).filter(Fault::ends_connection);
+        return Err(words.filter(|_| error != ConnectError::Interrupted).map_or(error, ConnectError::Fault));
+    }
+    let mut replies = replies.into_iter();
+    let mode = match replies.next() {
+        Some(Err(refusal)) if is_unsolicited(&refusal) => return Err(refusal.into()),
+        hello => hello.as_ref().map(Mode::of),
+    };
+    Ok((mode, replies.filter_map(Result::err).collect()))
 }
 
 /// The code of the refusal to create a group that is there.
@@ -77,14 +165,11 @@ pub(crate) fn make_groups(
     streams: &[Vec<u8>],
     patience: &mut Deadline<'_>,
 ) -> Result<(), ConnectError> {
-    create_groups(&mut Control::new(transport, patience), endpoint, streams)
-}
-
-fn create_groups(control: &mut Control<'_, '_>, endpoint: &Endpoint, streams: &[Vec<u8>]) -> Result<(), ConnectError> {
     let Some(group) = endpoint.consumer_group() else { return Ok(()) };
+    let mut control = Control::new(transport, patience);
     control.enter(Stage::Group);
     for stream_key in streams {
-        match ask(control, &create_group(group, stream_key))? {
+        match ask(&mut control, &create_group(group, stream_key))? {
             Some(refusal) if refusal.code != BUSYGROUP => return Err(refusal_of(refusal, "XGROUP CREATE").into()),
             Some(_) | None => {}
         }
@@ -173,21 +258,17 @@ fn packed_auth(username: Option<&str>, password: &Secret) -> Zeroizing<Vec<u8>> 
 
 /// Names the client to the server. Only `CLIENT LIST` shows it, so a refusal (an ACL without +client,
 /// a server before Redis 7.2 without SETINFO) is no fault, unless it is one that ends the connection.
-fn introduce(control: &mut Control<'_, '_>) -> Result<(), ConnectError> {
+fn introduce(transport: &mut Transport, asks: bool, patience: &mut Deadline<'_>) -> Result<Option<Mode>, ConnectError> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg(NAME);
     pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
     pipeline.cmd("CLIENT").arg("SETNAME").arg(NAME);
-    let answered = control.req_packed_commands(&pipeline.get_packed_pipeline(), 0, pipeline.len());
-    if let Some(failure) = control.take_failure() {
-        return Err(failure);
-    }
-    answered.map_err(|error| unexpected(&error))?;
+    let (mode, refusals) = greet(transport, &pipeline, asks, patience)?;
     // Behind NOAUTH large messages would be answered by protocol errors ("unauthenticated bulk length").
     let ends = |refusal: &Fault| is_unsolicited(refusal) || refusal.code == "NOAUTH";
-    match control.take_refusals().into_iter().find(ends) {
+    match refusals.into_iter().find(ends) {
         Some(refusal) => Err(refusal.into()),
-        None => Ok(()),
+        None => Ok(mode),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::deadline::{ConnectError, Deadline, Stage};
 use super::dial::{dial_tcp, dial_unix};
-use super::handshake::{self, Greeting};
+use super::handshake::{self, Greeting, Mode};
 use super::resolve::resolve;
 use super::stream::Transport;
 use super::tls::{TlsStream, server_name};
@@ -26,6 +26,11 @@ pub(super) struct Peer<'a> {
 impl Peer<'_> {
     /// Connects, and shakes hands.
     pub(super) fn connect(&self, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
+        self.find(patience).map(|(transport, _)| transport)
+    }
+
+    /// The same, with what the server is, if the endpoint leaves that open.
+    pub(super) fn find(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
         self.authenticated(patience).map_err(|error| match error {
             ConnectError::Fault(fault) => ConnectError::Fault(self.explained(fault, patience.stage())),
             ConnectError::Interrupted => ConnectError::Interrupted,
@@ -34,7 +39,7 @@ impl Peer<'_> {
 
     /// Connects with the password of this moment. If the server refuses it and there is another one by now, which is how a
     /// rotation looks that comes in between, connects once more with that.
-    fn authenticated(&self, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
+    fn authenticated(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
         let password = self.access.password()?;
         self.check_time(patience)?;
         match self.open(password.as_ref(), patience) {
@@ -60,7 +65,7 @@ impl Peer<'_> {
         Ok(())
     }
 
-    fn open(&self, password: Option<&Secret>, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
+    fn open(&self, password: Option<&Secret>, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
         let tls = match self.access.tls() {
             Some(tls) => Some((client_config(tls)?, server_name(tls, self.address)?)),
             None => None,
@@ -91,9 +96,9 @@ impl Peer<'_> {
         mut transport: Transport,
         password: Option<&Secret>,
         patience: &mut Deadline<'_>,
-    ) -> Result<Transport, ConnectError> {
+    ) -> Result<(Transport, Mode), ConnectError> {
         match handshake::run(&mut transport, self.access.username(), password, &self.greeting, patience) {
-            Ok(()) => Ok(transport),
+            Ok(mode) => Ok((transport, mode)),
             Err(error) => {
                 transport.abort();
                 Err(error)

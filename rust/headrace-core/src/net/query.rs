@@ -6,6 +6,7 @@ use super::deadline::{ConnectError, Deadline};
 use super::stream::Transport;
 use crate::error::{Fault, code};
 use crate::resp::framing::MAX_REPLY;
+use crate::resp::line_reader::check_start;
 use crate::resp::outline::{Outline, WHOLE};
 
 /// How much is read at a time.
@@ -28,8 +29,8 @@ impl Transport {
     /// Sends commands in one go and passes on their replies in order, each as soon as it is whole: no more than one is kept.
     /// What is deeper than `depth` arrays in a reply is passed over ([`Outline`]).
     ///
-    /// It reads while it sends, so that neither side waits for the other with full buffers. As [`query`](Self::query), it
-    /// must be the only one to use the connection.
+    /// It reads while it sends, so that neither side waits for the other with full buffers, and reads on after a failure to send:
+    /// a server that refuses says why before it closes. As [`query`](Self::query), it must be the only one to use the connection.
     pub(crate) fn query_all(
         &mut self,
         packed: &[u8],
@@ -41,10 +42,23 @@ impl Transport {
         let mut unsent = packed;
         let (mut bytes, mut outline) = (Vec::new(), Outline::new(depth, MAX_REPLY));
         let mut chunk = [0; CHUNK];
+        let mut broken = None;
+        let mut is_new = true;
         while replies > 0 {
-            let sent = if unsent.is_empty() { self.push().map(|_| 0)? } else { self.send(unsent)? };
+            let sent = match (&broken, unsent) {
+                (Some(_), _) => Ok(0),
+                (None, []) => self.push().map(|_| 0),
+                (None, unsent) => self.send(unsent),
+            };
+            let sent = sent.unwrap_or_else(|fault| {
+                broken = Some(fault);
+                0
+            });
             unsent = unsent.get(sent..).unwrap_or_default();
-            let received = self.receive(&mut chunk)?;
+            let received = match (self.receive(&mut chunk), &mut broken) {
+                (Ok(0) | Err(_), Some(fault)) => return Err(fault.clone().into()),
+                (received, _) => received?,
+            };
             if received == 0 {
                 let slice = patience.slice()?;
                 if sent == 0 || unsent.is_empty() {
@@ -56,8 +70,13 @@ impl Transport {
             bytes.extend_from_slice(chunk.get(..received).unwrap_or_default());
             let mut start = 0;
             while replies > 0 {
-                let (length, is_complete) = outline.take(bytes.get(start..).unwrap_or_default()).map_err(no_reply)?;
+                let next = bytes.get(start..).unwrap_or_default();
+                if is_new {
+                    check_start(next, b"+-:$*")?;
+                }
+                let (length, is_complete) = outline.take(next).map_err(no_reply)?;
                 start += length;
+                is_new = is_complete || (is_new && length == 0);
                 if !is_complete {
                     break;
                 }

@@ -146,6 +146,13 @@ impl Lanes {
         Self { all: vec![lane], home: 0, cluster: Some(cluster) }
     }
 
+    /// What waits is for one server, and was handed to no socket: it is of no cluster, as was not known before. `keeps`: see
+    /// [`Connection::new`].
+    pub(crate) fn leave_cluster(&mut self, keeps: bool) {
+        self.cluster = None;
+        self.at_home().leave_cluster(keeps);
+    }
+
     /// Whether messages may go to several nodes.
     #[inline]
     pub(crate) fn is_of_cluster(&self) -> bool {

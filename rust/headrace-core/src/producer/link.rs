@@ -12,7 +12,8 @@ use crate::cluster::Redirect;
 use crate::connection::{Detour, Disconnect};
 use crate::endpoint::Settings;
 use crate::error::{Error, Failure, Fault, Result, Written, code};
-use crate::net::{ConnectError, Transport, Watch, connect_to_node, connect_with, is_redirect};
+use crate::net::{ClusterNodes, ConnectError, ServerLookup, Transport, Watch};
+use crate::net::{connect_to_node, connect_with, decide, is_redirect};
 
 /// How often the nodes of a cluster are asked at most who has which slots, because they redirect messages.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -75,16 +76,13 @@ impl Producer {
             settings.connect_timeout = settings.connect_timeout.min(left);
         }
         let until = Instant::now() + settings.connect_timeout;
+        let first = self.decide(&mut settings, watch)?;
         if !self.lanes.is_of_cluster() {
-            let mut transport = connect_with(&mut self.servers, &self.endpoint, &settings, watch)?;
-            let checked = self.check_shards(at, &settings, &mut transport, until, watch);
-            return match checked.and_then(|()| self.check_server(at, &settings, &mut transport, until, watch)) {
-                Ok(replicas) => Ok(Some(Opened { transport, command_timeout: settings.command_timeout, replicas })),
-                Err(error) => {
-                    transport.abort();
-                    Err(self.explained(error))
-                }
+            let transport = match first {
+                Some(transport) => transport,
+                None => connect_with(&mut self.servers, &self.endpoint, &settings, watch)?,
             };
+            return self.checked(at, &settings, transport, until, watch).map(Some);
         }
         let was_located = self.located.is_some();
         if !was_located && !self.locate(at, &settings, watch)? {
@@ -127,7 +125,39 @@ impl Producer {
         if let Err(ConnectError::Fault(fault)) = &connected {
             self.node_states.failed(at, fault, Instant::now(), clock::unix_millis());
         }
-        let mut transport = connected?;
+        self.checked(at, settings, connected?, until, watch)
+    }
+
+    /// Finds out whether the server is a node of a cluster, if the endpoint leaves that open. Returns the connection to it, if it is
+    /// none.
+    fn decide(
+        &mut self,
+        settings: &mut Settings,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<Option<Transport>, ConnectError> {
+        if !self.endpoint.is_undecided() {
+            return Ok(None);
+        }
+        let first = decide(&mut self.endpoint, settings, watch)?;
+        self.rules.max_redirects = self.endpoint.cluster().map(|cluster| cluster.max_redirects);
+        self.servers = ServerLookup::new(&self.endpoint);
+        self.nodes = ClusterNodes::new(self.endpoint.node_map());
+        if self.rules.max_redirects.is_none() {
+            self.lanes.leave_cluster(self.rules.retry.is_some() || matches!(self.dedup, Dedup::Script(_)));
+            self.is_routed = false;
+        }
+        Ok(first)
+    }
+
+    /// A new connection whose server can do what the options ask for.
+    fn checked(
+        &mut self,
+        at: usize,
+        settings: &Settings,
+        mut transport: Transport,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<Opened, ConnectError> {
         let checked = self.check_shards(at, settings, &mut transport, until, watch);
         match checked.and_then(|()| self.check_server(at, settings, &mut transport, until, watch)) {
             Ok(replicas) => Ok(Opened { transport, command_timeout: settings.command_timeout, replicas }),

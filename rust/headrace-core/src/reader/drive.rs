@@ -51,6 +51,11 @@ impl Drive {
         Self { lines: endpoints.into_iter().map(line).collect(), failed: VecDeque::new() }
     }
 
+    /// The endpoint as its server says that it is, asked on the connection of the only session.
+    pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Option<Endpoint>> {
+        self.lines.first_mut().map(|line| line.link.decided(watch).cloned()).transpose()
+    }
+
     /// Runs until each stream has begun.
     pub(super) fn until_begun(&mut self, sessions: &mut Sessions, watch: &mut dyn Watch) -> Result<()> {
         while !sessions.has_begun() {

@@ -8,9 +8,9 @@ use super::exchange::Exchange;
 use super::outage::{After, Outage};
 use crate::cluster::Redirect;
 use crate::counters::ReadCounters;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
-use crate::net::{ConnectError, ServerLookup, Transport, Wanted, Watch, connect_with};
+use crate::net::{ConnectError, ServerLookup, Transport, Wanted, Watch, connect_with, decide};
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
@@ -33,6 +33,8 @@ impl From<Error> for Trouble {
 #[derive(Debug)]
 pub(crate) struct Link {
     endpoint: Endpoint,
+    /// The connection that showed what the server is, until it is used.
+    first: Option<Transport>,
     open: Option<(Transport, Duration)>,
     servers: ServerLookup,
     outage: Outage,
@@ -56,6 +58,7 @@ impl Link {
         let outage = Outage::new(retry);
         Self {
             endpoint,
+            first: None,
             open: None,
             servers,
             outage,
@@ -109,6 +112,35 @@ impl Link {
         next
     }
 
+    /// The endpoint as its server says that it is: of a cluster or not. Waits for the server as the policy says.
+    pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
+        while self.endpoint.is_undecided() {
+            if self.may_connect(Duration::MAX, watch)? {
+                let mut settings = self.endpoint.settings()?;
+                if let Err(fault) = self.decide(&mut settings, watch)? {
+                    self.endure(fault, watch)?;
+                }
+            }
+        }
+        Ok(&self.endpoint)
+    }
+
+    /// Asks the server what it is, if the endpoint leaves that open.
+    fn decide(&mut self, settings: &mut Settings, watch: &mut dyn Watch) -> Result<std::result::Result<(), Fault>> {
+        if !self.endpoint.is_undecided() {
+            return Ok(Ok(()));
+        }
+        match decide(&mut self.endpoint, settings, watch) {
+            Ok(first) => {
+                self.first = first;
+                self.servers = ServerLookup::new(&self.endpoint);
+                Ok(Ok(()))
+            }
+            Err(ConnectError::Interrupted) => Err(Error::Interrupted),
+            Err(ConnectError::Fault(fault)) => Ok(Err(fault)),
+        }
+    }
+
     /// Connects, or notes that it failed and is to be tried again. `prepare` has the socket to itself before the session does.
     pub(crate) fn connect(
         &mut self,
@@ -119,7 +151,14 @@ impl Link {
         let mut settings = self.endpoint.settings()?;
         settings.connect_timeout =
             self.longest.map_or(settings.connect_timeout, |most| most.min(settings.connect_timeout));
-        let mut transport = match connect_with(&mut self.servers, &self.endpoint, &settings, watch) {
+        if let Err(fault) = self.decide(&mut settings, watch)? {
+            return self.endure(fault, watch);
+        }
+        let connected = match self.first.take() {
+            Some(first) => Ok(first),
+            None => connect_with(&mut self.servers, &self.endpoint, &settings, watch),
+        };
+        let mut transport = match connected {
             Ok(transport) => transport,
             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => return self.endure(fault, watch),
@@ -335,14 +374,25 @@ impl Link {
 
     /// The connection belongs to the process that this one was forked from, and the session is of no further use.
     pub(crate) fn forget(&mut self) {
+        self.drop_first(true);
         if let Some((transport, _)) = self.open.take() {
             transport.forget();
         }
         self.servers.forget();
     }
 
+    /// Ends the connection that was not used yet.
+    fn drop_first(&mut self, is_parents: bool) {
+        match self.first.take() {
+            Some(transport) if is_parents => transport.forget(),
+            Some(transport) => transport.close(),
+            None => {}
+        }
+    }
+
     /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
     pub(crate) fn close(&mut self, session: &mut (impl Exchange + ?Sized), is_parents: bool) {
+        self.drop_first(is_parents);
         match self.open.take() {
             Some((transport, _)) if is_parents => transport.forget(),
             // Nothing of the reply that is under way is of use.

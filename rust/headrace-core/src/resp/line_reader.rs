@@ -30,7 +30,7 @@ impl LineReader {
             let end = memchr(b'\n', bytes);
             let (part, after) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
             self.rest.extend_from_slice(part);
-            check_start(&self.rest)?;
+            check_start(&self.rest, b"+-:")?;
             if self.rest.len() > MAX_LINE + b"\r\n".len() {
                 return Err(protocol("the server's reply is longer than 64 KiB"));
             }
@@ -64,10 +64,11 @@ impl LineReader {
 }
 
 /// Looks at the first byte as soon as it is there: a peer that speaks something else may never end a line. The byte alone
-/// is shown, since a peer that echoes would send the password back.
-fn check_start(line: &[u8]) -> Result<(), Fault> {
+/// is shown, since a peer that echoes would send the password back. `expected`: those that replies begin with.
+pub(crate) fn check_start(line: &[u8], expected: &[u8]) -> Result<(), Fault> {
     match line.first() {
-        None | Some(b'+' | b'-' | b':') => Ok(()),
+        None => Ok(()),
+        Some(first) if expected.contains(first) => Ok(()),
         Some(first) if TLS_RECORDS.contains(first) => {
             Err(protocol("the server speaks TLS here, and the endpoint does not: set tls"))
         }

@@ -295,11 +295,15 @@ fn a_peer_that_is_not_a_redis_server_is_a_protocol_fault() {
         (b"$5\r\nhello\r\n", "0x24"),
         (b"+OK\r\n+OK\r\n+OK\r\n+surplus\r\n", "more than"),
     ] {
-        let (port, peer) = answering(reply);
-        let fault = refused(&tcp_endpoint(port, &[]));
-        assert_eq!(fault.code, code::PROTOCOL);
-        assert!(fault.message.contains(words), "{}", fault.message);
-        peer.join().unwrap();
+        // HELLO, which only an endpoint without a topology sends, has a reply of any shape.
+        let topologies = if matches!(reply[0], b'$' | b'+') { &["single"][..] } else { &["single", "auto"] };
+        for topology in topologies {
+            let (port, peer) = answering(reply);
+            let fault = refused(&tcp_endpoint(port, &[("topology", topology)]));
+            assert_eq!(fault.code, code::PROTOCOL);
+            assert!(fault.message.contains(words), "{}", fault.message);
+            peer.join().unwrap();
+        }
     }
 }
 
