@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headrace.spark import worker
 from headrace.spark.commit import PartitionCommit, delivery_error
 from headrace.spark.failures import failed_rows
+from headrace.spark.shards import numbers_of
 
 if TYPE_CHECKING:
     from headrace.dispatcher import Dispatcher
@@ -31,11 +32,20 @@ class DeadLetters:
 
     - `payload`, the value of the payload column; with any other layout `row`, an Arrow IPC stream of the row with the
       columns of the entry, which `headrace.unpack_arrow(fields, "row")` reads back;
-    - `stream_key` and `entry_id`, the intended destination, and `message_id`, if the row has one of its own;
+    - `stream_key` (with shards that of the shard) and `entry_id`, the intended destination, `shard_key`, if there is
+      such a column, and `message_id`, if the row has one of its own;
     - `kind`, `code`, `message` and `written`, as in `headrace.Failure`;
     - `partition` and `ordinal` of the row, `batch_id` of a streaming query, and `ts`.
 
     Null values are left out.
+
+    Args:
+        settings: Where and how to write.
+        layout: The columns of the record batches.
+        batch_id: The micro-batch of a streaming query.
+        resources: Gets what is to be closed.
+        first: The number of the partition's first row among the messages of its batch: where rows without a key of a
+            shard go.
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class DeadLetters:
         layout: ColumnLayout,
         batch_id: int | None,
         resources: ExitStack,
+        first: int,
     ) -> None:
         options = settings.dispatcher.items()
         self._endpoint = settings.dead_letters
@@ -51,7 +62,8 @@ class DeadLetters:
         if self._options.get("retry") == "true":
             self._options["retry_unknown"] = "true"  # a duplicate dead letter is better than a lost one
         self._layout = layout
-        self._stream_key = settings.endpoint.stream_key
+        self._target = settings.endpoint
+        self._first = first
         self._batch_id = batch_id
         self._resources = resources
         self._dispatcher: Dispatcher | None = None
@@ -90,7 +102,9 @@ class DeadLetters:
             letters["payload"] = rows[self._layout.payload]
         else:
             letters["row"] = _as_ipc(rows.select(list(self._layout.columns)))
-        letters["stream_key"] = self._stream_keys(rows)
+        letters["stream_key"] = self._stream_keys(failed, rows)
+        if "shard_key" in arguments:
+            letters["shard_key"] = rows[arguments["shard_key"]]
         if "entry_id" in arguments:
             letters["entry_id"] = rows[arguments["entry_id"]]
         names = ("message_id", "kind", "code", "message", "written", "partition", "ordinal")
@@ -99,11 +113,22 @@ class DeadLetters:
             letters["batch_id"] = pa.repeat(pa.scalar(self._batch_id), len(failed))
         return pa.table(letters)
 
-    def _stream_keys(self, rows: pa.Table) -> pa.Array | pa.ChunkedArray:
-        key = self._stream_key.encode() if isinstance(self._stream_key, str) else self._stream_key
+    def _stream_keys(self, failed: pa.Table, rows: pa.Table) -> pa.Array | pa.ChunkedArray:
+        if self._target.shards is not None:
+            return pa.array(self._target.stream_keys, pa.binary()).take(self._shards(failed, rows))
+        own = self._target.stream_key
+        key = own.encode() if isinstance(own, str) else own
         if (column := self._layout.arguments.get("stream_key")) is None:
             return pa.repeat(pa.scalar(key), len(rows))
         return pc.coalesce(pc.cast(rows[column], pa.binary()), pa.scalar(key))
+
+    def _shards(self, failed: pa.Table, rows: pa.Table) -> pa.Array:
+        """The shard of each row: that of its key, or the one whose turn it was."""
+        count = self._target.shards or 1
+        turns = pa.array([(self._first + ordinal) % count for ordinal in failed["ordinal"].to_pylist()], pa.int32())
+        if (column := self._layout.arguments.get("shard_key")) is None:
+            return turns
+        return pc.coalesce(numbers_of(rows[column].combine_chunks(), count, self._target.shard_hash), turns)
 
 
 def _as_ipc(rows: pa.Table) -> pa.Array:

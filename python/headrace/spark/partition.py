@@ -67,6 +67,7 @@ class PartitionWriter:
         self._room = keep
         self._number = task.partitionId()
         self._attempt = task.attemptNumber()
+        self._first = 0
         self._commit = PartitionCommit(partitions=(self._number,))
         #: The first failures, as tables of `failed_rows`.
         self.failures: list[pa.Table] = []
@@ -82,6 +83,8 @@ class PartitionWriter:
             lent = worker.dispatcher(settings.endpoint, settings.dispatcher, text=settings.text)
             dispatcher = resources.enter_context(lent)
             before = dispatcher.stats()
+            # A lent dispatcher goes on counting, unless the task begins a batch.
+            self._first = 0 if self._transaction is not None else before.messages
             if self._transaction is not None:
                 token = self._transaction.token(self._number, by_message_id=settings.by_message_id)
                 dispatcher.begin(token, self._transaction.version)
@@ -111,7 +114,7 @@ class PartitionWriter:
     def _write_groups(self, dispatcher: Dispatcher, batches: Iterator[pa.RecordBatch], resources: ExitStack) -> None:
         letters = None
         if self._settings.failure.on_failure == "dead_letter":
-            letters = DeadLetters(self._settings, self._layout, self._batch_id, resources)
+            letters = DeadLetters(self._settings, self._layout, self._batch_id, resources, self._first)
         group: list[pa.RecordBatch] = []
         for batch in batches:
             dispatcher.produce_batch(batch, **self._layout.arguments)

@@ -128,6 +128,26 @@ def test_a_group_shows_the_lag_of_each_shard(
         assert group["name"] == b"spark"
 
 
+def test_dead_letters_name_the_stream_of_the_shard(spark: SparkSession, any_server: LocalServer, connect: Any) -> None:
+    """Also of rows without a key, and where a task goes on with the connection of the one before."""
+    client = connect(any_server)
+    with Dispatcher(endpoint(any_server)) as dispatcher:
+        dispatcher.produce(b"first")
+        assert dispatcher.flush().ok
+    client.set("orders:2", "no stream")
+    rows = [(f"{number}", KEYS[number % 20] if number % 2 else None) for number in range(61)]
+    columns = {"shard_key": "customer", "payload": "payload", "on_failure": "dead_letter", "dead_letter_key": "dead"}
+    for _ in range(2):
+        data = spark.createDataFrame(rows, "payload string, customer string").coalesce(1)
+        data.write.format("redis_streams").mode("append").options(**where(any_server), **columns).save()
+    letters = [fields for _, fields in client.xrange("dead")]
+    assert {(fields[b"stream_key"], fields[b"code"]) for fields in letters} == {(b"orders:2", b"WRONGTYPE")}
+    keyed = [(int(fields[b"payload"]), fields[b"shard_key"]) for fields in letters if b"shard_key" in fields]
+    theirs = [(row, key.encode()) for row, (_, key) in enumerate(rows) if key and shard_of(key.encode(), SHARDS) == 2]
+    assert keyed == theirs * 2
+    assert len(letters) - len(keyed) in range(8, 13), "rows without a key take turns"
+
+
 def test_the_source_refuses_other_shards(spark: SparkSession, any_server: LocalServer) -> None:
     with Dispatcher(endpoint(any_server)) as dispatcher:
         dispatcher.produce(b"1")
