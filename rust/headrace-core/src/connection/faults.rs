@@ -23,6 +23,8 @@ pub(crate) fn marker_lost(line: &[u8]) -> Fault {
         (Some(marker), Some(before @ 1..), Some(stream)) => {
             let place = if marker == 0 { "gone".to_owned() } else { format!("at {marker}") };
             let last = before - 1;
+            // The sentence has to end within what is kept of it.
+            let stream: String = stream.chars().take(60).collect();
             format!(
                 "the marker of the batch in {stream:?} is {place}: of its messages in this stream those from {marker} to {last} \
                  (from 0) were acknowledged, and may be lost"

@@ -243,7 +243,9 @@ impl Connection {
     }
 
     fn answer_control(&mut self, server: &mut Server, command: &[Vec<u8>]) {
+        let about_shards = server.answer_about_shards(command);
         let honest: &[u8] = match command[0].as_slice() {
+            _ if about_shards.is_some() => about_shards.as_deref().unwrap_or_default(),
             b"CLIENT" => b"+OK\r\n",
             b"WAIT" => b":0\r\n",
             b"INFO" => b"$33\r\nrole:master\r\nconnected_slaves:1\r\n\r\n",

@@ -58,6 +58,10 @@ pub struct Server {
     pub denied_marker: bool,
     rows: HashMap<(Vec<u8>, u64, u64), usize>,
     names: HashMap<(Vec<u8>, Vec<u8>), (Id, usize)>,
+    /// The stream of each message that was written.
+    pub streams: HashMap<usize, Vec<u8>>,
+    /// The fields of the registry of shards, with their values. `None`: there are no shards.
+    pub registry: Option<Vec<[Vec<u8>; 2]>>,
 }
 
 /// What may go wrong, as [`Server::kinds`] counts it.
@@ -99,6 +103,8 @@ impl Server {
             denied_marker: false,
             rows: HashMap::new(),
             names: HashMap::new(),
+            streams: HashMap::new(),
+            registry: None,
         }
     }
 
@@ -112,14 +118,40 @@ impl Server {
     }
 
     /// Writes an entry of these messages.
-    fn write(&mut self, messages: &[usize]) -> Id {
+    fn write(&mut self, stream: &[u8], messages: &[usize]) -> Id {
         let (ms, seq) = self.last;
         self.last = if self.chance.one_in(5) { (ms + 1 + self.chance.size(9) as u64, 0) } else { (ms, seq + 1) };
         for message in messages {
             self.stream.push((self.last, *message));
             self.tries[*message].last_mut().unwrap().written = true;
+            let of_message = self.streams.entry(*message).or_insert_with(|| stream.to_vec());
+            assert_eq!(of_message, stream, "message {message} is in two streams");
         }
         self.last
+    }
+
+    /// The reply to a command about the registry of shards, or about a shard; `None`: it is about something else.
+    pub fn answer_about_shards(&mut self, command: &[Vec<u8>]) -> Option<Vec<u8>> {
+        let registry = self.registry.as_mut()?;
+        Some(match command[0].as_slice() {
+            b"HGETALL" => {
+                let fields = registry.iter().flatten().map(|text| bulk(&String::from_utf8_lossy(text)));
+                let fields: Vec<_> = fields.collect();
+                [format!("*{}\r\n", fields.len()).into_bytes(), fields.concat()].concat()
+            }
+            b"HSETNX" => {
+                let is_new = registry.iter().all(|[field, _]| *field != command[2]);
+                if is_new {
+                    registry.push([command[2].clone(), command[3].clone()]);
+                }
+                format!(":{}\r\n", u8::from(is_new)).into_bytes()
+            }
+            b"XINFO" if self.streams.values().any(|stream| *stream == command[2]) => {
+                b"*2\r\n$17\r\nlast-generated-id\r\n$3\r\n7-1\r\n".to_vec()
+            }
+            b"XINFO" => b"-ERR no such key\r\n".to_vec(),
+            _ => return None,
+        })
     }
 
     /// One of these error replies.
@@ -149,7 +181,7 @@ impl Server {
                     assert_eq!(*message, messages[0], "two messages with one name");
                     *id
                 }
-                None => self.write(&messages),
+                None => self.write(&command[1], &messages),
             };
             if let Some(name) = name {
                 self.names.insert(name, (id, messages[0]));
@@ -180,7 +212,8 @@ impl Server {
             Some(_) | None => {}
         }
         if marker < from {
-            return (format!("-GAP {marker}\r\n").into(), said(messages, Said::Refused));
+            let line = format!("-GAP {marker} {from} {}\r\n", String::from_utf8_lossy(&run.stream_key));
+            return (line.into(), said(messages, Said::Refused));
         }
         let done = marker.saturating_sub(first).min(count);
         let (mut reported, mut ids, mut refused) = (Vec::new(), Vec::new(), "");
@@ -196,7 +229,7 @@ impl Server {
                 }
                 reported.push((*message, Said::Refused));
             } else {
-                let id = self.write(&[*message]);
+                let id = self.write(&run.stream_key, &[*message]);
                 self.rows.insert((key.clone(), version, row), *message);
                 self.markers.insert(key.clone(), (version, row + 1, of_stream));
                 reported.push((*message, Said::Id(id)));

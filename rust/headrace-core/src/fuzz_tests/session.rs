@@ -1,6 +1,7 @@
 //! Whole dispatchers on a [`server`](super::server) that does anything, and callers that do anything: each message has one
 //! outcome, and the server knows whether it is true.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::endpoint::{Form, OptionValue};
 use crate::fail;
 use crate::net::{NeverInterrupted, Watch, set_mock};
 use crate::rows::{Body, Layout};
+use crate::shards::{ShardHash, ShardNames, Shards};
 use crate::{BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument};
 
 /// What all sessions saw.
@@ -35,6 +37,7 @@ pub struct Seen {
     failed_unknown: u64,
     retries: u64,
     panics: u64,
+    sharded: u64,
 }
 
 impl Seen {
@@ -43,7 +46,7 @@ impl Seen {
         let kinds: Vec<_> = KINDS.iter().zip(self.kinds).map(|(kind, times)| format!("{kind} {times}")).collect();
         format!(
             "{} sessions, {} steps of servers ({}) on {} connections, {} calls, {} messages: {} delivered, {} deduplicated, \
-             {} failed with written no, {} with written unknown, {} sent again, {} panics",
+             {} failed with written no, {} with written unknown, {} sent again, {} panics, {} in their shards",
             self.sessions,
             self.steps,
             kinds.join(", "),
@@ -56,6 +59,7 @@ impl Seen {
             self.failed_unknown,
             self.retries,
             self.panics,
+            self.sharded,
         )
     }
 }
@@ -91,6 +95,14 @@ struct Session<'a> {
     waits: bool,
     /// Whether calls panic where chance has it.
     panics: bool,
+    /// The streams that messages are spread over.
+    shards: Option<Shards>,
+    /// By which each message finds its shard; `None`: it takes its turn.
+    keys: HashMap<usize, Option<String>>,
+    /// Which shard each message goes to.
+    expected: HashMap<usize, usize>,
+    /// How many messages the batch has that was begun last.
+    passed: u64,
     /// The most messages of one command.
     per_command: u64,
     places: Vec<Place>,
@@ -140,13 +152,19 @@ impl<'a> Session<'a> {
         let (retries, retries_unknown) = (chance.one_in(2), chance.one_in(4));
         let by_message_id = mode == Mode::Idmp && chance.one_in(2);
         let timeout = if server.stalls { 0.001 } else { 30.0 };
-        let endpoint = options(&[
+        let shards = (mode != Mode::Idmp && chance.one_in(3)).then(|| 1 + chance.below(5));
+        let mut endpoint = options(&[
             ("host", OptionValue::text("h")),
             ("stream_key", OptionValue::text("s")),
             ("connect_timeout", OptionValue::Float(if server.stalls { 0.02 } else { 30.0 })),
             ("command_timeout", OptionValue::Float(timeout)),
             ("nomkstream", OptionValue::Bool(server.has_no_stream)),
         ]);
+        let shards = shards.map(|count| {
+            endpoint.extend(options(&[("shards", OptionValue::Int(count as i128))]));
+            server.registry = Some(Vec::new());
+            Shards::new(b"s", count, ShardHash::Murmur2, ShardNames::Plain)
+        });
         let rows = 1 + chance.size(8);
         let mut given = options(&[("retry", OptionValue::Bool(retries))]);
         if chance.one_in(2) {
@@ -196,6 +214,10 @@ impl<'a> Session<'a> {
             by_message_id,
             waits,
             panics: chance.one_in(3),
+            shards,
+            keys: HashMap::new(),
+            expected: HashMap::new(),
+            passed: 0,
             per_command: rows as u64,
             places: Vec::new(),
             reported: 0,
@@ -228,6 +250,18 @@ impl<'a> Session<'a> {
         Place { message, id, tries, is_routed: false }
     }
 
+    /// The key by which a message finds its shard: as before, if it is produced again.
+    fn choose_key(&mut self, message: usize, chance: &mut Chance) -> Option<String> {
+        let shards = self.shards.as_ref()?;
+        let key = self.keys.entry(message).or_insert_with(|| chance.one_in(2).then(|| chance.below(9).to_string()));
+        let shard = match key {
+            Some(key) => shards.of_key(key.as_bytes()),
+            None => shards.of_ordinal(self.passed),
+        };
+        self.expected.insert(message, shard);
+        key.clone()
+    }
+
     fn payload(message: usize, chance: &mut Chance) -> String {
         let filler = if chance.one_in(100) { chance.size(100_000) } else { chance.size(300) };
         format!("{message}:{}", "\r\n*1\r\n$8\r\nFLUSHALL\r\n".repeat(1 + filler / 20))
@@ -251,12 +285,16 @@ impl<'a> Session<'a> {
             1 => IdArgument::Int(message as i64),
             _ => IdArgument::Text(&place.id),
         };
-        let taken = self.dispatcher.produce(payload.as_bytes(), given);
+        let taken = match self.choose_key(message, chance) {
+            Some(key) => self.dispatcher.produce_with_key(payload.as_bytes(), given, key.as_bytes()),
+            None => self.dispatcher.produce(payload.as_bytes(), given),
+        };
         if taken == Err(Error::Full) {
             assert!(!asks && !self.dispatcher.has_room().unwrap(), "it has room");
             return;
         }
         self.places.push(place);
+        self.passed += 1;
         if let Err(error) = taken {
             self.expect_panic(&error);
         }
@@ -298,7 +336,7 @@ impl<'a> Session<'a> {
     fn produce_batch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
         let rows = chance.size(30);
         let has_ids = self.by_message_id || chance.one_in(2);
-        let is_routed = self.mode != Mode::Idmp && chance.one_in(3);
+        let is_routed = self.mode != Mode::Idmp && self.shards.is_none() && chance.one_in(3);
         let (mut ids, mut payloads, mut keys, mut notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rows {
             let has_bad_key = is_routed && chance.one_in(25);
@@ -310,10 +348,15 @@ impl<'a> Session<'a> {
             });
             ids.push(place.message.unwrap_or(0) as i64);
             payloads.push(place.message.map(|message| Self::payload(message, chance)));
-            keys.push(if has_bad_key { Some("") } else { *chance.pick(&[None, Some("s"), Some("t"), Some("u")]) });
+            keys.push(match place.message {
+                _ if has_bad_key => Some(String::new()),
+                Some(message) if self.shards.is_some() => self.choose_key(message, chance),
+                Some(_) | None => chance.pick(&[None, Some("s"), Some("t"), Some("u")]).map(str::to_owned),
+            });
             // A row of fields without a value is not sent either.
             notes.push((!is_null && chance.one_in(2)).then_some("a note"));
             self.places.push(Place { is_routed, ..place });
+            self.passed += 1;
         }
         let maps: Vec<_> =
             payloads.iter().zip(&notes).map(|(payload, note)| Self::map(payload.as_deref(), *note, chance)).collect();
@@ -344,12 +387,13 @@ impl<'a> Session<'a> {
             },
             message_id: has_ids.then(|| "id".to_owned()),
             stream_key: is_routed.then(|| "key".to_owned()),
-            shard_key: None,
+            shard_key: self.shards.is_some().then(|| "key".to_owned()),
             // IDs of the server's choice all the same.
             entry_id: (self.mode != Mode::Idmp && chance.one_in(4)).then(|| "entry".to_owned()),
         };
         let is_payload = matches!(layout.body, Body::Payload(_)) && layout.entry_id.is_none();
-        let layout = if self.mode == Mode::Off && !is_routed && is_payload && chance.one_in(3) {
+        let is_one_stream = !is_routed && self.shards.is_none();
+        let layout = if self.mode == Mode::Off && is_one_stream && is_payload && chance.one_in(3) {
             BatchLayout::Payloads(layout, self.per_command as usize)
         } else {
             BatchLayout::Rows(layout)
@@ -364,7 +408,10 @@ impl<'a> Session<'a> {
     fn dispatch(&mut self, watch: &mut dyn Watch, chance: &mut Chance) {
         let place = self.place(What::New, |_| String::new());
         let message = place.message.unwrap();
-        let outcome = self.dispatcher.dispatch(Self::payload(message, chance).as_bytes(), None, watch);
+        let key = self.choose_key(message, chance);
+        self.passed += 1;
+        let payload = Self::payload(message, chance);
+        let outcome = self.dispatcher.dispatch(payload.as_bytes(), key.as_deref().map(str::as_bytes), watch);
         match outcome {
             Ok(Ok(id)) => self.check_delivered(&place, (id.ms, id.seq)),
             Ok(Err(failure)) => self.check_failed(&place, failure.written.as_str(), &failure.code),
@@ -490,6 +537,7 @@ impl<'a> Session<'a> {
         {
             self.replayed = true;
             self.dispatcher.begin(&token, version).unwrap();
+            self.passed = 0;
             let again: Vec<_> = self.places[first..].iter().filter_map(|place| place.message).collect();
             self.batch = Some((self.places.len(), token, version));
             for message in again {
@@ -503,6 +551,7 @@ impl<'a> Session<'a> {
         self.tokens += u64::from(self.tokens == 0 || chance.one_in(2));
         let (token, version) = (format!("t{}", self.tokens), self.places.len() as u64);
         self.dispatcher.begin(&token, version).unwrap();
+        self.passed = 0;
         self.batch = Some((self.places.len(), token, version));
     }
 
@@ -538,12 +587,24 @@ impl<'a> Session<'a> {
         }
         fail::arm(None, 0);
         let has_order = !self.retries && !self.replayed && !self.places.iter().any(|place| place.is_routed);
-        let Self { dispatcher, server, seen, .. } = self;
+        let Self { dispatcher, server, seen, shards, expected, panics, .. } = self;
         drop(dispatcher);
         let server = &*server.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries: Vec<_> = server.stream.iter().map(|(_, message)| *message).collect();
         if has_order {
-            assert!(entries.is_sorted(), "the order: {entries:?}");
+            // Between streams there is none.
+            let streams: HashSet<_> = server.streams.values().collect();
+            for stream in streams {
+                let of_stream: Vec<_> = entries.iter().filter(|message| server.streams[*message] == *stream).collect();
+                assert!(of_stream.is_sorted(), "the order: {of_stream:?}");
+            }
+        }
+        // Whether a message counts over which a call panicked is not known.
+        if let (Some(shards), false) = (&shards, panics) {
+            for (message, stream) in &server.streams {
+                assert_eq!(stream, shards.key(expected[message]), "the shard of message {message}");
+            }
+            seen.sharded += server.streams.len() as u64;
         }
         entries.sort_unstable();
         entries.dedup();
