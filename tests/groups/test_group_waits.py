@@ -78,7 +78,7 @@ def test_a_connection_that_ends_and_a_reply_that_is_none(name: str) -> None:
 
     for script, text in (
         (cut, "was lost: the server closed the connection"),
-        (garbage, "the server's reply cannot be"),
+        (garbage, "the server's reply begins with byte 0x48"),
     ):
         with FakeServer(script) as server:
             endpoint = Endpoint(host="127.0.0.1", port=server.port, stream_key=KEY)
