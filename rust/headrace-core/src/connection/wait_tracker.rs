@@ -354,7 +354,7 @@ mod tests {
     fn wait_decides_nothing_about_streams_that_the_server_handed_over() {
         let mut tracker = tracker(3);
         let [first, second] = [b"a", b"b"].map(|key| Arc::<[u8]>::from(&key[..]));
-        let mut decided = |tracker: &mut WaitTracker| {
+        let decided = |tracker: &mut WaitTracker| {
             tracker.in_flight += 1;
             tracker.answered().into_iter().map(|held| held.number).collect::<Vec<_>>()
         };
