@@ -372,7 +372,12 @@ _Answer = int | bytes | None | Exception | list["_Answer"]
 class Commands:
     """Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked."""
 
-    def __new__(cls, endpoint: Endpoint) -> Self: ...
+    def __new__(cls, endpoint: Endpoint, node: tuple[str, int] | None = None, sentinel: int | None = None) -> Self: ...
+    def connect(self) -> tuple[list[tuple[float, str, bytes]], tuple[str, str] | None]:
+        """Connect again, to the server that has the endpoint's stream.
+
+        The steps (seconds since the start, name, detail), and why it failed (code, text), or None.
+        """
     def call(self, commands: Sequence[tuple[bytes | None, Sequence[bytes]]], writes: bool) -> list[_Answer]:
         """The reply to each command: an int, bytes, None or a list; for an error reply a `CommandError`, not raised.
 

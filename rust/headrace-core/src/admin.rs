@@ -10,7 +10,7 @@ mod shards;
 mod table;
 
 pub(crate) use command::{Command, shown};
-pub use commands::{Answer, Commands, Request};
+pub use commands::{Answer, Attempt, Commands, Request};
 pub(crate) use kept_connections::KeptConnections;
 pub(crate) use pending::Pending;
 pub(crate) use session::{KeptConnection, Session, with_session};

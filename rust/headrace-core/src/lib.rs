@@ -76,7 +76,7 @@ mod utf8;
 #[cfg(test)] // tests/common names the crate as other crates do
 extern crate self as headrace_core;
 
-pub use admin::{Answer, Commands, Request, Table};
+pub use admin::{Answer, Attempt, Commands, Request, Table};
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::{EntryId, marker_key};
 pub use consumer::{
@@ -93,7 +93,7 @@ pub use endpoint::Endpoint;
 pub use error::{Error, Result};
 pub use group::Group;
 pub use inspect::{Inspection, Survey, inspect};
-pub use net::{NeverInterrupted, ServerChange, TooFewReplicas, Watch};
+pub use net::{ConnectStep, NeverInterrupted, NotedStep, ServerChange, TooFewReplicas, Watch};
 pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
 pub use reading::ReadBatch;
 pub use report::DeliveryReport;

@@ -11,6 +11,8 @@
 mod change;
 mod cluster_nodes;
 mod connect;
+mod connect_log;
+mod connect_step;
 mod control;
 mod deadline;
 mod dial;
@@ -34,9 +36,13 @@ mod tls;
 pub use change::ServerChange;
 pub(crate) use cluster_nodes::{ClusterNodes, SlotMap, connect_to_node, is_redirect};
 pub(crate) use connect::{connect, connect_with, decide};
+pub(crate) use connect_log::ConnectLog;
+pub use connect_log::NotedStep;
+pub use connect_step::ConnectStep;
 pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{NeverInterrupted, TooFewReplicas, Watch};
 pub(crate) use handshake::{make_group, make_groups};
+pub(crate) use master_lookup::connect_to_sentinel;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
 pub(crate) use replicas::connected_replicas;

@@ -7,6 +7,9 @@ use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
+/// The steps of a connect, and the code and the text of its failure.
+type Connected<'py> = (Vec<(f64, &'static str, Bound<'py, PyBytes>)>, Option<(String, String)>);
+
 use crate::endpoint::PyEndpoint;
 use crate::errors::{raise, to_py};
 use crate::panics::contained;
@@ -22,8 +25,28 @@ pub(crate) struct PyCommands(Mutex<Commands>);
 #[pymethods]
 impl PyCommands {
     #[new]
-    fn new(endpoint: &Bound<'_, PyEndpoint>) -> Self {
-        Self(Mutex::new(Commands::new(&endpoint.get().0)))
+    #[pyo3(signature = (endpoint, node = None, sentinel = None))]
+    fn new(endpoint: &Bound<'_, PyEndpoint>, node: Option<(String, u16)>, sentinel: Option<usize>) -> Self {
+        let endpoint = &endpoint.get().0;
+        Self(Mutex::new(match (node, sentinel) {
+            (Some((host, port)), _) => Commands::to_node(endpoint, host, port),
+            (None, Some(place)) => Commands::to_sentinel(endpoint, place),
+            (None, None) => Commands::new(endpoint),
+        }))
+    }
+
+    /// Connect again, to the server that has the endpoint's stream.
+    ///
+    /// The steps (seconds since the start, name, detail), and why it failed (code, text), or None.
+    fn connect<'py>(&self, py: Python<'py>) -> PyResult<Connected<'py>> {
+        let attempt = contained(py, || {
+            let mut inner = self.lock()?;
+            let commands = &mut *inner;
+            without_gil(py, |signals| commands.connect(signals))
+        })?;
+        let steps = attempt.steps.iter();
+        let steps = steps.map(|step| (step.after.as_secs_f64(), step.name, PyBytes::new(py, &step.detail))).collect();
+        Ok((steps, attempt.failure))
     }
 
     /// The reply to each command: an int, bytes, None or a list; for an error reply a `CommandError`, not raised.

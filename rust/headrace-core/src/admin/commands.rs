@@ -4,10 +4,12 @@ use redis::Value;
 
 use super::command::Command;
 use super::kept_connections::KeptConnections;
+use super::session::Target;
 use crate::contain::contain;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Node};
 use crate::error::{Classifier, Error, Fault, Result};
-use crate::net::Watch;
+use crate::net::{ConnectError, ConnectLog, NotedStep, Watch};
+use crate::resp::outline::WHOLE;
 
 /// A command with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,15 @@ pub enum Answer {
     Refused(Error),
 }
 
+/// How a connect went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// What it came to.
+    pub steps: Vec<NotedStep>,
+    /// Why it failed: an error code, and a sentence.
+    pub failure: Option<(String, String)>,
+}
+
 /// Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked.
 pub struct Commands {
     connections: KeptConnections,
@@ -43,7 +54,40 @@ pub struct Commands {
 impl Commands {
     /// Opens no connection yet.
     pub fn new(endpoint: &Endpoint) -> Self {
-        Self { connections: KeptConnections::new(endpoint) }
+        Self { connections: KeptConnections::new(endpoint).with_depth(WHOLE) }
+    }
+
+    /// All commands go to this node, which need not have their streams.
+    pub fn to_node(endpoint: &Endpoint, host: String, port: u16) -> Self {
+        Self::to(endpoint, Target::Node(Node { host, port }))
+    }
+
+    /// All commands go to a sentinel: its place in the list of the endpoint.
+    pub fn to_sentinel(endpoint: &Endpoint, place: usize) -> Self {
+        Self::to(endpoint, Target::Sentinel(place))
+    }
+
+    fn to(endpoint: &Endpoint, target: Target) -> Self {
+        Self { connections: KeptConnections::new(endpoint).with_depth(WHOLE).to(target) }
+    }
+
+    /// Connects again, to the server that has the stream of the endpoint, and notes the steps.
+    ///
+    /// # Errors
+    /// An option of the endpoint is wrong, or the watch ended the wait.
+    pub fn connect(&mut self, watch: &mut dyn Watch) -> Result<Attempt> {
+        let mut log = ConnectLog::new(watch);
+        let connected = contain(|| self.connections.connect(&mut log));
+        let steps = log.into_steps();
+        match connected {
+            Ok(Ok(Ok(()))) => Ok(Attempt { steps, failure: None }),
+            Ok(Ok(Err(ConnectError::Fault(fault)))) => {
+                Ok(Attempt { steps, failure: Some((fault.code.into_owned(), fault.message)) })
+            }
+            Ok(Ok(Err(ConnectError::Interrupted))) => Err(Error::Interrupted),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(Error::Internal { message: "connecting ended".to_owned() }),
+        }
     }
 
     /// The reply to each command, in their order. To each node they go in one round trip.

@@ -6,11 +6,12 @@ use std::result;
 use redis::Value;
 
 use super::command::Command;
-use super::session::{KeptConnection, Session, connect_error};
+use super::session::{KeptConnection, Session, Target, connect_error};
 use crate::cluster::{Redirect, slot};
 use crate::endpoint::{Endpoint, Node};
 use crate::error::{Error, Fault, Result, code};
-use crate::net::{ClusterNodes, SlotMap, Watch, is_redirect};
+use crate::net::{ClusterNodes, ConnectError, SlotMap, Watch, is_redirect};
+use crate::resp::outline::WITHOUT_FIELDS;
 
 /// Commands of one round trip: a planner may ask for thousands of ranges.
 const PIPELINE: usize = 1_000;
@@ -20,6 +21,10 @@ pub(crate) struct KeptConnections {
     endpoint: Endpoint,
     /// The only server.
     one: KeptConnection,
+    /// Whether all commands go to it, also those for a stream of another node.
+    is_one: bool,
+    /// How many levels of arrays of a reply are kept.
+    depth: usize,
     nodes: ClusterNodes,
     /// What the nodes said last about who has which slots.
     map: Option<SlotMap>,
@@ -47,11 +52,36 @@ impl KeptConnections {
         Self {
             endpoint: endpoint.without_consumer_group(),
             one: KeptConnection::new(endpoint),
+            is_one: false,
+            depth: WITHOUT_FIELDS,
             nodes: ClusterNodes::new(endpoint.node_map()),
             map: None,
             moved: BTreeMap::new(),
             lost: None,
             open: Vec::new(),
+        }
+    }
+
+    /// The same with replies of this depth.
+    pub(super) fn with_depth(self, depth: usize) -> Self {
+        Self { depth, ..self }
+    }
+
+    /// The same, to one server.
+    pub(super) fn to(self, target: Target) -> Self {
+        Self { one: KeptConnection::to(&self.endpoint, target), is_one: true, ..self }
+    }
+
+    /// Connects again, to the server that has the stream of the endpoint. The outer error is one of the options.
+    pub(super) fn connect(&mut self, watch: &mut dyn Watch) -> Result<result::Result<(), ConnectError>> {
+        if self.is_one || self.endpoint.cluster().is_none() {
+            return self.one.connect(watch);
+        }
+        self.close();
+        self.forget_map();
+        match self.look_up(slot(self.endpoint.stream_key()), watch)? {
+            Ok(owner) => self.connection(&owner).connect(watch),
+            Err(error) => Ok(Err(error)),
         }
     }
 
@@ -63,12 +93,13 @@ impl KeptConnections {
         watch: &mut dyn Watch,
         read: impl Fn(&Command, result::Result<Value, Fault>) -> Result<T>,
     ) -> Result<Vec<T>> {
-        if self.endpoint.is_undecided() {
+        if !self.is_one && self.endpoint.is_undecided() {
             self.endpoint = self.one.decided(watch)?.clone();
         }
-        let Some(max_redirects) = self.endpoint.cluster().map(|cluster| cluster.max_redirects) else {
+        let cluster = self.endpoint.cluster().filter(|_| !self.is_one);
+        let Some(max_redirects) = cluster.map(|cluster| cluster.max_redirects) else {
             let all: Vec<_> = commands.iter().collect();
-            let said = ask_over(&mut self.one, &all, watch)?;
+            let said = ask_over(&mut self.one, &all, self.depth, watch)?;
             return commands.iter().zip(said).map(|(command, said)| read(command, said)).collect();
         };
         let mut answers: Vec<Option<T>> = commands.iter().map(|_| None).collect();
@@ -143,20 +174,37 @@ impl KeptConnections {
     }
 
     fn owner(&mut self, slot: u16, watch: &mut dyn Watch) -> Result<Node> {
+        self.look_up(slot, watch)?.map_err(connect_error)
+    }
+
+    /// The node that has a slot. The outer error is one of the options.
+    fn look_up(&mut self, slot: u16, watch: &mut dyn Watch) -> Result<result::Result<Node, ConnectError>> {
         if let Some(node) = self.moved.get(&slot) {
-            return Ok(node.clone());
+            return Ok(Ok(node.clone()));
         }
         let map = if let Some(map) = self.map.take() {
             map
         } else {
             let settings = self.endpoint.settings()?;
-            self.nodes.ask_any(&self.endpoint, &settings, slot, self.lost.as_ref(), watch).map_err(connect_error)?
+            match self.nodes.ask_any(&self.endpoint, &settings, slot, self.lost.as_ref(), watch) {
+                Ok(map) => map,
+                Err(error) => return Ok(Err(error)),
+            }
         };
         let owner = map.owner(slot);
         if owner.is_some() {
             self.map = Some(map);
         }
-        owner.ok_or_else(|| connect_error(Fault::new(code::NO_SLOT, format!("no node has slot {slot}")).into()))
+        Ok(owner.ok_or_else(|| Fault::new(code::NO_SLOT, format!("no node has slot {slot}")).into()))
+    }
+
+    /// The connection to a node, which may not be open yet.
+    fn connection(&mut self, node: &Node) -> &mut KeptConnection {
+        let at = self.open.iter().position(|(other, _)| other == node).unwrap_or_else(|| {
+            self.open.push((node.clone(), KeptConnection::to(&self.endpoint, Target::Node(node.clone()))));
+            self.open.len() - 1
+        });
+        &mut self.open[at].1
     }
 
     fn forget_map(&mut self) {
@@ -186,16 +234,13 @@ impl KeptConnections {
         asked: &[usize],
         watch: &mut dyn Watch,
     ) -> Result<Vec<Said>> {
-        let at = self.open.iter().position(|(other, _)| other == node).unwrap_or_else(|| {
-            self.open.push((node.clone(), KeptConnection::to_node(&self.endpoint, node)));
-            self.open.len() - 1
-        });
-        let Some((_, connection)) = self.open.get_mut(at) else { return Ok(Vec::new()) };
+        let depth = self.depth;
+        let connection = self.connection(node);
         let asking = Command::read("asking");
         let wanted = asked.iter().filter_map(|at| commands.get(*at));
         let sent: Vec<_> =
             wanted.flat_map(|command| is_asking.then_some(&asking).into_iter().chain([command])).collect();
-        let said = ask_over(connection, &sent, watch)?;
+        let said = ask_over(connection, &sent, depth, watch)?;
         let skipped = usize::from(is_asking);
         Ok(asked.iter().copied().zip(said.into_iter().skip(skipped).step_by(1 + skipped)).collect())
     }
@@ -205,20 +250,21 @@ impl KeptConnections {
 fn ask_over(
     connection: &mut KeptConnection,
     commands: &[&Command],
+    depth: usize,
     watch: &mut dyn Watch,
 ) -> Result<Vec<result::Result<Value, Fault>>> {
     if commands.iter().any(|command| command.writes()) {
-        connection.once(watch, |session| ask(session, commands))
+        connection.once(watch, |session| ask(session, commands, depth))
     } else {
-        connection.with(watch, |session| ask(session, commands))
+        connection.with(watch, |session| ask(session, commands, depth))
     }
 }
 
 /// The replies to commands, in order.
-fn ask(session: &mut Session<'_>, commands: &[&Command]) -> Result<Vec<result::Result<Value, Fault>>> {
+fn ask(session: &mut Session<'_>, commands: &[&Command], depth: usize) -> Result<Vec<result::Result<Value, Fault>>> {
     let mut said = Vec::with_capacity(commands.len());
     for commands in commands.chunks(PIPELINE) {
-        session.ask_all(commands, |_, reply| said.push(reply))?;
+        session.query(commands, depth, |_, reply| said.push(reply))?;
     }
     Ok(said)
 }

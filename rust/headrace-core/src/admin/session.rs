@@ -8,7 +8,7 @@ use redis::Value;
 use super::command::Command;
 use crate::endpoint::{Endpoint, Node};
 use crate::error::{Classifier, Error, Fault, Result, code};
-use crate::net::{ConnectError, Deadline, Transport, Watch, connect, connect_to_node, decide};
+use crate::net::{ConnectError, Deadline, Transport, Watch, connect, connect_to_node, connect_to_sentinel, decide};
 use crate::resp::outline::{WHOLE, WITHOUT_FIELDS};
 
 /// An open connection.
@@ -33,11 +33,21 @@ pub(crate) fn with_session<T>(
     done
 }
 
+/// What a connection leads to.
+#[derive(Debug, Clone)]
+pub(super) enum Target {
+    /// The server that the endpoint names.
+    Endpoint,
+    /// A node of a cluster.
+    Node(Node),
+    /// A sentinel, by its place in the list of the endpoint.
+    Sentinel(usize),
+}
+
 /// A connection that stays open between calls.
 pub(crate) struct KeptConnection {
     endpoint: Endpoint,
-    /// The node of a cluster; `None`: the server that the endpoint names.
-    node: Option<Node>,
+    target: Target,
     /// With `command_timeout`.
     open: Option<(Transport, Duration)>,
 }
@@ -45,12 +55,18 @@ pub(crate) struct KeptConnection {
 impl KeptConnection {
     /// Opens nothing yet, and never creates the endpoint's consumer group.
     pub(crate) fn new(endpoint: &Endpoint) -> Self {
-        Self { endpoint: endpoint.without_consumer_group(), node: None, open: None }
+        Self { endpoint: endpoint.without_consumer_group(), target: Target::Endpoint, open: None }
     }
 
-    /// The same, to a node of a cluster.
-    pub(super) fn to_node(endpoint: &Endpoint, node: &Node) -> Self {
-        Self { node: Some(node.clone()), ..Self::new(endpoint) }
+    /// The same, to another server.
+    pub(super) fn to(endpoint: &Endpoint, target: Target) -> Self {
+        Self { target, ..Self::new(endpoint) }
+    }
+
+    /// Connects again. The outer error is one of the options.
+    pub(super) fn connect(&mut self, watch: &mut dyn Watch) -> Result<std::result::Result<(), ConnectError>> {
+        self.close();
+        Ok(open(&self.endpoint, &self.target, watch)?.map(|opened| self.open = Some(opened)))
     }
 
     /// Does `work`, which must only read: it is done again, over a new connection, if the server had closed the one that was kept.
@@ -75,7 +91,7 @@ impl KeptConnection {
 
     /// The endpoint as its server says that it is: of a cluster or not.
     pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
-        if self.endpoint.is_undecided() {
+        if matches!(self.target, Target::Endpoint) && self.endpoint.is_undecided() {
             let mut settings = self.endpoint.settings()?;
             let first = decide(&mut self.endpoint, &mut settings, watch).map_err(connect_error)?;
             self.open = first.map(|transport| (transport, settings.command_timeout));
@@ -92,7 +108,7 @@ impl KeptConnection {
         self.decided(watch)?;
         let (transport, silence) = match self.open.take() {
             Some(open) => open,
-            None => open(&self.endpoint, self.node.as_ref(), watch)?,
+            None => open(&self.endpoint, &self.target, watch)?.map_err(connect_error)?,
         };
         let mut session = Session { endpoint: self.endpoint.clone(), transport: Some(transport), silence, watch };
         let done = work(&mut session);
@@ -101,13 +117,24 @@ impl KeptConnection {
     }
 }
 
-fn open(endpoint: &Endpoint, node: Option<&Node>, watch: &mut dyn Watch) -> Result<(Transport, Duration)> {
+fn open(
+    endpoint: &Endpoint,
+    target: &Target,
+    watch: &mut dyn Watch,
+) -> Result<std::result::Result<(Transport, Duration), ConnectError>> {
     let settings = endpoint.settings()?;
-    let opened = match node {
-        Some(node) => connect_to_node(endpoint, &settings, node, &[], watch),
-        None => connect(endpoint, &settings, watch),
+    let opened = match target {
+        Target::Endpoint => connect(endpoint, &settings, watch),
+        Target::Node(node) => connect_to_node(endpoint, &settings, node, &[], watch),
+        Target::Sentinel(place) => {
+            let sentinels = endpoint.sentinels();
+            let Some((sentinels, node)) = sentinels.and_then(|known| Some((known, known.nodes.get(*place)?))) else {
+                return Err(Error::config("nodes", format!("the endpoint has no sentinel {place}")));
+            };
+            connect_to_sentinel(node, sentinels, &settings, watch)
+        }
     };
-    Ok((opened.map_err(connect_error)?, settings.command_timeout))
+    Ok(opened.map(|transport| (transport, settings.command_timeout)))
 }
 
 /// The error for a server that was not reached, or refused the connection.
@@ -140,7 +167,8 @@ impl Session<'_> {
         self.query(commands, WITHOUT_FIELDS, each)
     }
 
-    fn query(
+    /// The same with only so many levels of arrays.
+    pub(super) fn query(
         &mut self,
         commands: &[impl Borrow<Command>],
         depth: usize,

@@ -31,7 +31,9 @@ mod tests {
     fn command(parts: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         write_array_header(&mut out, parts.len());
-        parts.iter().for_each(|part| write_bulk(&mut out, part));
+        for part in parts {
+            write_bulk(&mut out, part);
+        }
         out
     }
 

@@ -71,7 +71,9 @@ mod tests {
         ];
         said[..4].iter().for_each(|one| detours.note(one.clone()));
         assert_eq!(detours.take(), [said[3].clone(), said[1].clone(), said[2].clone()]);
-        said.iter().for_each(|one| detours.note(one.clone()));
+        for one in &said {
+            detours.note(one.clone());
+        }
         assert_eq!(detours.take(), said[5..]);
         assert!(detours.is_empty());
     }

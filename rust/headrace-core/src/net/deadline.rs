@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::change::ServerChange;
+use super::connect_step::ConnectStep;
 use crate::endpoint::NoPassword;
 use crate::error::{Fault, code};
 use crate::retry::{RetryEnd, RetryWait};
@@ -28,6 +29,9 @@ pub trait Watch {
 
     /// The servers of an endpoint changed. `endpoint`: where messages go, or come from; without a secret.
     fn server_changed(&mut self, _endpoint: &dyn fmt::Display, _change: &ServerChange) {}
+
+    /// A connect came to this step.
+    fn connect_step(&mut self, _step: ConnectStep<'_>) {}
 }
 
 /// Fewer replicas are waited for than there are.
@@ -89,6 +93,23 @@ pub(crate) enum Stage {
     Request,
 }
 
+impl Stage {
+    /// For a log of the steps of a connect.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Password => "password",
+            Self::Resolve => "dns",
+            Self::Open => "tcp",
+            Self::Tls => "tls",
+            Self::Auth => "auth",
+            Self::Select => "select",
+            Self::Client => "client",
+            Self::Group => "group",
+            Self::Request => "request",
+        }
+    }
+}
+
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -139,6 +160,12 @@ impl<'w> Deadline<'w> {
 
     pub(crate) fn enter(&mut self, stage: Stage) {
         self.stage = stage;
+        self.note(ConnectStep::Stage(stage.name()));
+    }
+
+    /// Reports a step to the watch.
+    pub(super) fn note(&mut self, step: ConnectStep<'_>) {
+        self.watch.connect_step(step);
     }
 
     pub(super) fn stage(&self) -> Stage {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
+use super::connect_step::ConnectStep;
 use super::deadline::{ConnectError, Deadline, Stage};
 use super::socket::{poll, reason};
 use crate::error::{Fault, code};
@@ -28,9 +29,15 @@ pub(super) fn dial_tcp(addresses: &[SocketAddr], patience: &mut Deadline<'_>) ->
     for (tried, address) in addresses.iter().enumerate() {
         let share = patience.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
         match dial_one(*address, &mut patience.until(Instant::now() + share)) {
-            Ok(socket) => return Ok(socket),
+            Ok(socket) => {
+                patience.note(ConnectStep::Reached(*address));
+                return Ok(socket);
+            }
             Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
-            Err(error) => last = error,
+            Err(ConnectError::Fault(fault)) => {
+                patience.note(ConnectStep::Unreached(*address, &fault.message));
+                last = fault.into();
+            }
         }
     }
     Err(last)

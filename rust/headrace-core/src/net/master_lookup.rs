@@ -298,6 +298,23 @@ fn confirm(
     }
 }
 
+fn peer<'a>(node: &Node, address: &'a Address, sentinels: &'a Sentinels, timeout: Duration) -> Peer<'a> {
+    let title = format!("the sentinel {node}");
+    Peer { address, title, access: &sentinels.access, greeting: Greeting::Lookup, timeout }
+}
+
+/// Connects to a sentinel alone.
+pub(crate) fn connect_to_sentinel(
+    node: &Node,
+    sentinels: &Sentinels,
+    settings: &Settings,
+    watch: &mut dyn Watch,
+) -> Result<Transport, ConnectError> {
+    let address = Address::Tcp { host: node.host.clone(), port: node.port };
+    let deadline = Instant::now() + settings.connect_timeout;
+    peer(node, &address, sentinels, settings.connect_timeout).connect(&mut Deadline::new(deadline, watch))
+}
+
 /// A connection to a sentinel, and the master that it names.
 fn ask_new(
     node: &Node,
@@ -306,9 +323,7 @@ fn ask_new(
     patience: &mut Deadline<'_>,
 ) -> Result<(Transport, Address), ConnectError> {
     let address = Address::Tcp { host: node.host.clone(), port: node.port };
-    let title = format!("the sentinel {node}");
-    let access = &sentinels.access;
-    let peer = Peer { address: &address, title, access, greeting: Greeting::Lookup, timeout };
+    let peer = peer(node, &address, sentinels, timeout);
     let mut sentinel = peer.connect(patience)?;
     patience.enter(Stage::Request);
     let replied = sentinel.query(&request(sentinels), patience);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::connect_step::ConnectStep;
 use super::deadline::{ConnectError, Deadline, Stage};
 use super::dial::{dial_tcp, dial_unix};
 use super::handshake::{self, Greeting, Mode};
@@ -31,7 +32,12 @@ impl Peer<'_> {
 
     /// The same, with what the server is, if the endpoint leaves that open.
     pub(super) fn find(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
-        self.authenticated(patience).map_err(|error| match error {
+        patience.note(ConnectStep::Peer(&self.title));
+        let connected = self.authenticated(patience);
+        if connected.is_ok() {
+            patience.note(ConnectStep::Connected);
+        }
+        connected.map_err(|error| match error {
             ConnectError::Fault(fault) => ConnectError::Fault(self.explained(fault, patience.stage())),
             ConnectError::Interrupted => ConnectError::Interrupted,
         })
@@ -75,7 +81,13 @@ impl Peer<'_> {
             return self.greet(Transport::mock(server?), password, patience);
         }
         let socket = match self.address {
-            Address::Tcp { host, port } => dial_tcp(&resolve(host, *port, patience)?, patience)?,
+            Address::Tcp { host, port } => {
+                let addresses = resolve(host, *port, patience)?;
+                for address in &addresses {
+                    patience.note(ConnectStep::Address(*address));
+                }
+                dial_tcp(&addresses, patience)?
+            }
             Address::Unix(path) => dial_unix(path, patience)?,
         };
         let transport = match (tls, self.address) {
@@ -85,6 +97,12 @@ impl Peer<'_> {
                 patience.enter(Stage::Tls);
                 let mut stream = TlsStream::new(socket, config, name)?;
                 stream.handshake(patience)?;
+                if let Some(session) = stream.session() {
+                    patience.note(ConnectStep::Session(&session));
+                }
+                if let Some(certificate) = stream.certificate() {
+                    patience.note(ConnectStep::Certificate(certificate));
+                }
                 Transport::tls(stream)
             }
         };

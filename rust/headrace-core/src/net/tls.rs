@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use rustls::pki_types::{ServerName, UnixTime};
-use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, ProtocolVersion};
 use socket2::Socket;
 
 use super::deadline::{ConnectError, Deadline};
@@ -59,6 +59,22 @@ impl TlsStream {
         }
         self.push()?;
         Ok(())
+    }
+
+    /// The version and the cipher, once they are agreed on.
+    pub(super) fn session(&self) -> Option<String> {
+        let version = match self.session.protocol_version()? {
+            ProtocolVersion::TLSv1_2 => "TLS 1.2".to_owned(),
+            ProtocolVersion::TLSv1_3 => "TLS 1.3".to_owned(),
+            other => format!("{other:?}"),
+        };
+        let cipher = self.session.negotiated_cipher_suite()?.suite();
+        Some(format!("{version} {cipher:?}"))
+    }
+
+    /// The server's own certificate, as DER.
+    pub(super) fn certificate(&self) -> Option<&[u8]> {
+        self.session.peer_certificates()?.first().map(AsRef::as_ref)
     }
 
     pub(super) fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
