@@ -1,0 +1,37 @@
+"""The arguments of `headrace check`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+from headrace_command.check.duration import seconds
+
+__all__ = ["MODES", "add"]
+
+#: What a program may want to do.
+MODES = ("plain", "trimming", "script", "idmp", "wait_replicas", "wait_aof", "reader", "consumer", "inspect")
+
+
+def add(parser: ArgumentParser) -> None:
+    """Add them."""
+    parser.add_argument("stream", metavar="STREAM", nargs="?", help="Key of the stream that rights are checked for.")
+    parser.add_argument(
+        "--for",
+        dest="modes",
+        metavar="MODE",
+        action="append",
+        choices=MODES,
+        default=[],
+        help=f"What must be possible, or the command ends with 3: {', '.join(MODES)}; may be given several times. "
+        "Without it only the connection must succeed.",
+    )
+    parser.add_argument("--strict", action="store_true", help="With --for: what may not be asked ends with 3 too.")
+    parser.add_argument(
+        "--wait",
+        metavar="DURATION",
+        type=seconds,
+        default=0.0,
+        help="Check again for so long, such as 60s, until all that is required holds. What does not pass by itself, "
+        "such as a wrong password, ends at once.",
+    )
+    parser.add_argument("--replicas", metavar="N", type=int, default=1, help="Replicas for wait_replicas. Default: 1.")

@@ -1,0 +1,131 @@
+"""The steps of a connect as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from headrace.tables import CODES
+from headrace_command.check.advice import advice
+from headrace_command.check.certificate import not_after
+from headrace_command.check.finding import Finding
+
+__all__ = ["findings_of"]
+
+Step = tuple[float, str, bytes]
+Failure = tuple[str, str]
+
+_STAGES = {"dns": "DNS", "tcp": "TCP", "tls": "TLS", "auth": "AUTH"}
+#: Codes that belong to a step whatever was being waited for: TLS 1.3 refuses a client's certificate at the first reply.
+_STEP_OF_CODE = {"DNS": "DNS", "TLS": "TLS", "NOAUTH": "AUTH", "WRONGPASS": "AUTH"}
+#: A certificate with less time than this is warned of, in days.
+_SOON = 30
+
+
+class _Peer:
+    """The steps of one server."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.steps: list[Step] = []
+
+
+def findings_of(
+    steps: Sequence[Step], failure: Failure | None, total: float, now: datetime, *, has_tls: bool, is_verified: bool
+) -> Iterator[Finding]:
+    """The findings for each server of a connect: those that were asked for the one that has the stream come first.
+
+    Args:
+        steps: As `Commands.connect` returns them.
+        failure: Why it failed, or None.
+        total: How long it took, in seconds.
+        now: The time.
+        has_tls: Whether TLS is used.
+        is_verified: Whether certificates are verified.
+    """
+    peers: list[_Peer] = []
+    for step in steps:
+        if step[1] == "peer":
+            peers.append(_Peer(step[2].decode("utf-8", "replace")))
+        if peers:
+            peers[-1].steps.append(step)
+    for place, peer in enumerate(peers):
+        is_last = place == len(peers) - 1
+        end = total if is_last else peers[place + 1].steps[0][0]
+        yield from _of_peer(peer, end, now, is_verified=is_verified, node=None if is_last else peer.title)
+    if failure is not None:
+        yield _failure(failure, peers[-1].steps if peers else [], total, has_tls=has_tls)
+
+
+def _of_peer(peer: _Peer, end: float, now: datetime, *, is_verified: bool, node: str | None) -> Iterator[Finding]:
+    steps = peer.steps
+    stages = [at for at, step in enumerate(steps) if step[1] in (*_STAGES, "select", "client", "request", "connected")]
+    details = {name: [detail for _, other, detail in steps if other == name] for name in {step[1] for step in steps}}
+    for at, following in zip(stages, [*stages[1:], None], strict=True):
+        began, name, _ = steps[at]
+        if name not in _STAGES:
+            continue
+        seconds = (end if following is None else steps[following][0]) - began
+        if following is None:
+            return  # it failed in this one
+        texts = {other: [detail.decode("utf-8", "replace") for detail in found] for other, found in details.items()}
+        if name == "dns":
+            addresses = [address.rpartition(":")[0] for address in texts.get("address", [])]
+            yield Finding("DNS", "ok", ", ".join(addresses), seconds, node, details={"addresses": addresses})
+        elif name == "tcp":
+            yield _tcp(texts, seconds, node)
+        elif name == "tls":
+            yield _tls(texts, details.get("certificate", []), now, seconds, node, is_verified=is_verified)
+        else:
+            yield Finding("AUTH", "ok", "the password was accepted", seconds, node)
+    names = {name for _, name, _ in steps}
+    if "connected" in names and "auth" not in names:
+        yield Finding("AUTH", "ok", "no password is given, and none is asked for", node=node)
+
+
+def _tcp(texts: dict[str, list[str]], seconds: float, node: str | None) -> Finding:
+    reached = texts.get("reached")
+    if not reached:
+        return Finding("SOCKET", "ok", texts["peer"][0], seconds, node)
+    missed = texts.get("unreached", [])
+    if missed:
+        text = f"{reached[0]}, after {'; '.join(missed)}: each connect tries these addresses first"
+        return Finding("TCP", "warn", text, seconds, node, details={"address": reached[0], "unreached": missed})
+    return Finding("TCP", "ok", reached[0], seconds, node, details={"address": reached[0]})
+
+
+def _tls(
+    texts: dict[str, list[str]],
+    certificates: list[bytes],
+    now: datetime,
+    seconds: float,
+    node: str | None,
+    *,
+    is_verified: bool,
+) -> Finding:
+    session = texts.get("session", ["TLS"])[0]
+    until = not_after(certificates[0]) if certificates else None
+    if until is None:
+        return Finding("TLS", "unknown", f"{session}; the end of the certificate cannot be read", seconds, node)
+    days = (until - now).days
+    details = {"session": session, "not_after": until.isoformat(), "days": days}
+    text = f"{session}, the certificate is valid for {days} days, until {until:%Y-%m-%d}"
+    if days < 0:
+        text = f"{session}, the certificate expired on {until:%Y-%m-%d}: renew it"
+    if not is_verified:
+        text += "; it is not verified (tls_insecure_skip_verify)"
+    state = "ok" if is_verified and days >= _SOON else "warn"
+    return Finding("TLS", "ok" if state == "ok" else "warn", text, seconds, node, details=details)
+
+
+def _failure(failure: Failure, steps: Sequence[Step], total: float, *, has_tls: bool) -> Finding:
+    code, text = failure
+    stages = [(began, name) for began, name, _ in steps if name in (*_STAGES, "select", "client", "request")]
+    began, stage = stages[-1] if stages else (0.0, "")
+    name = _STEP_OF_CODE.get(code) or _STAGES.get(stage, "SERVER")
+    what = advice(code, text, stage, has_tls=has_tls)
+    if name == "TCP" and any(other == "peer" and b":" not in detail for _, other, detail in steps):
+        name = "SOCKET"
+    known = CODES.get(code)
+    passes = known is not None and known.passes
+    return Finding(name, "fail", text if what is None else f"{text}: {what}", total - began, passes=passes, code=code)

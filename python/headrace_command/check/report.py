@@ -1,0 +1,68 @@
+"""Findings on stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace_command.check.finding import Finding
+from headrace_command.escape import printable
+from headrace_command.output import Output
+
+__all__ = ["write"]
+
+_WORDS = {"ok": "ok", "warn": "warn", "fail": "FAIL", "unknown": "unknown", "no": "no"}
+
+
+def write(output: Output, findings: Sequence[Finding], target: str, *, is_good: bool, modes: Sequence[str]) -> None:
+    """Write all of them.
+
+    Args:
+        output: Where they go.
+        findings: What was found.
+        target: The endpoint, without a secret.
+        is_good: Whether all that is required holds.
+        modes: What was asked for.
+    """
+    is_connected = not any(finding.state == "fail" and not finding.is_mode for finding in findings)
+    if output.form == "json":
+        rows = [_row(finding) for finding in findings]
+        output.value({"endpoint": target, "ok": is_good, "for": list(modes), "steps": rows})
+        return
+    if output.form == "jsonl":
+        for finding in findings:
+            output.row(_row(finding))
+        return
+    width = max(len(_name(finding)) for finding in findings)
+    title = None
+    for finding in findings:
+        if finding.is_mode and not is_connected:
+            continue
+        section = "modes" if finding.is_mode else target if finding.name == "node" else finding.node or target
+        if section != title:
+            output.text(printable(section))
+            title = section
+        where = f"{finding.node}: " if finding.name == "node" else ""
+        word = "no" if finding.is_mode and finding.state == "fail" and _name(finding) not in modes else finding.state
+        line = f"  {_WORDS[word]:<7}  {_name(finding):<{width}}  {_time(finding.seconds):>8}  {where}{finding.text}"
+        output.text(printable(line))
+
+
+def _name(finding: Finding) -> str:
+    return finding.name.removeprefix("mode ")
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    row: dict[str, Any] = {"step": finding.name, "state": finding.state, "text": finding.text}
+    for name in ("seconds", "node", "code"):
+        if (value := getattr(finding, name)) is not None:
+            row[name] = round(value, 6) if name == "seconds" else value
+    if finding.state == "fail":
+        row["passes"] = finding.passes
+    return {**row, **finding.details}
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,72 @@
+"""`headrace check`: one line for each step of a connect, and for each thing that a program may need of the server."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from headrace_command.check.finding import Finding
+from headrace_command.check.report import write
+from headrace_command.check.survey import Survey, required
+from headrace_command.exit_code import ExitCode
+from headrace_command.run import Run
+from headrace_command.usage_error import UsageError
+
+if TYPE_CHECKING:
+    from headrace import Endpoint
+
+__all__ = ["run"]
+
+#: Between two looks with `--wait`, in seconds: at first and at most.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
+
+
+def run(run: Run) -> ExitCode:
+    """Check, and end with 3 if something that is required does not hold."""
+    given = run.arguments
+    key = None if given.stream is None else os.fsencode(given.stream)
+    if given.modes and key is None:
+        raise UsageError("--for needs STREAM: rights are those for a key")
+    endpoint = run.endpoint(key)
+    survey = Survey(endpoint, key, given.replicas)
+    findings, failures = _until_good(run, survey)
+    write(run.output, findings, _target(endpoint, key), is_good=not failures, modes=given.modes)
+    if not failures:
+        return ExitCode.OK
+    if run.output.form != "text" or not run.output.is_terminal:
+        run.messages.error(f"{failures[0].name}: {failures[0].text}")
+    return ExitCode.NO_CONNECTION
+
+
+def _until_good(run: Run, survey: Survey) -> tuple[list[Finding], list[Finding]]:
+    """The last findings, and what is wrong in them."""
+    given = run.arguments
+    end = time.monotonic() + given.wait
+    pause, said = _FIRST_PAUSE, ""
+    while True:
+        findings = list(survey.take())
+        failures = required(findings, given.modes, is_strict=given.strict)
+        left = end - time.monotonic()
+        if not failures or left <= 0 or not all(failure.passes for failure in failures):
+            run.messages.end_progress()
+            return findings, failures
+        if failures[0].text != said:
+            said = failures[0].text
+            run.messages.say(f"waiting {left:.0f} s at most: {failures[0].name}: {said}")
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _target(endpoint: Endpoint, key: bytes | None) -> str:
+    """The endpoint in words."""
+    if endpoint.unix_socket is not None:
+        where = str(endpoint.unix_socket)
+    elif endpoint.nodes is not None:
+        where = ", ".join(endpoint.nodes)
+    else:
+        host = str(endpoint.host)
+        port = 6379 if endpoint.port is None else endpoint.port
+        where = f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+    stream = "" if key is None else f", stream {os.fsdecode(key)}"
+    return where + stream

@@ -1,0 +1,188 @@
+"""Asks all servers of an endpoint, and decides about modes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace import CommandError, ConnectionFailedError
+from headrace.tables import CODES
+from headrace_command.check import state_findings
+from headrace_command.check.arguments import MODES
+from headrace_command.check.finding import Finding
+from headrace_command.check.node import Node
+from headrace_command.check.rights import NEEDS, Rights
+from headrace_command.check.verdict import verdict
+
+if TYPE_CHECKING:
+    from headrace import Endpoint
+
+__all__ = ["Survey"]
+
+
+class Survey:
+    """One look at everything.
+
+    Args:
+        endpoint: The endpoint.
+        key: The key of its stream, or None.
+        replicas: How many replicas `wait_replicas` is for.
+    """
+
+    def __init__(self, endpoint: Endpoint, key: bytes | None, replicas: int) -> None:
+        self._endpoint = endpoint
+        self._key = key
+        self._replicas = replicas
+        self._topology = _topology(endpoint)
+
+    def take(self) -> Iterator[Finding]:
+        """The findings, each as it is made. Nothing is changed on any server."""
+        if self._topology == "sentinel":
+            for place, address in enumerate(self._endpoint.nodes or ()):
+                yield from self._sentinel(place, address)
+        node = Node(self._endpoint)
+        try:
+            steps = node.connect()
+            yield from steps
+            if any(step.state == "fail" for step in steps):
+                yield from (_undecided(mode) for mode in MODES)
+            else:
+                yield from self._server(node)
+        finally:
+            node.close()
+
+    def _server(self, node: Node) -> Iterator[Finding]:
+        try:
+            state, skew = node.state(self._key)
+            found = state_findings.findings_of(
+                state, has_key=self._key is not None, endpoint_is=self._topology, skew=skew
+            )
+            yield from found
+            rights = None
+            if self._key is not None:
+                rights, seconds = node.rights(state, self._key)
+                yield _acl(rights, state.user, seconds, is_new=state.key_type in (None, "none"))
+            if self._topology == "cluster":
+                yield from self._cluster(node)
+        except (ConnectionFailedError, CommandError) as error:
+            code = getattr(error, "code", None)
+            passes = isinstance(error, ConnectionFailedError) or (code in CODES and CODES[code].passes)
+            yield Finding("SERVER", "fail", str(error), passes=passes, code=code)
+            yield from (_undecided(mode) for mode in MODES)
+            return
+        yield from (verdict(mode, state, rights, self._replicas) for mode in MODES)
+
+    def _sentinel(self, place: int, address: str) -> Iterator[Finding]:
+        """One that does not answer is a warning: the others may."""
+        title = f"the sentinel {address}"
+        node = Node(self._endpoint, sentinel=place)
+        try:
+            for finding in node.connect():
+                yield replace(finding, node=title, state="warn" if finding.state == "fail" else finding.state)
+                if finding.state == "fail":
+                    return
+            master = (self._endpoint.sentinel_master or "").encode()
+            named = node.ask(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", master)
+            if isinstance(named, list) and len(named) == 2:
+                host, port = (part.decode("utf-8", "replace") for part in named)
+                yield Finding("master", "ok", f"{host}:{port}", node=title, details={"host": host, "port": port})
+            else:
+                why = str(named) if isinstance(named, CommandError) else "it knows no master of this name"
+                yield Finding("master", "warn", f"{why}: check --sentinel-master", node=title)
+            quorum = node.ask(b"SENTINEL", b"CKQUORUM", master)
+            if isinstance(quorum, bytes):
+                yield Finding("quorum", "ok", quorum.decode("utf-8", "replace").removeprefix("OK "), node=title)
+            else:
+                state = "unknown" if isinstance(quorum, CommandError) and quorum.code == "NOPERM" else "warn"
+                yield Finding("quorum", "unknown" if state == "unknown" else "warn", str(quorum), node=title)
+        except ConnectionFailedError as error:
+            yield Finding("SERVER", "warn", str(error), node=title)
+        finally:
+            node.close()
+
+    def _cluster(self, node: Node) -> Iterator[Finding]:
+        """The cluster, and each node of it: a stream may move there, and a replica may become its master."""
+        reply = node.ask(b"CLUSTER", b"INFO")
+        if isinstance(reply, bytes):
+            lines = dict(line.partition(b":")[::2] for line in reply.splitlines())
+            is_whole = lines.get(b"cluster_state") == b"ok"
+            served = int(lines.get(b"cluster_slots_ok", b"0"))
+            text = f"{served} of 16384 slots are served" + ("" if is_whole else ": keys of the others fail")
+            yield Finding("cluster", "ok" if is_whole else "warn", text, details={"slots_ok": served})
+        else:
+            yield Finding("cluster", "unknown", "the user may not ask: +cluster|info")
+        for host, port, role in _nodes(node.ask(b"CLUSTER", b"SLOTS"), self._node_map()):
+            yield self._member(host, port, role)
+
+    def _member(self, host: str, port: int, role: str) -> Finding:
+        title = f"{host}:{port}"
+        node = Node(self._endpoint, node=(host, port))
+        try:
+            steps = node.connect()
+        finally:
+            node.close()
+        wrong = [step for step in steps if step.state != "ok"]
+        took = sum(step.seconds or 0.0 for step in steps)
+        if wrong:
+            return Finding("node", "warn", f"{role}: {wrong[-1].text}", took, title, details={"role": role})
+        days = [step.details["days"] for step in steps if "days" in step.details]
+        text = role + "".join(f", its certificate is valid for {count} days" for count in days)
+        return Finding("node", "ok", text, took, title, details={"role": role})
+
+    def _node_map(self) -> dict[str, str]:
+        """Where to connect for the addresses that the nodes show."""
+        given = self._endpoint.node_map or ""
+        if given.lstrip().startswith("{"):
+            return dict(json.loads(given))
+        return dict(part.strip().partition("=")[::2] for part in given.split(",") if part)
+
+
+def _topology(endpoint: Endpoint) -> str:
+    """The topology of an endpoint."""
+    if endpoint.topology != "auto":
+        return endpoint.topology
+    if endpoint.nodes is None:
+        return "single"
+    return "cluster" if endpoint.sentinel_master is None else "sentinel"
+
+
+def _nodes(reply: object, node_map: Mapping[str, str]) -> list[tuple[str, int, str]]:
+    """The nodes of the reply to CLUSTER SLOTS: where to connect, and their role."""
+    found: dict[tuple[str, int], str] = {}
+    for slots in reply if isinstance(reply, list) else []:
+        for place, (name, port, *_) in enumerate(slots[2:]):
+            if isinstance(name, bytes) and name not in (b"", b"?"):
+                shown = f"{name.decode('utf-8', 'replace')}:{port}"
+                host, _, mapped = node_map.get(shown, shown).rpartition(":")
+                found.setdefault((host, int(mapped)), "replica" if place else "master")
+    return [(host, port, role) for (host, port), role in sorted(found.items())]
+
+
+def _acl(rights: Rights, user: bytes, seconds: float, *, is_new: bool) -> Finding:
+    name = user.decode("utf-8", "replace")
+    missing = [mode for mode in NEEDS if rights.missing(mode, is_new=is_new)]
+    unknown = [mode for mode in NEEDS if rights.unknown(mode, is_new=is_new)]
+    details = {"user": name, "missing": missing, "unknown": unknown}
+    if len(unknown) == len(NEEDS):
+        why = "; ".join(rights.unknown("plain", is_new=is_new))
+        return Finding("ACL", "unknown", f"user {name}: {why}", seconds, details=details)
+    if missing:
+        return Finding("ACL", "warn", f"user {name} lacks rights for {', '.join(missing)}", seconds, details=details)
+    return Finding("ACL", "ok", f"user {name} has the rights of each mode", seconds, details=details)
+
+
+def _undecided(mode: str) -> Finding:
+    return Finding(f"mode {mode}", "unknown", "there is no connection")
+
+
+def required(findings: Sequence[Finding], modes: Sequence[str], *, is_strict: bool) -> list[Finding]:
+    """The findings that let the command fail: of the connection, and of the modes that were asked for."""
+    names = {f"mode {mode}" for mode in modes}
+    bad = ("fail", "unknown") if is_strict else ("fail",)
+    return [
+        finding
+        for finding in findings
+        if (finding.state == "fail" and not finding.is_mode) or (finding.name in names and finding.state in bad)
+    ]
