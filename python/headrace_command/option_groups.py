@@ -6,21 +6,21 @@ from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace,
 
 from headrace_command.option_rows import DISPATCHER, PRODUCER, SERVER, STREAM
 
-__all__ = ["add_connection", "add_producer", "connection_options", "producer_options"]
+__all__ = ["add_connection", "add_producer", "add_rows", "connection_options", "producer_options"]
 
 
 def add_connection(parser: ArgumentParser) -> None:
     """Add the URL and the options of the server."""
     group = parser.add_argument_group("connection", "An option wins over the URL, the URL over the environment.")
     group.add_argument("-u", "--url", metavar="URL", help="redis://[user@]host[:port][/db]; by default $HEADRACE_URL")
-    _add(group, SERVER + STREAM)
+    add_rows(group, SERVER + STREAM)
     group.add_argument("--ask-password", action="store_true", help="Ask for the password on the terminal.")
 
 
 def add_producer(parser: ArgumentParser) -> None:
     """Add what a writer can choose: trimming, the window, retries, copies."""
-    _add(parser.add_argument_group("stream"), PRODUCER)
-    _add(parser.add_argument_group("delivery"), DISPATCHER)
+    add_rows(parser.add_argument_group("stream"), PRODUCER)
+    add_rows(parser.add_argument_group("delivery"), DISPATCHER)
 
 
 def connection_options(arguments: Namespace) -> dict[str, str]:
@@ -33,7 +33,8 @@ def producer_options(arguments: Namespace) -> tuple[dict[str, str], dict[str, st
     return _given(arguments, PRODUCER), _given(arguments, DISPATCHER)
 
 
-def _add(group: _ArgumentGroup, rows: tuple[tuple[str, bool, str | None, str], ...]) -> None:
+def add_rows(group: _ArgumentGroup, rows: tuple[tuple[str, bool, str | None, str], ...]) -> None:
+    """Add these options of the tables."""
     for name, is_boolean, default, text in rows:
         shown = text if default is None or is_boolean else f"{text} Default: {default}."
         if is_boolean:

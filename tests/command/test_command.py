@@ -119,7 +119,10 @@ def test_no_secret_is_printed(any_command: Command, tmp_path: Path, closed_port:
 
 
 #: How the other verbs that connect are called.
-OTHER_VERBS: dict[str, list[str]] = {}
+OTHER_VERBS: dict[str, list[str]] = {
+    "check": ["check", "s"],
+    "dead-letters": ["dead-letters", "list", "dead"],
+}
 
 
 def test_text_of_a_server_cannot_change_a_terminal(any_command: Command, client: Any) -> None:

@@ -1,0 +1,55 @@
+"""The stream that a letter's entry goes to."""
+
+from __future__ import annotations
+
+import binascii
+import os
+from argparse import Namespace
+
+from headrace_command.dead_letters.letter import Letter
+from headrace_command.usage_error import UsageError
+
+__all__ = ["Destination", "slot"]
+
+_SLOTS = 16_384
+
+
+def slot(key: bytes) -> int:
+    """The slot of a key in a cluster: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>."""
+    _, opening, rest = key.partition(b"{")
+    tag, closing, _ = rest.partition(b"}")
+    return binascii.crc_hqx(tag if opening and closing and tag else key, 0) % _SLOTS
+
+
+class Destination:
+    """One stream for all letters, or a letter's own stream if it is allowed.
+
+    Args:
+        arguments: Those of the verb.
+        letters: The key of the stream of letters.
+        is_cluster: Whether the server is a cluster.
+    """
+
+    def __init__(self, arguments: Namespace, letters: bytes, *, is_cluster: bool) -> None:
+        self._to = None if arguments.to is None else os.fsencode(arguments.to)
+        self._allowed = {os.fsencode(name) for name in arguments.allow_stream}
+        self._letters = letters
+        self._is_cluster = is_cluster
+        if self._to is None and not self._allowed:
+            raise UsageError(
+                "replay needs --to STREAM, or --allow-stream STREAM for letters that go back to their stream"
+            )
+        if self._to is not None and self._allowed:
+            raise UsageError("--to sends all letters to one stream: leave --allow-stream out")
+        if letters in (self._to, *self._allowed):
+            raise UsageError("the entries would become letters again: --to and --allow-stream take another stream")
+
+    def of(self, letter: Letter) -> bytes | None:
+        """The key of the stream; None: the letter's own stream is not allowed."""
+        if self._to is not None:
+            return self._to
+        return letter.stream if letter.stream in self._allowed else None
+
+    def is_beside(self, key: bytes) -> bool:
+        """Whether one script can write this stream and delete the letter."""
+        return not self._is_cluster or slot(key) == slot(self._letters)

@@ -1,0 +1,80 @@
+"""A dead letter, as its entry says it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+__all__ = ["Letter"]
+
+#: What a consumer appends to the fields of an entry, in this order.
+_OF_CONSUMER = (b"dead:stream", b"dead:id", b"dead:reason", b"dead:failures")
+#: The fields that every letter of the Spark writer has.
+_OF_SPARK = (b"stream_key", b"code", b"message", b"kind", b"written", b"partition", b"ordinal")
+
+Pair = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An entry of a stream of dead letters.
+
+    The rules are those of `headrace.read_dead_letters`, whose tables only Arrow libraries read.
+
+    Attributes:
+        entry_id: Its ID.
+        fields: All of its fields.
+        origin: Who wrote it; "other" is no dead letter.
+        stream: Where the entry was, or was to be written. Not to be trusted: who may write letters chooses it.
+        original_id: Its ID there.
+        code: The error code, of Spark's letters.
+        reason: Why, in words.
+        failures: How often the entry failed in its group, of a consumer's letters.
+        written: Whether the entry may be in the stream all the same, of Spark's letters: "no" or "unknown".
+        own: The fields of the entry itself.
+    """
+
+    entry_id: bytes
+    fields: Sequence[Pair]
+    origin: Literal["consumer", "spark", "other"] = "other"
+    stream: bytes | None = None
+    original_id: bytes | None = None
+    code: bytes | None = None
+    reason: bytes | None = None
+    failures: bytes | None = None
+    written: bytes | None = None
+    own: Sequence[Pair] = field(default=())
+
+    @classmethod
+    def read(cls, entry_id: bytes, flat: Sequence[bytes]) -> Self:
+        """Read the reply of XRANGE for one entry: names and values in turn."""
+        fields = list(zip(flat[::2], flat[1::2], strict=True))
+        tail = fields[-len(_OF_CONSUMER) :]
+        if tuple(name for name, _ in tail) == _OF_CONSUMER:
+            stream, original_id, reason, failures = (value for _, value in tail)
+            own = fields[: -len(_OF_CONSUMER)]
+            return cls(entry_id, fields, "consumer", stream, original_id, None, reason, failures, None, own)
+        found = dict(fields)
+        if not all(name in found for name in _OF_SPARK):
+            return cls(entry_id, fields, own=fields)
+        own = [(name, found[name]) for name in (b"payload", b"row") if name in found]
+        code, reason, written = found[b"code"], found[b"message"], found[b"written"]
+        return cls(
+            entry_id, fields, "spark", found[b"stream_key"], found.get(b"entry_id"), code, reason, None, written, own
+        )
+
+    @property
+    def row(self) -> bytes | None:
+        """The row of the Spark writer that has no payload: an Arrow IPC stream."""
+        return next((value for name, value in self.own if name == b"row"), None) if self.origin == "spark" else None
+
+    @property
+    def milliseconds(self) -> int:
+        """The time in its ID."""
+        return int(self.entry_id.partition(b"-")[0])
+
+    @property
+    def size(self) -> int:
+        """The bytes of its fields."""
+        return sum(len(name) + len(value) for name, value in self.fields)

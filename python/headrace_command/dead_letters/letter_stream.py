@@ -1,0 +1,79 @@
+"""Reads a stream of dead letters page by page, up to the letter that was the last one when it began."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from headrace import CommandError, ConnectionFailedError
+from headrace._headrace import Commands
+from headrace_command.dead_letters.letter import Letter
+from headrace_command.usage_error import UsageError
+
+__all__ = ["LetterStream"]
+
+#: Letters of a page, at first and at most.
+_FIRST, _MOST = 10, 500
+#: What a page is to have, in bytes.
+_BYTES = 4 << 20
+_ID = re.compile(r"[0-9]{1,20}(?:-[0-9]{1,20})?")
+
+
+class LetterStream:
+    """The letters of a stream.
+
+    Args:
+        commands: A connection.
+        key: The key of the stream.
+    """
+
+    def __init__(self, commands: Commands, key: bytes) -> None:
+        self._commands = commands
+        self._key = key
+
+    def tail(self) -> bytes | None:
+        """The ID of the last letter now, or None if there is no letter."""
+        last = self._range(b"XREVRANGE", b"+", b"-", 1)
+        return last[0].entry_id if last else None
+
+    def pages(self, end: bytes) -> Iterator[list[Letter]]:
+        """All letters up to this ID. A page has 500 letters at most, and some MiB if letters are of like size."""
+        start, count = b"-", _FIRST
+        while page := self._page(start, end, count):
+            yield page
+            start = b"(" + page[-1].entry_id
+            average = max(1, sum(letter.size for letter in page) // len(page))
+            count = max(1, min(_MOST, _BYTES // average, count * 4))
+
+    def find(self, ids: Sequence[str]) -> tuple[list[Letter], list[str]]:
+        """The letters with these IDs, in their order in the stream, and the IDs of which there is none."""
+        found, missing = {}, []
+        for text in ids:
+            if not _ID.fullmatch(text):
+                raise UsageError(f"an ID is <milliseconds>-<number>, not {text!r}")
+            whole = (text if "-" in text else text + "-0").encode()
+            letters = self._range(b"XRANGE", whole, whole, 1)
+            if letters:
+                found[letters[0].entry_id] = letters[0]
+            else:
+                missing.append(text)
+        order = sorted(found, key=lambda entry_id: tuple(map(int, entry_id.split(b"-"))))
+        return [found[entry_id] for entry_id in order], missing
+
+    def _page(self, start: bytes, end: bytes, count: int) -> list[Letter]:
+        """The next letters. If they are larger than a reply may be, one at a time."""
+        try:
+            return self._range(b"XRANGE", start, end, count)
+        except ConnectionFailedError as error:
+            if count == 1 or "too large" not in str(error):
+                raise
+        return self._range(b"XRANGE", start, end, 1)
+
+    def _range(self, command: bytes, start: bytes, end: bytes, count: int) -> list[Letter]:
+        words = [command, self._key, start, end, b"COUNT", b"%d" % count]
+        (reply,) = self._commands.call([(self._key, words)], writes=False)
+        if isinstance(reply, CommandError):
+            raise reply
+        entries = cast(list[tuple[bytes, list[bytes]]], reply)
+        return [Letter.read(entry_id, fields) for entry_id, fields in entries]

@@ -1,0 +1,164 @@
+"""Writes the entries of letters again and deletes the letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from headrace import CommandError, ConnectionFailedError, HeadraceError
+from headrace._headrace import Commands
+from headrace_command.dead_letters.destination import Destination
+from headrace_command.dead_letters.entry_command import EntryCommand
+from headrace_command.dead_letters.letter import Letter
+from headrace_command.dead_letters.row_writer import RowWriter
+from headrace_command.dead_letters.tally import Tally
+
+__all__ = ["Mover"]
+
+#: Letters whose commands go out in one round trip.
+_PIPELINE = 100
+
+Item = tuple[Letter, bytes]
+
+
+class Mover:
+    """Moves letters, in their order.
+
+    Where one script reaches both streams, it adds the entry and deletes the letter in one step: once, whatever breaks.
+    Elsewhere, and for rows of Spark, the entry is added and then the letter is deleted: what breaks in between leaves
+    both, and the next run adds the entry again.
+
+    Args:
+        commands: A connection.
+        letters: The key of the stream of letters.
+        entry: Makes the commands.
+        destination: Which entries can be moved in one step.
+        rows: Makes what writes rows of Spark.
+        tally: Gets the outcomes.
+    """
+
+    def __init__(
+        self,
+        commands: Commands,
+        letters: bytes,
+        entry: EntryCommand,
+        destination: Destination,
+        rows: Callable[[], RowWriter],
+        tally: Tally,
+    ) -> None:
+        self._commands = commands
+        self._letters = letters
+        self._entry = entry
+        self._destination = destination
+        self._make_rows = rows
+        self._rows: RowWriter | None = None
+        self._tally = tally
+
+    def check(self) -> None:
+        """Find out whether letters may be deleted.
+
+        Raises:
+            CommandError: The server refuses it.
+        """
+        (reply,) = self._commands.call([(self._letters, self._entry.check())], writes=True)
+        if isinstance(reply, CommandError):
+            raise reply
+
+    def move(self, items: Iterable[Item]) -> None:
+        """Move these letters to these streams.
+
+        Raises:
+            ConnectionFailedError: The server was lost. What was under way is noted as unknown.
+        """
+        for kind, group in groupby(items, self._kind):
+            members = list(group)
+            for part in (members[at : at + _PIPELINE] for at in range(0, len(members), _PIPELINE)):
+                {"empty": self._refuse, "row": self._write_rows, "script": self._move, "apart": self._copy}[kind](part)
+
+    def close(self) -> None:
+        """Close what rows were written with."""
+        if self._rows is not None:
+            self._rows.close()
+
+    def _kind(self, item: Item) -> str:
+        letter, to = item
+        if not self._entry.has_fields(letter):
+            return "empty"
+        if letter.row is not None:
+            return "row"
+        return "script" if self._destination.is_beside(to) else "apart"
+
+    def _refuse(self, items: Sequence[Item]) -> None:
+        for letter, to in items:
+            self._tally.add(letter, "failed", to=to, error="the letter has no field of its entry: its payload was null")
+
+    def _move(self, items: Sequence[Item]) -> None:
+        for item, reply in self._call(items, (self._entry.move(letter, to) for letter, to in items), by_target=False):
+            self._note(item, reply)
+
+    def _copy(self, items: Sequence[Item]) -> None:
+        added: list[tuple[Item, bytes]] = []
+        for item, reply in self._call(items, (self._entry.add(letter, to) for letter, to in items), by_target=True):
+            if isinstance(reply, bytes):
+                added.append((item, reply))
+            elif reply is None:
+                self._note(item, CommandError("the stream does not exist, and nomkstream is on", code="NO_STREAM"))
+            else:
+                self._note(item, reply)
+        self._delete(added)
+
+    def _write_rows(self, items: Sequence[Item]) -> None:
+        if self._rows is None:
+            self._rows = self._make_rows()
+        for letter, to in items:
+            try:
+                failure = self._rows.write(letter, to)
+            except ConnectionFailedError:
+                self._tally.add(letter, "unknown", to=to)
+                raise
+            except HeadraceError as error:
+                self._tally.add(letter, "failed", to=to, error=str(error))
+                continue
+            if failure is None:
+                self._delete([((letter, to), None)])
+            else:
+                outcome = "failed" if failure.written == "no" else "unknown"
+                self._tally.add(letter, outcome, to=to, error=f"{failure.code}: {failure.message}")
+
+    def _delete(self, added: Sequence[tuple[Item, bytes | None]]) -> None:
+        """Delete the letters of entries that were added."""
+        words = (self._entry.delete(letter) for (letter, _), _ in added)
+        replies = self._call([item for item, _ in added], words, by_target=False)
+        for (item, reply), (_, entry_id) in zip(replies, added, strict=True):
+            self._note(item, reply if isinstance(reply, CommandError) else entry_id or b"")
+
+    def _note(self, item: Item, reply: Any) -> None:
+        letter, to = item
+        if isinstance(reply, CommandError):
+            self._tally.add(letter, "failed", to=to, error=_explained(reply))
+        elif reply is None:
+            self._tally.add(letter, "gone", to=to)
+        else:
+            self._tally.add(letter, "done", to=to, entry_id=reply or None)
+
+    def _call(
+        self, items: Sequence[Item], commands: Iterable[list[bytes]], *, by_target: bool
+    ) -> Iterator[tuple[Item, Any]]:
+        requests = [(to if by_target else self._letters, words) for (_, to), words in zip(items, commands, strict=True)]
+        if not requests:
+            return iter(())
+        try:
+            return zip(items, self._commands.call(requests, writes=True), strict=True)
+        except (ConnectionFailedError, KeyboardInterrupt):
+            for letter, to in items:
+                self._tally.add(letter, "unknown", to=to)
+            raise
+
+
+def _explained(error: CommandError) -> str:
+    """An error with the rights that replay needs, if one is missing: some servers do not say which, within a script."""
+    text = str(error)
+    if error.code == "NOPERM" or "can't run this command" in text or "ACL failure in script" in text:
+        return f"{text.rstrip('.')}: replay needs +eval +xrange +xadd +xdel and both keys"
+    return text

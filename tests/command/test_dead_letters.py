@@ -1,0 +1,299 @@
+"""`headrace dead-letters`: both formats, what is chosen, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from command.conftest import Command
+from command.letters import consumer_letter, row_letter, spark_letter
+from headrace import Consumer, Dispatcher, Endpoint, read_dead_letters
+from headrace.testing import LocalServer
+from support.processes import wait_until
+
+Connect = Callable[..., Any]
+
+
+@pytest.fixture
+def client(server: LocalServer, connect: Connect) -> Any:
+    return connect(server)
+
+
+def rows(out: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def payloads(client: Any, key: str) -> list[bytes]:
+    return [fields[b"payload"] for _, fields in client.xrange(key)]
+
+
+def test_list_says_what_read_dead_letters_says(command: Command, server: LocalServer, client: Any) -> None:
+    consumer_letter(client, 1, reason="no number")
+    spark_letter(client, {"payload": b"x"}, code="WRONGTYPE")
+    client.xadd("dead", {"payload": "no letter"})
+    client.xadd("dead", {"a": "1", "dead:stream": "s", "dead:id": "1-0", "dead:failures": 1, "dead:reason": "order"})
+    listed = rows(command("dead-letters", "list", "dead", "-o", "jsonl").out)
+    endpoint = Endpoint(unix_socket=server.unix_socket, stream_key="dead")
+    expected = [row for batch in read_dead_letters(endpoint) for row in pa.table(batch).to_pylist()]
+    assert len(listed) == len(expected) == 4
+    for row, wanted in zip(listed, expected, strict=True):
+        names = ("stream", "original_id", "code", "reason", "failures")
+        assert [row["id"], *map(row.get, names)] == [wanted["entry_id"], *map(wanted.get, names)]
+        shown = json.loads(command("dead-letters", "show", "dead", row["id"], "-o", "json").out)
+        fields = [(name.encode(), value.encode()) for name, value in shown["fields"]]
+        assert fields == wanted["fields"]
+
+
+def test_a_letter_of_a_consumer_goes_back_to_its_stream(command: Command, server: LocalServer, client: Any) -> None:
+    endpoint = Endpoint(unix_socket=server.unix_socket, stream_key="orders")
+    with Dispatcher(endpoint, ts_field=None) as dispatcher:
+        dispatcher.produce(b"\xffone")
+    with Consumer(
+        endpoint, group="g", consumer="c", max_failures=1, dead_letter_key="dead", start="earliest"
+    ) as consumer:
+        batch = consumer.poll()
+        assert batch is not None
+        consumer.fail(batch, "bad")
+        consumer.flush()
+    ended = command("dead-letters", "replay", "dead", "--all", "--allow-stream", "orders", "--yes")
+    assert (ended.code, ended.out) == (0, b"1 replayed\n"), ended.err
+    assert payloads(client, "orders") == [b"\xffone", b"\xffone"]
+    assert client.xlen("dead") == 0
+
+
+def test_a_stream_that_is_not_allowed_gets_nothing(command: Command, client: Any) -> None:
+    consumer_letter(client, 1, stream="secrets")
+    consumer_letter(client, 2)
+    ended = command("dead-letters", "replay", "dead", "--all", "--allow-stream", "orders", "--yes", "-o", "json")
+    assert ended.code == 0, ended.err
+    document = json.loads(ended.out)
+    assert (document["replayed"], document["delivery"]) == (1, "once")
+    assert document["skipped"] == {"of a stream that --allow-stream does not name": 1}
+    assert not client.exists("secrets")
+    assert client.xlen("dead") == 1
+
+
+def test_letters_that_may_be_written_need_a_word(command: Command, client: Any) -> None:
+    spark_letter(client, {"payload": b"a"}, written="unknown")
+    first = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes")
+    assert first.code == 0
+    assert b"1 skipped: written: unknown" in first.out
+    assert not client.exists("t")
+    second = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", "--include-unknown")
+    assert second.out == b"1 replayed\n"
+    assert payloads(client, "t") == [b"a"]
+
+
+def test_only_one_code_is_replayed_and_a_dry_run_changes_nothing(command: Command, client: Any) -> None:
+    spark_letter(client, {"payload": b"a"}, code="OOM")
+    spark_letter(client, {"payload": b"b"}, code="WRONGTYPE")
+    consumer_letter(client, 3)
+    arguments = ("dead-letters", "replay", "dead", "--all", "--to", "t", "--only-code", "OOM")
+    dry = command(*arguments, "--dry-run")
+    assert "dry run: replay 1 letters of dead: 1 to t" in dry.err
+    assert (client.xlen("dead"), client.exists("t")) == (3, 0)
+    assert command(*arguments, "--yes").code == 0
+    assert payloads(client, "t") == [b"a"]
+    assert client.xlen("dead") == 2
+
+
+def test_named_letters_are_taken_and_missing_ones_are_reported(command: Command, client: Any) -> None:
+    ids = [consumer_letter(client, number) for number in range(3)]
+    ended = command("dead-letters", "replay", "dead", ids[1], "7-7", "--to", "t", "--yes")
+    assert ended.code == 1
+    assert "there is no letter 7-7 in dead" in ended.err
+    assert payloads(client, "t") == [b"order 1"]
+    assert [entry_id.decode() for entry_id, _ in client.xrange("dead")] == [ids[0], ids[2]]
+
+
+def test_trimming_and_nomkstream_are_those_of_the_options(command: Command, client: Any) -> None:
+    for number in range(5):
+        consumer_letter(client, number)
+    arguments = ("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes")
+    refused = command(*arguments, "--nomkstream")
+    assert refused.code == 1, refused
+    assert b"NO_STREAM" in refused.out
+    assert client.xlen("dead") == 5
+    trimmed = command(*arguments, "--maxlen", "2", "--no-maxlen-approximate")
+    assert trimmed.code == 0, trimmed
+    assert payloads(client, "t") == [b"order 3", b"order 4"]
+    wrong = command(*arguments, "--maxlen", "-1")
+    assert wrong.code == 2
+    assert "maxlen" in wrong.err
+
+
+def test_a_refusal_leaves_the_letter(command: Command, client: Any) -> None:
+    consumer_letter(client, 1)
+    client.set("t", "a string")
+    ended = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", "-o", "json")
+    assert ended.code == 1
+    document = json.loads(ended.out)
+    assert (document["failed"], document["replayed"]) == (1, 0)
+    assert "WRONGTYPE" in document["failures"][0]["error"]
+    assert client.xlen("dead") == 1
+
+
+def test_what_comes_after_the_start_stays(command: Command, server: LocalServer, client: Any) -> None:
+    """A letter is added for each entry that is written again, as a consumer does it that gives the entry up again."""
+    for number in range(30):
+        consumer_letter(client, number)
+    ended = threading.Event()
+
+    def give_up() -> None:
+        last = "0"
+        while not ended.is_set():
+            for _, entries in client.xread({"t": last}, block=100):
+                for entry_id, _ in entries:
+                    consumer_letter(client, 99)
+                    last = entry_id
+
+    consumer = threading.Thread(target=give_up)
+    consumer.start()
+    try:
+        done = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes")
+    finally:
+        wait_until(lambda: client.xlen("dead") == client.xlen("t"))
+        ended.set()
+        consumer.join()
+    assert (done.code, done.out) == (0, b"30 replayed\n"), done
+    assert payloads(client, "t") == [b"order %d" % number for number in range(30)]
+
+
+@pytest.mark.needs("redis-8.6")
+def test_letters_never_return_to_their_own_stream(command: Command, client: Any) -> None:
+    consumer_letter(client, 1)
+    for option in (("--to", "dead"), ("--allow-stream", "dead")):
+        ended = command("dead-letters", "replay", "dead", "--all", *option, "--yes")
+        assert (ended.code, client.xlen("dead")) == (2, 1)
+
+
+@pytest.mark.needs("redis-8.6")
+def test_rows_of_spark_get_the_form_that_is_asked_for(command: Command, client: Any) -> None:
+    row_letter(client, {"id": 7, "body": "x"})
+    replay = ("dead-letters", "replay", "dead", "--all", "--yes", "--to")
+    plain = command(*replay, "t")
+    assert plain.code == 0
+    assert b"1 skipped: a row of Spark without a payload" in plain.out
+    for key, option, expected in (
+        ("json", ("--json",), {b"payload": b'{"id":7,"body":"x"}'}),
+        ("payload", ("--payload", "body"), {b"payload": b"x"}),
+        ("fields", ("--fields", "all"), {b"id": b"7", b"body": b"x"}),
+        ("some", ("--fields", "id", "--ts-field", "at"), {b"id": b"7"}),
+    ):
+        row_letter(client, {"id": 7, "body": "x"})
+        client.xtrim("dead", maxlen=1, approximate=False)
+        ended = command(*replay, key, *option)
+        assert ended.code == 0, ended
+        assert "at least once" in ended.err
+        (fields,) = [fields for _, fields in client.xrange(key)]
+        assert ("at" in " ".join(option)) == (fields.pop(b"at", None) is not None)
+        assert fields == expected
+        assert client.xlen("dead") == 0
+
+
+@pytest.mark.needs("redis-8.6")
+def test_a_row_that_cannot_be_written_stays(command: Command, client: Any) -> None:
+    row_letter(client, {"id": 7})
+    spark_letter(client, {"row": b"no Arrow"})
+    spark_letter(client, {})
+    ended = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--payload", "body", "--yes", "-o", "jsonl")
+    assert ended.code == 1, ended
+    assert [row["outcome"] for row in rows(ended.out)] == ["failed"] * 3
+    assert (client.xlen("dead"), client.exists("t")) == (3, 0)
+
+
+@pytest.mark.needs("redis-8.6")
+def test_a_payload_gets_the_names_of_the_fields_that_are_asked_for(command: Command, client: Any) -> None:
+    spark_letter(client, {"payload": b"a"})
+    arguments = ("--payload-field", "body", "--ts-field", "at")
+    command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", *arguments)
+    ((_, fields),) = client.xrange("t")
+    assert list(fields) == [b"body", b"at"]
+
+
+def test_drop_deletes_letters_and_nothing_else(command: Command, client: Any) -> None:
+    ids = [consumer_letter(client, number) for number in range(3)]
+    client.xadd("dead", {"payload": "no letter"})
+    assert command("dead-letters", "drop", "dead", ids[0], "--yes").out == b"1 dropped\n"
+    ended = command("dead-letters", "drop", "dead", "--all", "--yes")
+    assert ended.out == b"2 dropped\n1 skipped: no dead letter\n"
+    assert payloads(client, "dead") == [b"no letter"]
+
+
+@pytest.mark.needs("redis-8.6")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("replay", "dead", "--to", "t"), "needs the IDs of letters, or --all"),
+        (("drop", "dead"), "needs the IDs of letters, or --all"),
+        (("drop", "dead", "1-1", "--all"), "or --all and no ID"),
+        (("replay", "dead", "--all"), "needs --to STREAM, or --allow-stream"),
+        (("replay", "dead", "--all", "--to", "t", "--allow-stream", "o"), "leave --allow-stream out"),
+        (("replay", "dead", "--all", "--to", "t"), "without a terminal this needs --yes"),
+        (("drop", "dead", "--all"), "without a terminal this needs --yes"),
+        (("list", "dead", "--to", "t"), "--to is for replay"),
+        (("drop", "dead", "--all", "--maxlen", "5"), "--maxlen is for replay"),
+        (("list", "dead", "--yes"), "--yes is for replay and drop"),
+        (("show", "dead"), "show needs the IDs"),
+        (("show", "dead", "yesterday"), "an ID is <milliseconds>-<number>"),
+        (("list", "dead", "1-1"), "list takes no ID"),
+    ],
+)
+def test_arguments_that_do_not_fit_change_nothing(
+    command: Command, client: Any, arguments: tuple[str, ...], words: str
+) -> None:
+    consumer_letter(client, 1)
+    ended = command("dead-letters", *arguments)
+    assert ended.code == 2, ended
+    assert words in ended.err
+    assert (client.xlen("dead"), client.exists("t")) == (1, 0)
+
+
+@pytest.mark.needs("redis-8.6")
+def test_the_forms_of_a_list(command: Command, client: Any) -> None:
+    assert command("dead-letters", "list", "dead", "-o", "json").out == b"[]\n"
+    consumer_letter(client, 1, reason="a\nb\x1b[31m" + "x" * 100)
+    spark_letter(client, {"payload": b"\xff"}, code="OOM")
+    text = command("dead-letters", "list", "dead").out.decode()
+    assert text.startswith("ID ")
+    assert len(text.splitlines()) == 3
+    assert "\x1b" not in text
+    document = json.loads(command("dead-letters", "list", "dead", "-o", "json").out)
+    assert [row["origin"] for row in document] == ["consumer", "spark"]
+    limited = rows(command("dead-letters", "list", "dead", "-o", "jsonl", "--limit", "1").out)
+    assert len(limited) == 1
+    coded = rows(command("dead-letters", "list", "dead", "-o", "jsonl", "--only-code", "OOM").out)
+    assert [row["code"] for row in coded] == ["OOM"]
+
+
+@pytest.mark.needs("redis-8.6")
+def test_a_page_of_large_letters_is_read(command: Command, client: Any) -> None:
+    for number in range(12):
+        spark_letter(client, {"payload": bytes([number]) * (8 << 20)})
+    ended = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes")
+    assert ended.code == 0, ended.err
+    assert [payload[0] for payload in payloads(client, "t")] == list(range(12))
+
+
+def test_a_missing_right_is_named(command: Command, server: LocalServer, client: Any) -> None:
+    consumer_letter(client, 1)
+    client.execute_command("ACL SETUSER app on >pw ~* +xrange +xrevrange +eval +xdel")
+    environment = {"PW": "pw"}
+    user = ("--username", "app", "--password-env", "PW")
+    replay = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", *user, environment=environment)
+    assert replay.code == 1, replay
+    assert b"xadd" in replay.out
+    assert client.xlen("dead") == 1
+    client.execute_command("ACL SETUSER app +xadd -xdel")
+    kept = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", *user, environment=environment)
+    assert (kept.code, "xdel" in kept.err) == (3, True), kept
+    assert (client.xlen("dead"), client.exists("t")) == (1, 0)
+    client.execute_command("ACL SETUSER app -xrevrange")
+    listed = command("dead-letters", "list", "dead", *user, environment=environment)
+    assert listed.code == 3
+    assert "xrevrange" in listed.err
