@@ -42,11 +42,21 @@ def test_each_node_of_a_cluster_is_connected_to(command: Command, program: Progr
         later = steps(command("check", "s", *nodes, "-o", "json"))
         assert [step["state"] for step in later if step["step"] == "node"].count("warn") <= 1
         owner = cluster.owner("s")
+        host = ("--host", "127.0.0.1", "--port", str(owner.port))
+        found = steps(command("check", "s", *host, "-o", "json"))
+        (topology,) = [step for step in found if step["step"] == "topology"]
+        assert (topology["state"], topology["text"]) == ("ok", "a cluster")
+        assert sum(step["step"] == "node" for step in found) == len(members)
+        (topology,) = [
+            step
+            for step in steps(command("check", "s", *host, "--topology", "single", "-o", "json"))
+            if step["step"] == "topology"
+        ]
+        assert (topology["state"], "--topology cluster" in topology["text"]) == ("warn", True)
         with redis.Redis(port=owner.port or 0) as client:
             client.execute_command("ACL SETUSER default -cluster|slots")
-        single = command("check", "s", "--host", "127.0.0.1", "--port", str(owner.port), "-o", "json")
-        (topology,) = [step for step in steps(single) if step["step"] == "topology"]
-        assert (topology["state"], "--topology cluster" in topology["text"]) == ("warn", True)
+        refused = command("check", "s", *host)
+        assert (refused.code, "+cluster|slots" in refused.err) == (3, True), refused
 
 
 def test_each_sentinel_is_asked(command: Command, program: Program) -> None:
@@ -64,4 +74,4 @@ def test_each_sentinel_is_asked(command: Command, program: Program) -> None:
         other = command("check", "s", "--nodes", ",".join(group.nodes), "--sentinel-master", "nobody")
         assert (other.code, "--sentinel-master" in other.err) == (3, True), other
         plain = command("check", "s", "--host", "127.0.0.1", "--port", group.nodes[0].rpartition(":")[2])
-        assert (plain.code, "this is a sentinel" in plain.err) == (3, True), plain
+        assert (plain.code, "with sentinel_master" in plain.err) == (3, True), plain

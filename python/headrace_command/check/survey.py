@@ -56,6 +56,8 @@ class Survey:
     def _server(self, node: Node) -> Iterator[Finding]:
         try:
             state, skew = node.state(self._key)
+            if state.mode == "cluster" and self._endpoint.topology == "auto" and self._endpoint.host is not None:
+                self._topology = "cluster"
             found = state_findings.findings_of(
                 state, has_key=self._key is not None, endpoint_is=self._topology, skew=skew
             )
