@@ -384,12 +384,14 @@ impl Lanes {
         }
         // Single streams.
         let mut streams: BTreeMap<u16, BTreeMap<&[u8], u16>> = BTreeMap::new();
+        let mut new = BTreeSet::new();
         for (detour, to) in detours {
             let Some(key) = detour.asked.as_deref().filter(|_| is_here(self, detour.route)) else { continue };
-            let Some(own) = self.own_route(detour.route, key, to) else {
+            let Some(own) = self.own_route(detour.route, key, to, &new) else {
                 self.all[at].connection.retry.strand(detour.clone());
                 continue;
             };
+            new.insert(own);
             if own != detour.route {
                 streams.entry(detour.route).or_default().insert(key, own);
             }
@@ -402,21 +404,21 @@ impl Lanes {
         self.hand_over(at, &targets, now);
     }
 
-    /// The route of one stream alone. `None`: there are too many.
-    fn own_route(&mut self, route: u16, key: &[u8], to: usize) -> Option<u16> {
+    /// The route of one stream alone. `None`: there are too many. `new`: those of this round, which no command has yet.
+    fn own_route(&mut self, route: u16, key: &[u8], to: usize, new: &BTreeSet<u16>) -> Option<u16> {
         if self.slot(route) != route {
             return Some(route);
         }
         if !self.cluster.as_ref()?.streams.has_room(key) {
-            self.reclaim();
+            self.reclaim(new);
         }
         self.cluster.as_mut()?.streams.add(key, route, to)
     }
 
     /// Streams of which nothing is under way need no routes of their own: the node of their slot will send them there again.
-    fn reclaim(&mut self) {
+    fn reclaim(&mut self, new: &BTreeSet<u16>) {
         let Self { all, cluster: Some(cluster), .. } = self else { return };
-        let mut used = BTreeSet::new();
+        let mut used = new.clone();
         for connection in all.iter().map(|lane| &lane.connection) {
             used.extend(connection.routes());
         }
