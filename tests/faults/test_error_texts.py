@@ -22,6 +22,8 @@ from support.pipelines import DELIVERED, Outcome, endpoint_to, outcomes
 
 Connect = Callable[..., Any]
 
+#: What a node of a cluster says is an outcome, as to a client that takes it for one server.
+ONE_SERVER = {"topology": "single"}
 #: A part of every payload, which no error message may repeat.
 PAYLOAD = "canary"
 
@@ -32,7 +34,9 @@ class Sender:
     def __init__(self, source: ErrorSource, mode: str, classify: Classify) -> None:
         self.mode, self.classify = mode, classify
         self._entry_id = source.entry_id
-        self._dispatcher = dispatcher(endpoint_to(source.server, **source.options), mode, classify=classify)
+        self._dispatcher = dispatcher(
+            endpoint_to(source.server, **{**ONE_SERVER, **source.options}), mode, classify=classify
+        )
 
     def send(self) -> Outcome:
         if self.mode != "off":

@@ -282,7 +282,7 @@ def test_urls_inject_no_command(start_server: StartServer, program: Program, con
         with Statistics(client) as statistics, Dispatcher(Endpoint.from_url(url)) as dispatcher:
             dispatcher.produce(b"x")
             dispatcher.flush().raise_for_failures()
-        assert statistics.commands == ran(program, auth=1, xadd=1)
+        assert statistics.commands == ran(program, auth=1, hello=1, xadd=1)
         assert len(entries(client, key)) == 1
 
 
