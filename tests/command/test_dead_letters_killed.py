@@ -29,7 +29,7 @@ def replay(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def killed(proxy: Proxy, direction: Direction, count: int, *arguments: str) -> None:
-    """Kill a replay after so many bytes in one direction."""
+    """Kill a replay after a number of bytes in one direction."""
     process = replay(*arguments)
 
     def kill(pair: Any) -> None:

@@ -21,7 +21,7 @@ def add(parser: ArgumentParser) -> None:
     chosen = parser.add_argument_group("which letters")
     chosen.add_argument("--all", action="store_true", help="replay, drop: all letters that are there now.")
     chosen.add_argument("--only-code", metavar="CODE", help="Only letters of the Spark writer with this error code.")
-    chosen.add_argument("--limit", metavar="N", type=int, help="list: so many letters at most.")
+    chosen.add_argument("--limit", metavar="N", type=int, help="list: at most this number of letters.")
     chosen.add_argument("--dry-run", action="store_true", help="replay, drop: say what would be done, and do nothing.")
     chosen.add_argument("-y", "--yes", action="store_true", help="replay, drop: do not ask.")
     replay = parser.add_argument_group("replay")

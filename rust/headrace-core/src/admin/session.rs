@@ -167,7 +167,7 @@ impl Session<'_> {
         self.query(commands, WITHOUT_FIELDS, each)
     }
 
-    /// The same with only so many levels of arrays.
+    /// The same with at most this number of levels of arrays.
     pub(super) fn query(
         &mut self,
         commands: &[impl Borrow<Command>],

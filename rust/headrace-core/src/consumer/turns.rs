@@ -22,7 +22,7 @@ pub(super) struct Turns {
     handed_out: Option<Duration>,
     /// When all sockets were looked at last.
     looked_at: Duration,
-    /// For so many batches to come, one line after the other asks: the caller was slow with one.
+    /// Batches to come for which one line after the other asks: the caller was slow with one.
     careful: usize,
     /// How many lines in a row had nothing.
     empty: usize,

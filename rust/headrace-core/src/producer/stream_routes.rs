@@ -1,7 +1,7 @@
 //! Streams that are at another node than their slot, while it is moved key by key. No I/O.
 //!
 //! The number of a slot is a route by itself. Each of these streams has a route of its own, with a number above those of the slots:
-//! what waits, is in flight or is to be confirmed is told apart by these numbers alone.
+//! what waits, is in flight or is to be confirmed is distinguished by these numbers alone.
 
 use std::collections::BTreeMap;
 
