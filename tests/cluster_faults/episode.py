@@ -33,7 +33,8 @@ SLACK = 5.0
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=DEADLINE)
 CONFIRMED: dict[str, Any] = {"wait_replicas": 1, "wait_timeout": 3.0, "wait_every": 50}
 
-#: Those with "streams" write to several streams of all nodes, those with "shards" to the shards of one.
+#: Those with "streams" write to several streams of all nodes, those with "one slot" to several streams of a slot, those
+#: with "shards" to the shards of one stream.
 #: The faults happen to the first of them. Those with "tls" need a cluster that speaks it.
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -46,6 +47,10 @@ MODES: dict[str, dict[str, Any]] = {
     "streams, policy": {"retry": PATIENT},
     "streams, wait": {"retry": PATIENT, **CONFIRMED},
     "streams, script": {"retry": PATIENT, "exactly_once": "script"},
+    "one slot": {},
+    "one slot, policy": {"retry": PATIENT},
+    "one slot, wait": {"retry": PATIENT, **CONFIRMED},
+    "one slot, script": {"retry": PATIENT, "exactly_once": "script"},
     "shards, policy": {"retry": PATIENT},
     "shards, script": {"retry": PATIENT, "exactly_once": "script"},
     "tls": {},
@@ -62,7 +67,7 @@ CONTENDERS: dict[str, Callable[[ProxiedCluster, str], Any]] = {
     "redis-rs, streams": RedisRs,
 }
 
-#: How many streams those have.
+#: How many streams or shards there are where there are several.
 STREAMS = 7
 
 #: The name of the dispatcher's connections.
@@ -100,7 +105,7 @@ def run(cluster: ProxiedCluster, mode: str, seed: int, key: str, most: int = 3) 
     masters = {server.port for server in _masters(cluster)}
     sender = CONTENDERS[mode](cluster, key) if mode in CONTENDERS else Dispatcher(endpoint, **options)
     with sender as dispatcher, ThreadPoolExecutor() as pool:
-        keys = [key, *(f"{key}:{number}" for number in range(1, STREAMS))] if "streams" in mode else []
+        keys = _streams(mode, key)
         rate = chance.choice([5_000, 20_000, 50_000])
         load = Load(dispatcher, rate, keys)
         if shards:
@@ -147,6 +152,15 @@ def run(cluster: ProxiedCluster, mode: str, seed: int, key: str, most: int = 3) 
         with redis.Redis(unix_socket_path=server.unix_socket) as client:
             client.flushall()
     return verdict
+
+
+def _streams(mode: str, key: str) -> list[str]:
+    """The streams that the rows name in this mode. Empty: they name none, and go to that of the endpoint."""
+    if "one slot" in mode:
+        return [key, *(f"{{{key}}}:{number}" for number in range(1, STREAMS))]
+    if "streams" in mode:
+        return [key, *(f"{key}:{number}" for number in range(1, STREAMS))]
+    return []
 
 
 def _masters(cluster: ProxiedCluster) -> list[LocalServer]:

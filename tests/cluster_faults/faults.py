@@ -12,7 +12,7 @@ import redis
 
 from headrace.errors import LocalServerError
 from headrace.testing import LocalCluster, LocalServer
-from support.clusters import another_master, move_as_one, moves_as_one
+from support.clusters import Move, another_master, move_as_one, moves_as_one
 from support.processes import stop, wait_until
 
 from .proxied import ProxiedCluster
@@ -40,6 +40,17 @@ def move_whole(cluster: ProxiedCluster, key: str, _chance: random.Random) -> Non
 def move_slowly(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
     """The stream is there before its slot is: ASK for a while."""
     cluster.move_slot(key, another_master(cluster, key), pause=chance.uniform(0.05, 0.4))
+
+
+def move_in_turns(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
+    """The keys of the slot move one by one, in any order: streams and markers are at two nodes for a while."""
+    move = Move(cluster, key, another_master(cluster, key))
+    keys = move.left()
+    chance.shuffle(keys)
+    for one in keys:
+        move.take(one)
+        time.sleep(chance.uniform(0.0, 0.1))
+    move.finish()
 
 
 def begin_and_abandon(cluster: ProxiedCluster, key: str, chance: random.Random) -> None:
@@ -196,6 +207,7 @@ FAULTS: dict[str, Fault] = {
     "move": move_by_keys,
     "move whole": move_whole,
     "move slowly": move_slowly,
+    "move in turns": move_in_turns,
     "abandon": begin_and_abandon,
     "failover": fail_over,
     "force": force,
