@@ -80,6 +80,10 @@ class _Clusters:
         try:
             return run(self._cluster, mode, seed, f"s{seed}")
         except (AssertionError, LocalServerError, redis.RedisError, OSError) as failure:
+            if "BUSYKEY" in str(failure):
+                # A row was written to the node that a slot moves to, while its stream was still at the other.
+                self._end()
+                return Verdict(mode, ["move"], wrong=[f"a stream was split: {failure}"])
             print(f"{self._program.label}, {mode}, seed {seed}: not done: {failure!r}", flush=True)
             traceback.print_exc()
             self._end()
