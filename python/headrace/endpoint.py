@@ -257,6 +257,31 @@ class Endpoint(_headrace.Endpoint):
         finally:
             del options, url  # not for tracebacks with locals
 
+    def find_shards(self) -> Self:
+        """The same endpoint, with the shards that its stream has: for those who read what others write.
+
+        ```python
+        endpoint = Endpoint(nodes=["db1", "db2"], stream_key="order-events").find_shards()
+        with Reader(endpoint) as reader: ...
+        ```
+
+        Asks the server for what the first producer wrote beside the shards, the hash `{stream_key}:shards`, and sets
+        `shards`, `shard_hash` and `shard_names`. An endpoint that has `shards` is only checked. The process-wide
+        defaults of the new endpoint are those of this moment.
+
+        Raises:
+            ConfigError: `stream_key` has braces.
+            CommandError: The stream has no shards, or others than the endpoint (`BAD_SHARDS`), or the user may not ask
+                (`NOPERM`: it needs `+hgetall` on the hash).
+            ConnectionFailedError: The server was not reached, or lost.
+        """
+        _, inherited = self._state()
+        options = self._found_shards()
+        try:
+            return _restore(type(self), options, inherited)  # type: ignore[return-value]
+        finally:
+            del options  # not for tracebacks with locals
+
     def _with_stream_key(self, key: str) -> Self:
         """The same server, and another stream, without shards. Values of a defaults file are those of now."""
         options, inherited = self._state()

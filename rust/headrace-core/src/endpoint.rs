@@ -64,7 +64,7 @@ pub(crate) use tls::client_config;
 pub use trim::Trim;
 
 use defaults::{Defaults, Inherited};
-use explicit::{Explicit, Server};
+use explicit::{Explicit, Server, check_shard_name};
 use given::Given;
 use server::{DEFAULT_COMMAND_TIMEOUT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DB, DEFAULT_PORT};
 use topology::Topology;
@@ -312,6 +312,13 @@ impl Endpoint {
     /// The streams that messages are spread over; `None`: there is one, with the stream key itself.
     pub(crate) fn shards(&self) -> Option<&Arc<Shards>> {
         self.explicit.shards.as_ref()
+    }
+
+    /// The same endpoint, with shards.
+    pub(crate) fn with_shards(&self, shards: Shards) -> Result<Self> {
+        check_shard_name(self.stream_key())?;
+        let explicit = Explicit { shards: Some(Arc::new(shards)), ..(*self.explicit).clone() };
+        Ok(Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() })
     }
 
     /// The keys of the streams: that of the endpoint, or those of its shards.

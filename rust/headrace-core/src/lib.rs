@@ -76,7 +76,7 @@ mod utf8;
 #[cfg(test)] // tests/common names the crate as other crates do
 extern crate self as headrace_core;
 
-pub use admin::{Answer, Attempt, Commands, Request, Table};
+pub use admin::{Answer, Attempt, Commands, Request, Table, find_shards};
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::{EntryId, marker_key};
 pub use consumer::{

@@ -67,6 +67,30 @@ impl Shards {
         Self { hash, names, keys, slots }
     }
 
+    /// The shards of the stream `name` as the fields of its registry have them; what is wrong with these.
+    ///
+    /// `fields`: names and values, in turn; a later version may add others.
+    pub(crate) fn from_registry(name: &[u8], fields: &[&[u8]]) -> Result<Self, String> {
+        let value = |name: &str| {
+            let found = fields.chunks_exact(2).find_map(|pair| (pair[0] == name.as_bytes()).then_some(pair[1]));
+            found.map(|value| String::from_utf8_lossy(value)).ok_or_else(|| format!("it has no field '{name}'"))
+        };
+        let (count, hash, names) = (value("n")?, value("hash")?, value("names")?);
+        let wrong = |field: &str, value: &str, allowed: &str| {
+            Err(format!("its field '{field}' must be {allowed}, got '{}'", value.escape_debug()))
+        };
+        let Some(count) = count.parse().ok().filter(|count| (1..=MAX_SHARDS).contains(count)) else {
+            return wrong("n", &count, &format!("a number from 1 to {MAX_SHARDS}"));
+        };
+        let Some(hash) = ShardHash::named(&hash) else {
+            return wrong("hash", &hash, &format!("one of {}", ShardHash::NAMES.join(", ")));
+        };
+        let Some(names) = ShardNames::named(&names) else {
+            return wrong("names", &names, &format!("one of {}", ShardNames::NAMES.join(", ")));
+        };
+        Ok(Self::new(name, usize::try_from(count).unwrap_or(1), hash, names))
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.keys.len()
     }
@@ -143,6 +167,25 @@ mod tests {
             shards.slots.iter().copied().find(|slot| shards.only_in_slot(*slot).is_none())
         });
         assert!(shared.is_some(), "no two of 1,024 shards share a slot, whatever their names");
+    }
+
+    #[test]
+    fn a_registry_names_the_shards() {
+        let read = |fields: &[&[u8]]| Shards::from_registry(b"orders", fields);
+        let complete: [&[u8]; 8] = [b"names", b"spread", b"n", b"3", b"later", b"field", b"hash", b"crc32"];
+        assert_eq!(read(&complete), Ok(Shards::new(b"orders", 3, ShardHash::Crc32, ShardNames::Spread)));
+        assert_eq!(read(&complete[..6]), Err("it has no field 'hash'".to_owned()));
+        for (at, value, why) in [
+            (3, "0", "its field 'n' must be a number from 1 to 1024, got '0'"),
+            (3, "1025", "its field 'n' must be a number from 1 to 1024, got '1025'"),
+            (3, "3\n", "its field 'n' must be a number from 1 to 1024, got '3\\n'"),
+            (7, "md5", "its field 'hash' must be one of murmur2, crc32, got 'md5'"),
+            (1, "", "its field 'names' must be one of plain, spread, got ''"),
+        ] {
+            let mut fields = complete;
+            fields[at] = value.as_bytes();
+            assert_eq!(read(&fields), Err(why.to_owned()));
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMappin
 use zeroize::Zeroizing;
 
 use crate::errors::to_py;
+use crate::panics::contained;
 use crate::password::Callable;
+use crate::signals::without_gil;
 
 /// The native half of `headrace.Endpoint`, which documents the options.
 #[pyclass(frozen, subclass, eq, hash, name = "Endpoint", module = "headrace._headrace")]
@@ -72,6 +74,13 @@ impl PyEndpoint {
     fn _state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let inherited = self.0.inherited().map_err(|error| to_py(&error))?;
         Ok((to_dict(py, self.0.options())?, to_dict(py, inherited)?))
+    }
+
+    /// The options of the same endpoint with the shards that its stream has; `headrace.Endpoint.find_shards` wraps it.
+    fn _found_shards<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (py, endpoint) = (slf.py(), &slf.get().0);
+        let found = contained(py, || without_gil(py, |signals| headrace_core::find_shards(endpoint, signals)))?;
+        to_dict(py, found.options())
     }
 
     /// The Rust debug output, for the test that looks for secrets in it.

@@ -149,6 +149,20 @@ def test_dead_letters_name_the_stream_of_the_shard(spark: SparkSession, any_serv
     assert len(letters) - len(keyed) in range(8, 24)
 
 
+def test_the_source_finds_the_shards(spark: SparkSession, any_server: LocalServer) -> None:
+    with Dispatcher(endpoint(any_server)) as dispatcher:
+        for row in range(100):
+            dispatcher.produce(b"%d" % row)
+        assert dispatcher.flush().ok
+    options = {"unix_socket": str(any_server.unix_socket), "find_shards": "true"}
+    read = spark.read.format("redis_streams").options(**options)
+    assert sorted(int(row.payload) for row in read.option("stream_key", "orders").load().collect()) == list(range(100))
+    with pytest.raises(PySparkException, match="the stream 'other' has no shards"):
+        read.option("stream_key", "other").load()
+    with pytest.raises(PySparkException, match="find_shards needs stream_key"):
+        spark.read.format("redis_streams").options(**options, stream_keys="orders").load()
+
+
 def test_the_source_refuses_other_shards(spark: SparkSession, any_server: LocalServer) -> None:
     with Dispatcher(endpoint(any_server)) as dispatcher:
         dispatcher.produce(b"1")

@@ -98,9 +98,11 @@ def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
     keys, pattern = _streams(given, own)
     first = keys[0] if keys else pattern or ""
     endpoint = read_endpoint({**given, "stream_key": first})
+    if own["find_shards"]:
+        _need_stream_key(given, "find_shards")
+        endpoint = endpoint.find_shards()
     if endpoint.shards is not None:
-        if "stream_key" not in given:
-            raise ConfigError("shards needs stream_key: the name that the shards have in common", option="shards")
+        _need_stream_key(given, "shards")
         keys = tuple(key.decode() for key in endpoint.stream_keys)
     usual: Literal["earliest", "latest"] = "latest" if streaming else "earliest"
     start = read_bounds("starting", given.get("starting"), own["starting_timestamp"], usual)
@@ -147,6 +149,11 @@ def _check_names(given: Mapping[str, str], *, streaming: bool | None) -> None:
         if name in given:
             kind = "spark.read: a streaming query has no end" if streaming else "spark.readStream"
             raise ConfigError(f"{name} is for {kind}", option=name)
+
+
+def _need_stream_key(given: Mapping[str, str], option: str) -> None:
+    if "stream_key" not in given:
+        raise ConfigError(f"{option} needs stream_key: the name that the shards have in common", option=option)
 
 
 def _streams(given: Mapping[str, str], own: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, str | None]:

@@ -28,6 +28,8 @@ option_table! {
     /// Glob-style pattern of the keys of several streams, in the place of `stream_key`: those that exist when a batch is planned
     /// or a query starts.
     stream_pattern => option(Takes::Text);
+    /// Whether to ask the server which shards the stream has, in the place of the option `shards`.
+    find_shards => option(Takes::Boolean).or(Bool(false));
     /// Where to begin: `earliest`, `latest` (behind the newest entry), an entry ID (from there on), `(` and an entry ID (behind
     /// it), or JSON with one of these for each stream: `{"orders": "1795324724029-0"}`. A stream that the JSON does not name begins as if nothing was given. A
     /// streaming query begins there only once: later its checkpoint says where. By default `earliest` in batch, `latest` in

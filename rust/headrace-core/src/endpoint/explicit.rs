@@ -179,6 +179,12 @@ fn read_shards(given: &mut Given, stream_key: &[u8]) -> Result<Option<Arc<Shards
             None => Ok(None),
         };
     };
+    check_shard_name(stream_key)?;
+    Ok(Some(Arc::new(Shards::new(stream_key, count.into(), hash, names))))
+}
+
+/// Refuses braces in the name that shards have in common.
+pub(super) fn check_shard_name(stream_key: &[u8]) -> Result<()> {
     if stream_key.iter().any(|byte| b"{}".contains(byte)) {
         let message = format!(
             "shards need a stream_key without braces, got '{}': a {{tag}} puts all shards into one slot of a cluster, and so on \
@@ -187,7 +193,7 @@ fn read_shards(given: &mut Given, stream_key: &[u8]) -> Result<Option<Arc<Shards
         );
         return Err(Error::config("shards", message));
     }
-    Ok(Some(Arc::new(Shards::new(stream_key, count.into(), hash, names))))
+    Ok(())
 }
 
 /// Whether the options fit a topology that was asked for.
