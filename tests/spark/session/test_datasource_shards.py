@@ -158,7 +158,7 @@ def test_the_source_finds_the_shards(spark: SparkSession, any_server: LocalServe
     read = spark.read.format("redis_streams").schema("payload string").options(**options)
     assert sorted(int(row.payload) for row in read.option("stream_key", "orders").load().collect()) == list(range(100))
     with pytest.raises(PySparkException, match="the stream 'other' has no shards"):
-        read.option("stream_key", "other").load()
+        read.option("stream_key", "other").load().collect()
     with pytest.raises(PySparkException, match="find_shards needs stream_key"):
         spark.read.format("redis_streams").options(**options, stream_keys="orders").load()
 
