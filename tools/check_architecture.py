@@ -23,7 +23,7 @@ ROWS = [
     {"consumer", "dispatcher", "reader"},
     {"group", "inspect", "producer", "reading"},
     {"admin", "batch", "connection", "import", "report"},
-    {"dead_letters", "entries"},
+    {"dead_letters", "entries", "entry_lines"},
     {"command", "durability", "ipc", "net", "retry_options", "rows"},
     {"endpoint"},
     {"shards"},

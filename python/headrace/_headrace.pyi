@@ -309,6 +309,8 @@ class Rows:
         """The rows as a `PyCapsule` of the Arrow C stream interface."""
     def __arrow_c_schema__(self) -> object:
         """The schema of the rows as a `PyCapsule`."""
+    def _json_rows(self) -> list[bytes]:
+        """Each row as a JSON object, without its nulls: for the command."""
     def __len__(self) -> int: ...
 
 @final
@@ -449,6 +451,13 @@ class ReadBatch:
     @property
     def is_lost_exact(self) -> bool:
         """Whether `lost` is their number; otherwise it is the most that it can be."""
+    def _json_lines(self) -> bytes:
+        """The entries as lines of JSON: `id`, `timestamp`, `stream`, `fields`.
+
+        For the command. The reader must have the metadata `entry_id` and `entry_ms`, and `fields_as="list"`.
+        """
+    def _entries(self) -> list[tuple[str, int, list[tuple[str, bytes]] | None]]:
+        """The entries as tuples: ID, milliseconds of the ID, and fields. Of the same reader as `_json_lines`."""
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         """The batch as `PyCapsule`s of the Arrow C data interface."""
     def __arrow_c_schema__(self) -> object:

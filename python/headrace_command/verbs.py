@@ -43,6 +43,7 @@ class Verb:
 
 VERBS = (
     Verb("send", "Send rows of stdin or files to a stream, with an outcome for each."),
+    Verb("read", "Print the entries of streams; no group is touched.", ("tail",)),
     Verb("check", "Check the connection, the rights and the server, and change nothing."),
     Verb("dead-letters", "List dead letters, show them, write them again, or delete them."),
     Verb("completion", "Print the completion script of a shell.", connects=False),

@@ -39,6 +39,7 @@ mod durability;
 pub mod endpoint;
 #[allow(dead_code, unused_imports)] // until a reader of streams uses it
 mod entries;
+mod entry_lines;
 pub mod error;
 mod extension;
 #[cfg(not(feature = "failpoints"))]
@@ -90,6 +91,7 @@ pub use dispatcher::{
     wrong_version,
 };
 pub use endpoint::Endpoint;
+pub use entry_lines::{EntryTable, entry_lines};
 pub use error::{Error, Result};
 pub use group::Group;
 pub use inspect::{Inspection, Survey, inspect};

@@ -45,6 +45,7 @@ mod items;
 #[cfg(test)]
 mod items_tests;
 mod json;
+mod json_rows;
 mod line;
 mod plan;
 mod range;
@@ -66,6 +67,7 @@ mod zone;
 pub use crate::extension::OBJECTS;
 pub use batch::Rows;
 pub use ids::{CallerId, IdColumn, MAX_MESSAGE_ID};
+pub use json_rows::json_rows;
 pub use plan::{Body, Layout, RowPlan};
 pub(crate) use plan::{columns_of, message_id_column};
 pub use shard_numbers::shard_numbers;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use headrace_core::endpoint::{Form, OptionSpec, OptionValue, Takes};
-use headrace_core::{READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, dead_letters};
+use headrace_core::{
+    EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, dead_letters, entry_lines,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString, PyTuple};
 use pyo3_arrow::ffi::to_schema_pycapsule;
@@ -167,6 +169,9 @@ impl PyReader {
 #[pyclass(frozen, name = "ReadBatch", module = "headrace._headrace")]
 pub(crate) struct PyReadBatch(ReadBatch);
 
+/// An entry: its ID, the milliseconds of the ID, and its fields.
+type PyEntry<'py> = (Bound<'py, PyString>, u64, Option<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>>);
+
 /// The dead letters of a batch; `headrace.read_dead_letters` wraps it.
 #[pyfunction]
 pub(crate) fn split_dead_letters(py: Python<'_>, batch: &Bound<'_, PyReadBatch>) -> PyResult<PyRows> {
@@ -222,6 +227,32 @@ impl PyReadBatch {
     #[getter]
     fn is_lost_exact(&self) -> bool {
         self.0.lost().1
+    }
+
+    /// The entries as lines of JSON: `id`, `timestamp`, `stream`, `fields`.
+    ///
+    /// For the command. The reader must have the metadata `entry_id` and `entry_ms`, and `fields_as="list"`.
+    fn _json_lines<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        contained(py, || {
+            let lines = py.detach(|| entry_lines(self.0.record_batch(), self.0.stream()));
+            Ok(PyBytes::new(py, &lines.map_err(|error| to_py(&error))?))
+        })
+    }
+
+    /// The entries as tuples: ID, milliseconds of the ID, names and values of the fields, or None for one that was deleted.
+    ///
+    /// Of the same reader as [`_json_lines`](Self::_json_lines).
+    fn _entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<PyEntry<'py>>> {
+        contained(py, || {
+            let batch = self.0.record_batch();
+            let table = EntryTable::new(batch).map_err(|error| to_py(&error))?;
+            let field =
+                |place| (PyString::new(py, table.names.value(place)), PyBytes::new(py, table.values.value(place)));
+            let fields = |row| table.places(row).map(|places| places.map(field).collect());
+            Ok((0..batch.num_rows())
+                .map(|row| (PyString::new(py, table.ids.value(row)), table.millisecond(row), fields(row)))
+                .collect())
+        })
     }
 
     /// The batch as `PyCapsule`s of the Arrow C data interface.

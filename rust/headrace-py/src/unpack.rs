@@ -4,6 +4,7 @@ use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::SchemaRef;
 use headrace_core::Table;
 use headrace_core::ipc::{Decoded, decode};
+use headrace_core::rows::json_rows;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 use pyo3_arrow::ffi::to_schema_pycapsule;
@@ -54,6 +55,18 @@ impl PyRows {
     /// The schema of the rows as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
+    }
+
+    /// Each row as a JSON object, without its nulls: for the command.
+    fn _json_rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        panics::contained(py, || {
+            let mut rows = Vec::with_capacity(self.__len__());
+            for batch in &self.batches {
+                let found = py.detach(|| json_rows(batch)).map_err(|error| to_py(&error))?;
+                rows.extend(found.iter().map(|row| PyBytes::new(py, row)));
+            }
+            Ok(rows)
+        })
     }
 
     fn __len__(&self) -> usize {

@@ -326,6 +326,17 @@ impl<'a> Rows<'a> {
     }
 }
 
+impl Rows<'_> {
+    /// Appends the row as a JSON object, without a field around it. Rows that are not JSON have none.
+    pub(super) fn write_json(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        if let (Body::Json { members, .. }, Some(room)) = (&self.body, room(scratch)) {
+            let mut line = Line::new(room, out);
+            json::write_object(members, row, &mut line);
+            line.flush();
+        }
+    }
+}
+
 /// The part of `scratch` in which a line is assembled. Never `None`: the memory is allocated if necessary.
 fn room(scratch: &mut Vec<u8>) -> Option<&mut [u8; line::SIZE]> {
     if scratch.len() < line::SIZE {

@@ -1,0 +1,49 @@
+"""The arguments of `headrace read`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+__all__ = ["add"]
+
+
+def add(parser: ArgumentParser) -> None:
+    """Add them."""
+    parser.add_argument("streams", metavar="STREAM", nargs="+", help="The keys of the streams.")
+    _add_range(parser)
+    _add_content(parser)
+
+
+def _add_range(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "range",
+        "A time is such as 2026-11-24, 2026-11-24T13:05 (in the local time zone) or 2026-11-24T13:05Z; an entry ID is "
+        "included, but '(ID' is not.",
+    )
+    start = group.add_mutually_exclusive_group()
+    text = "Where to begin: earliest, latest, an entry ID or a time. Default: earliest; with --follow latest."
+    start.add_argument("--from", dest="start", metavar="WHERE", help=text)
+    text = "Begin this long before now, by the clock of the server: 90s, 15m, 1h30m, 2d."
+    start.add_argument("--since", metavar="DURATION", help=text)
+    text = "Begin with the last N entries: of one stream."
+    start.add_argument("--last", metavar="N", help=text)
+    text = "Where to end: latest, an entry ID or a time. Default: the newest entry of now."
+    group.add_argument("--to", dest="end", metavar="WHERE", help=text)
+    group.add_argument("-n", "--count", metavar="N", help="Most entries to read.")
+    text = "Go on with new entries as they come, also after the server was away."
+    group.add_argument("-f", "--follow", action="store_true", help=text)
+    group.add_argument("--reverse", action="store_true", help="From new entries to old ones: --from is the newest.")
+
+
+def _add_content(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("content", "Text is for people; -o jsonl has an object per entry, or per row.")
+    text = "Only these fields; with --unpack json or arrow_ipc only these members or columns."
+    group.add_argument("--fields", metavar="NAME,…", help=text)
+    text = "Print the rows of each entry, by how they were written: one or several payloads, JSON, an Arrow IPC stream."
+    group.add_argument("--unpack", choices=("payload", "json", "arrow_ipc"), help=text)
+    text = (
+        "Print nothing but the payloads, each as a line, for 'headrace send'. Of --unpack arrow_ipc: each row as JSON."
+    )
+    group.add_argument("--payload", action="store_true", help=text)
+    text = "Name of the field with the payload. Default: %(default)s."
+    group.add_argument("--payload-field", metavar="NAME", default="payload", help=text)

@@ -1,0 +1,70 @@
+"""Places in a stream and durations, as people write them, in the form that the reader takes."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from headrace_command.usage_error import UsageError
+
+__all__ = ["duration", "place"]
+
+_ID = re.compile(r"(\(?)([0-9]{1,20})(?:-([0-9]{1,20}))?")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)?")
+_SECONDS = {"ms": 0.001, "s": 1, None: 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_LARGEST = (1 << 64) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def place(option: str, text: str, words: tuple[str, ...], *, is_first: bool) -> str:
+    """An entry ID, milliseconds, or one of `words`.
+
+    Args:
+        option: For errors.
+        text: What was given.
+        words: Names of places that the reader knows.
+        is_first: Whether entries from there on are read, and not those up to there.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    if text in words:
+        return text
+    if found := _ID.fullmatch(text):
+        return _id(option, text, found, is_first=is_first)
+    try:
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        allowed = ", ".join(words)
+        raise UsageError(f"{option} must be {allowed}, an entry ID or a time, got {text!r}") from None
+    whole, rest = divmod(moment - _EPOCH, _MILLISECOND)
+    if whole < 0:
+        raise UsageError(f"{option} must not be before 1970, got {text!r}")
+    return str(whole + 1 if is_first and rest else whole)
+
+
+def _id(option: str, text: str, found: re.Match[str], *, is_first: bool) -> str:
+    is_behind, ms, seq = bool(found[1]), int(found[2]), found[3]
+    if max(ms, int(seq or 0)) > _LARGEST:
+        raise UsageError(f"{option} must be an entry ID whose parts are less than 2^64, got {text!r}")
+    if not is_behind:
+        return text
+    if not is_first:
+        raise UsageError(f"{option} must be an entry ID that is included, got {text!r}")
+    number = int(seq or 0) + 1
+    if number > _LARGEST:
+        ms, number = ms + 1, 0
+    return f"{ms}-{number}"
+
+
+def duration(option: str, text: str) -> float:
+    """Seconds of a text such as `90`, `1h30m`.
+
+    Raises:
+        UsageError: It is no duration.
+    """
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UsageError(f"{option} must be a duration such as 90s, 15m, 1h30m or 2d, got {text!r}")
+    return sum(float(number) * _SECONDS[unit or None] for number, unit in parts)

@@ -1,0 +1,155 @@
+"""`headrace read`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace_command.exit_code import ExitCode
+from headrace_command.read.entry import Entry
+from headrace_command.read.outages import shown
+from headrace_command.read.printer import Printer
+from headrace_command.read.rows import Rows
+from headrace_command.read.span import Span, span_of
+from headrace_command.run import Run
+from headrace_command.usage_error import UsageError
+
+if TYPE_CHECKING:
+    from headrace import Endpoint, ReadBatch, Reader
+    from headrace.reader import ReaderOptions
+
+__all__ = ["run"]
+
+#: How long `--follow` waits for a server that is away.
+_PATIENCE = 86_400.0
+#: How many entries that cannot be unpacked are named.
+_NAMED = 10
+
+
+def run(run: Run) -> ExitCode:
+    """Print the entries."""
+    arguments = run.arguments
+    if arguments.payload and (arguments.output != "text" or (arguments.fields and not arguments.unpack)):
+        raise UsageError("--payload prints bare payloads: leave out -o and --fields")
+    if arguments.follow and arguments.output == "json":
+        raise UsageError("--follow has no end, and -o json is one document: use -o jsonl")
+    if arguments.unpack == "payload" and arguments.fields:
+        raise UsageError("--fields chooses members of --unpack json and columns of --unpack arrow_ipc")
+    streams = [os.fsencode(stream) for stream in arguments.streams]
+    if b"" in streams:
+        raise UsageError("STREAM must be a key that is not empty")
+    endpoint = run.endpoint(streams[0])
+    if endpoint.shards and len(streams) > 1:
+        raise UsageError("--shards needs a single stream")
+    reading = _Reading(run, endpoint, streams)
+    with shown(run.messages):
+        return reading.print_all(span_of(arguments, endpoint))
+
+
+class _Reading:
+    """Reads, and prints what comes."""
+
+    def __init__(self, run: Run, endpoint: Endpoint, streams: list[bytes]) -> None:
+        arguments = run.arguments
+        self._run = run
+        self._endpoint = endpoint
+        self._streams = None if endpoint.shards else streams
+        fields = None if arguments.fields is None else arguments.fields.split(",")
+        unpack = arguments.unpack or ("payload" if arguments.payload else None)
+        self._rows = None if unpack is None else Rows(unpack, arguments.payload_field, fields)
+        names_stream = len(streams) > 1 or bool(endpoint.shards)
+        self._printer = Printer(run.output, fields, names_stream=names_stream)
+        self._is_plain = (
+            arguments.output == "jsonl" and unpack is None and fields is None and not run.output.is_terminal
+        )
+        self._bad = 0
+        self._has_line_ends = False
+
+    def print_all(self, span: Span) -> ExitCode:
+        """Print the entries of the span."""
+        if span.last is not None:
+            span = self._before_the_end(span, span.last)
+        flushes = self._run.arguments.follow or self._run.output.is_terminal
+        show = self._shower()
+        self._printer.begin()
+        with self._reader(span, follows=self._run.arguments.follow) as reader:
+            try:
+                for batch in reader:
+                    show(batch)
+                    if flushes:
+                        self._run.output.flush()
+            finally:
+                self._printer.end()
+            return self._ended(reader)
+
+    def _reader(self, span: Span, *, follows: bool) -> Reader:
+        from headrace import Reader, RetryPolicy
+
+        options: ReaderOptions = {
+            # What `ReadBatch._entries` and `ReadBatch._json_lines` need.
+            "metadata": ["entry_id", "entry_ms"],
+            "fields_as": "list",
+            "on_loss": "report",
+            "start": span.start,
+            "end": span.end,
+            "reverse": span.reverse,
+            "limit": span.limit,
+            "retry": RetryPolicy(deadline=_PATIENCE) if follows else None,
+        }
+        return Reader(self._endpoint, self._streams, **options)
+
+    def _before_the_end(self, span: Span, last: int) -> Span:
+        """The same from the last entries on: they are looked for from the end."""
+        backward = Span("latest" if span.end in (None, "latest") else str(span.end), "earliest", True, last, None)
+        first = None
+        with self._reader(backward, follows=False) as reader:
+            for batch in reader:
+                first = batch.last_id
+        return span._replace(start="latest" if first is None and self._run.arguments.follow else first or "earliest")
+
+    def _shower(self) -> Callable[[ReadBatch], None]:
+        if self._is_plain:
+            return lambda batch: self._run.output.payload(batch._json_lines(), end=b"")
+        return self._show_entries if self._rows is None else self._show_rows
+
+    def _show_entries(self, batch: ReadBatch) -> None:
+        stream = batch.stream
+        for entry in batch._entries():
+            self._printer.entry(stream, Entry(*entry))
+
+    def _show_rows(self, batch: ReadBatch) -> None:
+        from headrace import HeadraceError
+
+        assert self._rows is not None
+        is_bare, stream = self._run.arguments.payload, batch.stream
+        for values in batch._entries():
+            entry = Entry(*values)
+            try:
+                rows = self._rows.of(entry)
+            except (HeadraceError, ValueError) as error:
+                self._name_bad(stream, entry, error)
+                continue
+            for place, row in enumerate(rows):
+                if is_bare:
+                    self._has_line_ends = self._has_line_ends or b"\n" in row.payload
+                    self._run.output.payload(row.payload)
+                else:
+                    self._printer.row(stream, entry, place, row)
+
+    def _name_bad(self, stream: bytes, entry: Entry, error: Exception) -> None:
+        self._bad += 1
+        if self._bad <= _NAMED:
+            key = stream.decode(errors="surrogateescape")
+            self._run.messages.warn(f"{key} {entry.id} cannot be unpacked, and is left out: {error}")
+
+    def _ended(self, reader: Reader) -> ExitCode:
+        messages = self._run.messages
+        if self._has_line_ends:
+            messages.warn("some payloads have line ends, and are several lines here: -o jsonl keeps them apart")
+        if self._bad > _NAMED:
+            messages.warn(f"{self._bad:,} entries could not be unpacked, and were left out")
+        if reader.lost:
+            most = "" if reader.is_lost_exact else "at most "
+            messages.error(f"{most}{reader.lost:,} entries were trimmed before they were read")
+        return ExitCode.FAILED if reader.lost or self._bad else ExitCode.OK

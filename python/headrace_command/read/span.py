@@ -1,0 +1,82 @@
+"""Which entries are read."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace_command.read.place import duration, place
+from headrace_command.usage_error import UsageError
+
+if TYPE_CHECKING:
+    from headrace import Endpoint
+
+__all__ = ["Span", "span_of"]
+
+_MOST_LAST = 1_000_000
+
+
+class Span(NamedTuple):
+    """Where to begin and end, as the reader takes it; `last` entries before the end are found when it begins."""
+
+    start: str
+    end: str | None
+    reverse: bool
+    limit: int | None
+    last: int | None
+
+
+def span_of(arguments: Namespace, endpoint: Endpoint) -> Span:
+    """The span of the arguments. Asks the server for its time if that matters.
+
+    Raises:
+        UsageError: An argument is wrong, or contradicts another one.
+    """
+    is_reverse, follows = arguments.reverse, arguments.follow
+    if follows and (is_reverse or arguments.end is not None):
+        raise UsageError("--follow has no end: leave out --to and --reverse")
+    if is_reverse and (arguments.since is not None or arguments.last is not None):
+        raise UsageError("--reverse begins with the newest entry: leave out --since and --last; --to is the oldest one")
+    words = ("earliest", "latest")
+    start = "latest" if follows or is_reverse else "earliest"
+    if arguments.start is not None:
+        allowed = ("latest",) if is_reverse else words
+        start = place("--from", arguments.start, allowed, is_first=not is_reverse)
+    elif arguments.since is not None:
+        seconds = duration("--since", arguments.since)
+        start = str(max(0, int((_now(endpoint) - seconds) * 1000)))
+    end = None if follows else "earliest" if is_reverse else "latest"
+    if arguments.end is not None:
+        allowed = ("earliest",) if is_reverse else ("latest",)
+        end = place("--to", arguments.end, allowed, is_first=is_reverse)
+    limit = _number("--count", arguments.count)
+    last = _number("--last", arguments.last)
+    if last is not None and (len(arguments.streams) > 1 or endpoint.shards):
+        raise UsageError("--last needs a single stream")
+    if last is not None and last > _MOST_LAST:
+        raise UsageError(f"--last must be at most {_MOST_LAST:,}, got {last:,}")
+    return Span(start, end, is_reverse, limit, last)
+
+
+def _number(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) > 0):
+        raise UsageError(f"{option} must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _now(endpoint: Endpoint) -> float:
+    """The time of the server; of this machine, if that may not be asked."""
+    from headrace._headrace import Commands
+
+    commands = Commands(endpoint)
+    try:
+        (answer,) = commands.call([(None, [b"TIME"])], writes=False)
+    finally:
+        commands.close()
+    if not isinstance(answer, list):
+        return time.time()
+    seconds, micros = (int(part) for part in answer if isinstance(part, bytes))
+    return seconds + micros / 1e6
