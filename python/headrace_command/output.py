@@ -42,6 +42,11 @@ class Output:
         """Write one JSON value that is all of the output."""
         self._out.write(json.dumps(value, ensure_ascii=self.is_terminal, indent=2).encode() + b"\n")
 
+    def clear(self) -> None:
+        """Clear the screen, on a terminal."""
+        if self.is_terminal:
+            self._out.write(b"\x1b[H\x1b[2J")
+
     def flush(self) -> None:
         """Send what was written."""
         self._out.flush()

@@ -44,6 +44,7 @@ class Verb:
 VERBS = (
     Verb("send", "Send rows of stdin or files to a stream, with an outcome for each."),
     Verb("read", "Print the entries of streams; no group is touched.", ("tail",)),
+    Verb("inspect", "Say why a consumer is stuck, and what helps."),
     Verb("check", "Check the connection, the rights and the server, and change nothing."),
     Verb("dead-letters", "List dead letters, show them, write them again, or delete them."),
     Verb("completion", "Print the completion script of a shell.", connects=False),

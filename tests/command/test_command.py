@@ -121,6 +121,7 @@ def test_no_secret_is_printed(any_command: Command, tmp_path: Path, closed_port:
 #: How the other verbs that connect are called.
 OTHER_VERBS: dict[str, list[str]] = {
     "read": ["read", "s"],
+    "inspect": ["inspect", "s"],
     "check": ["check", "s"],
     "dead-letters": ["dead-letters", "list", "dead"],
 }

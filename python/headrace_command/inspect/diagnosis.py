@@ -1,0 +1,257 @@
+"""Why a consumer is stuck: decided from what is known of the stream. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace_command.escape import printable
+from headrace_command.inspect.facts import Consumer, Group, Pending, Stream, id_text
+from headrace_command.inspect.finding import Finding, Remedy
+from headrace_command.inspect.units import count, duration, rate
+
+__all__ = ["diagnose"]
+
+#: From so many deliveries on, an entry is one that consumers fail on.
+_MANY_DELIVERIES = 5
+#: Of the time after which a consumer is stuck, the share after which it is slow.
+_SLOW = 0.1
+#: Of the entries that come, the share by which the lag must grow: less is chance.
+_GROWTH = 0.1
+#: The most IDs in a command.
+_MOST_IDS = 100
+#: Up to so many entries are claimed by their IDs.
+_CLAIMED_BY_ID = 10
+#: The most entries that one XAUTOCLAIM takes.
+_CLAIMED_AT_ONCE = 10_000
+#: The name for a consumer that takes entries over where there is none.
+_RESCUE = b"rescue"
+
+
+def diagnose(stream: Stream, stuck_after: float) -> list[Finding]:
+    """What is wrong with the groups of a stream, the worst first; at the end what is only worth a note.
+
+    Args:
+        stream: What is known.
+        stuck_after: Seconds after which a pending entry, or a consumer that asks for nothing, is stuck.
+    """
+    found = [finding for group in stream.groups for finding in _of_group(stream, group, stuck_after)]
+    if stream.dead_letters is not None and stream.dead_letters[1]:
+        found.append(_dead_letters(*stream.dead_letters))
+    found.sort(key=lambda finding: not finding.is_alarm)
+    return found
+
+
+def _of_group(stream: Stream, group: Group, stuck_after: float) -> Iterator[Finding]:
+    yield from _ahead(stream, group)
+    yield from _trimmed_unread(group)
+    yield from _trimmed_pending(stream, group)
+    yield from _poison(stream, group)
+    live = [consumer for consumer in group.consumers if consumer.idle < stuck_after]
+    held = [entry for entry in group.entries if entry.exists]
+    for consumer in sorted(group.consumers, key=lambda consumer: -consumer.pending):
+        own = [entry for entry in held if entry.consumer == consumer.name]
+        stuck = [entry for entry in own if entry.idle >= stuck_after]
+        if consumer not in live:
+            # Beyond the entries that were looked at, those that it holds are taken to be like the others.
+            if stuck or (consumer.pending and len(group.entries) < group.pending):
+                yield _dead(stream, group, consumer, stuck, live, stuck_after)
+        elif once := [entry for entry in stuck if entry.deliveries == 1]:
+            yield _only_new(stream, group, consumer, once, stuck_after)
+        elif own and consumer.idle >= stuck_after * _SLOW and group.lag:
+            yield _slow(stream, group, consumer)
+    yield from _without_consumer(stream, group, live, held)
+    yield from _too_fast(stream, group, live)
+    yield from _lag_unknown(stream, group)
+
+
+def _ahead(stream: Stream, group: Group) -> Iterator[Finding]:
+    if group.last_delivered <= stream.last_generated:
+        return
+    text = (
+        f"group {_name(group.name)} stands at {id_text(group.last_delivered)}, ahead of the newest entry "
+        f"{id_text(stream.last_generated)} of the stream: it gets nothing until IDs pass that. The stream was "
+        "recreated, restored, or lost its end in a failover"
+    )
+    advice = f"set the position back: 0 delivers {_all(stream.length)} of the stream, '$' in its place new ones only"
+    words = (b"XGROUP", b"SETID", stream.key, group.name, b"0")
+    yield Finding("GROUP_AHEAD", True, group.name, text, Remedy(advice, "redis-cli", words))
+
+
+def _trimmed_unread(group: Group) -> Iterator[Finding]:
+    if group.trimmed_unread:
+        were = "was" if group.trimmed_unread == 1 else "were"
+        text = (
+            f"{_entries(group.trimmed_unread)} {were} trimmed before group {_name(group.name)} read them: they are "
+            "lost for it"
+        )
+        advice = "keep more entries (maxlen of the producer), or read faster"
+        yield Finding("TRIMMED_UNREAD", True, group.name, text, Remedy(advice))
+
+
+def _trimmed_pending(stream: Stream, group: Group) -> Iterator[Finding]:
+    gone = [entry for entry in group.entries if not entry.exists]
+    if not gone:
+        return
+    text = (
+        f"{len(gone):,} of {count(group.pending, 'pending entry', 'pending entries')} of group {_name(group.name)} "
+        f"{'was' if len(gone) == 1 else 'were'} trimmed or deleted: no consumer can read "
+        f"{'it' if len(gone) == 1 else 'them'} any more"
+    )
+    first = gone[:_MOST_IDS]
+    which = f"the first {len(first)} of them" if len(gone) > len(first) else "it" if len(gone) == 1 else "them"
+    words = (b"XACK", stream.key, group.name, *_ids(first))
+    yield Finding(
+        "TRIMMED_PENDING", True, group.name, text, Remedy(f"take {which} out of the group", "redis-cli", words)
+    )
+
+
+def _poison(stream: Stream, group: Group) -> Iterator[Finding]:
+    poison = [entry for entry in group.entries if entry.exists and entry.deliveries >= _MANY_DELIVERIES]
+    if not poison:
+        return
+    worst = max(poison, key=lambda entry: entry.deliveries)
+    others = f" ({_entries(len(poison) - 1)} more like it)" if len(poison) > 1 else ""
+    text = (
+        f"entry {id_text(worst.id)} was delivered {worst.deliveries:,} times in group {_name(group.name)} and never "
+        f"acknowledged: consumers fail on it{others}"
+    )
+    entry_id = id_text(worst.id).encode()
+    look = (b"read", stream.key, b"--from", entry_id, b"--to", entry_id)
+    advice = "look at it, and take it out of the group; it stays in the stream"
+    more = (b"XACK", stream.key, group.name, entry_id)
+    yield Finding("POISON_ENTRY", True, group.name, text, Remedy(advice, "headrace", look, more))
+
+
+def _dead(
+    stream: Stream, group: Group, consumer: Consumer, stuck: list[Pending], live: list[Consumer], after: float
+) -> Finding:
+    text = (
+        f"consumer {_name(consumer.name)} of group {_name(group.name)} holds {_entries(consumer.pending)} and has "
+        f"asked for nothing for {duration(consumer.idle)}: it is probably dead"
+    )
+    if live:
+        target = min(live, key=lambda other: other.idle).name
+        advice = f"hand them to {_name(target)}, which gets them when it reads its own pending entries"
+    else:
+        target = _RESCUE
+        advice = (
+            "no consumer of the group is alive: start it again under its name, or hand them to one named "
+            f"{_name(target)} that begins with its own pending entries"
+        )
+    remedy = Remedy(advice, "redis-cli", _claim(stream, group, target, stuck, consumer.pending, after))
+    return Finding("DEAD_CONSUMER", True, group.name, text, remedy)
+
+
+def _only_new(stream: Stream, group: Group, consumer: Consumer, once: list[Pending], after: float) -> Finding:
+    oldest = max(entry.idle for entry in once)
+    are = "is" if len(once) == 1 else "are"
+    text = (
+        f"consumer {_name(consumer.name)} of group {_name(group.name)} is alive, but {_entries(len(once))} that it got "
+        f"up to {duration(oldest)} ago {are} pending: it reads only new entries (>), never its own pending ones, or "
+        "does not acknowledge"
+    )
+    advice = (
+        f"let it begin with its own pending entries (ID 0) and acknowledge; these go to a consumer named "
+        f"{_name(_RESCUE)} that does"
+    )
+    remedy = Remedy(advice, "redis-cli", _claim(stream, group, _RESCUE, once, consumer.pending, after))
+    return Finding("READS_ONLY_NEW", True, group.name, text, remedy)
+
+
+def _slow(stream: Stream, group: Group, consumer: Consumer) -> Finding:
+    waiting = group.lag or 0
+    text = (
+        f"consumer {_name(consumer.name)} of group {_name(group.name)} has been at work on "
+        f"{_entries(consumer.pending)} for {duration(consumer.idle)}, while "
+        f"{_entries(waiting)} {_verb(waiting)}: it is slow"
+    )
+    return Finding("SLOW_CONSUMER", True, group.name, text, _more_consumers(stream, group))
+
+
+def _without_consumer(stream: Stream, group: Group, live: list[Consumer], held: list[Pending]) -> Iterator[Finding]:
+    waiting = group.lag if group.lag is not None else group.lag_most
+    if live or held or not waiting or group.last_delivered > stream.last_generated:
+        return
+    most = "" if group.lag is not None else "up to "
+    if not group.consumers:
+        text = f"group {_name(group.name)} has no consumer, while {most}{_entries(waiting)} {_verb(waiting)}"
+        advice = "start one; if the group is not needed any more, destroy it"
+        words = (b"XGROUP", b"DESTROY", stream.key, group.name)
+        yield Finding("NO_CONSUMER", True, group.name, text, Remedy(advice, "redis-cli", words))
+        return
+    idle = min(consumer.idle for consumer in group.consumers)
+    text = (
+        f"no consumer of group {_name(group.name)} has asked for entries for {duration(idle)}, while {most}"
+        f"{_entries(waiting)} {_verb(waiting)}: {'it is' if len(group.consumers) == 1 else 'they are'} probably dead"
+    )
+    yield Finding("NO_LIVE_CONSUMER", True, group.name, text, _more_consumers(stream, group))
+
+
+def _too_fast(stream: Stream, group: Group, live: list[Consumer]) -> Iterator[Finding]:
+    known = stream.rate is not None and group.read_rate is not None and group.lag_growth is not None
+    if not known or not live or group.lag is None:
+        return
+    added, read, growth = stream.rate or 0.0, group.read_rate or 0.0, group.lag_growth or 0.0
+    # A lag of less than the entries of a second is what any group has at times.
+    if added and growth > added * _GROWTH and group.lag >= added:
+        text = (
+            f"entries come at {rate(added)} and group {_name(group.name)} reads {rate(read)}: its lag of "
+            f"{_entries(group.lag)} grows by {rate(growth)}"
+        )
+        yield Finding("PRODUCER_FASTER", True, group.name, text, _more_consumers(stream, group))
+    elif group.lag > read > 0 and growth < 0:
+        text = (
+            f"group {_name(group.name)} catches up: {_entries(group.lag)} {_verb(group.lag)}, about "
+            f"{duration(group.lag / -growth)} at this rate"
+        )
+        yield Finding("CATCHING_UP", False, group.name, text)
+
+
+def _lag_unknown(stream: Stream, group: Group) -> Iterator[Finding]:
+    if group.lag is not None or group.lag_unknown is None or group.last_delivered > stream.last_generated:
+        return
+    text = f"the lag of group {_name(group.name)} is unknown, at most {_entries(group.lag_most)}: {group.lag_unknown}"
+    words = (b"read", stream.key, b"--from", b"(" + id_text(group.last_delivered).encode(), b"-o", b"jsonl")
+    advice = "the server knows it again once the group has read on; to count the entries that wait, add | wc -l"
+    yield Finding("LAG_UNKNOWN", False, group.name, text, Remedy(advice, "headrace", words))
+
+
+def _dead_letters(key: bytes, length: int) -> Finding:
+    text = f"{count(length, 'dead letter')} {'is' if length == 1 else 'are'} in {_name(key)}"
+    return Finding("DEAD_LETTERS", False, None, text, Remedy("look at them", "headrace", (b"read", key)))
+
+
+def _more_consumers(stream: Stream, group: Group) -> Remedy:
+    words = (b"inspect", stream.key, b"--group", group.name, b"--watch")
+    return Remedy("start more consumers of the group, and watch its lag", "headrace", words)
+
+
+def _claim(
+    stream: Stream, group: Group, target: bytes, entries: list[Pending], pending: int, after: float
+) -> tuple[bytes, ...]:
+    """The command that hands over what was left alone for long enough, without counting it as a delivery."""
+    idle = str(int(after * 1000)).encode()
+    if entries and pending <= _CLAIMED_BY_ID:
+        return (b"XCLAIM", stream.key, group.name, target, idle, *_ids(entries), b"JUSTID")
+    number = str(min(max(pending, group.pending), _CLAIMED_AT_ONCE)).encode()
+    return (b"XAUTOCLAIM", stream.key, group.name, target, idle, b"0-0", b"COUNT", number, b"JUSTID")
+
+
+def _ids(entries: list[Pending]) -> list[bytes]:
+    return [id_text(entry.id).encode() for entry in entries]
+
+
+def _name(name: bytes) -> str:
+    return f"'{printable(name)}'"
+
+
+def _entries(number: int) -> str:
+    return count(number, "entry", "entries")
+
+
+def _verb(number: int) -> str:
+    return "waits" if number == 1 else "wait"
+
+
+def _all(length: int) -> str:
+    return "no entry" if length == 0 else "the only entry" if length == 1 else f"all {length:,} entries"

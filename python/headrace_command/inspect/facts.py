@@ -1,0 +1,88 @@
+"""What is known of a stream and its groups, as plain values. What may not be known is None."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+__all__ = ["Consumer", "Group", "Id", "Pending", "Stream", "age", "id_text"]
+
+#: An entry ID: milliseconds and number.
+Id: TypeAlias = tuple[int, int]
+
+
+class Pending(NamedTuple):
+    """A pending entry."""
+
+    id: Id
+    consumer: bytes
+    #: Seconds since its last delivery.
+    idle: float
+    deliveries: int
+    #: Whether it is still in the stream.
+    exists: bool
+
+
+class Consumer(NamedTuple):
+    """A consumer."""
+
+    name: bytes
+    pending: int
+    #: Seconds since it last asked for entries; before Redis 7.2 since it last got one.
+    idle: float
+    #: Seconds since it last got one, if ever. Not before Redis 7.2.
+    inactive: float | None
+
+
+class Group(NamedTuple):
+    """A consumer group."""
+
+    name: bytes
+    last_delivered: Id
+    entries_read: int | None
+    #: Entries that wait for the group, if that is known exactly.
+    lag: int | None
+    #: Why the lag is not known.
+    lag_unknown: str | None
+    #: The most that the lag can be.
+    lag_most: int
+    #: Entries that were trimmed before the group was given them.
+    trimmed_unread: int | None
+    pending: int
+    consumers: list[Consumer]
+    #: The pending entries with the lowest IDs.
+    entries: list[Pending]
+    #: Entries that the group was given, each second.
+    read_rate: float | None
+    #: By how much the lag grows, each second.
+    lag_growth: float | None
+
+
+class Stream(NamedTuple):
+    """A stream with its groups."""
+
+    key: bytes
+    #: The server's time in seconds, if it may be asked.
+    now: float | None
+    length: int
+    #: How many entries were ever added. Not before Redis 7.0.
+    entries_added: int | None
+    first: Id | None
+    last: Id | None
+    last_generated: Id
+    memory: int | None
+    #: Entries that were added each second, and seconds between the two looks.
+    rate: float | None
+    seconds: float | None
+    #: The stream of dead letters and its length, if there is one.
+    dead_letters: tuple[bytes, int] | None
+    groups: list[Group]
+
+
+def id_text(entry_id: Id) -> str:
+    """The ID as the server writes it."""
+    return f"{entry_id[0]}-{entry_id[1]}"
+
+
+def age(entry_id: Id | None, now: float | None) -> float | None:
+    """The age of an entry in seconds, by its ID."""
+    return None if entry_id is None or now is None else max(0.0, now - entry_id[0] / 1000)

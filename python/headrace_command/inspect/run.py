@@ -1,0 +1,140 @@
+"""`headrace inspect`."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from headrace_command.exit_code import ExitCode
+from headrace_command.inspect.command_line import CommandLine
+from headrace_command.inspect.compare import compare
+from headrace_command.inspect.diagnosis import diagnose
+from headrace_command.inspect.document import document
+from headrace_command.inspect.look import Look, look
+from headrace_command.inspect.screen import lines
+from headrace_command.option_groups import connection_options
+from headrace_command.run import Run
+from headrace_command.usage_error import UsageError
+
+if TYPE_CHECKING:
+    from headrace import Endpoint
+
+__all__ = ["run"]
+
+_DAY = 86_400
+
+
+def run(run: Run) -> ExitCode:
+    """Look at the stream once, or again and again."""
+    arguments = run.arguments
+    if arguments.watch is not None and arguments.output == "json":
+        raise UsageError("--watch has no end, and -o json is one document: use -o jsonl")
+    for option in ("watch", "sample", "stuck_after"):
+        value = getattr(arguments, option)
+        least = 0 if option == "sample" else 0.001
+        if value is not None and not least <= value <= _DAY:
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} must be a number of seconds from {least:g} to {_DAY}, got {value:g}")
+    if not run.stream:
+        raise UsageError("STREAM must be a key that is not empty")
+    endpoint = run.endpoint(run.stream)
+    inspection = _Inspection(run, endpoint)
+    if arguments.watch is not None:
+        inspection.watch(arguments.watch)
+    return inspection.once(arguments.sample)
+
+
+class _Inspection:
+    """Looks at the streams of an endpoint, and shows what it finds."""
+
+    def __init__(self, run: Run, endpoint: Endpoint) -> None:
+        from headrace._headrace import Commands
+
+        arguments = run.arguments
+        self._run = run
+        self._keys = endpoint.stream_keys
+        self._commands = Commands(endpoint)
+        self._command_line = CommandLine(endpoint, _own_options(arguments))
+        self._group = None if arguments.group is None else os.fsencode(arguments.group)
+        self._dead_key = (
+            run.stream + b":dead" if arguments.dead_letters is None else os.fsencode(arguments.dead_letters)
+        )
+        self._before: dict[bytes, Look] = {}
+
+    def once(self, sample: float) -> ExitCode:
+        """Look, wait for the rates, look again, and show it."""
+        if sample:
+            self._before = self._look()
+            time.sleep(sample if self._before else 0)
+        return self._show(self._look())
+
+    def watch(self, interval: float) -> None:
+        """Show it until interrupted, also while the server is away."""
+        from headrace import ConnectionFailedError
+
+        while True:
+            try:
+                looks = self._look()
+            except ConnectionFailedError as error:
+                self._run.messages.warn(str(error))
+            else:
+                self._run.output.clear()
+                self._show(looks)
+                self._run.output.flush()
+                self._before = looks
+            time.sleep(interval)
+
+    def _look(self) -> dict[bytes, Look]:
+        found = {}
+        for key in self._keys:
+            if (of_key := look(self._commands, key, self._group, self._dead_key)) is not None:
+                found[key] = of_key
+        return found
+
+    def _show(self, looks: dict[bytes, Look]) -> ExitCode:
+        code = ExitCode.OK
+        documents = []
+        for number, key in enumerate(self._keys):
+            if key not in looks:
+                self._run.messages.error(f"there is no stream {os.fsdecode(key)!r}")
+                code = ExitCode.FAILED
+                continue
+            now = looks[key]
+            if self._group is not None and not now.groups:
+                name = os.fsdecode(self._group)
+                self._run.messages.error(f"the stream {os.fsdecode(key)!r} has no group {name!r}")
+                code = ExitCode.FAILED
+            stream = compare(self._before.get(key), now)
+            stuck_after = self._run.arguments.stuck_after
+            findings = diagnose(stream, stuck_after)
+            if any(finding.is_alarm for finding in findings):
+                code = ExitCode.FAILED
+            if self._run.output.form != "text":
+                documents.append(document(stream, findings, self._command_line))
+                continue
+            if number:
+                self._run.output.text("")
+            for line in lines(stream, findings, self._command_line, stuck_after):
+                self._run.output.text(line)
+        if self._run.output.form == "jsonl":
+            for value in documents:
+                self._run.output.row(value)
+        elif documents and self._run.output.form == "json":
+            self._run.output.value(documents if len(self._keys) > 1 else documents[0])
+        return code
+
+
+def _own_options(arguments: Namespace) -> list[str]:
+    """The options of the connection as they were given, for other runs of this command."""
+    words = []
+    if arguments.url is not None and "@" not in arguments.url:
+        words += ["-u", arguments.url]
+    for name, value in connection_options(arguments).items():
+        flag = "--" + name.replace("_", "-")
+        if value in ("true", "false"):
+            words.append(flag if value == "true" else "--no-" + name.replace("_", "-"))
+        else:
+            words += [flag, value]
+    return words

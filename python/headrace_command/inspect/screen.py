@@ -1,0 +1,128 @@
+"""The one screen: what is known of a stream, and the diagnosis, as lines of text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from headrace_command.escape import printable
+from headrace_command.inspect.command_line import CommandLine
+from headrace_command.inspect.facts import Consumer, Group, Id, Stream, age, id_text
+from headrace_command.inspect.finding import Finding
+from headrace_command.inspect.units import count, duration, rate, size
+
+__all__ = ["lines"]
+
+#: Groups and consumers that are shown of each; the others are counted.
+_MOST_GROUPS = 20
+_MOST_CONSUMERS = 8
+_WIDEST = 100
+
+
+def lines(stream: Stream, findings: Sequence[Finding], command_line: CommandLine, stuck_after: float) -> Iterator[str]:
+    """The lines of the screen."""
+    yield from _stream(stream)
+    if stream.groups:
+        yield ""
+    shown = sorted(stream.groups, key=lambda group: -(group.lag or 0) - group.pending)[:_MOST_GROUPS]
+    for group in shown:
+        yield from _group(stream, group, stuck_after)
+    if len(stream.groups) > len(shown):
+        yield f"… {count(len(stream.groups) - len(shown), 'more group')}"
+    yield ""
+    yield from _diagnosis(findings, command_line, has_groups=bool(stream.groups))
+
+
+def _stream(stream: Stream) -> Iterator[str]:
+    length = f"{count(stream.length, 'entry', 'entries')}"
+    parts = [length]
+    if stream.memory is not None:
+        parts.append(f"about {size(stream.memory)}")
+    if stream.rate is not None and stream.seconds is not None:
+        parts.append(f"{rate(stream.rate)} added in the last {duration(stream.seconds)}")
+    if stream.entries_added is not None:
+        parts.append(f"{stream.entries_added:,} ever added")
+    yield f"stream {printable(stream.key)}: {', '.join(parts)}"
+    yield f"  first  {_place(stream.first, stream.now)}"
+    yield f"  last   {_place(stream.last, stream.now)}"
+    if stream.dead_letters is not None:
+        key, number = stream.dead_letters
+        yield f"  dead letters  {number:,} in {printable(key)}"
+
+
+def _place(entry_id: Id | None, now: float | None) -> str:
+    if entry_id is None:
+        return "-"
+    old = age(entry_id, now)
+    return id_text(entry_id) + ("" if old is None else f"  {duration(old)} ago")
+
+
+def _group(stream: Stream, group: Group, stuck_after: float) -> Iterator[str]:
+    if group.lag is not None:
+        lag = f"{group.lag:,}"
+        behind = age(group.last_delivered, stream.now)
+        if group.lag and group.last_delivered != (0, 0) and behind is not None:
+            lag += f" (the last entry that it got is from {duration(behind)} ago)"
+    else:
+        lag = f"unknown, at most {group.lag_most:,} ({group.lag_unknown})"
+    reads = "" if group.read_rate is None else f", reads {rate(group.read_rate)}"
+    yield f"group {printable(group.name)}: lag {lag}{reads}"
+    if group.trimmed_unread:
+        yield f"  trimmed before it read them: {group.trimmed_unread:,}"
+    if group.pending:
+        yield f"  pending {group.pending:,}{_of_pending(group)}"
+    consumers = sorted(group.consumers, key=lambda consumer: (-consumer.pending, consumer.idle))
+    shown = consumers[:_MOST_CONSUMERS]
+    names = [printable(consumer.name) for consumer in shown]
+    width = min(max(map(len, names), default=0), 40)
+    for name, consumer in zip(names, shown, strict=True):
+        yield f"    {name:{width}}  {_consumer(group, consumer, stuck_after)}"
+    if len(consumers) > len(shown):
+        yield f"    … {count(len(consumers) - len(shown), 'more consumer')}"
+    if not consumers:
+        yield "    no consumer"
+
+
+def _of_pending(group: Group) -> str:
+    if not group.entries:
+        return ""
+    oldest = max(entry.idle for entry in group.entries)
+    most = max(entry.deliveries for entry in group.entries)
+    gone = sum(not entry.exists for entry in group.entries)
+    parts = [f"the longest for {duration(oldest)}", f"at most {count(most, 'delivery', 'deliveries')}"]
+    if gone:
+        parts.append(f"{gone:,} trimmed or deleted")
+    looked_at = "" if len(group.entries) >= group.pending else f" (of the {len(group.entries):,} with the lowest IDs)"
+    return f": {', '.join(parts)}{looked_at}"
+
+
+def _consumer(group: Group, consumer: Consumer, stuck_after: float) -> str:
+    asked = f"asked {duration(consumer.idle)} ago"
+    if consumer.idle >= stuck_after:
+        asked = f"asked for nothing since {duration(consumer.idle)}"
+    if consumer.inactive is not None and consumer.inactive > consumer.idle + 1:
+        asked += f", got something {duration(consumer.inactive)} ago"
+    own = [entry for entry in group.entries if entry.consumer == consumer.name]
+    if not consumer.pending:
+        return f"{asked}, nothing pending"
+    detail = ""
+    if own:
+        most = max(entry.deliveries for entry in own)
+        detail = f" ({duration(max(entry.idle for entry in own))}, {count(most, 'delivery', 'deliveries')})"
+    return f"{asked}, {consumer.pending:,} pending{detail}"
+
+
+def _diagnosis(findings: Sequence[Finding], command_line: CommandLine, *, has_groups: bool) -> Iterator[str]:
+    if not any(finding.is_alarm for finding in findings):
+        yield (
+            "healthy: nothing is stuck" if has_groups else "no consumer group: readers without one leave no trace here"
+        )
+    for finding in findings:
+        mark = "!" if finding.is_alarm else "-"
+        yield from textwrap.wrap(finding.text, _WIDEST, initial_indent=f"{mark} ", subsequent_indent="  ")
+        if finding.remedy is None:
+            continue
+        yield from textwrap.wrap(finding.remedy.text, _WIDEST, initial_indent="  → ", subsequent_indent="    ")
+        line = command_line.of(finding.remedy)
+        if line is not None:
+            yield f"    {line}"

@@ -1,0 +1,118 @@
+"""`headrace inspect` beside its diagnosis: rights, secrets, ends, forms, shards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+
+import redis
+
+from headrace import Dispatcher, Endpoint
+from headrace.testing import LocalServer
+from support.processes import wait_until
+
+from .conftest import HEADRACE, Command
+
+Connect = Callable[..., redis.Redis]
+
+
+def test_few_rights_are_enough_and_the_password_is_nowhere(
+    command: Command, server: LocalServer, connect: Connect
+) -> None:
+    client = connect(server)
+    client.xadd("s", {"payload": "x"})
+    client.xgroup_create("s", "g", "0")
+    rights = ["+xinfo|stream", "+xinfo|groups", "+xinfo|consumers", "+xpending"]
+    client.acl_setuser("looker", enabled=True, passwords=["+canary-82"], keys=["s"], commands=rights)
+    options = ("--username", "looker", "--password-env", "LOOKER_PASSWORD", "--debug", "--sample", "0")
+    secret = {"LOOKER_PASSWORD": "canary-82"}
+    ended = command("inspect", "s", "-o", "json", *options, environment=secret)
+    found = json.loads(ended.out)
+    assert ended.code == 1
+    assert [finding["code"] for finding in found["findings"]] == ["NO_CONSUMER"]
+    assert "--user looker" in found["findings"][0]["command"]
+    assert (found["time"], found["first_age"], found["memory"], found["dead_letters"]) == (None, None, None, None)
+    client.acl_setuser("looker", enabled=True, commands=["-xpending"])
+    refused = command("inspect", "s", *options, environment=secret)
+    assert refused.code == 3
+    assert "NOPERM" in refused.err
+    assert "canary-82" not in ended.err + ended.out.decode() + refused.err + refused.out.decode()
+
+
+def test_what_does_not_exist_is_named(any_command: Command, any_server: LocalServer, connect: Connect) -> None:
+    ended = any_command("inspect", "nothing")
+    assert (ended.code, ended.out, ended.err) == (1, b"", "headrace: there is no stream 'nothing'\n")
+    connect(any_server).xadd("s", {"payload": "x"})
+    ended = any_command("inspect", "s", "--group", "g", "--sample", "0")
+    assert (ended.code, ended.err) == (1, "headrace: the stream 's' has no group 'g'\n")
+    connect(any_server).set("text", "x")
+    ended = any_command("inspect", "text")
+    assert ended.code == 3
+    assert "WRONGTYPE" in ended.err
+
+
+def test_wrong_arguments_are_named(any_command: Command) -> None:
+    for arguments, words in (
+        (("--watch", "0"), "--watch must be a number of seconds from 0.001 to 86400, got 0"),
+        (("--sample", "-1"), "--sample must be a number of seconds from 0 to 86400, got -1"),
+        (("--stuck-after", "nan"), "--stuck-after must be a number of seconds from 0.001 to 86400, got nan"),
+        (("--watch", "-o", "json"), "--watch has no end, and -o json is one document"),
+    ):
+        ended = any_command("inspect", "s", *arguments)
+        assert (ended.code, ended.out) == (2, b"")
+        assert words in ended.err
+
+
+def test_each_shard_is_looked_at(any_command: Command, any_server: LocalServer) -> None:
+    with Dispatcher(Endpoint.from_url(any_server.url, stream_key="s", shards=2)) as dispatcher:
+        for number in range(10):
+            dispatcher.produce(b"%d" % number)
+    ended = any_command("inspect", "s", "--shards", "2", "-o", "json", "--sample", "0")
+    found = json.loads(ended.out)
+    assert [shard["stream"] for shard in found] == ["s:0", "s:1"]
+    assert sum(shard["length"] for shard in found) == 10
+    assert ended.code == 0
+
+
+def test_dead_letters_are_a_note(any_command: Command, any_server: LocalServer, connect: Connect) -> None:
+    client = connect(any_server)
+    client.xadd("s", {"payload": "x"})
+    client.xadd("s:dead", {"payload": "x"})
+    ended = any_command("inspect", "s", "--sample", "0")
+    assert ended.code == 0
+    assert "- 1 dead letter is in 's:dead'" in ended.out.decode()
+    client.xadd("other", {"payload": "x"})
+    found = json.loads(any_command("inspect", "s", "--sample", "0", "--dead-letters", "other", "-o", "jsonl").out)
+    assert found["dead_letters"] == {"stream": "other", "length": 1}
+
+
+def test_watching_goes_on_behind_a_restart(tcp_server: LocalServer, connect: Connect) -> None:
+    connect(tcp_server).xadd("s", {"payload": "x"})
+    watch = subprocess.Popen(
+        [HEADRACE, "inspect", "s", "--watch", "0.1", "-o", "jsonl"],
+        env={**os.environ, "HEADRACE_URL": tcp_server.url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert watch.stdout is not None
+        assert watch.stderr is not None
+        assert json.loads(watch.stdout.readline())["length"] == 1
+        tcp_server.kill()
+        assert watch.stderr.readline().startswith(b"warning: ")
+        tcp_server.restart()
+
+        def add() -> bool:
+            try:
+                return bool(connect(tcp_server).xadd("s", {"payload": "x"}, id="7-0"))
+            except redis.ConnectionError:
+                return False
+
+        wait_until(add)
+        while json.loads(watch.stdout.readline())["last_id"] != "7-0":
+            pass
+    finally:
+        watch.kill()
+        watch.communicate()
