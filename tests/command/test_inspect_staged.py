@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +14,10 @@ import pytest
 import redis
 
 from headrace.testing import LocalServer
-from support.paths import ROOT
 from support.processes import wait_until
 
 from .conftest import HEADRACE, Command
+from .redis_cli import redis_cli
 
 Connect = Callable[..., redis.Redis]
 HOUR = 3_600_000
@@ -87,15 +85,6 @@ class Stage:
         return done.stdout
 
 
-def redis_cli() -> Path:
-    """One that is here: that of a server in `.servers`, or on `PATH`."""
-    own = [*sorted((ROOT / ".servers").glob("redis-*-cli"), reverse=True), Path(sys.executable).parent / "redis-cli"]
-    on_path = shutil.which("redis-cli")
-    found = next((path for path in [*own, *([Path(on_path)] if on_path else [])] if path.exists()), None)
-    assert found is not None, "no redis-cli here"
-    return found
-
-
 @pytest.fixture
 def stage(command: Command, server: LocalServer, connect: Connect) -> Stage:
     client = connect(server)
@@ -135,6 +124,8 @@ def test_a_dead_consumer_holds_pending_entries(stage: Stage, tmp_path: Path) -> 
         stage.run(finding, tmp_path)
     own: Any = stage.client.xreadgroup("g", "c1", {"s": "0"})
     assert [entry_id.decode() for entry_id, _ in own[0][1]] == ids
+    stage.client.xack("s", "g", *ids)
+    assert stage.look()["healthy"]
 
 
 def test_many_entries_of_a_dead_consumer_are_handed_over_at_once(stage: Stage, tmp_path: Path) -> None:
@@ -146,6 +137,10 @@ def test_many_entries_of_a_dead_consumer_are_handed_over_at_once(stage: Stage, t
     assert "XAUTOCLAIM" in finding["command"]
     stage.run(finding, tmp_path)
     assert stage.client.xpending("s", "g")["consumers"] == [{"name": b"rescue", "pending": 30}]
+    own: Any = stage.client.xreadgroup("g", "rescue", {"s": "0"})
+    assert [entry_id.decode() for entry_id, _ in own[0][1]] == ids
+    stage.client.xack("s", "g", *ids)
+    assert stage.look()["healthy"]
 
 
 def test_a_consumer_reads_only_new_entries(stage: Stage, tmp_path: Path) -> None:
@@ -310,6 +305,8 @@ def test_no_consumer_of_a_group_is_alive(stage: Stage, tmp_path: Path) -> None:
     found = stage.findings("--sample", "0", "--stuck-after", "0.2")
     assert alarms(found) == ["NO_LIVE_CONSUMER"]
     assert found["NO_LIVE_CONSUMER"]["text"].endswith("while 2 entries wait: it is probably dead")
+    assert_watch(stage, found["NO_LIVE_CONSUMER"])
+    assert stage.look()["healthy"]
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING
 
 from headrace_command.escape import printable
+from headrace_command.inspect.address import Address
 from headrace_command.inspect.finding import Remedy
 
 if TYPE_CHECKING:
@@ -25,17 +27,17 @@ def quoted(word: bytes) -> str:
 
 
 class CommandLine:
-    """Writes command lines for a server.
+    """Writes command lines for a server. No password is in them.
 
     Args:
-        endpoint: Where redis-cli connects to. No password is shown: redis-cli has `REDISCLI_AUTH`.
+        endpoint: The endpoint.
+        server: Where redis-cli connects to.
         own: The options of the connection that this command was given.
     """
 
-    def __init__(self, endpoint: Endpoint, own: list[str]) -> None:
-        self._redis_cli = ["redis-cli", *_connection(endpoint)]
-        self._headrace = ["headrace"]
-        self._own = own
+    def __init__(self, endpoint: Endpoint, server: Address, own: list[str]) -> None:
+        self._redis_cli = [*_password(endpoint), "redis-cli", *map(_quoted_text, _connection(endpoint, server))]
+        self._own = list(map(_quoted_text, own))
 
     def of(self, remedy: Remedy) -> str | None:
         """The line, or None where no command helps."""
@@ -46,36 +48,49 @@ class CommandLine:
 
     def _line(self, program: str, words: tuple[bytes, ...]) -> str:
         if program == "redis-cli":
-            return " ".join([*map(shlex.quote, self._redis_cli), *map(quoted, words)])
+            return " ".join([*self._redis_cli, *map(quoted, words)])
         verb, *others = words
-        return " ".join([*self._headrace, quoted(verb), *map(shlex.quote, self._own), *map(quoted, others)])
+        return " ".join(["headrace", quoted(verb), *self._own, *map(quoted, others)])
 
 
-def _connection(endpoint: Endpoint) -> list[str]:
+def _quoted_text(word: str) -> str:
+    return quoted(os.fsencode(word))
+
+
+def _password(endpoint: Endpoint) -> list[str]:
+    """Where redis-cli finds the password, if that is no secret."""
+    name, file = endpoint.password_env, endpoint.password_file
+    if name is not None and name.isidentifier() and name.isascii():
+        return [f'REDISCLI_AUTH="${name}"']
+    return [] if file is None else [f'REDISCLI_AUTH="$(cat {_quoted_text(str(file))})"']
+
+
+def _connection(endpoint: Endpoint, server: Address) -> list[str]:
     words: list[str] = []
     if endpoint.unix_socket is not None:
         words += ["-s", str(endpoint.unix_socket)]
-    else:
-        nodes = endpoint.nodes
-        host, port = (endpoint.host, endpoint.port) if not nodes else _host_and_port(str(nodes[0]))
-        if host not in (None, "localhost"):
-            words += ["-h", str(host)]
-        if port not in (None, 6379, "6379"):
-            words += ["-p", str(port)]
-        if nodes:
-            words.append("-c")
+    if server.host not in (None, "localhost"):
+        words += ["-h", str(server.host)]
+    if server.port not in (None, 6379):
+        words += ["-p", str(server.port)]
+    if server.is_cluster:
+        words.append("-c")
     if endpoint.db:
         words += ["-n", str(endpoint.db)]
     if endpoint.username is not None:
         words += ["--user", str(endpoint.username)]
-    if endpoint.tls:
-        words.append("--tls")
-        for option, value in (("--cacert", endpoint.tls_ca_cert), ("--cert", endpoint.tls_cert)):
-            if value is not None and "-----BEGIN" not in str(value):
-                words += [option, str(value)]
+    return words + (_tls(endpoint) if endpoint.tls else [])
+
+
+def _tls(endpoint: Endpoint) -> list[str]:
+    words = ["--tls"]
+    # The key is no property of an endpoint: it may be the key itself.
+    key = endpoint._state()[0].get("tls_key")
+    for option, value in (("--cacert", endpoint.tls_ca_cert), ("--cert", endpoint.tls_cert), ("--key", key)):
+        if value is not None and "-----BEGIN" not in str(value):
+            words += [option, str(value)]
+    if endpoint.tls_server_name is not None:
+        words += ["--sni", str(endpoint.tls_server_name)]
+    if endpoint.tls_insecure_skip_verify:
+        words.append("--insecure")
     return words
-
-
-def _host_and_port(node: str) -> tuple[str, str]:
-    host, _, port = node.rpartition(":")
-    return host.strip("[]"), port

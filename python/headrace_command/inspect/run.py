@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from headrace_command.exit_code import ExitCode
+from headrace_command.inspect.address import address_of
 from headrace_command.inspect.command_line import CommandLine
 from headrace_command.inspect.compare import compare
 from headrace_command.inspect.diagnosis import diagnose
 from headrace_command.inspect.document import document
 from headrace_command.inspect.look import Look, look
+from headrace_command.inspect.own_options import own_options
 from headrace_command.inspect.screen import lines
-from headrace_command.option_groups import connection_options
 from headrace_command.run import Run
 from headrace_command.usage_error import UsageError
 
@@ -56,7 +56,8 @@ class _Inspection:
         self._run = run
         self._keys = endpoint.stream_keys
         self._commands = Commands(endpoint)
-        self._command_line = CommandLine(endpoint, _own_options(arguments))
+        self._endpoint = endpoint
+        self._own = own_options(arguments, endpoint)
         self._group = None if arguments.group is None else os.fsencode(arguments.group)
         self._dead_key = (
             run.stream + b":dead" if arguments.dead_letters is None else os.fsencode(arguments.dead_letters)
@@ -96,6 +97,8 @@ class _Inspection:
     def _show(self, looks: dict[bytes, Look]) -> ExitCode:
         code = ExitCode.OK
         documents = []
+        # At each look: sentinels may name another master.
+        command_line = CommandLine(self._endpoint, address_of(self._endpoint, self._commands), self._own)
         for number, key in enumerate(self._keys):
             if key not in looks:
                 self._run.messages.error(f"there is no stream {os.fsdecode(key)!r}")
@@ -112,11 +115,11 @@ class _Inspection:
             if any(finding.is_alarm for finding in findings):
                 code = ExitCode.FAILED
             if self._run.output.form != "text":
-                documents.append(document(stream, findings, self._command_line))
+                documents.append(document(stream, findings, command_line))
                 continue
             if number:
                 self._run.output.text("")
-            for line in lines(stream, findings, self._command_line, stuck_after):
+            for line in lines(stream, findings, command_line, stuck_after):
                 self._run.output.text(line)
         if self._run.output.form == "jsonl":
             for value in documents:
@@ -124,17 +127,3 @@ class _Inspection:
         elif documents and self._run.output.form == "json":
             self._run.output.value(documents if len(self._keys) > 1 else documents[0])
         return code
-
-
-def _own_options(arguments: Namespace) -> list[str]:
-    """The options of the connection as they were given, for other runs of this command."""
-    words = []
-    if arguments.url is not None and "@" not in arguments.url:
-        words += ["-u", arguments.url]
-    for name, value in connection_options(arguments).items():
-        flag = "--" + name.replace("_", "-")
-        if value in ("true", "false"):
-            words.append(flag if value == "true" else "--no-" + name.replace("_", "-"))
-        else:
-            words += [flag, value]
-    return words
