@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from headrace_command.read.rows import Row
 
 __all__ = ["Printer"]
 
-#: The most characters of a value on a terminal.
+#: The most bytes of a value on a terminal.
 _SHOWN = 200
 
 
@@ -70,8 +71,11 @@ class Printer:
     def _shown(self, value: bytes) -> str:
         """A value in one line; on a terminal its beginning."""
         is_long = self._output.is_terminal and len(value) > _SHOWN
-        text = printable(value[:_SHOWN] if is_long else value)
-        return f"{text}… ({len(value):,} bytes)" if is_long else text
+        if not is_long:
+            return printable(value)
+        # A character that is cut in two is left out.
+        text = getincrementaldecoder("utf-8")("surrogateescape").decode(value[:_SHOWN])
+        return f"{printable(text)}… ({len(value):,} bytes)"
 
     def _object(self, stream: bytes, entry: Entry, more: dict[str, Any]) -> None:
         value = {"id": entry.id, "timestamp": entry.timestamp, "stream": json_bytes(stream), **more}

@@ -122,7 +122,7 @@ class _Reading:
         from headrace import HeadraceError
 
         assert self._rows is not None
-        is_bare, stream = self._run.arguments.payload, batch.stream
+        is_bare, is_terminal, stream = self._run.arguments.payload, self._run.output.is_terminal, batch.stream
         for values in batch._entries():
             entry = Entry(*values)
             try:
@@ -132,7 +132,7 @@ class _Reading:
                 continue
             for place, row in enumerate(rows):
                 if is_bare:
-                    self._has_line_ends = self._has_line_ends or b"\n" in row.payload
+                    self._has_line_ends = self._has_line_ends or (not is_terminal and b"\n" in row.payload)
                     self._run.output.payload(row.payload)
                 else:
                     self._printer.row(stream, entry, place, row)
