@@ -109,7 +109,7 @@ def _tls(
         return Finding("TLS", "unknown", f"{session}; the end of the certificate cannot be read", seconds, node)
     days = (until - now).days
     details = {"session": session, "not_after": until.isoformat(), "days": days}
-    text = f"{session}, the certificate is valid for {days} days, until {until:%Y-%m-%d}"
+    text = f"{session}, the certificate is valid for {days:,} days, until {until:%Y-%m-%d}"
     if days < 0:
         text = f"{session}, the certificate expired on {until:%Y-%m-%d}: renew it"
     if not is_verified:

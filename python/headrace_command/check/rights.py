@@ -77,7 +77,7 @@ class Rights:
     def __init__(self, key: bytes, user: bytes) -> None:
         self._key = key
         self._user = user
-        self._missing: dict[Need, str] = {}
+        self._missing: set[Need] = set()
         self._unknown: dict[Need, str] = {}
 
     def requests(self) -> list[tuple[Need, list[bytes]]]:
@@ -93,19 +93,18 @@ class Rights:
         if isinstance(reply, CommandError):
             self._unknown[need] = _why(reply)
         elif reply != b"OK":
-            rule = f"{need.right} ~{printable(self._key)}"
-            if "MARKER" in need.words:
-                rule += f" ~{{{printable(self._key)}}}:headrace:*"
-            said = printable(reply) if isinstance(reply, bytes) else "no reply"
-            self._missing[need] = f"{rule} ({said})"
+            self._missing.add(need)
 
     def note_unknown(self, why: str) -> None:
         """Note that nothing could be asked."""
         self._unknown = dict.fromkeys((need for mode in NEEDS.values() for need in mode), why)
 
-    def missing(self, mode: str, *, is_new: bool) -> list[str]:
-        """The rules that a mode lacks."""
-        return [self._missing[need] for need in NEEDS[mode] if need in self._missing and (is_new or not need.is_of_new)]
+    def missing(self, mode: str, *, is_new: bool) -> str:
+        """The rules that a mode lacks, as ACL SETUSER takes them; empty if it lacks none."""
+        needs = [need for need in NEEDS[mode] if need in self._missing and (is_new or not need.is_of_new)]
+        key = printable(self._key)
+        markers = f" ~{{{key}}}:headrace:*" if any("MARKER" in need.words for need in needs) else ""
+        return f"{' '.join(need.right for need in needs)} ~{key}{markers}" if needs else ""
 
     def unknown(self, mode: str, *, is_new: bool) -> list[str]:
         """Why it is not known whether a mode has its rights: each reason once."""

@@ -47,7 +47,7 @@ def _reasons(mode: str, state: ServerState, rights: Rights | None, replicas: int
         needed = "Redis 8.6.2 or later: take script" if mode == "idmp" else "Redis 7.2 or later, or Valkey"
         yield _Reason(f"it needs {needed}; this is {state.name} {state.version}")
     elif rights is not None and (missing := rights.missing(mode, is_new=is_new)):
-        yield _Reason(f"the user needs {', '.join(missing)}")
+        yield _Reason(f"the user needs {missing}")
     if state.key_type not in (None, "none", "stream"):
         yield _Reason(f"the key holds a {state.key_type} and no stream")
     if state.is_replica and mode not in _READS:
@@ -57,7 +57,7 @@ def _reasons(mode: str, state: ServerState, rights: Rights | None, replicas: int
     if mode == "wait_aof" and state.has_aof is False:
         yield _Reason("the server has no append-only file: set appendonly yes")
     if mode == "wait_replicas" and state.replicas is not None and state.replicas < replicas:
-        yield _Reason(f"{state.replicas} replicas are online, and {replicas} are waited for", passes=True)
+        yield _Reason(f"{state.replicas} of {replicas} replicas are online", passes=True)
 
 
 def _unknown(mode: str, state: ServerState, rights: Rights | None) -> Iterator[str]:
