@@ -12,6 +12,10 @@ from headrace_command.escape import printable
 
 __all__ = ["Output"]
 
+_WIDEST = 100
+#: A terminal without a size says 0.
+_NARROWEST = 20
+
 
 class Output:
     """Writes data to stdout, as UTF-8 in every locale.
@@ -43,9 +47,14 @@ class Output:
         self._out.write(json.dumps(value, ensure_ascii=self.is_terminal, indent=2).encode() + b"\n")
 
     def clear(self) -> None:
-        """Clear the screen, on a terminal."""
-        if self.is_terminal:
-            self._out.write(b"\x1b[H\x1b[2J")
+        """Clear the screen of a terminal."""
+        self._out.write(b"\x1b[H\x1b[2J")
+
+    @property
+    def width(self) -> int:
+        """The most characters of a line of a sentence: what fits on the terminal, and is easy to read."""
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns if self.is_terminal else 0
+        return min(columns, _WIDEST) if columns >= _NARROWEST else _WIDEST
 
     def flush(self) -> None:
         """Send what was written."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import subprocess
+import termios
 from collections.abc import Callable
 
 import redis
 
+from command.conftest import HEADRACE, Command
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.processes import wait_until
-
-from .conftest import HEADRACE, Command
 
 Connect = Callable[..., redis.Redis]
 
@@ -86,6 +88,32 @@ def test_dead_letters_are_a_note(any_command: Command, any_server: LocalServer, 
     client.xadd("other", {"payload": "x"})
     found = json.loads(any_command("inspect", "s", "--sample", "0", "--dead-letters", "other", "-o", "jsonl").out)
     assert found["dead_letters"] == {"stream": "other", "length": 1}
+
+
+def test_a_watched_screen_fits_on_the_terminal(any_server: LocalServer, connect: Connect) -> None:
+    client = connect(any_server)
+    client.xadd("s", {"payload": "x"})
+    client.xgroup_create("s", "g", "0")
+    client.xreadgroup("g", "c", {"s": ">"})
+    client.xclaim("s", "g", "c", 0, client.xpending("s", "g")["min"].decode().split(), idle=7_200_000, justid=True)
+    main, other = pty.openpty()
+    termios.tcsetwinsize(other, (24, 60))
+    watch = subprocess.Popen(
+        [HEADRACE, "inspect", "s", "--watch", "0.2", "-u", any_server.url], stdout=other, stderr=other
+    )
+    os.close(other)
+    try:
+        shown = b""
+        while shown.count(b"\x1b[2J") < 2:
+            shown += os.read(main, 65_536)
+    finally:
+        watch.kill()
+        watch.wait()
+        os.close(main)
+    first = shown.split(b"\x1b[H\x1b[2J")[1].decode().splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d, every 200 ms; Ctrl-C ends it", first[0])
+    assert any(line.startswith("! consumer 'c' of group 'g' is alive") for line in first)
+    assert [line for line in first if len(line) > 60 and "redis-cli" not in line] == []
 
 
 def test_watching_goes_on_behind_a_restart(tcp_server: LocalServer, connect: Connect) -> None:

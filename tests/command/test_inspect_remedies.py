@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import redis
 
+from command.conftest import HEADRACE, Command
+from command.redis_cli import redis_cli
 from headrace.testing import LocalCluster, LocalSentinel, LocalServer
 from support import Certs, Program
 from support.canary import Secret
 from support.fixture_types import StartServer
-
-from .conftest import HEADRACE, Command
-from .redis_cli import redis_cli
 
 pytestmark = pytest.mark.needs("redis-7.0")
 

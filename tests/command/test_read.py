@@ -15,12 +15,11 @@ import pyarrow as pa
 import pytest
 import redis
 
+from command.conftest import HEADRACE, Command, Ended
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.processes import wait_until
 from support.servers import DURABLE
-
-from .conftest import HEADRACE, Command, Ended
 
 #: What reading needs.
 RIGHTS = ["+xrange", "+xread", "+xinfo|stream"]

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import redis
 
+from command.conftest import HEADRACE, Command
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalCluster, LocalSentinel, LocalServer
 from support import Certs, Program
 from support.fixture_types import StartServer
 from support.processes import wait_until
-
-from .conftest import HEADRACE, Command
 
 pytestmark = pytest.mark.needs("redis-7.0")
 

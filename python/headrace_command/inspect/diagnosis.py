@@ -184,7 +184,8 @@ def _without_consumer(stream: Stream, group: Group, live: list[Consumer], held: 
         f"no consumer of group {_name(group.name)} has asked for entries for {duration(idle)}, while {most}"
         f"{_entries(waiting)} {_verb(waiting)}: {'it is' if len(group.consumers) == 1 else 'they are'} probably dead"
     )
-    yield Finding("NO_LIVE_CONSUMER", True, group.name, text, _more_consumers(stream, group))
+    advice = "start a consumer of the group again, and watch its lag"
+    yield Finding("NO_LIVE_CONSUMER", True, group.name, text, _more_consumers(stream, group)._replace(text=advice))
 
 
 def _too_fast(stream: Stream, group: Group, live: list[Consumer]) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace_command.exit_code import ExitCode
@@ -15,6 +16,7 @@ from headrace_command.inspect.document import document
 from headrace_command.inspect.look import Look, look
 from headrace_command.inspect.own_options import own_options
 from headrace_command.inspect.screen import lines
+from headrace_command.inspect.units import duration
 from headrace_command.run import Run
 from headrace_command.usage_error import UsageError
 
@@ -81,7 +83,10 @@ class _Inspection:
             except ConnectionFailedError as error:
                 self._run.messages.warn(str(error))
             else:
-                self._run.output.clear()
+                if self._run.output.is_terminal and self._run.output.form == "text":
+                    self._run.output.clear()
+                    now = datetime.now().astimezone()
+                    self._run.output.text(f"{now:%H:%M:%S}, every {duration(interval)}; Ctrl-C ends it")
                 self._show(looks)
                 self._run.output.flush()
                 self._before = looks
@@ -119,7 +124,7 @@ class _Inspection:
                 continue
             if number:
                 self._run.output.text("")
-            for line in lines(stream, findings, command_line, stuck_after):
+            for line in lines(stream, findings, command_line, stuck_after, self._run.output.width):
                 self._run.output.text(line)
         if self._run.output.form == "jsonl":
             for value in documents:

@@ -16,12 +16,13 @@ __all__ = ["lines"]
 #: Groups and consumers that are shown of each; the others are counted.
 _MOST_GROUPS = 20
 _MOST_CONSUMERS = 8
-_WIDEST = 100
 
 
-def lines(stream: Stream, findings: Sequence[Finding], command_line: CommandLine, stuck_after: float) -> Iterator[str]:
-    """The lines of the screen."""
-    yield from _stream(stream)
+def lines(
+    stream: Stream, findings: Sequence[Finding], command_line: CommandLine, stuck_after: float, width: int
+) -> Iterator[str]:
+    """The lines of the screen. Sentences are at most `width` characters wide."""
+    yield from _stream(stream, width)
     if stream.groups:
         yield ""
     shown = sorted(stream.groups, key=lambda group: -(group.lag or 0) - group.pending)[:_MOST_GROUPS]
@@ -30,10 +31,10 @@ def lines(stream: Stream, findings: Sequence[Finding], command_line: CommandLine
     if len(stream.groups) > len(shown):
         yield f"… {count(len(stream.groups) - len(shown), 'more group')}"
     yield ""
-    yield from _diagnosis(findings, command_line, has_groups=bool(stream.groups))
+    yield from _diagnosis(findings, command_line, width, has_groups=bool(stream.groups))
 
 
-def _stream(stream: Stream) -> Iterator[str]:
+def _stream(stream: Stream, width: int) -> Iterator[str]:
     length = f"{count(stream.length, 'entry', 'entries')}"
     parts = [length]
     if stream.memory is not None:
@@ -42,7 +43,8 @@ def _stream(stream: Stream) -> Iterator[str]:
         parts.append(f"{rate(stream.rate)} added in the last {duration(stream.seconds)}")
     if stream.entries_added is not None:
         parts.append(f"{stream.entries_added:,} ever added")
-    yield f"stream {printable(stream.key)}: {', '.join(parts)}"
+    head = f"stream {printable(stream.key)}: {', '.join(parts)}"
+    yield from textwrap.wrap(head, width, subsequent_indent="  ", break_long_words=False)
     yield f"  first  {_place(stream.first, stream.now)}"
     yield f"  last   {_place(stream.last, stream.now)}"
     if stream.dead_letters is not None:
@@ -99,7 +101,7 @@ def _of_pending(group: Group) -> str:
 def _consumer(group: Group, consumer: Consumer, stuck_after: float) -> str:
     asked = f"asked {duration(consumer.idle)} ago"
     if consumer.idle >= stuck_after:
-        asked = f"asked for nothing since {duration(consumer.idle)}"
+        asked = f"asked for nothing for {duration(consumer.idle)}"
     if consumer.inactive is not None and consumer.inactive > consumer.idle + 1:
         asked += f", got something {duration(consumer.inactive)} ago"
     own = [entry for entry in group.entries if entry.consumer == consumer.name]
@@ -112,17 +114,19 @@ def _consumer(group: Group, consumer: Consumer, stuck_after: float) -> str:
     return f"{asked}, {consumer.pending:,} pending{detail}"
 
 
-def _diagnosis(findings: Sequence[Finding], command_line: CommandLine, *, has_groups: bool) -> Iterator[str]:
+def _diagnosis(
+    findings: Sequence[Finding], command_line: CommandLine, width: int, *, has_groups: bool
+) -> Iterator[str]:
     if not any(finding.is_alarm for finding in findings):
         yield (
             "healthy: nothing is stuck" if has_groups else "no consumer group: readers without one leave no trace here"
         )
     for finding in findings:
         mark = "!" if finding.is_alarm else "-"
-        yield from textwrap.wrap(finding.text, _WIDEST, initial_indent=f"{mark} ", subsequent_indent="  ")
+        yield from textwrap.wrap(finding.text, width, initial_indent=f"{mark} ", subsequent_indent="  ")
         if finding.remedy is None:
             continue
-        yield from textwrap.wrap(finding.remedy.text, _WIDEST, initial_indent="  → ", subsequent_indent="    ")
+        yield from textwrap.wrap(finding.remedy.text, width, initial_indent="  → ", subsequent_indent="    ")
         line = command_line.of(finding.remedy)
         if line is not None:
             yield f"    {line}"

@@ -140,7 +140,8 @@ def _say(run: Run, tally: Tally, progress: Progress) -> None:
     if (more := tally.failures - len(tally.first)) > 0:
         run.messages.error(f"… and {more:,} more")
     if run.output.form == "text":
-        run.messages.say(f"{tally} in {progress.seconds:,.1f} s")
+        seconds = progress.seconds
+        run.messages.say(f"{tally} in {seconds:,.1f} s" if seconds >= 1 else f"{tally} in {seconds * 1000:.0f} ms")
     else:
         run.output.row(tally.to_json())
 
