@@ -1,0 +1,250 @@
+"""The console blocks of docs/command.md: each is run against a server, and prints what the page shows, in shape."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from command.letters import consumer_letter, spark_letter
+from headrace.testing import LocalServer
+from support import Certs
+from support.canary import Secret
+from support.fixture_types import StartServer
+from support.paths import ROOT
+
+PAGE = (ROOT / "docs" / "command.md").read_text()
+SECTION = re.compile(r"^#+ ([^\n]*)$|^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks() -> Iterator[tuple[str, str]]:
+    """The console blocks, each with the first two words of its heading."""
+    title = ""
+    for found in SECTION.finditer(PAGE):
+        if found[1] is not None:
+            title = " ".join(found[1].replace("`", "").split()[:2])
+        else:
+            yield title, found[2]
+
+
+BLOCKS = list(blocks())
+
+
+def commands_of(block: str) -> list[tuple[str, list[str]]]:
+    """The lines of a block that are typed, each with what is shown below it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:].partition("  #")[0].strip(), []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+class Shell:
+    """A folder in which lines are typed, with `headrace` on `PATH`."""
+
+    def __init__(self, folder: Path, server: LocalServer) -> None:
+        self.folder = folder
+        #: What the page has, and what stands for it here.
+        self.names: dict[str, str] = {}
+        programs = folder / "bin"
+        programs.mkdir()
+        (programs / "headrace").symlink_to(Path(sys.executable).parent / "headrace")
+        self.program("journalctl", """echo '{"MESSAGE": "a"}'; echo '{"MESSAGE": "b"}'""")
+        self.environment = {
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "HEADRACE_URL": server.url,
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def program(self, name: str, text: str) -> None:
+        file = self.folder / "bin" / name
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+
+    def named(self, text: str) -> str:
+        """A text of the page with the names that are right here."""
+        for name, here in self.names.items():
+            text = text.replace(name, here)
+        return text
+
+    def type(self, line: str) -> tuple[int, list[str]]:
+        """Run a line. One that asks is answered, one that has no end is interrupted once it has shown something."""
+        line = self.named(line)
+        if re.search(r" (replay|drop) ", line) and "--dry-run" not in line:
+            return self._answer(line)
+        process = subprocess.Popen(
+            ["bash", "-o", "pipefail", "-c", f"exec {line}" if "|" not in line else line],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,  # what readline leaves is for communicate
+        )
+        assert process.stdout is not None
+        try:
+            first = process.stdout.readline()
+            if re.search(r"--(follow|watch)\b", line):
+                process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        return process.returncode, (first + rest).decode().splitlines()
+
+    def _answer(self, line: str) -> tuple[int, list[str]]:
+        """Run a line on a terminal, and answer yes."""
+        main, other = pty.openpty()
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=other,
+            stdout=other,
+            stderr=other,
+        )
+        os.close(other)
+        os.write(main, b"y\n")
+        printed = b""
+        with suppress(OSError):  # the last writer closed it
+            while part := os.read(main, 65_536):
+                printed += part
+        os.close(main)
+        return process.wait(timeout=60), printed.decode().splitlines()
+
+
+def shape(line: str) -> str:
+    """A line without its numbers, units and widths."""
+    line = re.sub(r"\d[\d,.:TZ-]*", "#", line)
+    line = re.sub(r"# (ms|s|min|h|d)\b", "# time", line)
+    line = re.sub(r"# (B|[KMG]iB)\b", "# bytes", line)
+    return re.sub(r"\s+", " ", line).strip()
+
+
+def assert_shown(shown: list[str], printed: list[str]) -> None:
+    """Compare in shape. A line `…` of the page stands for any lines, one at the end of a line for its rest."""
+    rest = [shape(line) for line in printed]
+    skips = False
+    for line in shown:
+        if line.strip() == "…":
+            skips = True
+            continue
+        wanted = shape(line)
+        start = wanted[:-1] if wanted.endswith("…") else None
+        matches = (
+            at for at, other in enumerate(rest) if other == wanted or (start is not None and other.startswith(start))
+        )
+        at = next(matches, None)
+        assert at is not None, f"{wanted!r} is not in {printed}"
+        assert skips or at == 0, f"the page does not show {rest[:at]}"
+        rest, skips = rest[at + 1 :], False
+    assert skips or rest == [], f"the page does not show {rest}"
+
+
+@pytest.fixture
+def client(tcp_server: LocalServer) -> Iterator[redis.Redis]:
+    with redis.Redis(port=tcp_server.port or 0) as client:
+        yield client
+
+
+@pytest.fixture
+def shell(tmp_path: Path, tcp_server: LocalServer) -> Shell:
+    return Shell(tmp_path, tcp_server)
+
+
+@pytest.fixture
+def stages(shell: Shell, client: redis.Redis, request: pytest.FixtureRequest) -> dict[str, Callable[[], None]]:
+    """What is there before the block of a section."""
+    return {
+        "The command": lambda: orders(shell.folder),
+        "headrace send": lambda: orders(shell.folder),
+        "headrace read": lambda: entries(client),
+        "headrace inspect": lambda: stuck(client),
+        "headrace check": lambda: protected(
+            shell, request.getfixturevalue("start_server"), request.getfixturevalue("certs")
+        ),
+        "headrace dead-letters": lambda: letters(client),
+    }
+
+
+def orders(folder: Path) -> None:
+    """Files of orders."""
+    (folder / "orders.jsonl").write_text("".join(f'{{"order_id": {number}}}\n' for number in range(1_204)))
+    with gzip.open(folder / "orders.csv.gz", "wt") as file:
+        file.write("order_id,city\n1,Rome\n2,Oslo\n")
+    pq.write_table(pa.table({"order_id": [1, 2, 3]}), folder / "history.parquet")
+
+
+def entries(client: redis.Redis) -> None:
+    """Entries of a day in the past, and of now."""
+    for at in (1_795_525_416_265, 1_795_525_516_265):
+        client.xadd("order-events", {"payload": "{}", "city": "Rome", "total": "9.5"}, id=f"{at}-0")
+    client.xadd("order-events", {"payload": "{}", "city": "Oslo", "total": "12"})
+
+
+def stuck(client: redis.Redis) -> None:
+    """A group whose consumer reads new entries only, with an entry that it got two hours ago."""
+    for number in range(40):
+        client.xadd("order-events", {"payload": f"order {number}"})
+    client.xgroup_create("order-events", "billing", "0")
+    found: Any = client.xreadgroup("billing", "pod-1", {"order-events": ">"}, count=15)
+    ids = [entry_id for entry_id, _ in found[0][1]]
+    client.xack("order-events", "billing", *ids[2:])
+    client.xclaim("order-events", "billing", "pod-1", 0, ids[:2], idle=7_200_000, retrycount=1, justid=True)
+
+
+def protected(shell: Shell, start_server: StartServer, certs: Certs) -> None:
+    """A server with TLS and the user `producer`."""
+    server = start_server(needs="tls", transport="tls", tls_cert=certs.server.cert, tls_key=certs.server.key)
+    secret = Secret()
+    with redis.Redis(unix_socket_path=server.unix_socket) as client:
+        rights = "+xadd +eval +evalsha +script|load +get +set +info +time +type +acl|dryrun"
+        client.execute_command(f"ACL SETUSER producer on >{secret.text} ~* {rights}")
+    (shell.folder / "ca.pem").write_bytes(certs.ca.read_bytes())
+    shell.environment["REDIS_PASSWORD"] = secret.text
+    shell.names["db1:6380"] = f"localhost:{server.port}"
+
+
+def letters(client: redis.Redis) -> None:
+    """Dead letters of both writers; the first one has the ID of the page."""
+    fields = {"payload": "order 1", "dead:stream": "orders", "dead:id": "5-1", "dead:reason": "bad", "dead:failures": 3}
+    client.xadd("orders:dead", fields, id="1776168000000-0")  # type: ignore[arg-type]
+    consumer_letter(client, 2, dead="orders:dead", stream="refunds")
+    spark_letter(client, {"payload": b"order 3"}, dead="orders:dead", code="WRONGTYPE")
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)), ids=[title.replace(" ", "-") for title, _ in BLOCKS])
+def test_a_console_block_runs_as_shown(shell: Shell, stages: dict[str, Callable[[], None]], number: int) -> None:
+    title, block = BLOCKS[number]
+    stages[title]()
+    for line, shown in commands_of(block):
+        if line.startswith("export "):
+            continue  # the server is one of this test
+        code, printed = shell.type(line)
+        print(f"$ {line}  → {code}", *printed, sep="\n")
+        is_endless = re.search(r"--(follow|watch)\b", line)
+        assert code == (130 if is_endless else 1 if "inspect" in line else 0), (line, printed)
+        if shown:
+            assert_shown([shell.named(text) for text in shown], printed)
+
+
+def test_the_blocks_are_found() -> None:
+    assert len(BLOCKS) == PAGE.count("```console")
+    assert {title for title, _ in BLOCKS} >= {f"headrace {verb}" for verb in ("send", "read", "inspect", "check")}
+    assert sum(bool(shown) for _, block in BLOCKS for _, shown in commands_of(block)) >= 4
