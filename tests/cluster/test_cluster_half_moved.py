@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,7 +13,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import Dispatcher
+from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import Move, StartCluster, another_master, endpoint_of, rows_of
 from support.processes import wait_until
@@ -99,6 +102,94 @@ def test_a_marker_that_moves_before_its_stream(cluster: LocalCluster, key: str) 
             move.finish()
         writing.result()
     assert rows_of(cluster, key) == list(range(400))
+
+
+def another_slot(cluster: LocalCluster, key: str) -> str:
+    """A stream of the same node in another slot."""
+    names = (f"{key} {number}" for number in range(100))
+    owner, slot = cluster.owner(key), cluster.slot(key)
+    return next(name for name in names if cluster.owner(name) is owner and cluster.slot(name) != slot)
+
+
+def tear(cluster: LocalCluster, key: str) -> Move:
+    """Move the marker of a stream, and not the stream: no node takes a run for it."""
+    move = Move(cluster, key, another_master(cluster, key))
+    (marker,) = (name for name in move.left() if name != key.encode())
+    move.take(marker)
+    return move
+
+
+def produce(dispatcher: Dispatcher, key: str, rows: range) -> None:
+    table = pa.table({"payload": [b"%d" % row for row in rows], "key": [key] * len(rows)})
+    dispatcher.produce_batch(table, payload="payload", stream_key="key")
+
+
+def produce_until(dispatcher: Dispatcher, key: str, first: int, is_done: Callable[[], bool]) -> int:
+    """Produce rows one by one, so that the dispatcher goes on with the others. Returns the number of the next one."""
+    rows = itertools.count(first)
+    deadline = time.monotonic() + 20
+    while not is_done():
+        assert time.monotonic() < deadline, "the condition did not hold in time"
+        produce(dispatcher, key, range(row := next(rows), row + 1))
+    return next(rows)
+
+
+def test_a_slot_that_waits_does_not_stop_others_of_its_node(cluster: LocalCluster, key: str) -> None:
+    other = another_slot(cluster, key)
+    patient = RetryPolicy(initial_backoff=20, max_backoff=20)
+    endpoint = endpoint_of(cluster, key)
+    with Dispatcher(endpoint, exactly_once="script", retry=patient) as dispatcher, ThreadPoolExecutor() as pool:
+        for stream in (key, other):
+            produce(dispatcher, stream, range(10))
+        assert dispatcher.flush().delivered == 20
+        move = tear(cluster, key)
+
+        def write_both() -> int:
+            produce(dispatcher, key, range(10, 20))
+            first = produce_until(dispatcher, other, 10, lambda: dispatcher.stats().retry_waits == 1)
+            produce(dispatcher, other, range(first, first + 2_000))
+            produce(dispatcher, key, range(20, 30))
+            assert dispatcher.flush().ok
+            return first + 2_000
+
+        writing = pool.submit(write_both)
+        try:
+            wait_until(lambda: len(rows_of(cluster, other)) > 2_000 or writing.done(), 15)
+            assert not writing.done()
+        finally:
+            move.finish()
+        last = writing.result()
+    assert rows_of(cluster, key) == list(range(30))
+    assert rows_of(cluster, other) == list(range(last))
+
+
+def test_a_slot_that_waits_for_too_long_fails_alone(cluster: LocalCluster, key: str) -> None:
+    other = another_slot(cluster, key)
+    patient = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, deadline=0.5)
+    endpoint = endpoint_of(cluster, key)
+    with Dispatcher(endpoint, exactly_once="script", retry=patient) as dispatcher:
+        for stream in (key, other):
+            produce(dispatcher, stream, range(10))
+        assert dispatcher.flush().delivered == 20
+        move = tear(cluster, key)
+        try:
+            produce(dispatcher, key, range(10, 20))
+            first = produce_until(dispatcher, other, 10, lambda: bool(dispatcher.stats().failed_by_code))
+            # The same batch goes on, and waits for the slot no more.
+            produce(dispatcher, other, range(first, first + 100))
+            produce(dispatcher, key, range(20, 30))
+            report = dispatcher.flush()
+            assert report.delivered == first + 100 - 10
+            assert {(failure.code, failure.written) for failure in report.failed} == {("TRYAGAIN", "no")}
+            assert len(report.failed) == 20
+        finally:
+            move.finish()
+        dispatcher.skip_failed()
+        produce(dispatcher, key, range(30, 40))
+        produce(dispatcher, other, range(first + 100, first + 110))
+        assert dispatcher.flush().delivered == 20
+    assert rows_of(cluster, key) == [*range(10), *range(30, 40)]
+    assert rows_of(cluster, other) == list(range(first + 110))
 
 
 def test_marker_and_stream_are_in_one_slot(cluster: LocalCluster) -> None:

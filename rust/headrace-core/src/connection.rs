@@ -14,6 +14,8 @@ mod faults;
 mod in_flight;
 mod numbers;
 mod outcome;
+mod parked_routes;
+mod pending_retry;
 mod replies;
 mod retry_queue;
 mod retry_step;
@@ -38,8 +40,9 @@ pub(crate) use disconnect::Disconnect;
 pub(crate) use in_flight::{InFlight, Limits, Owner};
 pub(crate) use numbers::{Numbers, Span};
 pub(crate) use outcome::Outcome;
+pub(crate) use pending_retry::PendingRetry;
 pub(crate) use replies::ReplyBuffer;
-pub(crate) use retry_queue::{PendingRetry, RetryQueue};
+pub(crate) use retry_queue::RetryQueue;
 pub(crate) use retry_step::{RetryEvent, RetryStep};
 pub(crate) use send_buffer::{MAX_SLICES, SendBuffer};
 pub(crate) use wait_tracker::{Unconfirmed, WaitTracker};
@@ -193,7 +196,7 @@ impl Connection {
 
     /// Takes out what waits of some routes, which another node has. Nothing is in flight.
     pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Waiting {
-        let progress = self.retry.progress();
+        let progress = self.retry.progress(&is_taken);
         let commands = self.retry.extract(|pending| is_taken(pending.route));
         let unconfirmed = self.wait.as_mut().map_or_else(VecDeque::new, |wait| wait.extract(&is_taken));
         Waiting { commands, progress, unconfirmed }
@@ -246,10 +249,10 @@ impl Connection {
         self.in_flight.push_control(ASKING.len(), Expect::Asking);
     }
 
-    /// Whether new commands queue up behind those that wait to be sent again.
+    /// Whether new commands of a route queue up behind those that wait to be sent again.
     #[inline]
-    pub(crate) fn is_held(&self) -> bool {
-        self.retry.is_active() && !self.retry.is_empty()
+    pub(crate) fn is_held(&self, route: u16) -> bool {
+        self.retry.holds(route)
     }
 
     /// The command in the last `length` bytes of [`send`](Self::send) queues up so.
@@ -268,7 +271,7 @@ impl Connection {
 
     /// Whether nothing waits for a reply, a confirmation or another try.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && !self.retry.is_active() && !self.is_unconfirmed()
+        self.in_flight.is_empty() && self.retry.is_idle() && !self.is_unconfirmed()
     }
 
     /// Whether the server was silent for so long that it must answer PING before it gets the next message.
@@ -400,7 +403,7 @@ impl Connection {
 
     /// Adds a run of the script: `write` appends its command. The first one on a socket carries the script itself.
     pub(crate) fn push_script(&mut self, route: u16, spans: &[Span], rows: u32, write: impl FnOnce(&mut Vec<u8>)) {
-        let is_queued = self.node.is_some() && self.is_held();
+        let is_queued = self.node.is_some() && self.is_held(route);
         if !is_queued {
             self.begin_command(route);
         }
@@ -960,18 +963,21 @@ impl Connection {
     /// If nothing is in flight or waits to be sent, entries whose slot moved on before a write showed that the node has it will never
     /// be confirmed: they fail.
     pub(crate) fn give_up_unprovable<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
-        if self.is_unconfirmed() && self.in_flight.is_empty() && self.retry.is_empty() && !self.has_unrequested() {
+        let waits = !self.retry.is_empty() || self.retry.has_parked();
+        if self.is_unconfirmed() && self.in_flight.is_empty() && !waits && !self.has_unrequested() {
             self.give_up_streams(|_, _| true, cx);
         }
     }
 
     /// What the retries need next. `None`: there are none, or commands are in flight or wait for WAIT.
     pub(crate) fn retry_step(&mut self, rules: &Rules, now: Instant, jitter: f64) -> Option<RetryStep> {
+        let is_quiet = self.in_flight.is_empty();
+        let due = self.retry.unpark(now, is_quiet);
         let waits = self.has_unrequested() && !self.retry.has_redirect();
-        if !self.retry.is_active() || !self.in_flight.is_empty() || waits {
-            return None;
+        if !self.retry.is_active() || !is_quiet || waits {
+            return due.filter(|_| is_quiet).map(RetryStep::Pause);
         }
-        Some(self.retry.step(rules.retry.as_ref(), now, jitter))
+        Some(self.retry.step(rules.retry.as_ref(), self.node.is_some(), now, jitter))
     }
 
     /// Sends again what waits for it. Passes to `count` how many messages each command has without an outcome, and whether the

@@ -201,7 +201,8 @@ impl Producer {
     /// Of the endpoint's stream, as far as its connection alone decides it.
     #[inline]
     fn takes_more(&self, connection: &Connection) -> bool {
-        !(connection.retry.is_active() || (self.holds_back && connection.until_wait() == 0))
+        let is_waiting = connection.retry.is_active() || connection.is_held(self.lanes.home_route());
+        !(is_waiting || (self.holds_back && connection.until_wait() == 0))
     }
 
     fn has_room_in_cluster(&self) -> bool {
@@ -430,6 +431,7 @@ impl Producer {
         for link in self.links.iter_mut().filter(|link| matches!(link, Link::Down(_))) {
             *link = Link::Closed;
         }
+        self.lanes.all_mut().for_each(|connection| connection.retry.forgive());
     }
 
     /// Another batch begins; every message has its outcome. `token`: the caller's, if it names the batch.

@@ -2,8 +2,9 @@
 //!
 //! From the first one on, nothing new is sent on the connection: everything in flight gets its reply, then, after a pause,
 //! what failed is sent again in its old order, and so on until none is left. New commands, if there are any while other
-//! connections go on, queue up behind it. All of them are in the window, which bounds the queue. No I/O, no clock and no random
-//! number: `now` and `jitter` are arguments.
+//! connections go on, queue up behind it. What a node of a cluster refuses because of its slot alone is parked during the pause,
+//! with what comes behind it, and commands of other routes go on. All of them are in the window, which bounds the queue. No I/O,
+//! no clock and no random number: `now` and `jitter` are arguments.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,132 +13,13 @@ use std::time::{Duration, Instant};
 use super::detours::{Commands, Detour, Detours};
 use super::in_flight::{Command, Owner, Sent};
 use super::numbers::Numbers;
-use super::outcome::Outcome;
+use super::parked_routes::{ParkedRoute, ParkedRoutes};
+use super::pending_retry::{Cause, PendingRetry};
 use super::retry_step::{RetryEvent, RetryStep};
 use super::stream_set::StreamSet;
-use crate::command::{Expect, stream_key};
-use crate::error::{Failure, Written, code};
+use crate::command::Expect;
+use crate::error::{Failure, Written};
 use crate::retry::RetryPolicy;
-
-/// Why a command waits to be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// It failed: a policy says whether and when it is sent again.
-    Failed,
-    /// The server only lacked the script, or another node has its slot: no policy is needed.
-    Free,
-    /// It was never sent, and only came while others waited.
-    New,
-}
-
-impl Cause {
-    fn of(is_free: bool) -> Self {
-        if is_free { Self::Free } else { Self::Failed }
-    }
-}
-
-/// A command that is to be sent again, or was.
-#[derive(Debug)]
-pub(crate) struct PendingRetry {
-    pub(crate) bytes: Box<[u8]>,
-    /// The numbers of its messages, and how many it carries.
-    pub(crate) numbers: Numbers,
-    pub(crate) rows: u64,
-    /// The route of its key in a cluster.
-    pub(crate) route: u16,
-    pub(crate) expect: Expect,
-    pub(crate) owner: Owner,
-    /// How many of its last messages have no outcome.
-    pub(crate) open: u64,
-    /// What the first of these failed with last.
-    pub(crate) failure: Arc<Failure>,
-    /// What the others failed with, if they failed for another reason.
-    pub(crate) behind: Option<Arc<Failure>>,
-    /// Whether any try may have written it.
-    pub(crate) may_be_written: bool,
-    cause: Cause,
-    /// How many nodes in a row sent it elsewhere.
-    redirects: u32,
-    is_in_flight: bool,
-}
-
-impl PendingRetry {
-    /// Of a `command` that failed with `failure`.
-    pub(crate) fn new(command: &Command, bytes: Box<[u8]>, failure: Arc<Failure>) -> Self {
-        let may_be_written = failure.written == Written::Unknown;
-        let Command { rows, route, expect, owner, .. } = *command;
-        let numbers = command.numbers.clone();
-        Self {
-            bytes,
-            numbers,
-            rows,
-            route,
-            expect,
-            owner,
-            open: rows,
-            failure,
-            behind: None,
-            may_be_written,
-            cause: Cause::Failed,
-            redirects: 0,
-            is_in_flight: false,
-        }
-    }
-
-    /// Its first messages have their outcome: `open` are left, and fail with `behind` from the second one on.
-    #[must_use]
-    pub(crate) fn with_open(self, open: u64, behind: Option<Arc<Failure>>) -> Self {
-        Self { open, behind, ..self }
-    }
-
-    /// It needs no policy to be sent again, if `is_free`.
-    #[must_use]
-    pub(crate) fn free_if(self, is_free: bool) -> Self {
-        Self { cause: Cause::of(is_free), ..self }
-    }
-
-    /// A node sent it elsewhere, for the first time.
-    #[must_use]
-    pub(crate) fn after_redirect(self) -> Self {
-        Self { redirects: 1, ..self }
-    }
-
-    /// The key of its stream.
-    pub(crate) fn stream_key(&self) -> &[u8] {
-        stream_key(&self.bytes)
-    }
-
-    /// Whether it was sent before, and not only to a server that could not take it.
-    pub(crate) fn was_tried(&self) -> bool {
-        self.cause == Cause::Failed
-    }
-
-    fn is_free(&self) -> bool {
-        self.cause != Cause::Failed
-    }
-
-    /// How many of its first messages have their outcome.
-    pub(crate) fn known(&self) -> u64 {
-        self.rows - self.open
-    }
-
-    /// Whether it was refused because of a row before it.
-    fn is_blocked(&self) -> bool {
-        self.failure.code == code::BLOCKED
-    }
-
-    /// What it fails with if it is not sent again.
-    pub(crate) fn outcomes(self) -> impl Iterator<Item = Outcome> {
-        let first = if self.behind.is_some() { self.open.min(1) } else { self.open };
-        let rest = self.behind.filter(|_| self.open > first);
-        let outcomes = [
-            Some(Outcome::Failed { failure: self.failure, count: first }),
-            rest.map(|failure| Outcome::Failed { failure, count: self.open - first }),
-        ];
-        let may_be_written = self.may_be_written;
-        outcomes.into_iter().flatten().map(move |one| if may_be_written { one.after_doubt() } else { one })
-    }
-}
 
 /// Whether a command that was to run the script by its hash failed because the server does not know it (any more).
 pub(crate) fn lacks_script(expect: Expect, code: &str) -> bool {
@@ -171,6 +53,13 @@ pub(crate) struct RetryQueue {
     next: Option<Instant>,
     /// What lasted for too long.
     exhausted: Option<Arc<Failure>>,
+    parked: ParkedRoutes,
+    /// Whether nothing new is sent, because a parked route is due.
+    is_unparking: bool,
+    /// Routes that are not waited for any more in this batch.
+    spent: BTreeSet<u16>,
+    /// The beginning of a wait for a parked route.
+    parked_began: Option<RetryEvent>,
 }
 
 impl RetryQueue {
@@ -185,9 +74,34 @@ impl RetryQueue {
         self.since.is_some()
     }
 
-    /// Whether no command waits.
+    /// Whether no command waits, but for those that are parked.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.new.is_empty()
+    }
+
+    /// Whether commands of some routes wait while others go on.
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Whether nothing waits or goes on.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_active() && !self.has_parked() && self.is_empty()
+    }
+
+    /// Whether a new command of this route waits behind others.
+    #[inline]
+    pub(crate) fn holds(&self, route: u16) -> bool {
+        if self.since.is_none() && self.parked.is_empty() && !self.is_unparking {
+            return false;
+        }
+        self.holds_any() || self.parked.has(route)
+    }
+
+    #[cold]
+    fn holds_any(&self) -> bool {
+        ((self.is_active() || self.is_unparking) && !self.is_empty()) || (self.is_unparking && self.has_parked())
     }
 
     /// Whether commands in flight may have been sent before.
@@ -211,16 +125,17 @@ impl RetryQueue {
     /// How many commands are not in flight, and how many bytes they have.
     #[inline]
     pub(crate) fn waiting(&self) -> (usize, u64) {
-        (self.waiting, self.waiting_bytes)
+        let (parked, parked_bytes) = self.parked.load();
+        (self.waiting + parked, self.waiting_bytes + parked_bytes)
     }
 
     /// How many messages these carry.
     pub(crate) fn messages(&self) -> u64 {
-        if self.waiting == 0 {
+        if self.waiting().0 == 0 {
             return 0;
         }
         let waiting = self.pending.iter().chain(&self.new).filter(|pending| !pending.is_in_flight);
-        waiting.map(|pending| pending.open).sum()
+        waiting.chain(self.parked.commands()).map(|pending| pending.open).sum()
     }
 
     /// Whether a command waits to be sent again, before the one that is in flight.
@@ -237,12 +152,13 @@ impl RetryQueue {
 
     /// Adds a command that failed, behind all others.
     pub(crate) fn push(&mut self, pending: PendingRetry, now: Instant) {
+        let Some(pending) = self.parked.push(pending) else { return };
         self.since.get_or_insert(now);
         self.count_waiting(&pending);
         self.pending.push_back(pending);
     }
 
-    /// Adds a command that is sent for the first time, behind all others. There is one at least.
+    /// Adds a command that is sent for the first time, behind all others. It is [held](Self::holds).
     pub(crate) fn queue(&mut self, bytes: Box<[u8]>, route: u16, numbers: Numbers, rows: u64, expect: Expect) {
         let Some(failure) = self.reason() else { return };
         let (sent, owner) = (Sent::Nothing, Owner::Report);
@@ -253,6 +169,7 @@ impl RetryQueue {
         };
         let pending = PendingRetry::new(&command, bytes, failure);
         let pending = PendingRetry { cause: Cause::New, ..pending };
+        let Some(pending) = self.parked.push(pending) else { return };
         self.count_waiting(&pending);
         self.new.push_back(pending);
     }
@@ -307,6 +224,12 @@ impl RetryQueue {
 
     /// Streams of a route have routes of their own from now on.
     pub(crate) fn reroute(&mut self, route: u16, streams: &BTreeMap<&[u8], u16>) {
+        if let Some(parked) = self.parked.take(route) {
+            for pending in parked.commands {
+                self.count_waiting(&pending);
+                self.pending.push_back(pending);
+            }
+        }
         for pending in self.pending.iter_mut().chain(&mut self.new).filter(|pending| pending.route == route) {
             if let Some(own) = streams.get(pending.stream_key()) {
                 pending.route = *own;
@@ -326,9 +249,89 @@ impl RetryQueue {
         failed.next().map(|pending| Arc::clone(&pending.failure))
     }
 
-    /// What comes next. Nothing is in flight. `policy`: without one, only what needs none is sent again.
-    /// `jitter`: 0 to 1, another number for each call.
-    pub(crate) fn step(&mut self, policy: Option<&RetryPolicy>, now: Instant, jitter: f64) -> RetryStep {
+    /// Goes on with parked commands that are due, if nothing else waits to be sent again. `is_quiet`: nothing is in flight; before
+    /// that they only hold new ones. Returns when the next ones are due.
+    pub(crate) fn unpark(&mut self, now: Instant, is_quiet: bool) -> Option<Instant> {
+        if self.is_active() {
+            return None;
+        }
+        match self.parked.first() {
+            Some((_, next)) if next > now && self.is_empty() => {
+                self.is_unparking = false;
+                return Some(next);
+            }
+            Some((route, next)) if next <= now && is_quiet => {
+                self.is_unparking = false;
+                let parked = self.parked.take(route)?;
+                parked.commands.iter().for_each(|pending| self.count_waiting(pending));
+                self.pending = parked.commands;
+                (self.since, self.next, self.has_paused) = (Some(parked.since), Some(next), parked.is_reported);
+                (self.attempts, self.resends) = (parked.attempts, parked.resends);
+            }
+            Some((_, next)) if next <= now => self.is_unparking = true,
+            // What was due went elsewhere, and what it held goes on.
+            Some(_) | None => {
+                self.is_unparking = false;
+                self.since = (!self.is_empty()).then_some(now);
+            }
+        }
+        None
+    }
+
+    /// Parks the routes that wait for a policy because of what the node has of their slots. Returns what comes next for the others.
+    fn park(&mut self, policy: &RetryPolicy, now: Instant, jitter: f64) -> RetryStep {
+        self.attempts = self.attempts.saturating_add(1);
+        let since = self.since.unwrap_or(now);
+        let passed = now.saturating_duration_since(since);
+        let roots = self.pending.iter().filter(|pending| !pending.is_blocked() && !pending.is_free());
+        let routes: BTreeSet<_> = roots.map(|root| root.route).filter(|route| !self.spent.contains(route)).collect();
+        if !policy.allows(self.attempts, passed) {
+            self.exhaust(passed, |pending| routes.contains(&pending.route));
+            self.spent.extend(routes);
+            return RetryStep::GiveUp;
+        }
+        let mut is_reported = std::mem::take(&mut self.has_paused);
+        if !is_reported
+            && !routes.is_empty()
+            && let Some(failure) = self.reason()
+        {
+            let parked = self.pending.iter().filter(|pending| routes.contains(&pending.route));
+            let messages = parked.map(|pending| pending.open).sum();
+            self.parked_began = Some(RetryEvent::Began { messages, since, failure });
+            is_reported = true;
+        }
+        let next = now + policy.backoff(self.attempts, jitter);
+        for route in routes {
+            let (of_route, others): (VecDeque<_>, VecDeque<_>) =
+                self.pending.drain(..).partition(|pending| pending.route == route);
+            self.pending = others;
+            for pending in &of_route {
+                self.forget_waiting(pending.bytes.len(), false);
+            }
+            let (attempts, resends) = (self.attempts, self.resends);
+            let is_reported = std::mem::take(&mut is_reported);
+            self.parked.add(route, ParkedRoute { commands: of_route, since, attempts, resends, next, is_reported });
+        }
+        if self.pending.is_empty() {
+            RetryStep::Done
+        } else if self.pending.iter().all(|pending| pending.cause == Cause::New) {
+            RetryStep::Resume
+        } else if self.pending.iter().any(|pending| !pending.is_blocked() && !pending.is_free()) {
+            // Routes that are not waited for any more.
+            RetryStep::GiveUp
+        } else {
+            RetryStep::Resend
+        }
+    }
+
+    /// The next batch begins: routes are waited for again.
+    pub(crate) fn forgive(&mut self) {
+        self.spent.clear();
+    }
+
+    /// What comes next. Nothing is in flight. `policy`: without one, only what needs none is sent again. `parks`: the node may
+    /// refuse some routes and take others. `jitter`: 0 to 1, another number for each call.
+    pub(crate) fn step(&mut self, policy: Option<&RetryPolicy>, parks: bool, now: Instant, jitter: f64) -> RetryStep {
         if self.is_resending {
             (self.is_resending, self.next) = (false, None);
         }
@@ -357,6 +360,10 @@ impl RetryQueue {
             return RetryStep::Resend;
         }
         let Some(policy) = policy else { return RetryStep::GiveUp };
+        let mut roots = self.pending.iter().filter(|pending| !pending.is_blocked() && !pending.is_free());
+        if parks && self.next.is_none() && roots.all(PendingRetry::waits_for_route) {
+            return self.park(policy, now, jitter);
+        }
         match self.next {
             Some(next) if next > now => RetryStep::Pause(next),
             Some(_) => RetryStep::Resend,
@@ -364,7 +371,8 @@ impl RetryQueue {
                 self.attempts = self.attempts.saturating_add(1);
                 let since = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
                 if !policy.allows(self.attempts, since) {
-                    self.exhaust(since, policy);
+                    let last = self.exhaust(since, |_| true);
+                    self.exhausted = last.filter(|last| since >= policy.deadline || last.is_of_connection());
                     return RetryStep::GiveUp;
                 }
                 let next = now + policy.backoff(self.attempts, jitter);
@@ -374,8 +382,11 @@ impl RetryQueue {
         }
     }
 
-    /// The wait that begins with the first pause. Returned once.
-    pub(crate) fn began(&mut self) -> Option<RetryEvent> {
+    /// The wait that begins with the first pause, or with the first one of a parked route. Returned once.
+    pub(crate) fn began(&mut self, is_pause: bool) -> Option<RetryEvent> {
+        if self.parked_began.is_some() || !is_pause {
+            return self.parked_began.take();
+        }
         if std::mem::replace(&mut self.has_paused, true) {
             return None;
         }
@@ -387,6 +398,8 @@ impl RetryQueue {
     /// which come now would meet as well.
     pub(crate) fn end(&mut self, now: Instant) -> (Option<RetryEvent>, Option<Arc<Failure>>) {
         let ended = std::mem::take(self);
+        // What is parked goes on.
+        (self.parked, self.spent, self.parked_began) = (ended.parked, ended.spent, ended.parked_began);
         let since = ended.since.filter(|_| ended.has_paused);
         let event = since.map(|since| RetryEvent::Ended {
             tries: ended.resends.saturating_add(1),
@@ -405,7 +418,7 @@ impl RetryQueue {
     pub(crate) fn reason(&self) -> Option<Arc<Failure>> {
         let mut pending = self.pending.iter().chain(&self.new);
         let root = pending.clone().find(|pending| !pending.is_blocked()).or_else(|| pending.next());
-        root.map(|pending| Arc::clone(&pending.failure))
+        root.map(|pending| Arc::clone(&pending.failure)).or_else(|| self.parked.reason())
     }
 
     /// The streams whose commands fail when nothing is sent again that needs a policy: with one that lasted for too long, all.
@@ -422,21 +435,28 @@ impl RetryQueue {
 
     /// Takes out some commands, in order. None of them is in flight.
     pub(crate) fn extract(&mut self, is_taken: impl Fn(&PendingRetry) -> bool) -> Vec<PendingRetry> {
-        let mut taken = Vec::new();
+        let (mut taken, since) = self.parked.extract(&is_taken);
+        let parked = taken.len();
+        if let Some(since) = since {
+            // The end of the wait is still to be reported.
+            self.since.get_or_insert(since);
+            self.has_paused = true;
+        }
         for queue in [&mut self.pending, &mut self.new] {
             let (out, left): (Vec<_>, Vec<_>) = queue.drain(..).partition(|pending| is_taken(pending));
             *queue = left.into();
             taken.extend(out);
         }
-        for pending in &taken {
+        for pending in &taken[parked..] {
             self.forget_waiting(pending.bytes.len(), pending.is_in_flight);
         }
         taken
     }
 
-    /// Since when commands are tried again, and how often they were.
-    pub(crate) fn progress(&self) -> (Option<Instant>, u32) {
-        (self.since, self.attempts)
+    /// Since when commands are tried again, and how often they were. `is_taken`: the routes that count where they are parked.
+    pub(crate) fn progress(&self, is_taken: impl Fn(u16) -> bool) -> (Option<Instant>, u32) {
+        let (since, attempts) = self.parked.progress(is_taken);
+        (self.since.into_iter().chain(since).min(), self.attempts.max(attempts))
     }
 
     /// Goes on where the retries of another connection were, whose commands were added here: what a policy allows does not begin
@@ -461,22 +481,22 @@ impl RetryQueue {
 
     /// The routes of the commands that wait, each once.
     pub(crate) fn routes(&self) -> BTreeSet<u16> {
-        self.pending.iter().chain(&self.new).map(|pending| pending.route).collect()
+        let waiting = self.pending.iter().chain(&self.new).chain(self.parked.commands());
+        waiting.map(|pending| pending.route).collect()
     }
 
-    /// Says in each failure that the policy allows no more tries.
-    fn exhaust(&mut self, since: Duration, policy: &RetryPolicy) {
+    /// Says in some failures that the policy allows no more tries. Returns the last one.
+    fn exhaust(&mut self, since: Duration, is_exhausted: impl Fn(&PendingRetry) -> bool) -> Option<Arc<Failure>> {
         self.note_given_up();
         let mut known: Option<(Arc<Failure>, Arc<Failure>)> = None;
-        for pending in &mut self.pending {
+        for pending in self.pending.iter_mut().filter(|pending| is_exhausted(pending)) {
             let failure = match &known {
                 Some((before, after)) if *before == pending.failure => Arc::clone(after),
                 _ => Arc::new(pending.failure.given_up(self.attempts, since)),
             };
             known = Some((std::mem::replace(&mut pending.failure, Arc::clone(&failure)), failure));
         }
-        let last = known.map(|(_, after)| after);
-        self.exhausted = last.filter(|last| since >= policy.deadline || last.is_of_connection());
+        known.map(|(_, after)| after)
     }
 
     /// Sends everything again that waits: passes each command to `send`, in order.

@@ -49,6 +49,8 @@ pub struct Seen {
     queued: u64,
     /// Commands that passed at one node while another connection was held up.
     meanwhile: u64,
+    /// Commands that passed at a node that did not take another route.
+    beside_parked: u64,
     /// Streams that moved while another one of their slot stayed.
     half_moved: u64,
     /// Commands that were sent elsewhere, while too many streams were.
@@ -70,6 +72,8 @@ impl Seen {
 #[derive(Debug, Clone, Default)]
 struct Fate {
     key: usize,
+    /// Whether it has reached a node.
+    was_sent: bool,
     written: u64,
     ids: Vec<String>,
     /// The connection that wrote it, and others that wrote to its stream later: the node that they lead to had it.
@@ -143,6 +147,12 @@ struct World<'a> {
     sites: Vec<Site>,
     places: [Place; SLOTS],
     streams: [Stream; KEYS.len()],
+    /// A slot of which no node takes a command, as where the keys of one are at two nodes.
+    torn: Option<usize>,
+    /// Whether nodes refuse commands for other reasons than where their slots are.
+    refuses: bool,
+    /// The last command of each stream that reached a node for the first time.
+    reached: [Option<usize>; KEYS.len()],
     rules: Rules,
     batch: BatchState,
     queue: OutcomeQueue,
@@ -194,6 +204,9 @@ impl<'a> World<'a> {
             lanes,
             sites: vec![Site::default()],
             places: [(); SLOTS].map(|()| Place { owner: chance.below(NODES), ..Place::default() }),
+            torn: Some(chance.below(SLOTS)).filter(|_| chance.one_in(3)),
+            refuses: chance.one_in(2),
+            reached: [None; KEYS.len()],
             streams: [Stream::default(); KEYS.len()],
             rules,
             batch: BatchState::default(),
@@ -235,7 +248,7 @@ impl<'a> World<'a> {
         }
         let (route, at) = self.lanes.of_key(KEYS[key]);
         let connection = self.lanes.get_mut(at);
-        let is_queued = connection.is_held();
+        let is_queued = connection.is_held(route);
         if !is_queued {
             if connection.until_wait() == 0 {
                 connection.request_wait();
@@ -279,7 +292,9 @@ impl<'a> World<'a> {
     /// The node takes a step.
     fn serve(&mut self, at: usize, is_fair: bool, chance: &mut Chance) {
         let Some(node) = self.node(at) else { return };
-        let is_other_held = (0..self.sites.len()).any(|other| other != at && self.lanes.get(other).is_held());
+        let waits = |other: usize| !self.lanes.get(other).retry.is_idle();
+        let is_other_held = (0..self.sites.len()).any(|other| other != at && waits(other));
+        let has_parked = self.lanes.get(at).retry.has_parked();
         let site = &mut self.sites[at];
         let mut reader = Reader::new(&site.input);
         let command = match reader.command() {
@@ -303,6 +318,10 @@ impl<'a> World<'a> {
             _ => {
                 let key = KEYS.iter().position(|key| *key == &*command[1]).unwrap();
                 let number: usize = String::from_utf8_lossy(&command[2]).parse().unwrap();
+                if !std::mem::replace(&mut self.fates[number].was_sent, true) {
+                    assert!(self.reached[key] < Some(number), "{number} was sent behind {:?}", self.reached[key]);
+                    self.reached[key] = Some(number);
+                }
                 let (place, stream) = (self.places[SLOT_OF[key]], &mut self.streams[key]);
                 let said = place.says(node, was_asking, *stream);
                 if said != Said::Taken {
@@ -312,7 +331,9 @@ impl<'a> World<'a> {
                         Said::Ask(next) => format!("-ASK {slot} h:{}\r\n", next + 1),
                         Said::Moved(_) | Said::Taken => format!("-MOVED {slot} h:{}\r\n", place.owner + 1),
                     }
-                } else if is_fair || !chance.one_in(8) {
+                } else if self.torn == Some(SLOT_OF[key]) && !is_fair {
+                    "-TRYAGAIN keys are at two nodes\r\n".to_owned()
+                } else if is_fair || !self.refuses || !chance.one_in(8) {
                     (site.took[key], site.redirected[key]) = (true, false);
                     // Only a redirect sends again what was not written: without a policy nothing else does.
                     if self.rules.retry.is_none() {
@@ -327,6 +348,7 @@ impl<'a> World<'a> {
                     self.seen.half_moved += u64::from(was_asking && (0..KEYS.len()).any(stayed));
                     self.seen.asked += u64::from(was_asking);
                     self.seen.meanwhile += u64::from(is_other_held);
+                    self.seen.beside_parked += u64::from(has_parked);
                     self.next_id += 1;
                     let id = format!("{}-{}", node + 1, self.next_id);
                     let fate = &mut self.fates[number];
@@ -485,6 +507,10 @@ impl<'a> World<'a> {
     /// Another node has a slot, begins to take it over, or gets one of its streams. A node that has refused commands does not get the
     /// stream back while more of them are under way: what comes behind them would be written first, and no client can help that.
     fn change(&mut self, chance: &mut Chance) {
+        if chance.one_in(3) {
+            self.torn = if self.torn.is_some() { None } else { Some(chance.below(SLOTS)) };
+            return;
+        }
         let of = chance.below(SLOTS);
         let keys = || (0..KEYS.len()).filter(|key| SLOT_OF[*key] == of);
         let (before, streams_before) = (self.places[of], self.streams);
@@ -508,7 +534,7 @@ impl<'a> World<'a> {
             self.lanes.get(at).is_asking(route) && self.node(at) == after.next
         };
         let is_sent_there = |(at, site): (usize, &Site)| {
-            let is_quiet = site.input.is_empty() && site.output.is_empty() && !self.lanes.get(at).retry.is_active();
+            let is_quiet = site.input.is_empty() && site.output.is_empty() && self.lanes.get(at).retry.is_idle();
             !is_quiet && keys().any(|key| site.redirected[key])
         };
         let begins = before.next.is_none() && after.next.is_some();
@@ -584,7 +610,7 @@ impl<'a> World<'a> {
         for _ in 0..10_000 {
             for at in 0..self.sites.len() {
                 let connection = self.lanes.get(at);
-                if !connection.in_flight.is_empty() || connection.retry.is_active() {
+                if !connection.in_flight.is_empty() || !connection.retry.is_idle() {
                     self.open(at, chance);
                 }
                 self.retry(at, chance);
@@ -621,7 +647,8 @@ pub fn check(seen: &mut Seen, chance: &mut Chance) {
 fn lanes() {
     let mut seen = Seen::default();
     Runner::new("lanes", 3_000).run(&mut seen, check, Seen::summary);
-    let common = [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.located];
+    let common =
+        [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.beside_parked, seen.located];
     let least = common.into_iter().chain([seen.half_moved, seen.too_many]).min();
     assert!(least > Some(0), "{seen:?}");
     // A few executions, as under valgrind, need not have what is rare.

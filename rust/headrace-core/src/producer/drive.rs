@@ -197,7 +197,7 @@ impl Producer {
 
     /// Goes on with the retries of a lane, if there are any and nothing is in flight. A redirect is for the caller to follow.
     pub(super) fn take_retry_step(&mut self, at: usize, now: Instant) -> Option<RetryStep> {
-        if !self.lanes.get(at).retry.is_active() {
+        if self.lanes.get(at).retry.is_idle() {
             return None;
         }
         let (connection, mut cx) = self.connection(at, now);
@@ -206,7 +206,7 @@ impl Producer {
         let step = self.lanes.get_mut(at).retry_step(&self.rules, now, random::jitter())?;
         let counters = self.outcomes.recorder.counters();
         let is_pause = matches!(step, RetryStep::Pause(_));
-        let began = if is_pause { self.lanes.get_mut(at).retry.began() } else { None };
+        let began = self.lanes.get_mut(at).retry.began(is_pause);
         match began {
             Some(began) => self.retry_waits[at].note(began, now, counters),
             None => self.retry_waits[at].count(now, counters),

@@ -269,7 +269,7 @@ impl Producer {
     ) -> (usize, bool) {
         let Self { lanes, encoder, outcomes, scratch, .. } = self;
         let connection = lanes.get_mut(at);
-        let is_queued = connection.is_held();
+        let is_queued = connection.is_held(route);
         if !is_queued {
             if connection.until_wait() == 0 {
                 connection.request_wait();
