@@ -20,7 +20,7 @@ from operator import is_
 from typing import Any
 
 from benches.contenders.common import payloads
-from benches.contenders.streams import keys_of_rows
+from benches.contenders.streams import STREAMS, keys_of_rows, shard_keys_of_rows
 from benches.turns import Target
 
 from headrace import Consumer, Dispatcher, Endpoint, Reader
@@ -87,6 +87,18 @@ def payload_and_key() -> Any:
 
     keys = keys_of_rows(Target(ROWS_OF_BATCH, batch=ROWS_OF_BATCH))
     return pa.record_batch({"payload": pa.array(rows(120), pa.binary()), "key": keys})
+
+
+def payload_and_shard_key() -> Any:
+    import pyarrow as pa
+
+    keys = shard_keys_of_rows(Target(ROWS_OF_BATCH, batch=ROWS_OF_BATCH))
+    return pa.record_batch({"payload": pa.array(rows(120), pa.binary()), "key": keys})
+
+
+def of_shards(nodes: int, title: str) -> Case:
+    send = of_batches(payload_and_shard_key, payload="payload", shard_key="key")
+    return Case(title, send, {"shards": STREAMS} | ({"topology": "cluster"} if nodes else {}), nodes=nodes)
 
 
 def of_nodes(nodes: int, title: str) -> Case:
@@ -206,6 +218,8 @@ CASES = {
     "streams": of_nodes(0, "payload of 120 bytes, 64 streams by stream_key="),
     "streams-1-node": of_nodes(1, "the same on a cluster of 1 node"),
     "streams-8-nodes": of_nodes(8, "the same on a cluster of 8 nodes"),
+    "shards": of_shards(0, "payload of 120 bytes, 64 shards by shard_key="),
+    "shards-8-nodes": of_shards(8, "the same on a cluster of 8 nodes"),
     "read": Case("Reader, payload of 120 bytes and time", of_reader(payload_and_time, TWO, by_position), reads=True),
     "read-fields": Case("Reader, fields= of the same six", of_reader(six_columns, SIX, by_position), reads=True),
     "consume": Case(

@@ -40,7 +40,7 @@ BUDGET = Path(__file__).with_name("instructions.toml")
 SLACK = 1.10
 #: Cases that must not allocate per message. A record batch and a growing buffer allocate a few times.
 WITHOUT_ALLOCATIONS = {"payload", "payload-16", "payload-1024", "trim-every-100", "fields", "json"}
-WITHOUT_ALLOCATIONS |= {"streams", "streams-1-node", "streams-8-nodes"}
+WITHOUT_ALLOCATIONS |= {"streams", "streams-1-node", "streams-8-nodes", "shards", "shards-8-nodes"}
 ALLOCATIONS = 0.1
 #: Lines of a profile.
 PROFILE_LINES = 40

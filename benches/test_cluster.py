@@ -11,7 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from benches.clusters import ClusterWatch, Probe, longest_pause, target_at
-from benches.contenders import CLUSTER_FLOOR, REDIS_PY_CLUSTER, REDIS_RS_CLUSTER, STREAMS_OF_CLUSTER
+from benches.contenders import (
+    CLUSTER_FLOOR,
+    REDIS_PY_CLUSTER,
+    REDIS_RS_CLUSTER,
+    SHARDS_OF_CLUSTER,
+    STREAMS_OF_CLUSTER,
+)
 from benches.contenders.common import payloads
 from benches.contenders.streams import STREAMS, keys_of_rows, stream_keys
 from benches.counting import CountingServer
@@ -134,12 +140,13 @@ def test_cluster_memory(
 
 # Beside other clients.
 
-CLIENTS = (CLUSTER_FLOOR, STREAMS_OF_CLUSTER, REDIS_RS_CLUSTER, REDIS_PY_CLUSTER)
+OTHER_CLIENTS = (CLUSTER_FLOOR, REDIS_RS_CLUSTER, REDIS_PY_CLUSTER)
+CLIENTS = (CLUSTER_FLOOR, STREAMS_OF_CLUSTER, SHARDS_OF_CLUSTER, REDIS_RS_CLUSTER, REDIS_PY_CLUSTER)
 CLIENTS_BENCH = Bench(
     "cluster",
     "64 streams of three masters: XADD MAXLEN ~ 100,000 with payload (120 bytes) and ts, over TCP on this machine",
     columns=(RATE, CLIENT_CPU, SERVER_CPU),
-    ratios=tuple((STREAMS_OF_CLUSTER.name, other.name) for other in CLIENTS if other is not STREAMS_OF_CLUSTER),
+    ratios=tuple((own.name, other.name) for own in (STREAMS_OF_CLUSTER, SHARDS_OF_CLUSTER) for other in OTHER_CLIENTS),
 )
 
 

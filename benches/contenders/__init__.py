@@ -32,6 +32,11 @@ STREAMS_OF_CLUSTER = Contender(
     f"{_HERE}.headrace_:produce_streams",
     {"endpoint_options": {"topology": "cluster"}},
 )
+SHARDS_OF_CLUSTER = Contender(
+    "headrace produce_batch, shard_key=",
+    f"{_HERE}.headrace_:produce_shards",
+    {"endpoint_options": {"topology": "cluster"}},
+)
 REDIS_RS_CLUSTER = Contender("redis-rs, cluster_pipe", f"{_HERE}.redis_rs_cluster:prepare", max_rows=500_000)
 REDIS_PY_CLUSTER = Contender(
     "redis-py with hiredis, RedisCluster", f"{_HERE}.redis_py_cluster:prepare", max_rows=50_000

@@ -59,6 +59,17 @@ def produce_streams(target: Target, endpoint_options: Options | None = None) -> 
     return batch_after_batch(target, batch, {"payload": "payload", "stream_key": "key"}, endpoint_options, None)
 
 
+def produce_shards(target: Target, endpoint_options: Options | None = None) -> Callable[[], int]:
+    """Record batches for 64 shards, by a column of keys, `poll()` after each."""
+    import pyarrow as pa
+    from benches.contenders.streams import STREAMS, shard_keys_of_rows
+
+    columns = {"id": pa.array(range(target.batch), pa.int64()), "payload": pa.array(payloads(target), pa.binary())}
+    batch = pa.record_batch({**columns, "key": pa.array(shard_keys_of_rows(target))})
+    options = {"shards": STREAMS, **endpoint_options or {}}
+    return batch_after_batch(target, batch, {"payload": "payload", "shard_key": "key"}, options, None)
+
+
 def produce_typed(
     target: Target,
     null_share: float = 0.0,

@@ -1,4 +1,4 @@
-"""The streams of the benchmarks on clusters: 64 of them, in an order drawn once, on all nodes."""
+"""The streams of the benchmarks on clusters: 64 of them, in an order drawn once, on all nodes. As many shards, by keys."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def stream_keys(target: Target) -> list[str]:
 def keys_of_rows(target: Target) -> list[str]:
     """The key of each row of a batch."""
     return Random(STREAMS).choices(stream_keys(target), k=target.batch)
+
+
+def shard_keys_of_rows(target: Target) -> list[str]:
+    """The key of each row of a batch, by which it finds its shard: one of ten thousand customers."""
+    return [f"customer-{number:04d}" for number in Random(STREAMS).choices(range(10_000), k=target.batch)]

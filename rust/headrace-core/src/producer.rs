@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use crate::batch::Batch;
 use crate::command::EntryId;
-use crate::command::xadd::{FieldNames, XaddEncoder};
+use crate::command::xadd::{FieldNames, Target, XaddEncoder};
 use crate::connection::{BatchState, Connection, Context, Disconnect, Limits, Outcome, Outcomes, Owner, Rules};
 use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
@@ -195,7 +195,7 @@ impl Producer {
         connection.send.room() > 0
             && connection.in_flight.has_room(self.limits, self.outcomes.early() + self.open_runs())
             && self.takes_more(connection)
-            && !self.is_down()
+            && !matches!(self.links.first(), Some(Link::Down(_)))
     }
 
     /// Of the endpoint's stream, as far as its connection alone decides it.
@@ -402,21 +402,22 @@ impl Producer {
         watch: &mut dyn Watch,
     ) -> Result<std::result::Result<EntryId, Failure>> {
         self.make_room(watch)?;
-        let shards = self.endpoint.shards().cloned();
-        let stream_key = shards.as_ref().zip(shard).map(|(shards, shard)| shards.key(shard));
-        if stream_key.is_some() {
+        let target = shard.map(Target::of_shard);
+        if target.is_some() {
             // A command of a call does not wait behind others that are to be sent again.
             self.drive(Goal::Empty, None, watch)?;
         }
-        let (route, at) = stream_key.map_or((0, self.lanes.home()), |key| self.lanes.of_key(key));
+        let (route, at) = target.map_or((0, self.lanes.home()), |target| self.lane_of(target));
         if let Some(failure) = self.lane_down(at) {
             return Ok(Err((**failure).clone()));
         }
         self.outcomes.begin_call();
-        match stream_key {
+        match target {
             None => self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload)),
-            Some(key) => {
-                self.push_to(at, route, Owner::Call, |encoder, out, _| encoder.write_payload_to(out, key, payload));
+            Some(target) => {
+                self.push_to(at, route, Owner::Call, |encoder, out, _| {
+                    encoder.write_payload_to(out, target, payload);
+                });
             }
         }
         let driven = self.drive(Goal::Call, None, watch);

@@ -71,6 +71,7 @@ pub use json_rows::json_rows;
 pub use plan::{Body, Layout, RowPlan};
 pub(crate) use plan::{columns_of, message_id_column};
 pub use shard_numbers::shard_numbers;
+pub(crate) use stream_keys::RowStream;
 
 /// The name of the field with the payload, unless another one is chosen.
 pub(crate) const PAYLOAD_FIELD: &str = "payload";

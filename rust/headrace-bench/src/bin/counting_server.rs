@@ -7,7 +7,7 @@
 //!
 //! It replies to each XADD with an increasing entry ID and stores nothing. XLEN of any key is the number of XADD to any key
 //! since the last FLUSHALL. It replies to the commands of a handshake (HELLO, CLIENT, AUTH, SELECT, PING) as a server does;
-//! any other command is unknown. Each connection has a thread.
+//! HGETALL has the registry of a stream of 64 shards; any other command is unknown. Each connection has a thread.
 //!
 //! The nodes of a cluster share the slots evenly, and say so in HELLO and CLUSTER SLOTS. A node accepts every key: a client
 //! that sends one to the wrong node is not noticed here.
@@ -145,6 +145,9 @@ fn reply(command: &[u8], cluster: &[u8], replies: &mut Vec<u8>) {
             replies.extend_from_slice(b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n");
         }
         b"HELLO" => replies.extend_from_slice(b"*4\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:2\r\n"),
+        b"HGETALL" => replies.extend_from_slice(
+            b"*6\r\n$1\r\nn\r\n$2\r\n64\r\n$4\r\nhash\r\n$7\r\nmurmur2\r\n$5\r\nnames\r\n$5\r\nplain\r\n",
+        ),
         b"XLEN" => replies.extend_from_slice(format!(":{}\r\n", ADDED.load(Ordering::SeqCst)).as_bytes()),
         _ => replies.extend_from_slice(b"-ERR unknown command\r\n"),
     }

@@ -4,10 +4,15 @@
 //! (<https://redis.io/docs/latest/commands/xadd/>; NOMKSTREAM and MINID since 6.2). MINID takes precedence over
 //! MAXLEN: a server refuses both together.
 
+mod known_streams;
+
 use std::collections::HashMap;
 
 use chrono::DateTime;
 
+use known_streams::KnownStreams;
+
+use crate::cluster::slot;
 use crate::endpoint::{Endpoint, Trim};
 use crate::resp::{write_array_header, write_bulk, write_bulk_length};
 
@@ -24,11 +29,31 @@ pub(crate) struct FieldNames {
     pub(crate) is_ts_given: bool,
 }
 
+/// The stream of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target<'a> {
+    /// The endpoint's.
+    Own,
+    /// A [known one](KnownStreams), by its place.
+    Known(usize),
+    /// Another one, by its key.
+    Other(&'a [u8]),
+}
+
+impl Target<'static> {
+    /// The stream of a shard.
+    #[inline]
+    pub(crate) fn of_shard(shard: usize) -> Self {
+        Self::Known(shard)
+    }
+}
+
 /// Everything of an XADD that does not change from message to message, as bytes.
 #[derive(Debug)]
 pub(crate) struct XaddEncoder {
     own_key: Box<[u8]>,
-    payload_field: Box<[u8]>,
+    /// The name of a payload's field, as a bulk string.
+    payload_name: Box<[u8]>,
     /// `XADD` and nothing else: what stands before a row's own stream key.
     name: Vec<u8>,
     /// `XADD key`, for the endpoint's stream key.
@@ -50,6 +75,7 @@ pub(crate) struct XaddEncoder {
     payload_tail: Vec<u8>,
     ts_field: Option<String>,
     trims: TrimSchedule,
+    streams: KnownStreams,
 }
 
 impl XaddEncoder {
@@ -80,10 +106,12 @@ impl XaddEncoder {
             write_bulk(&mut head, names.payload.as_bytes());
             PayloadStart::new(head)
         });
+        let mut payload_name = Vec::new();
+        write_bulk(&mut payload_name, names.payload.as_bytes());
         let trims = TrimSchedule::new(if trim_arguments == 0 { 0 } else { endpoint.trim_every() });
         let mut template = Self {
             own_key: endpoint.stream_key().into(),
-            payload_field: names.payload.as_bytes().into(),
+            payload_name: payload_name.into(),
             name,
             name_and_key,
             options,
@@ -95,6 +123,7 @@ impl XaddEncoder {
             payload_tail: b"\r\n".to_vec(),
             ts_field: names.ts.clone(),
             trims,
+            streams: KnownStreams::new(endpoint.shards().map_or(&[], |shards| shards.keys())),
         };
         template.set_time(0);
         template
@@ -155,9 +184,28 @@ impl XaddEncoder {
         out.extend_from_slice(&self.payload_tail);
     }
 
-    /// Appends a message of one payload for another stream key than the endpoint's.
-    pub(crate) fn write_payload_to(&mut self, out: &mut Vec<u8>, stream_key: &[u8], payload: &[u8]) {
-        self.write_start(out, 1, Some(stream_key), None);
+    /// The stream with this key, which a row names.
+    #[inline]
+    pub(crate) fn target_of_key<'a>(&mut self, key: &'a [u8]) -> Target<'a> {
+        self.streams.place(key, &self.own_key).map_or(Target::Other(key), Target::Known)
+    }
+
+    /// The key and the slot of a stream; `None`: it is the endpoint's.
+    #[inline]
+    pub(crate) fn key_and_slot<'a>(&'a self, target: Target<'a>) -> Option<(&'a [u8], u16)> {
+        match target {
+            Target::Own => None,
+            Target::Known(place) => {
+                let stream = self.streams.get(place);
+                Some((&stream.key, stream.hash_slot))
+            }
+            Target::Other(key) => Some((key, slot(key))),
+        }
+    }
+
+    /// Appends a message of one payload.
+    pub(crate) fn write_payload_to(&mut self, out: &mut Vec<u8>, target: Target<'_>, payload: &[u8]) {
+        self.write_start(out, 1, target, None);
         self.write_payload_field(out, payload);
         self.write_end(out);
     }
@@ -176,17 +224,54 @@ impl XaddEncoder {
 
     /// Appends the start of a message with `fields` pairs; the pairs and then [`write_end`](Self::write_end) follow.
     ///
-    /// `stream_key`: of the row, instead of the endpoint's. `entry_id`: of the row, instead of `*`; checked before, since
-    /// the server would read `MAXLEN` there as an option.
+    /// `entry_id`: of the row, instead of `*`; checked before, since the server would read `MAXLEN` there as an option.
+    #[inline]
     pub(crate) fn write_start(
         &mut self,
         out: &mut Vec<u8>,
         fields: usize,
-        stream_key: Option<&[u8]>,
+        target: Target<'_>,
         entry_id: Option<&[u8]>,
     ) {
+        let Target::Known(place) = target else { return self.write_start_of_other(out, fields, target, entry_id) };
+        let stream = self.streams.get(place);
         // A row that names the endpoint's own key is counted with those that name none.
-        let stream_key = stream_key.filter(|key| *key != &*self.own_key);
+        let trim = usize::from(self.trims.is_due((!stream.is_own).then_some(&stream.key)));
+        let (arguments, start) = &stream.starts[trim];
+        if *arguments == self.arguments[trim] + 2 * fields && entry_id.is_none() {
+            out.extend_from_slice(start);
+        } else {
+            self.write_start_of_known(out, trim, fields, place, entry_id);
+        }
+    }
+
+    /// Keeps what it appends, if the server chooses the ID.
+    #[inline(never)]
+    fn write_start_of_known(
+        &mut self,
+        out: &mut Vec<u8>,
+        trim: usize,
+        fields: usize,
+        place: usize,
+        entry_id: Option<&[u8]>,
+    ) {
+        let before = out.len();
+        self.write_any_start(out, trim, fields, Some(&self.streams.get(place).key), entry_id);
+        if entry_id.is_none() {
+            let (arguments, start) = &mut self.streams.get_mut(place).starts[trim];
+            *arguments = self.arguments[trim] + 2 * fields;
+            start.clear();
+            start.extend_from_slice(&out[before..]);
+        }
+    }
+
+    /// Of a stream that is not known, or the endpoint's.
+    #[inline(never)]
+    fn write_start_of_other(&mut self, out: &mut Vec<u8>, fields: usize, target: Target<'_>, entry_id: Option<&[u8]>) {
+        let stream_key = match target {
+            Target::Other(key) if *key != *self.own_key => Some(key),
+            Target::Own | Target::Known(_) | Target::Other(_) => None,
+        };
         let trim = usize::from(self.trims.is_due(stream_key));
         self.write_any_start(out, trim, fields, stream_key, entry_id);
     }
@@ -242,7 +327,7 @@ impl XaddEncoder {
 
     /// Appends the field of a message's payload.
     pub(crate) fn write_payload_field(&self, out: &mut Vec<u8>, payload: &[u8]) {
-        write_bulk(out, &self.payload_field);
+        out.extend_from_slice(&self.payload_name);
         write_bulk(out, payload);
     }
 
@@ -291,9 +376,7 @@ impl XaddEncoder {
 
     /// The name of a payload's field, as a bulk string.
     pub(crate) fn payload_name(&self) -> Vec<u8> {
-        let mut name = Vec::new();
-        write_bulk(&mut name, &self.payload_field);
-        name
+        self.payload_name.to_vec()
     }
 
     /// Whether messages of this second carry another time than those before.

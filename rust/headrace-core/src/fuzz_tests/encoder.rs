@@ -10,7 +10,7 @@ use super::run::{self, Run};
 use super::runner::Runner;
 use super::slow::Reader;
 use crate::command::script::{NameList, RowForm, SOURCE, with_source};
-use crate::command::xadd::{FieldNames, XaddEncoder};
+use crate::command::xadd::{FieldNames, Target, XaddEncoder};
 use crate::endpoint::{Endpoint, Form, OptionValue};
 use crate::error::code;
 use crate::producer::{IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptBatch};
@@ -170,7 +170,8 @@ impl Model {
             }
             3 => {
                 let (key, id, pairs) = route(&own, chance);
-                self.template.write_start(out, pairs.len(), key.as_deref(), id.as_deref());
+                let target = key.as_deref().map_or(Target::Own, |key| self.template.target_of_key(key));
+                self.template.write_start(out, pairs.len(), target, id.as_deref());
                 self.write(out, &pairs);
                 self.command(&key.unwrap_or(own), vec![], &id.unwrap_or(b"*".to_vec()), pairs)
             }

@@ -14,13 +14,13 @@ use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, Sink};
 use super::{Lanes, OutcomeQueue, Producer};
 use crate::batch::Batch;
 use crate::command::Expect;
-use crate::command::xadd::XaddEncoder;
+use crate::command::xadd::{Target, XaddEncoder};
 use crate::connection::{Numbers, Owner};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, code};
 use crate::fail;
 use crate::ipc::Encoder;
-use crate::rows::{CallerId, IdColumn, Rows};
+use crate::rows::{CallerId, IdColumn, RowStream, Rows};
 
 /// Rows that are encoded before the watch is asked again: bad ones take no room in the window, and so never wait.
 const WATCH_ROWS: usize = 1024;
@@ -90,12 +90,13 @@ impl Producer {
             }
             return;
         }
-        let (route, at) = self.lanes.of_key(key);
+        let target = Target::of_shard(shard);
+        let (route, at) = self.lane_of(target);
         if let Some(failure) = self.lane_down(at).cloned() {
             self.resolve_failed(&failure, 1);
             return;
         }
-        self.push_to(at, route, Owner::Report, |encoder, out, _| encoder.write_payload_to(out, key, payload));
+        self.push_to(at, route, Owner::Report, |encoder, out, _| encoder.write_payload_to(out, target, payload));
     }
 
     /// Prepares the rows of a record batch for [`push_batch`](Self::push_batch), once.
@@ -244,17 +245,24 @@ impl Producer {
                 return None;
             }
         };
-        let key = rows.stream_key(row);
-        let (route, at) = self.lanes.of_key(key.unwrap_or_else(|| self.endpoint.stream_key()));
+        let target = target_of(rows, row, &mut self.encoder);
+        let (route, at) = self.lane_of(target);
         if let Some(failure) = self.lane_down(at).cloned() {
             self.resolve_failed(&failure, 1);
             return None;
         }
         Some(self.push_to(at, route, Owner::Report, |encoder, out, scratch| {
-            encoder.write_start(out, fields, key, rows.entry_id(row));
-            rows.write_fields(row, out, scratch);
-            encoder.write_end(out);
+            write_row_to(rows, row, fields, target, encoder, out, scratch);
         }))
+    }
+
+    /// The route of a stream, and its lane.
+    #[inline]
+    pub(super) fn lane_of(&self, target: Target<'_>) -> (u16, usize) {
+        match self.encoder.key_and_slot(target) {
+            None => (self.lanes.home_route(), self.lanes.home()),
+            Some((key, slot)) => self.lanes.of_stream(key, slot),
+        }
     }
 
     /// Encodes a message for a stream of this lane: `write` appends its command. Returns the bytes of the command, and whether they
@@ -526,14 +534,45 @@ fn encode_row(
     let fields = rows.field_count(row)?;
     let before = out.len();
     if rows.is_routed() {
-        encoder.write_start(out, fields, rows.stream_key(row), rows.entry_id(row));
-    } else {
-        encoder.write_own_start(out, fields);
+        let target = target_of(rows, row, encoder);
+        write_row_to(rows, row, fields, target, encoder, out, scratch);
+        fail::point("encode");
+        return Ok(out.len() - before);
     }
+    encoder.write_own_start(out, fields);
     rows.write_fields(row, out, scratch);
     fail::point("encode");
     encoder.write_end(out);
     Ok(out.len() - before)
+}
+
+/// The stream of a row.
+#[inline]
+fn target_of<'a>(rows: &Rows<'a>, row: usize, encoder: &mut XaddEncoder) -> Target<'a> {
+    match rows.stream(row) {
+        None => Target::Own,
+        Some(RowStream::Key(key)) => encoder.target_of_key(key),
+        Some(RowStream::Shard(shard)) => Target::of_shard(shard),
+    }
+}
+
+/// Appends the command of a row with as many `fields`, for this stream.
+#[inline]
+fn write_row_to(
+    rows: &Rows<'_>,
+    row: usize,
+    fields: usize,
+    target: Target<'_>,
+    encoder: &mut XaddEncoder,
+    out: &mut Vec<u8>,
+    scratch: &mut Vec<u8>,
+) {
+    if let Some(payload) = rows.payload_elsewhere(row) {
+        return encoder.write_payload_to(out, target, payload);
+    }
+    encoder.write_start(out, fields, target, rows.entry_id(row));
+    rows.write_fields(row, out, scratch);
+    encoder.write_end(out);
 }
 
 fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<CallerId<'_>>) -> Result<&'a [u8], Refused> {

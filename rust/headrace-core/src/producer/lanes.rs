@@ -74,12 +74,17 @@ impl Cluster {
     /// The route of a stream key, and its lane.
     #[inline]
     fn of_key(&self, key: &[u8]) -> (u16, usize) {
+        self.of_stream(key, slot(key))
+    }
+
+    /// The same, where its slot is known. Streams that are ahead of their slots are found by their keys.
+    #[inline]
+    fn of_stream(&self, key: &[u8], slot: u16) -> (u16, usize) {
         if !self.streams.is_empty()
             && let Some(own) = self.streams.of_key(key)
         {
             return own;
         }
-        let slot = slot(key);
         (slot, self.routes.get(slot))
     }
 
@@ -232,6 +237,12 @@ impl Lanes {
     #[inline]
     pub(crate) fn of_key(&self, key: &[u8]) -> (u16, usize) {
         self.cluster.as_ref().map_or((0, 0), |cluster| cluster.of_key(key))
+    }
+
+    /// The same of a stream whose slot is known.
+    #[inline]
+    pub(crate) fn of_stream(&self, key: &[u8], slot: u16) -> (u16, usize) {
+        self.cluster.as_ref().map_or((0, 0), |cluster| cluster.of_stream(key, slot))
     }
 
     /// The slot that a route is for.

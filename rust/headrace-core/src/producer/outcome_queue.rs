@@ -2,9 +2,14 @@
 //!
 //! Messages are numbered as they are produced. Connections resolve them in any order; an outcome is recorded for the next
 //! report once all messages before it have theirs. With one connection and nothing held back an outcome goes straight to the
-//! recorder: only those that come early are kept here, as runs.
+//! recorder: only those that come early are kept here, as runs; entries of several connections, which make no runs, by their
+//! numbers.
+
+mod early_ids;
 
 use std::collections::{BTreeMap, VecDeque};
+
+use early_ids::EarlyIds;
 
 use crate::command::EntryId;
 use crate::connection::{Outcome, Outcomes, Owner};
@@ -18,13 +23,15 @@ pub(crate) struct OutcomeQueue {
     front: u64,
     /// The number of the next message.
     next: u64,
-    /// Outcomes of messages behind the first one, in queues that ascend: those of one connection mostly do.
+    /// The entry IDs of messages not far behind the first one.
+    ids: EarlyIds,
+    /// Other outcomes of messages behind the first one, in queues that ascend: those of one connection mostly do.
     early: Vec<VecDeque<Early>>,
     /// The queue that took the last one.
     last: usize,
     /// Those that fit into no queue, by the number of their first message.
     strays: BTreeMap<u64, (Outcome, Owner)>,
-    /// How many there are.
+    /// How many of all these there are.
     count: usize,
     call: Option<Call>,
 }
@@ -112,6 +119,7 @@ impl OutcomeQueue {
     /// Forgets all messages. Those without an outcome get none here.
     pub(crate) fn clear(&mut self) {
         self.front = self.next;
+        self.ids.clear();
         self.early.clear();
         self.strays.clear();
         (self.last, self.count) = (0, 0);
@@ -149,8 +157,20 @@ impl OutcomeQueue {
     }
 
     /// Keeps an outcome until those before it are known.
-    #[cold]
+    #[inline]
     fn keep(&mut self, number: u64, outcome: Outcome, owner: Owner) {
+        if let Outcome::Delivered { first, entries: 1, rows: 1 } = outcome
+            && owner == Owner::Report
+            && self.ids.insert(number, self.front, first)
+        {
+            self.count += 1;
+            return;
+        }
+        self.keep_run(number, outcome, owner);
+    }
+
+    #[cold]
+    fn keep_run(&mut self, number: u64, outcome: Outcome, owner: Owner) {
         debug_assert!(number > self.front && number + outcome.count() <= self.next, "{number} of {self:?}");
         let takes = |queue: &VecDeque<Early>| queue.back().is_none_or(|last| last.number < number);
         if !self.early.get(self.last).is_some_and(takes) {
@@ -183,7 +203,16 @@ impl OutcomeQueue {
     }
 
     fn release(&mut self) {
-        while let Some((number, outcome, owner)) = self.take_first() {
+        loop {
+            while let Some(id) = self.ids.take(self.front) {
+                self.front += 1;
+                self.count -= 1;
+                self.recorder.delivered(id, 1, 1);
+            }
+            if self.count == self.ids.len() {
+                return;
+            }
+            let Some((number, outcome, owner)) = self.take_first() else { return };
             self.count -= 1;
             self.record(number, &outcome, owner);
         }
@@ -245,6 +274,11 @@ mod tests {
         report.failures().map(|failure| failure.failure.code.to_string()).collect()
     }
 
+    /// The entry ID of each message, none of those that failed.
+    fn ids(queue: &mut OutcomeQueue) -> Vec<Option<EntryId>> {
+        queue.recorder.take(false).entry_ids()
+    }
+
     proptest! {
         /// Whatever the order in which the outcomes become known.
         #[test]
@@ -265,6 +299,69 @@ mod tests {
             prop_assert_eq!(seen, expected);
             prop_assert_eq!(queue.early(), 0);
         }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Given {
+        Entries(u64),
+        Failed(u64),
+    }
+
+    proptest! {
+        /// Entries of several connections, one by one and as runs, and failures between them, in any order.
+        #[test]
+        fn entry_ids_are_those_of_their_messages(
+            given in prop::collection::vec(prop_oneof![
+                5 => Just(Given::Entries(1)), 2 => (1..30_u64).prop_map(Given::Entries), 1 => (1..9_u64).prop_map(Given::Failed),
+            ], 1..60).prop_flat_map(|given| {
+                let order = Just((0..given.len()).collect::<Vec<_>>()).prop_shuffle();
+                (Just(given), order)
+            })
+        ) {
+            let (given, order) = given;
+            let mut queue = OutcomeQueue::default();
+            let (mut numbers, mut expected) = (Vec::new(), Vec::new());
+            for one in &given {
+                let (count, is_failed) = match one { Given::Entries(count) => (*count, false), Given::Failed(count) => (*count, true) };
+                let first = queue.number(count);
+                numbers.push(first);
+                // No two IDs follow each other, but for those of one run.
+                expected.extend((0..count).map(|nth| (!is_failed).then_some(EntryId { ms: 7 + 2 * first, seq: nth })));
+            }
+            queue.recorder.push_ordinals(queue.next());
+            for at in order {
+                let outcome = match &given[at] {
+                    Given::Entries(entries) => {
+                        Outcome::Delivered { first: EntryId { ms: 7 + 2 * numbers[at], seq: 0 }, entries: *entries, rows: 1 }
+                    }
+                    Given::Failed(count) => {
+                        let Outcome::Failed { failure, .. } = failed("X".to_owned()) else { return Ok(()) };
+                        Outcome::Failed { failure, count: *count }
+                    }
+                };
+                queue.resolve(numbers[at], outcome, Owner::Report);
+            }
+            prop_assert!(queue.is_settled());
+            prop_assert_eq!(queue.early(), 0);
+            prop_assert_eq!(ids(&mut queue), expected);
+        }
+    }
+
+    #[test]
+    fn an_entry_far_behind_the_first_message_is_kept_as_well() {
+        let mut queue = OutcomeQueue::default();
+        let count = 3 * early_ids::PLACES as u64;
+        queue.recorder.push_ordinals(count);
+        queue.number(count);
+        let delivered = |number| Outcome::Delivered { first: EntryId { ms: 1 + number, seq: 0 }, entries: 1, rows: 1 };
+        for number in (0..count).rev() {
+            queue.resolve(number, delivered(number), Owner::Report);
+        }
+        assert!(queue.is_settled() && queue.early() == 0);
+        assert_eq!(
+            ids(&mut queue),
+            (0..count).map(|number| Some(EntryId { ms: 1 + number, seq: 0 })).collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -36,6 +36,18 @@ impl DeliveryReport {
         self.data.failures.len()
     }
 
+    /// The entry ID of each message; `None`: it failed, or the ID is not known.
+    #[cfg(test)]
+    pub(crate) fn entry_ids(&self) -> Vec<Option<EntryId>> {
+        let of_run = |run: Run| {
+            (0..run.count()).map(move |nth| match run {
+                Run::Delivered { first, rows, .. } => Some(first.after(nth / rows)),
+                Run::Deduplicated { .. } | Run::Failed { .. } => None,
+            })
+        };
+        self.data.outcomes.runs().flat_map(of_run).collect()
+    }
+
     /// The number of messages that are in their stream.
     pub fn delivered(&self) -> u64 {
         self.data.delivered

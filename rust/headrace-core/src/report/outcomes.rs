@@ -91,11 +91,18 @@ impl Outcomes {
         match self.last.replace(run) {
             None => {}
             Some(Run::Delivered { first, entries, rows }) => {
-                put(packed, entries << 2 | if rows == 1 { ONE_ROW_EACH } else { SEVERAL_ROWS_EACH });
+                let head = entries << 2 | if rows == 1 { ONE_ROW_EACH } else { SEVERAL_ROWS_EACH };
                 let Base { ms, seq } = self.base;
-                put(packed, zigzag(first.ms.wrapping_sub(ms)));
+                let later = zigzag(first.ms.wrapping_sub(ms));
                 // Sequence numbers start near 0 in a new millisecond, and near the last one in the same millisecond.
-                put(packed, if first.ms == ms { zigzag(first.seq.wrapping_sub(seq)) } else { first.seq });
+                let behind = if first.ms == ms { zigzag(first.seq.wrapping_sub(seq)) } else { first.seq };
+                if (head | later | behind) < 0x80 {
+                    packed.extend_from_slice(&[head as u8, later as u8, behind as u8]);
+                } else {
+                    for number in [head, later, behind] {
+                        put(packed, number);
+                    }
+                }
                 if rows != 1 {
                     put(packed, rows);
                 }

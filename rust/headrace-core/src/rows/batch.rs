@@ -8,7 +8,7 @@ use super::bytes::span;
 use super::column::Column;
 use super::items::Items;
 use super::line::{self, Line, Piece};
-use super::stream_keys::StreamKeys;
+use super::stream_keys::{RowStream, StreamKeys};
 use super::text::Style;
 use super::{entry_id, json};
 use crate::error::{Fault, code};
@@ -28,6 +28,8 @@ pub struct Rows<'a> {
     unchecked: Vec<(usize, &'a str)>,
     /// Offsets and bytes of the payloads, if every row is only a payload, in the most common Arrow layout.
     plain: Option<(&'a [i32], &'a [u8])>,
+    /// The same of rows that go to other streams, with IDs of the server's choice.
+    plain_elsewhere: Option<(&'a [i32], &'a [u8])>,
 }
 
 enum Body<'a> {
@@ -66,7 +68,16 @@ impl<'a> Rows<'a> {
             Body::Payload { payloads, .. } => payloads.plain(),
             Body::Fields(_) | Body::Json { .. } | Body::Items(_) => None,
         };
-        Self { len, stream_keys: StreamKeys::Endpoint, entry_ids: None, body, every_row, unchecked: Vec::new(), plain }
+        Self {
+            len,
+            stream_keys: StreamKeys::Endpoint,
+            entry_ids: None,
+            body,
+            every_row,
+            unchecked: Vec::new(),
+            plain,
+            plain_elsewhere: None,
+        }
     }
 
     /// Enables the check for invalid values, so that their rows fail. `names` are the names of the columns.
@@ -86,13 +97,12 @@ impl<'a> Rows<'a> {
     }
 
     pub(super) fn routed(self, stream_keys: StreamKeys<'a>, entry_ids: Option<Column<'a>>) -> Self {
-        let every_row = match &stream_keys {
-            StreamKeys::Endpoint if entry_ids.is_none() => return self,
-            // There is nothing to check about the key of a shard.
-            StreamKeys::Shards(_) if entry_ids.is_none() => self.every_row,
-            StreamKeys::Endpoint | StreamKeys::Column(_) | StreamKeys::Shards(_) => None,
-        };
-        Self { stream_keys, entry_ids, every_row, plain: None, ..self }
+        if !stream_keys.are_own() && entry_ids.is_none() {
+            return self;
+        }
+        let every_row = self.every_row.filter(|_| stream_keys.are_valid() && entry_ids.is_none());
+        let plain_elsewhere = self.plain.filter(|_| every_row.is_some());
+        Self { stream_keys, entry_ids, every_row, plain: None, plain_elsewhere, ..self }
     }
 
     /// Takes the names out of the rows, as bulk strings, and counts them: from now on [`write_fields`](Rows::write_fields)
@@ -205,6 +215,18 @@ impl<'a> Rows<'a> {
     /// The stream key of this row; `None`: the endpoint's.
     pub fn stream_key(&self, row: usize) -> Option<&'a [u8]> {
         self.stream_keys.get(row)
+    }
+
+    /// The stream of this row; `None`: the endpoint's.
+    #[inline]
+    pub(crate) fn stream(&self, row: usize) -> Option<RowStream<'a>> {
+        self.stream_keys.stream(row)
+    }
+
+    /// The payload of a row that is only a payload for another stream, in the most common Arrow layout; `None` for other rows.
+    #[inline]
+    pub(crate) fn payload_elsewhere(&self, row: usize) -> Option<&'a [u8]> {
+        self.plain_elsewhere.map(|(offsets, payloads)| &payloads[span(offsets, row)])
     }
 
     /// The entry ID of this row; `None`: chosen by the server.

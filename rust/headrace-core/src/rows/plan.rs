@@ -163,7 +163,7 @@ impl RowPlan {
         };
         let stream_keys = match &self.stream_key {
             KeyPlan::Endpoint => StreamKeys::Endpoint,
-            KeyPlan::Column(source) => StreamKeys::Column(source.bind(batch)?),
+            KeyPlan::Column(source) => StreamKeys::of_column(source.bind(batch)?),
             KeyPlan::Shards(shards, source) => {
                 StreamKeys::Shards(ShardKeys::new(shards, source.as_ref().map(bind).transpose()?, first))
             }

@@ -1,7 +1,17 @@
 //! Which stream each row of a record batch goes to.
 
+use super::bytes::span;
 use super::column::{Column, Values};
 use crate::shards::Shards;
+
+/// The stream of a row that goes to another one than the endpoint's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RowStream<'a> {
+    /// The stream with this key.
+    Key(&'a [u8]),
+    /// The stream of the shard with this number.
+    Shard(usize),
+}
 
 /// The stream keys of rows.
 pub(super) enum StreamKeys<'a> {
@@ -9,18 +19,47 @@ pub(super) enum StreamKeys<'a> {
     Endpoint,
     /// Rows name their streams; one with a null goes to the endpoint's.
     Column(Column<'a>),
+    /// The same, by offsets and bytes: none is null or empty.
+    Plain(&'a [i32], &'a [u8]),
     /// Rows go to the shards of one.
     Shards(ShardKeys<'a>),
 }
 
 impl<'a> StreamKeys<'a> {
+    /// Those in a column.
+    pub(super) fn of_column(column: Column<'a>) -> Self {
+        match column.plain() {
+            Some((offsets, keys)) if offsets.windows(2).all(|pair| pair[0] < pair[1]) => Self::Plain(offsets, keys),
+            Some(_) | None => Self::Column(column),
+        }
+    }
+
+    /// The stream of a row; `None`: the endpoint's.
+    #[inline]
+    pub(super) fn stream(&self, row: usize) -> Option<RowStream<'a>> {
+        match self {
+            Self::Plain(offsets, keys) => Some(RowStream::Key(&keys[span(offsets, row)])),
+            Self::Shards(keys) => Some(RowStream::Shard(keys.shard(row))),
+            Self::Column(column) => column.bytes(row).map(RowStream::Key),
+            Self::Endpoint => None,
+        }
+    }
+
+    /// Whether each row has a stream key that is valid.
+    pub(super) fn are_valid(&self) -> bool {
+        match self {
+            Self::Endpoint | Self::Plain(..) | Self::Shards(_) => true,
+            Self::Column(_) => false,
+        }
+    }
+
     /// The stream key of a row; `None`: the endpoint's.
     #[inline]
     pub(super) fn get(&self, row: usize) -> Option<&'a [u8]> {
-        match self {
-            Self::Endpoint => None,
-            Self::Column(column) => column.bytes(row),
-            Self::Shards(keys) => Some(keys.get(row)),
+        match (self, self.stream(row)?) {
+            (Self::Shards(keys), RowStream::Shard(shard)) => Some(keys.shards.key(shard)),
+            (_, RowStream::Key(key)) => Some(key),
+            (_, RowStream::Shard(_)) => None,
         }
     }
 
@@ -33,7 +72,7 @@ impl<'a> StreamKeys<'a> {
     /// Whether this row names a stream whose key is empty.
     pub(super) fn is_empty(&self, row: usize) -> bool {
         match self {
-            Self::Endpoint | Self::Shards(_) => false,
+            Self::Endpoint | Self::Plain(..) | Self::Shards(_) => false,
             Self::Column(column) => column.bytes(row).is_some_and(<[u8]>::is_empty),
         }
     }
@@ -53,11 +92,11 @@ impl<'a> ShardKeys<'a> {
         Self { shards, keys, first }
     }
 
-    /// The stream key of the shard of a row. One without a key takes its turn.
+    /// The number of the shard of a row. One without a key takes its turn.
     #[inline(never)] // most rows go to one stream
-    fn get(&self, row: usize) -> &'a [u8] {
+    fn shard(&self, row: usize) -> usize {
         let shard = self.keys.as_ref().and_then(|keys| shard_of_value(keys, row, |key| self.shards.of_key(key)));
-        self.shards.key(shard.unwrap_or_else(|| self.shards.of_ordinal(self.first + row as u64)))
+        shard.unwrap_or_else(|| self.shards.of_ordinal(self.first + row as u64))
     }
 }
 
