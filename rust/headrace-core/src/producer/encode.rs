@@ -3,12 +3,14 @@
 //! Nothing is sent here: once a chunk is full there is no room, and making room runs the loop in [`drive`](super::drive).
 
 mod gather;
+mod row;
 
 use std::ops::Range;
 
 use arrow_array::RecordBatch;
 
 use gather::form_of;
+use row::{encode_row, target_of, write_row_to};
 
 use super::dedup::{Dedup, IDMP_ARGUMENTS, IdempotencyIds, Sink};
 use super::{Lanes, OutcomeQueue, Producer};
@@ -20,7 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Fault, code};
 use crate::fail;
 use crate::ipc::Encoder;
-use crate::rows::{CallerId, IdColumn, RowStream, Rows};
+use crate::rows::{CallerId, IdColumn, Rows};
 
 /// Rows that are encoded before the watch is asked again: bad ones take no room in the window, and so never wait.
 const WATCH_ROWS: usize = 1024;
@@ -520,59 +522,6 @@ impl Parts<'_> {
         connection.push(length, self.outcomes.number(1), 1, Owner::Report);
         Ok(())
     }
-}
-
-/// Appends the command of a row of whatever kind and returns its length, or why it cannot be sent.
-#[inline]
-fn encode_row(
-    rows: &Rows<'_>,
-    row: usize,
-    encoder: &mut XaddEncoder,
-    out: &mut Vec<u8>,
-    scratch: &mut Vec<u8>,
-) -> Result<usize, Fault> {
-    let fields = rows.field_count(row)?;
-    let before = out.len();
-    if rows.is_routed() {
-        let target = target_of(rows, row, encoder);
-        write_row_to(rows, row, fields, target, encoder, out, scratch);
-        fail::point("encode");
-        return Ok(out.len() - before);
-    }
-    encoder.write_own_start(out, fields);
-    rows.write_fields(row, out, scratch);
-    fail::point("encode");
-    encoder.write_end(out);
-    Ok(out.len() - before)
-}
-
-/// The stream of a row.
-#[inline]
-fn target_of<'a>(rows: &Rows<'a>, row: usize, encoder: &mut XaddEncoder) -> Target<'a> {
-    match rows.stream(row) {
-        None => Target::Own,
-        Some(RowStream::Key(key)) => encoder.target_of_key(key),
-        Some(RowStream::Shard(shard)) => Target::of_shard(shard),
-    }
-}
-
-/// Appends the command of a row with as many `fields`, for this stream.
-#[inline]
-fn write_row_to(
-    rows: &Rows<'_>,
-    row: usize,
-    fields: usize,
-    target: Target<'_>,
-    encoder: &mut XaddEncoder,
-    out: &mut Vec<u8>,
-    scratch: &mut Vec<u8>,
-) {
-    if let Some(payload) = rows.payload_elsewhere(row) {
-        return encoder.write_payload_to(out, target, payload);
-    }
-    encoder.write_start(out, fields, target, rows.entry_id(row));
-    rows.write_fields(row, out, scratch);
-    encoder.write_end(out);
 }
 
 fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<CallerId<'_>>) -> Result<&'a [u8], Refused> {
