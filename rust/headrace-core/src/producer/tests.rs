@@ -8,7 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use super::*;
-use crate::endpoint::{Form, OptionValue};
+use crate::cluster::{Redirect, SLOTS};
+use crate::connection::Detour;
+use crate::endpoint::{Form, Node, OptionValue};
 use crate::error::code;
 use crate::net::{NeverInterrupted, Transport};
 
@@ -311,4 +313,31 @@ fn idmp_ids_that_may_be_forgotten_are_not_sent_again() {
         let failure = report.failures().next().unwrap().failure.clone();
         assert_eq!((&*failure.code, failure.written), (code, Written::Unknown));
     }
+}
+
+#[test]
+fn a_stream_that_is_ahead_of_its_slot_has_its_own_route_also_where_it_is_known() {
+    let cluster = [("host", "localhost"), ("stream_key", "{s}own"), ("topology", "cluster")];
+    let (mut producer, _peer) = connected(cluster, None, None, None, Instant::now());
+    let slot = producer.lanes.home_slot();
+    let long = [&b"{s}"[..], &[b'x'; 1_000]].concat();
+    let known = producer.encoder.target_of_key(b"{s}1");
+    assert!(matches!(known, Target::Known(_)) && matches!(producer.encoder.target_of_key(&long), Target::Other(_)));
+    let lane = |producer: &mut Producer, key: &[u8]| {
+        let target = producer.encoder.target_of_key(key);
+        producer.lane_of(target)
+    };
+    let (own, first, other) = (&b"{s}own"[..], &b"{s}1"[..], &b"{s}2"[..]);
+    for key in [own, first, other, &long] {
+        assert_eq!(lane(&mut producer, key), (slot, 0));
+    }
+    let redirect = Redirect::read(format!("ASK {slot} h:2").as_bytes()).unwrap();
+    let ask = |key: &[u8]| Detour { route: slot, asked: Some(key.into()), redirect: redirect.clone() };
+    let node = Node { host: "h".to_owned(), port: 2 };
+    producer.lanes.redirect(0, &[(&ask(first), node.clone()), (&ask(&long), node.clone())], Instant::now());
+    assert_eq!([lane(&mut producer, first), lane(&mut producer, &long)], [(SLOTS, 1), (SLOTS + 1, 1)]);
+    assert_eq!([lane(&mut producer, other), lane(&mut producer, own), producer.lane_of(Target::Own)], [(slot, 0); 3]);
+    producer.lanes.redirect(0, &[(&ask(own), node)], Instant::now());
+    assert_eq!([lane(&mut producer, own), producer.lane_of(Target::Own)], [(SLOTS + 2, 1); 2]);
+    assert_eq!(lane(&mut producer, other), (slot, 0));
 }
