@@ -63,12 +63,18 @@ test: machine
 rust-tests: machine servers rust-tests-build
 	@tools/rust_tests.sh
 
-# Tests mostly wait: four workers keep two cores busy. What measures time runs after the others, one test at a time.
+# Four workers keep two cores busy. The tests of clusters and sentinels take a tenth of a core each, and their servers
+# expect each other's answers within a second: they run after the others. What measures time runs at the end, alone.
 WORKERS := 4
 BESIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+CLUSTERS := tests/cluster tests/sentinel tests/cluster_faults
+CLUSTER_WORKERS := 6
+# Without the other files, which take seconds to collect.
+ALONE = $(shell grep --recursive --files-with-matches --include='test_*.py' 'pytest\.mark\.alone' tests)
 python-tests: machine $(VENV)/.test $(VENV)/polars-1/.done servers failpoints
-	@$(PY) -m pytest -m "not alone" $(BESIDE)
-	@$(PY) -m pytest -m alone
+	@$(PY) -m pytest -m "not alone" $(BESIDE) $(CLUSTERS:%=--ignore=%)
+	@$(PY) -m pytest -m "not alone" $(BESIDE) --numprocesses $(CLUSTER_WORKERS) $(CLUSTERS)
+	@$(PY) -m pytest -m alone $(ALONE)
 
 # The oldest version differs most from the newest, on which `make test` runs. ONLY="datasource and not kills" chooses tests.
 SPARK := 4.0

@@ -19,7 +19,6 @@ from support.processes import stopped, wait_until
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     "mode", [{}, {"exactly_once": "script"}, {"wait_replicas": 1}], ids=lambda mode: " ".join(mode) or "plain"
 )
@@ -47,7 +46,6 @@ def test_a_failover_in_agreement_loses_nothing(cluster: LocalCluster, key: str, 
     assert stats.redirects >= 2
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("mode", ["off", "script"])
 def test_a_master_that_is_killed(start_cluster: StartCluster, mode: str) -> None:
     """At this rate the replica has what was acknowledged. Until the nodes agree that it is gone, all refuse."""
@@ -102,7 +100,6 @@ def test_each_replica_of_the_node_of_a_stream_is_waited_for(start_cluster: Start
     assert failure.message == "0 of 1 replicas had the entry within 0.2 s; the server itself has it"
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("mode", ["off", "script"])
 def test_the_death_of_another_master_fails_nothing(start_cluster: StartCluster, mode: str) -> None:
     """All masters refuse everything until its replica takes over. They are not asked about it for each refused row."""

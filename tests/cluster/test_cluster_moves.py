@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ import redis
 
 from headrace import Consumer, Dispatcher, Reader
 from headrace.testing import LocalCluster
-from support.clusters import another_master, endpoint_of, move_as_one, moves_as_one, rows_of
+from support.clusters import MoveSlot, another_master, endpoint_of, move_as_one, rows_of
 from support.load import BATCH, Load
 from support.processes import wait_until
 
@@ -22,15 +23,22 @@ MODES: list[dict[str, Any]] = [
     {"wait_replicas": 1, "wait_timeout": 5.0, "wait_every": 50},
     {"window_max_entries": 8},
 ]
+BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: " ".join(mode) or "plain")
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("way", ["by keys", "as one"])
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: " ".join(mode) or "plain")
-def test_rows_stay_in_order_and_come_once(cluster: LocalCluster, key: str, mode: dict[str, Any], way: str) -> None:
+@BY_MODE
+def test_rows_stay_in_order_and_come_once_by_keys(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+    check_order(cluster, key, mode, cluster.move_slot)
+
+
+@pytest.mark.needs("moves-as-one")
+@BY_MODE
+def test_rows_stay_in_order_and_come_once_as_one(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+    check_order(cluster, key, mode, partial(move_as_one, cluster))
+
+
+def check_order(cluster: LocalCluster, key: str, mode: dict[str, Any], move: MoveSlot) -> None:
     """Where refused rows were sent again while later ones went on, 22 to 324 of such a run were out of order."""
-    if way == "as one" and not moves_as_one(cluster):
-        way = "by keys"
     with Dispatcher(endpoint_of(cluster, key), **mode) as dispatcher, ThreadPoolExecutor() as pool:
         load = Load(dispatcher)
         running = pool.submit(load.run)
@@ -38,11 +46,7 @@ def test_rows_stay_in_order_and_come_once(cluster: LocalCluster, key: str, mode:
             for _ in range(4):
                 before = load.rows
                 wait_until(lambda before=before: load.rows >= before + 4 * BATCH or running.done())  # type: ignore[misc]
-                target = another_master(cluster, key)
-                if way == "as one":
-                    move_as_one(cluster, key, target)
-                else:
-                    cluster.move_slot(key, target)
+                move(key, another_master(cluster, key))
             before = load.rows
             wait_until(lambda: load.rows >= before + 2 * BATCH or running.done())
         finally:

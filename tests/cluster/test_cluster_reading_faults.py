@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,12 +16,12 @@ import redis
 from headrace import ConnectionFailedError, Dispatcher, ReadBatch, Reader, RetryPolicy
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import (
+    MoveSlot,
     StartCluster,
     another_master,
     endpoint_of,
     keys_on_all_masters,
     move_as_one,
-    moves_as_one,
     rows_of,
 )
 from support.load import BATCH, RATE, Load
@@ -52,11 +53,16 @@ class Follower:
                     self.found[batch.stream.decode()] += rows_in(batch)
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("way", ["by keys", "as one"])
-def test_each_entry_once_while_slots_move(cluster: LocalCluster, key: str, way: str) -> None:
-    if way == "as one" and not moves_as_one(cluster):
-        way = "by keys"
+def test_each_entry_once_while_slots_move_by_keys(cluster: LocalCluster, key: str) -> None:
+    check_entries_while_slots_move(cluster, key, cluster.move_slot)
+
+
+@pytest.mark.needs("moves-as-one")
+def test_each_entry_once_while_slots_move_as_one(cluster: LocalCluster, key: str) -> None:
+    check_entries_while_slots_move(cluster, key, partial(move_as_one, cluster))
+
+
+def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSlot) -> None:
     keys = keys_on_all_masters(cluster, key)
     follower = Follower(cluster, keys)
     with Dispatcher(endpoint_of(cluster, key)) as dispatcher, ThreadPoolExecutor() as pool:
@@ -66,11 +72,7 @@ def test_each_entry_once_while_slots_move(cluster: LocalCluster, key: str, way: 
             for name in [*keys, *keys]:
                 before = follower.rows
                 wait_until(lambda before=before: follower.rows >= before + BATCH or reading.done(), 60)  # type: ignore[misc]
-                target = another_master(cluster, name)
-                if way == "as one":
-                    move_as_one(cluster, name, target)
-                else:
-                    cluster.move_slot(name, target)
+                move(name, another_master(cluster, name))
         finally:
             load.stop()
             writing.result()
@@ -80,7 +82,6 @@ def test_each_entry_once_while_slots_move(cluster: LocalCluster, key: str, way: 
     assert dict(follower.found) == {name: list(range(n, load.rows, len(keys))) for n, name in enumerate(keys)}
 
 
-@pytest.mark.alone
 def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
     """Its streams go on at its replica, those of the others meanwhile."""
     cluster = start_cluster(config={"cluster-require-full-coverage": False})

@@ -147,7 +147,6 @@ def test_a_replica_that_takes_over(cluster: LocalCluster, key: str, caplog: pyte
     assert (node(stats, new).connections, node(stats, new).redirects) == (1, 0)
 
 
-@pytest.mark.alone
 def test_a_master_that_is_killed_and_comes_back(start_cluster: StartCluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster = start_cluster()
     endpoint = endpoint_of(cluster, "s")
@@ -207,7 +206,6 @@ def test_a_node_that_does_not_reply(start_cluster: StartCluster, caplog: pytest.
     assert re.fullmatch(rf"node {address(still)} of {re.escape(str(endpoint))} is back after \d+\.\d s", back)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("mode", ["off", "script"])
 def test_the_node_that_the_full_window_waits_for(start_cluster: StartCluster, mode: str) -> None:
     cluster = start_cluster(replicas=0, node_timeout=30)

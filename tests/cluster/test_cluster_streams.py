@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import redis
 
 from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalCluster
-from support.clusters import StartCluster, another_master, endpoint_of, move_as_one, moves_as_one, rows_of
+from support.clusters import MoveSlot, StartCluster, another_master, endpoint_of, move_as_one, rows_of
 from support.load import BATCH, Load
 from support.processes import wait_until
 
@@ -134,14 +135,18 @@ def test_the_next_batch_follows_a_redirect_though_the_window_has_room(cluster: L
     check_streams(cluster, keys, rows)
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("way", ["by keys", "as one"])
 @BY_MODE
-def test_streams_stay_in_order_while_slots_move(
-    cluster: LocalCluster, key: str, mode: dict[str, Any], way: str
-) -> None:
-    if way == "as one" and not moves_as_one(cluster):
-        way = "by keys"
+def test_streams_stay_in_order_while_slots_move_by_keys(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+    check_order_while_slots_move(cluster, key, mode, cluster.move_slot)
+
+
+@pytest.mark.needs("moves-as-one")
+@BY_MODE
+def test_streams_stay_in_order_while_slots_move_as_one(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+    check_order_while_slots_move(cluster, key, mode, partial(move_as_one, cluster))
+
+
+def check_order_while_slots_move(cluster: LocalCluster, key: str, mode: dict[str, Any], move: MoveSlot) -> None:
     keys = keys_of(key, 6)
     with Dispatcher(endpoint_of(cluster, key), **mode) as dispatcher, ThreadPoolExecutor() as pool:
         load = Load(dispatcher, keys=keys)
@@ -150,11 +155,7 @@ def test_streams_stay_in_order_while_slots_move(
             for moved in keys[:4]:
                 before = load.rows
                 wait_until(lambda before=before: load.rows >= before + 4 * BATCH or running.done())  # type: ignore[misc]
-                target = another_master(cluster, moved)
-                if way == "as one":
-                    move_as_one(cluster, moved, target)
-                else:
-                    cluster.move_slot(moved, target)
+                move(moved, another_master(cluster, moved))
             before = load.rows
             wait_until(lambda: load.rows >= before + 2 * BATCH or running.done())
         finally:
@@ -167,7 +168,6 @@ def test_streams_stay_in_order_while_slots_move(
     assert stats.reconnects == 0, stats
 
 
-@pytest.mark.alone
 @BY_MODE
 def test_streams_stay_in_order_while_a_replica_takes_over(
     cluster: LocalCluster, key: str, mode: dict[str, Any]
@@ -195,7 +195,6 @@ def test_streams_stay_in_order_while_a_replica_takes_over(
     assert load.acknowledged <= {row for rows in there for row in rows} <= load.acknowledged | load.unknown
 
 
-@pytest.mark.alone
 @pytest.mark.needs("redis-8.6")
 def test_a_node_that_stands_still_does_not_stop_the_others(start_cluster: StartCluster) -> None:
     """Until the window is full."""
@@ -223,7 +222,6 @@ def test_a_node_that_stands_still_does_not_stop_the_others(start_cluster: StartC
     check_streams(cluster, keys, 6_030)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("retry", [None, RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=0.5)])
 @pytest.mark.needs("redis-8.6")
 def test_rows_for_a_node_that_is_gone_fail_alone(start_cluster: StartCluster, retry: RetryPolicy | None) -> None:

@@ -10,7 +10,6 @@ from cluster_faults.tables import faults_table
 from support import Certs, Program
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.needs("redis-8.6")
 @pytest.mark.parametrize("tls", [False, True])

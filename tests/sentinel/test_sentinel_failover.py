@@ -39,7 +39,6 @@ def switch(endpoint: Endpoint, old: LocalServer, new: LocalServer) -> str:
     return f"the master of {endpoint} is 127.0.0.1:{new.port}, in place of 127.0.0.1:{old.port}"
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("waits", [False, True], ids=["without replicas", "all replicas"])
 def test_a_failover_on_command(group: LocalSentinel, waits: bool, caplog: pytest.LogCaptureFixture) -> None:
     """The old master acknowledges for ten seconds more; the sentinels are asked, and lead to the new one."""

@@ -14,6 +14,9 @@ from support.processes import wait_until
 #: Starts a cluster: takes the arguments of `LocalCluster`.
 StartCluster = Callable[..., LocalCluster]
 
+#: Moves the slot of a key to another master.
+MoveSlot = Callable[[str, LocalServer], object]
+
 
 def endpoint_of(cluster: LocalCluster, key: str | bytes, **options: Any) -> Endpoint:
     """The endpoint of a stream of the cluster."""

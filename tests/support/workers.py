@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,17 @@ SPARK_SESSION = TESTS / "spark" / "session"
 #: As many JVMs start: each takes a core.
 SPARK_GROUPS = 2
 
+#: The folders whose tests start clusters or sentinels of each server program.
+BY_PROGRAM = ("cluster", "sentinel")
+
 #: Files without a Spark session of their own that take more than ten seconds.
 LONG = {
     "test_arrow_fuzz.py",
     "test_arrow_sources.py",
+    "test_cluster_failover.py",
+    "test_cluster_faults.py",
+    "test_cluster_moves.py",
+    "test_cluster_streams.py",
     "test_datasource_connect.py",
     "test_datasource_docs.py",
     "test_datasource_memory.py",
@@ -32,6 +41,7 @@ LONG = {
     "test_memory.py",
     "test_read_faults.py",
     "test_readme.py",
+    "test_sentinel_failover.py",
     "test_spark_kills.py",
 }
 
@@ -39,12 +49,52 @@ LONG = {
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """One worker runs all tests of a file, and of the files that share a Spark session.
 
+    Of files that share clusters it runs the tests of one server program, and then those of the same program in the
+    next file: a cluster takes three seconds to start, and goes on taking processor time.
+
     `--dist loadgroup` would do this by marks, but pytest-xdist 3.8 cannot put them into the node IDs of pytest 9.2.
     """
 
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._programs: dict[Any, str] = {}
+
     def _split_scope(self, nodeid: str) -> str:
-        file = Path(nodeid.partition("::")[0]).name
-        return spark_groups().get(file, file)
+        file, _, test = nodeid.partition("::")
+        path = Path(file)
+        if (program := _PROGRAM.search(test)) and path.parent.name in BY_PROGRAM:
+            return f"{path.name} {program[0]}"
+        return spark_groups().get(path.name, path.name)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        scope = self._next_scope(self._programs.get(node, ""))
+        if program := _program_of(scope):
+            self._programs[node] = program
+        self.workqueue.move_to_end(scope, last=False)  # it takes the first one
+        super()._assign_work_unit(node)
+
+    def _next_scope(self, program: str) -> str:
+        """The first one of the program of which a worker has a cluster; else of one that has the most tests left.
+
+        Programs that no worker has come first.
+        """
+        scopes: list[str] = list(self.workqueue)
+        if same := [scope for scope in scopes if program and _program_of(scope) == program]:
+            return same[0]
+        taken = set(self._programs.values())
+        if free := [scope for scope in scopes if _program_of(scope) not in taken]:
+            return free[0]
+        left: Counter[str] = Counter()
+        for scope, tests in self.workqueue.items():
+            left[_program_of(scope)] += len(tests)
+        return max(scopes, key=lambda scope: left[_program_of(scope)])
+
+
+_PROGRAM = re.compile(r"(?:redis|valkey)-[0-9.]+[0-9]")
+
+
+def _program_of(scope: str) -> str:
+    return scope.partition(" ")[2]
 
 
 @functools.cache
