@@ -64,23 +64,26 @@ rust-tests: machine servers rust-tests-build
 	@tools/rust_tests.sh
 
 # Four workers keep two cores busy. The tests of clusters and sentinels take a tenth of a core each, and their servers
-# expect each other's answers within a second: they run after the others. What measures time runs at the end, alone.
+# expect each other's answers within a second: they run after the others. What measures time runs at the end: side by
+# side where it mostly waits, else alone.
 WORKERS := 4
-BESIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 CLUSTERS := tests/cluster tests/sentinel tests/cluster_faults
 CLUSTER_WORKERS := 6
+TIMED_WORKERS := 3
+BESIDE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --numprocesses
 # Without the other files, which take seconds to collect.
-ALONE = $(shell grep --recursive --files-with-matches --include='test_*.py' 'pytest\.mark\.alone' tests)
+marked = $(shell grep --recursive --files-with-matches --include='test_*.py' 'pytest\.mark\.$(1)' tests)
 python-tests: machine $(VENV)/.test $(VENV)/polars-1/.done servers failpoints
-	@$(PY) -m pytest -m "not alone" $(BESIDE) $(CLUSTERS:%=--ignore=%)
-	@$(PY) -m pytest -m "not alone" $(BESIDE) --numprocesses $(CLUSTER_WORKERS) $(CLUSTERS)
-	@$(PY) -m pytest -m alone $(ALONE)
+	@$(PY) -m pytest -m "not alone and not timed" $(BESIDE) $(WORKERS) $(CLUSTERS:%=--ignore=%)
+	@$(PY) -m pytest -m "not alone and not timed" $(BESIDE) $(CLUSTER_WORKERS) $(CLUSTERS)
+	@$(PY) -m pytest -m "timed and not alone" $(BESIDE) $(TIMED_WORKERS) $(call marked,timed)
+	@$(PY) -m pytest -m alone $(call marked,alone)
 
 # The oldest version differs most from the newest, on which `make test` runs. ONLY="datasource and not kills" chooses tests.
 SPARK := 4.0
 ONLY :=
 test-spark: machine dist/.wheel servers spark-env
-	@$(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl --test -- $(BESIDE) $(if $(ONLY),-k "$(ONLY)")
+	@$(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl --test -- $(BESIDE) $(WORKERS) $(if $(ONLY),-k "$(ONLY)")
 
 # `make spark-kills RUNS=1 SEED=17` does one of them again; ARGUMENTS="--exactly-once off", see --help.
 # ARGUMENTS="--source stream" goes from stream to stream, with trimming; "--topology cluster" into a cluster.

@@ -14,7 +14,7 @@ from support.interrupts import BOUND, interrupted
 from support.pipelines import labels
 from support.stalls import STALLS, WAITING, Stall, Surroundings
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 BUSY = 1.0
 

@@ -30,7 +30,7 @@ def test_a_thousand_lost_connections_leak_nothing(
     assert (measured["files"], measured["threads"]) == (0, 0)
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("mode", ["off", "script", "idmp"])
 @pytest.mark.parametrize("outage", recovery.OUTAGES)
 def test_retries_continue_within_a_second_of_the_restart(start_server: StartServer, outage: str, mode: str) -> None:
@@ -41,7 +41,7 @@ def test_retries_continue_within_a_second_of_the_restart(start_server: StartServ
     assert seconds < 1 + BUSY
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("outage", recovery.OUTAGES)
 def test_without_retry_the_next_batch_is_delivered(start_server: StartServer, outage: str) -> None:
     seconds = recovery.without_retry(start_server(transport="tcp"), recovery.OUTAGES[outage])

@@ -11,7 +11,7 @@ from support.clusters import another_master, endpoint_of, rows_of
 from support.processes import stopped, wait_until
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_the_replicas_of_the_old_node_confirm_nothing_that_has_moved(cluster: LocalCluster, key: str) -> None:
     """They have the rows, but it is those of the new node that will count when that one fails."""
     with Dispatcher(endpoint_of(cluster, key), wait_replicas=1, wait_timeout=0.5, wait_every=1_000) as dispatcher:

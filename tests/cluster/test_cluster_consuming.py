@@ -146,7 +146,7 @@ def test_the_end_gives_back_what_is_pending_on_all_nodes(cluster: LocalCluster, 
     assert pending(cluster, keys) == {name: {} for name in keys}
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_leases_of_all_streams_are_renewed(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
@@ -268,7 +268,7 @@ def test_a_missing_group_stops_its_stream_alone(cluster: LocalCluster, key: str)
         consuming.close(release=False)
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_what_comes_to_others_while_the_caller_works_for_long_is_not_delivered_again_and_again(
     cluster: LocalCluster, key: str
 ) -> None:
@@ -293,7 +293,7 @@ def test_what_comes_to_others_while_the_caller_works_for_long_is_not_delivered_a
     assert deliveries.count(2) <= len(keys)
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_the_end_waits_for_no_entries(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     consuming = consumer(cluster, keys, block=60.0)

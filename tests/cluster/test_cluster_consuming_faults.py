@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +17,12 @@ from headrace import ConnectionFailedError, Consumer, Dispatcher, RetryPolicy
 from headrace.consumer import ReadReport
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import (
+    MoveSlot,
     StartCluster,
     another_master,
     endpoint_of,
     keys_on_all_masters,
     move_as_one,
-    moves_as_one,
 )
 from support.consumers import consumer_of, next_batch
 from support.groups import pending_of
@@ -71,11 +72,16 @@ def pending(cluster: LocalCluster, keys: list[str], without: LocalServer | None 
     return count
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("way", ["by keys", "as one"])
-def test_each_entry_is_acknowledged_while_slots_move(cluster: LocalCluster, key: str, way: str) -> None:
-    if way == "as one" and not moves_as_one(cluster):
-        way = "by keys"
+def test_each_entry_is_acknowledged_while_slots_move_by_keys(cluster: LocalCluster, key: str) -> None:
+    check_entries_while_slots_move(cluster, key, cluster.move_slot)
+
+
+@pytest.mark.needs("moves-as-one")
+def test_each_entry_is_acknowledged_while_slots_move_as_one(cluster: LocalCluster, key: str) -> None:
+    check_entries_while_slots_move(cluster, key, partial(move_as_one, cluster))
+
+
+def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSlot) -> None:
     keys = keys_on_all_masters(cluster, key)
     worker = Worker(cluster, keys)
     with Dispatcher(endpoint_of(cluster, key)) as dispatcher, ThreadPoolExecutor() as pool:
@@ -85,11 +91,7 @@ def test_each_entry_is_acknowledged_while_slots_move(cluster: LocalCluster, key:
             for name in [*keys, *keys]:
                 before = len(worker.rows)
                 wait_until(lambda before=before: len(worker.rows) >= before + BATCH or consuming.done(), 60)  # type: ignore[misc]
-                target = another_master(cluster, name)
-                if way == "as one":
-                    move_as_one(cluster, name, target)
-                else:
-                    cluster.move_slot(name, target)
+                move(name, another_master(cluster, name))
         finally:
             load.stop()
             writing.result()
@@ -121,7 +123,6 @@ def test_a_stream_that_moves_while_its_entries_are_waited_for(cluster: LocalClus
         assert consumer.flush().acked == 3
 
 
-@pytest.mark.alone
 def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
     """Its streams go on at its replica, those of the others meanwhile."""
     cluster = start_cluster(config={"cluster-require-full-coverage": False})
@@ -153,7 +154,7 @@ def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
     assert pending(cluster, keys, old) == 0
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_node_that_stands_still_stops_neither_entries_nor_leases_of_others(start_cluster: StartCluster) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out."""
     cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)

@@ -34,7 +34,7 @@ BY_MODE = pytest.mark.parametrize("mode", MODES)
 #: Beyond what the timeouts allow, for a machine that is busy.
 SLACK = 5.0
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 _T = TypeVar("_T")
 
@@ -188,6 +188,7 @@ def test_lists_of_slots_that_name_no_node(mode: str) -> None:
     side_by_side(check, SLOTS)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("count", [16_384, 1_000_000])
 def test_a_list_of_very_many_nodes(count: int) -> None:
     rows = (slot_row(number % 16_384, number % 16_384, 1, b"h%d" % number) for number in range(count))

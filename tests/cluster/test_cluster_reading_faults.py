@@ -112,7 +112,7 @@ def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
     assert rows_of(cluster, keys[0], old) == [7]
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_node_that_stands_still_stops_the_others_for_the_time_to_connect(start_cluster: StartCluster) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out; the others are read."""
     cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)

@@ -183,7 +183,7 @@ def test_a_master_that_is_killed_and_comes_back(start_cluster: StartCluster, cap
     assert len(lines(caplog)) == 4
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_node_that_does_not_reply(start_cluster: StartCluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster = start_cluster(replicas=0, node_timeout=30)
     endpoint = endpoint_of(cluster, "s", command_timeout=0.3, connect_timeout=0.3)
@@ -241,7 +241,6 @@ def test_the_node_that_the_full_window_waits_for(start_cluster: StartCluster, mo
         assert all((node.in_flight, node.fills_window) == (0, False) for node in dispatcher.stats().nodes)
 
 
-@pytest.mark.alone
 def test_the_shard_that_the_full_window_waits_for(start_cluster: StartCluster) -> None:
     cluster = start_cluster(replicas=0, node_timeout=30)
     endpoint = endpoint_of(cluster, "orders", shards=3, command_timeout=60)

@@ -175,9 +175,11 @@ def test_shards_keep_the_order_of_keys_while_slots_move(cluster: LocalCluster, k
             dispatcher.produce_batch(table(range(row, row + 60)), shard_key="customer")
             row += 60
             if row % 600 == 0:
-                assert dispatcher.flush().ok
+                report = dispatcher.flush()
+                assert report.ok, report
         moves.result()
-        assert dispatcher.flush().ok
+        report = dispatcher.flush()
+        assert report.ok, report
     check_keyed(key, row, [rows_of(cluster, f"{key}:{shard}") for shard in range(SHARDS)])
 
 

@@ -226,7 +226,7 @@ def test_a_proxy_that_changes_nothing_is_accepted(start: Start, connect: Connect
 # --- TLS on one side only
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_tls_where_the_server_does_not_speak_it(
     program: Program, start_server: StartServer, certs: Certs, connect: Connect
 ) -> None:

@@ -128,7 +128,7 @@ def test_a_kill_at_full_speed(
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
 def test_a_silent_server_times_out(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
@@ -160,7 +160,7 @@ def test_a_silent_server_times_out(
     assert len(set(kept)) == len(kept)
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_server_that_is_silent_at_connect_times_out(any_server: LocalServer) -> None:
     """The kernel accepts the connection; the handshake gets no reply, so nothing can be written."""
     endpoint = endpoint_to(any_server, connect_timeout=0.4, command_timeout=60)
@@ -175,7 +175,7 @@ def test_a_server_that_is_silent_at_connect_times_out(any_server: LocalServer) -
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_slow_server_does_not_time_out(any_server: LocalServer) -> None:
     """command_timeout bounds a silence, not the whole wait."""
     running = True
@@ -200,7 +200,7 @@ def test_a_slow_server_does_not_time_out(any_server: LocalServer) -> None:
         assert report.delivered == rows
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("connected", [True, False])
 def test_flush_ends_at_its_timeout(any_server: LocalServer, connect: Connect, connected: bool) -> None:
     client = connect(any_server)

@@ -130,7 +130,7 @@ def test_an_abandoned_connection_drops_unsent_bytes(narrow_proxy: Any, connect: 
     assert late * 1_000 < 100_000, f"{late} of {doubtful} messages arrived after the connection was abandoned"
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_late_copy_from_a_proxy_is_deduplicated(start_server: StartServer, connect: Callable[..., Any]) -> None:
     """The proxy delivers the messages after the dispatcher has sent them again on another connection."""
     server = start_server(transport="tcp")

@@ -20,7 +20,7 @@ from support.fake_server import FakeServer, hang_up
 from support.pipelines import endpoint_to, labels
 from support.stalls import full_backlog
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 #: A million rows, as record batches of 10,000 or one by one, and their cost; the growth is above the state after the
 #: first row, before the failures are read.
@@ -67,6 +67,7 @@ def million(mode: str, port: int) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("mode", ["batch", "produce"])
 def test_a_million_rows_without_a_server_are_cheap(closed_port: int, mode: str) -> None:
     result = million(mode, closed_port)
@@ -78,6 +79,7 @@ def test_a_million_rows_without_a_server_are_cheap(closed_port: int, mode: str) 
     assert result["growth"] < 64 * 2**20
 
 
+@pytest.mark.alone
 def test_a_million_rows_cause_one_connect() -> None:
     """A port that accepts and closes at once counts the connects."""
     with FakeServer(*[hang_up] * 100) as fake:

@@ -18,7 +18,7 @@ from support.interrupts import interrupted
 from support.pipelines import KEY, endpoint_to
 from support.processes import PeakMemory, stopped
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 #: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
@@ -120,6 +120,7 @@ def test_nothing_is_reached(closed_port: int) -> None:
             CALLS["pending"](endpoint)
 
 
+@pytest.mark.alone
 def test_a_hundred_thousand_pending_entries_take_little_memory(any_server: LocalServer, connect: Connect) -> None:
     """They come in pages; the reply of `inspect`, which is one, is kept as a whole."""
     client, group = connect(any_server), group_of(any_server)

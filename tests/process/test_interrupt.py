@@ -18,7 +18,7 @@ from support.interrupts import interrupted
 from support.pipelines import DELIVERED, KEY, batch_of, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import after_ticks, resume, stop, stopped
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 Connect = Callable[..., Any]
 
@@ -109,6 +109,7 @@ def test_ctrl_c_in_the_second_record_batch_of_a_table(any_server: LocalServer, w
     assert reported[-1] == ("retryable", "INTERRUPTED", "no")
 
 
+@pytest.mark.alone
 def test_ctrl_c_in_rows_that_all_fail(any_server: LocalServer) -> None:
     """They need no room in the window, so the call never waits."""
     count = 10_000_000  # takes some seconds
@@ -124,6 +125,7 @@ def test_ctrl_c_in_rows_that_all_fail(any_server: LocalServer) -> None:
         assert not report.ok
 
 
+@pytest.mark.alone
 def test_ctrl_c_in_record_batches_without_a_server(closed_port: int) -> None:
     """Each fails at once, but there are many."""
     rows = pa.Table.from_batches([batch_of([b"x"])] * 2_000_000)  # takes some seconds

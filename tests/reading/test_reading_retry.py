@@ -163,7 +163,7 @@ def test_one_outage_lasts_over_calls_with_a_timeout(
         log.check(server, ENDED)
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_ctrl_c_ends_the_wait_for_a_server(make: Make, start_server: StartServer, connect: Connect, log: Log) -> None:
     server = start_server(config=DURABLE)
     add(connect(server), 3)
