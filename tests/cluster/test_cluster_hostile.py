@@ -133,6 +133,27 @@ def sends_elsewhere(first: FakeNode, second: FakeNode, text: bytes, ports: tuple
     return answer
 
 
+@BY_MODE
+def test_a_node_that_sends_the_first_message_elsewhere_knows_where(mode: str) -> None:
+    """For a second after a move the other nodes of Redis 6.2 list the old owner."""
+    with FakeNode() as stale, FakeNode() as old, FakeNode() as new:
+        accepts = server_that(b"", None)
+        before = slots_reply(slot_row(0, SLOT, old.port), slot_row(SLOT + 1, 16_383, new.port))
+        after = slots_reply(slot_row(0, SLOT - 1, old.port), slot_row(SLOT, 16_383, new.port))
+        moved = b"-MOVED %d 127.0.0.1:%d\r\n" % (SLOT, new.port)
+        stale.answer = lambda command: before if command[0] == b"CLUSTER" else accepts(command)
+        new.answer = lambda command: after if command[0] == b"CLUSTER" else accepts(command)
+
+        def redirects(command: list[bytes]) -> bytes | None:
+            if command[0] in (b"XADD", b"EVAL", b"EVALSHA"):
+                return moved
+            return after if command[0] == b"CLUSTER" else accepts(command)
+
+        old.answer = redirects
+        report, _ = outcomes(stale, 2.0, MODES[mode])
+        assert report.delivered == ROWS, report
+
+
 def test_overlapping_slots_are_those_of_the_last_row() -> None:
     with FakeNode() as stranger, FakeNode() as node:
         accepting = server_that(b"", None)

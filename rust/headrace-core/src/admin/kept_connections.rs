@@ -186,7 +186,7 @@ impl KeptConnections {
             map
         } else {
             let settings = self.endpoint.settings()?;
-            match self.nodes.ask_any(&self.endpoint, &settings, slot, self.lost.as_ref(), watch) {
+            match self.nodes.ask_any(&self.endpoint, &settings, slot, (None, self.lost.as_ref()), watch) {
                 Ok(map) => map,
                 Err(error) => return Ok(Err(error)),
             }

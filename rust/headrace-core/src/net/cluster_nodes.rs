@@ -63,26 +63,27 @@ impl ClusterNodes {
         Self { map, ..Self::default() }
     }
 
-    /// The nodes to ask, each once: `last` is asked last, for it did not even answer.
-    pub(super) fn candidates(&self, seeds: Vec<Node>, last: Option<&Node>) -> Vec<Node> {
+    /// The nodes to ask, each once: `first` is asked first, for it sent a command elsewhere; `last` is asked last, for it did not
+    /// even answer.
+    pub(super) fn candidates(&self, seeds: Vec<Node>, (first, last): (Option<&Node>, Option<&Node>)) -> Vec<Node> {
         let mut nodes: Vec<Node> = Vec::new();
         for node in self.listed.iter().cloned().chain(seeds) {
             if !nodes.contains(&node) {
                 nodes.push(node);
             }
         }
-        nodes.sort_by_key(|node| Some(node) == last);
+        nodes.sort_by_key(|node| (Some(node) != first, Some(node) == last));
         nodes
     }
 
     /// Asks the nodes one after the other, until one says who has which slots. The time there is, is shared by those that have to
-    /// be tried. `slot`: why they are asked. `last`: asked last, for it did not even answer.
+    /// be tried. `slot`: why they are asked. `ends`: see [`candidates`](Self::candidates).
     pub(crate) fn ask_any(
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
         slot: u16,
-        last: Option<&Node>,
+        ends: (Option<&Node>, Option<&Node>),
         watch: &mut dyn Watch,
     ) -> Result<SlotMap, ConnectError> {
         let Some(cluster) = endpoint.cluster() else {
@@ -91,7 +92,7 @@ impl ClusterNodes {
         let now = Instant::now();
         let until = now.checked_add(settings.connect_timeout).unwrap_or(now);
         let mut patience = Deadline::new(until, watch);
-        let candidates = self.candidates(cluster.seeds(settings.port), last);
+        let candidates = self.candidates(cluster.seeds(settings.port), ends);
         let mut faults = Vec::new();
         for (tried, node) in candidates.iter().enumerate() {
             let share = patience.left() / u32::try_from(candidates.len() - tried).unwrap_or(u32::MAX);

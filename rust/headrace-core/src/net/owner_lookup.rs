@@ -46,7 +46,8 @@ impl OwnerLookup {
                 opened => return opened,
             }
         }
-        let candidates = self.nodes.candidates(cluster.seeds(settings.port), refused.first().map(|(owner, _)| owner));
+        let candidates =
+            self.nodes.candidates(cluster.seeds(settings.port), (None, refused.first().map(|(owner, _)| owner)));
         let mut faults = Vec::new();
         for (tried, node) in candidates.iter().enumerate() {
             let share = patience.left() / u32::try_from(candidates.len() - tried).unwrap_or(u32::MAX);

@@ -10,7 +10,7 @@ use super::preflight::{self, Requirement};
 use super::retry_waits::RetryWaits;
 use crate::cluster::Redirect;
 use crate::connection::{Detour, Disconnect};
-use crate::endpoint::Settings;
+use crate::endpoint::{Node, Settings};
 use crate::error::{Error, Failure, Fault, Result, Written, code};
 use crate::net::{ClusterNodes, ConnectError, ServerLookup, Transport, Watch};
 use crate::net::{connect_to_node, connect_with, decide, is_redirect};
@@ -85,7 +85,7 @@ impl Producer {
             return self.checked(at, &settings, transport, until, watch).map(Some);
         }
         let was_located = self.located.is_some();
-        if !was_located && !self.locate(at, &settings, watch)? {
+        if !was_located && !self.locate(at, &settings, None, watch)? {
             return Ok(None);
         }
         let first = Settings {
@@ -93,10 +93,11 @@ impl Producer {
             ..settings
         };
         match self.open_node(at, &first, watch) {
-            Err(ConnectError::Fault(fault)) if was_located => {
-                // The node may be gone, or have no slot any more: others know.
+            Err(ConnectError::Fault(fault)) if was_located || is_redirect(&fault) => {
+                // The node may be gone: others know. If it says that another one has the slot, others may not have heard of that.
                 settings.connect_timeout = until.saturating_duration_since(Instant::now());
-                match self.locate(at, &settings, watch) {
+                let sender = if is_redirect(&fault) { self.lanes.node(at).cloned() } else { None };
+                match self.locate(at, &settings, sender.as_ref(), watch) {
                     Ok(false) => Ok(None),
                     Ok(true) if is_redirect(&fault) => self.open_node(at, &settings, watch).map(Some),
                     Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),
@@ -199,11 +200,12 @@ impl Producer {
     }
 
     /// Asks the nodes who has which slots, and moves what waits for the lane accordingly: nothing of it is in flight. Returns whether
-    /// something is left for it.
+    /// something is left for it. `sender`: the node of the lane, if it sent a command elsewhere.
     fn locate(
         &mut self,
         at: usize,
         settings: &Settings,
+        sender: Option<&Node>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, ConnectError> {
         self.recorder().counters().refreshes.add(1);
@@ -219,8 +221,9 @@ impl Producer {
             Ok(Some(map)) => map,
             Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
             Ok(None) | Err(ConnectError::Fault(_)) => {
-                let (slot, last) = (self.lanes.home_slot(), self.lanes.node(at));
-                self.nodes.ask_any(&self.endpoint, settings, slot, last, watch)?
+                let slot = self.lanes.home_slot();
+                let last = if sender.is_none() { self.lanes.node(at) } else { None };
+                self.nodes.ask_any(&self.endpoint, settings, slot, (sender, last), watch)?
             }
         };
         let (map, replicas, now) = (map.owned(), map.replicas(), Instant::now());
@@ -257,7 +260,7 @@ impl Producer {
         let is_old = self.located.is_none_or(|located| now.saturating_duration_since(located) >= ASK_EVERY);
         if (is_old || !unknown.is_empty())
             && let Ok(settings) = self.endpoint.settings()
-            && let Err(ConnectError::Interrupted) = self.locate(at, &settings, watch)
+            && let Err(ConnectError::Interrupted) = self.locate(at, &settings, None, watch)
         {
             return Err(Error::Interrupted);
         }

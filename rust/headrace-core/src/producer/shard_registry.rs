@@ -178,7 +178,7 @@ impl Owners<'_> {
         let slot = slot(key);
         let map = match self.map.take() {
             Some(map) => map,
-            None => self.nodes.ask_any(self.endpoint, self.settings, slot, None, self.watch)?,
+            None => self.nodes.ask_any(self.endpoint, self.settings, slot, (None, None), self.watch)?,
         };
         let mut next = map.owner(slot).map(|node| (node, false));
         self.map = Some(map);
