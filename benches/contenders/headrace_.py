@@ -66,7 +66,7 @@ def produce_shards(target: Target, endpoint_options: Options | None = None) -> C
 
     columns = {"id": pa.array(range(target.batch), pa.int64()), "payload": pa.array(payloads(target), pa.binary())}
     batch = pa.record_batch({**columns, "key": pa.array(shard_keys_of_rows(target))})
-    options = {"shards": STREAMS, **endpoint_options or {}}
+    options = {"shards": STREAMS, **(endpoint_options or {})}
     return batch_after_batch(target, batch, {"payload": "payload", "shard_key": "key"}, options, None)
 
 

@@ -1,4 +1,4 @@
-"""The streams of the benchmarks on clusters: 64 of them, in an order drawn once, on all nodes. As many shards, by keys."""
+"""The streams of the benchmarks on clusters: 64 of them, in an order drawn once, on all nodes; and as many shards."""
 
 from __future__ import annotations
 
