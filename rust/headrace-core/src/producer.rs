@@ -201,7 +201,8 @@ impl Producer {
     /// Of the endpoint's stream, as far as its connection alone decides it.
     #[inline]
     fn takes_more(&self, connection: &Connection) -> bool {
-        let is_waiting = connection.retry.is_active() || connection.is_held(self.lanes.home_route());
+        let retry = &connection.retry;
+        let is_waiting = retry.is_active() || (retry.has_parked() && retry.holds(self.lanes.home_route()));
         !(is_waiting || (self.holds_back && connection.until_wait() == 0))
     }
 

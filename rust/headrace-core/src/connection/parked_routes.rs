@@ -73,20 +73,24 @@ impl ParkedRoutes {
         Some(parked)
     }
 
-    /// Takes out some commands, in the order of each route. Also returns since when those were tried of which a caller knows that
-    /// they wait, if none of a route is left.
-    pub(super) fn extract(&mut self, is_taken: impl Fn(&PendingRetry) -> bool) -> (Vec<PendingRetry>, Option<Instant>) {
+    /// Takes out some commands, in the order of each route. If none of a route is left, also returns since when those were tried,
+    /// and whether a caller knows that they wait.
+    pub(super) fn extract(
+        &mut self,
+        is_taken: impl Fn(&PendingRetry) -> bool,
+    ) -> (Vec<PendingRetry>, Option<(Instant, bool)>) {
         let mut taken = Vec::new();
         for parked in self.routes.values_mut() {
             let (out, left): (Vec<_>, Vec<_>) = parked.commands.drain(..).partition(|command| is_taken(command));
             parked.commands = left.into();
             taken.extend(out);
         }
-        let emptied = self.routes.values().filter(|parked| parked.commands.is_empty() && parked.is_reported);
-        let since = emptied.map(|parked| parked.since).min();
+        let emptied = || self.routes.values().filter(|parked| parked.commands.is_empty());
+        let is_reported = emptied().any(|parked| parked.is_reported);
+        let ended = emptied().map(|parked| parked.since).min().map(|since| (since, is_reported));
         self.routes.retain(|_, parked| !parked.commands.is_empty());
         self.forget(&taken);
-        (taken, since)
+        (taken, ended)
     }
 
     fn forget<'a>(&mut self, commands: impl IntoIterator<Item = &'a PendingRetry>) {

@@ -435,12 +435,15 @@ impl RetryQueue {
 
     /// Takes out some commands, in order. None of them is in flight.
     pub(crate) fn extract(&mut self, is_taken: impl Fn(&PendingRetry) -> bool) -> Vec<PendingRetry> {
-        let (mut taken, since) = self.parked.extract(&is_taken);
+        let (mut taken, ended) = self.parked.extract(&is_taken);
         let parked = taken.len();
-        if let Some(since) = since {
-            // The end of the wait is still to be reported.
-            self.since.get_or_insert(since);
-            self.has_paused = true;
+        if let Some((since, is_reported)) = ended {
+            self.has_paused |= is_reported;
+            self.is_unparking &= self.has_parked();
+            if is_reported || !(self.is_unparking || self.is_empty()) {
+                // The end of the wait is still to be reported, and what it held goes on.
+                self.since.get_or_insert(since);
+            }
         }
         for queue in [&mut self.pending, &mut self.new] {
             let (out, left): (Vec<_>, Vec<_>) = queue.drain(..).partition(|pending| is_taken(pending));
