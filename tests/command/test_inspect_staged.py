@@ -41,7 +41,7 @@ class Stage:
         return [entry_id.decode() for entry_id, _ in found[0][1]] if found else []
 
     def leave(self, consumer: str, ids: list[str], deliveries: int = 1, idle: int = HOUR) -> None:
-        """As if these entries were delivered an hour ago, and so many times."""
+        """As if these entries were delivered an hour ago, this often."""
         self.client.xclaim("s", "g", consumer, 0, ids, idle=idle, retrycount=deliveries, justid=True)  # type: ignore[arg-type]
 
     def look(self, *arguments: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from headrace_command.inspect.units import count, duration, rate
 
 __all__ = ["diagnose"]
 
-#: From so many deliveries on, an entry is one that consumers fail on.
+#: An entry that was delivered this often is one that consumers fail on.
 _MANY_DELIVERIES = 5
 #: Of the time after which a consumer is stuck, the share after which it is slow.
 _SLOW = 0.1
@@ -19,7 +19,7 @@ _SLOW = 0.1
 _GROWTH = 0.1
 #: The most IDs in a command.
 _MOST_IDS = 100
-#: Up to so many entries are claimed by their IDs.
+#: At most this many entries are claimed by their IDs.
 _CLAIMED_BY_ID = 10
 #: The most entries that one XAUTOCLAIM takes.
 _CLAIMED_AT_ONCE = 10_000
