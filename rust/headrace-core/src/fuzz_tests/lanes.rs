@@ -647,10 +647,9 @@ pub fn check(seen: &mut Seen, chance: &mut Chance) {
 fn lanes() {
     let mut seen = Seen::default();
     Runner::new("lanes", 3_000).run(&mut seen, check, Seen::summary);
-    let common =
-        [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.beside_parked, seen.located];
-    let least = common.into_iter().chain([seen.half_moved, seen.too_many]).min();
-    assert!(least > Some(0), "{seen:?}");
+    let common = [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.located];
+    assert!(common.into_iter().min() > Some(0), "{seen:?}");
     // A few executions, as under valgrind, need not have what is rare.
-    assert!(seen.confirmed_elsewhere > 0 || seen.delivered < 10_000, "{seen:?}");
+    let rare = [seen.beside_parked, seen.half_moved, seen.too_many, seen.confirmed_elsewhere];
+    assert!(rare.into_iter().min() > Some(0) || seen.delivered < 10_000, "{seen:?}");
 }
