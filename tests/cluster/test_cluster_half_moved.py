@@ -133,35 +133,6 @@ def produce_until(dispatcher: Dispatcher, key: str, first: int, is_done: Callabl
     return next(rows)
 
 
-def test_a_slot_that_waits_does_not_stop_others_of_its_node(cluster: LocalCluster, key: str) -> None:
-    other = another_slot(cluster, key)
-    patient = RetryPolicy(initial_backoff=20, max_backoff=20)
-    endpoint = endpoint_of(cluster, key)
-    with Dispatcher(endpoint, exactly_once="script", retry=patient) as dispatcher, ThreadPoolExecutor() as pool:
-        for stream in (key, other):
-            produce(dispatcher, stream, range(10))
-        assert dispatcher.flush().delivered == 20
-        move = tear(cluster, key)
-
-        def write_both() -> int:
-            produce(dispatcher, key, range(10, 20))
-            first = produce_until(dispatcher, other, 10, lambda: dispatcher.stats().retry_waits == 1)
-            produce(dispatcher, other, range(first, first + 2_000))
-            produce(dispatcher, key, range(20, 30))
-            assert dispatcher.flush().ok
-            return first + 2_000
-
-        writing = pool.submit(write_both)
-        try:
-            wait_until(lambda: len(rows_of(cluster, other)) > 2_000 or writing.done(), 15)
-            assert not writing.done()
-        finally:
-            move.finish()
-        last = writing.result()
-    assert rows_of(cluster, key) == list(range(30))
-    assert rows_of(cluster, other) == list(range(last))
-
-
 def test_a_slot_that_waits_for_too_long_fails_alone(cluster: LocalCluster, key: str) -> None:
     other = another_slot(cluster, key)
     patient = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, deadline=0.5)
