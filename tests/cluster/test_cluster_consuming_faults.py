@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import ConnectionFailedError, Consumer, Dispatcher, RetryPolicy
+from headrace import ConnectionFailedError, Consumer, Dispatcher, Endpoint, RetryPolicy
 from headrace.consumer import ReadReport
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import (
@@ -25,6 +25,7 @@ from support.clusters import (
     move_as_one,
 )
 from support.consumers import consumer_of, next_batch
+from support.fake_node import FakeNode, slot_row, slots_reply
 from support.groups import pending_of
 from support.load import BATCH, RATE, Load
 from support.processes import stopped, wait_until
@@ -106,6 +107,22 @@ def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSl
     assert report.acked + report.stale == worker.rows.total()
     assert worker.rows.total() - load.rows <= report.redelivered
     assert pending(cluster, keys) == 0
+
+
+def test_a_stream_that_has_moved_since_a_node_was_asked_for_it(cluster: LocalCluster, key: str) -> None:
+    """Its old node refuses the first command of the consumer, which makes the group."""
+    other, owner, slot = another_master(cluster, key), cluster.owner(key), cluster.slot(key)
+    listed = slots_reply(slot_row(0, slot, other.port or 0), slot_row(slot + 1, 16_383, owner.port or 0))
+    with (
+        FakeNode(lambda command: listed if command[0] == b"CLUSTER" else b"+OK\r\n") as stale,
+        consumer_of(Endpoint(nodes=[f"127.0.0.1:{stale.port}"], stream_key=key), "c", [key]) as consumer,
+        redis.Redis(port=owner.port or 0) as client,
+    ):
+        client.xadd(key, {"n": 1}, id="1-0")
+        batch = next_batch(consumer)
+        assert batch.entry_ids == ["1-0"]
+        consumer.ack(batch)
+        assert consumer.flush().acked == 1
 
 
 def test_a_stream_that_moves_while_its_entries_are_waited_for(cluster: LocalCluster, key: str) -> None:

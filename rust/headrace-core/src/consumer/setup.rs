@@ -9,7 +9,7 @@ use super::client_name::ClientName;
 use super::work::Names;
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, ReplyText};
-use crate::net::{ConnectError, Deadline, Transport, Watch};
+use crate::net::{ConnectError, Deadline, Transport, Watch, is_redirect};
 use crate::reading::Trouble;
 
 /// For how long a server is asked for another connection of the same name: one of a process that has ended may still be there,
@@ -165,6 +165,10 @@ impl Setup<'_> {
 fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {
     if Classifier::default().may_pass(refusal) {
         return Trouble::Fault(refusal.clone());
+    }
+    if is_redirect(refusal) {
+        // Between the question who has the slot and this command it has moved: the next connection goes to its new node.
+        return Trouble::Fault(refusal.clone().of_command(name));
     }
     let key = escaped(key);
     let said = &refusal.message;
