@@ -183,6 +183,27 @@ def test_dead_letters_are_in_the_slot_of_their_stream(cluster: LocalCluster, key
         assert (letter[b"dead:stream"], letter[b"dead:id"], letter[b"n"]) == (name.encode(), b"2-0", b"2")
 
 
+def test_one_entry_after_the_other_is_delivered_alone(cluster: LocalCluster, key: str) -> None:
+    """Each may be the end of the process: then only the one that was handed out has failed."""
+    keys = keys_on_all_masters(cluster, key)
+    for name in keys:
+        add(cluster, name, [1])
+        with client_of(cluster, name) as client:
+            client.xgroup_create(name, GROUP, id="0")
+            client.xreadgroup(GROUP, "c", {name: ">"})
+            client.xclaim(name, GROUP, "c", 0, ["1-0"], retrycount=20)
+    with consumer(cluster, keys, claim=False) as consuming:
+        for left in range(5, -1, -1):
+            batch = next_batch(consuming)
+            counts = sorted(
+                deliveries for of_stream in pending(cluster, keys).values() for _, deliveries in of_stream.values()
+            )
+            assert counts == [20] * left + [21]
+            consuming.ack(batch)
+            consuming.flush()
+        assert consuming.poll(timeout=0) is None
+
+
 def test_dead_letters_in_another_slot_are_refused(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     with pytest.raises(ConfigError, match=r"^dead_letter_key must be in one slot") as caught:

@@ -85,6 +85,7 @@ impl Drive {
                 return Ok(None);
             }
             self.look(watch)?;
+            self.send_work(watch)?;
             if let Some(batch) = self.take() {
                 return batch.map(Some);
             }
@@ -97,7 +98,10 @@ impl Drive {
                 passed => passed?,
             }
             // Also without time to wait, what has come is taken.
-            let has_more = self.lines.iter().any(|line| line.session.is_ready() || line.session.is_suspended());
+            let isolating = self.isolating();
+            let has_more = self.lines.iter().enumerate().any(|(at, Line { session, .. })| {
+                isolating.is_none_or(|isolating| isolating == at) && (session.is_ready() || session.is_suspended())
+            });
             if !has_more && self.failed.is_empty() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }
@@ -107,7 +111,8 @@ impl Drive {
     /// The next batch, or what kept it from being read.
     fn take(&mut self) -> Option<Result<ConsumerBatch>> {
         let now = clock::now();
-        for at in self.turns.order() {
+        let isolating = self.isolating();
+        for at in self.turns.order().filter(|at| isolating.is_none_or(|isolating| isolating == *at)) {
             let line = &mut self.lines[at];
             line.session.now = now;
             let Some(batch) = line.session.take() else { continue };
@@ -117,6 +122,28 @@ impl Drive {
             return Some(batch);
         }
         None
+    }
+
+    /// The line with an entry that must be alone. The process is to end with that one, or with none that must be alone: its batch comes
+    /// next, and no other line has one meanwhile.
+    fn isolating(&self) -> Option<usize> {
+        self.lines.iter().position(|line| line.session.isolates())
+    }
+
+    /// Sends what the caller said of the batches before, where another one of several lines may have the next batch.
+    fn send_work(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        if self.lines.len() == 1 {
+            return Ok(());
+        }
+        for line in &mut self.lines {
+            // A reply that is here may be in front of it.
+            for _ in 0..2 {
+                if line.is_open() && !line.ledger().is_settled() {
+                    note(&mut self.failed, line.pass(Reads::No, None, watch))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Looks at all of several sockets, if that was not done for a while: what came waits there without a renewal.
@@ -147,7 +174,9 @@ impl Drive {
         let mut has_moved = false;
         let mut pause = self.connect_all(&mut has_moved, watch)?;
         for at in self.turns.order() {
+            let isolating = self.isolating();
             let line = &mut self.lines[at];
+            line.session.let_isolate(isolating.is_none_or(|isolating| isolating == at));
             line.ask(watch)?;
             if !line.is_open() {
                 self.turns.had_nothing(at, Instant::now());

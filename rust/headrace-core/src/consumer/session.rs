@@ -82,6 +82,15 @@ enum Ahead {
     Asked,
 }
 
+/// Whether an entry that must be alone in its batch is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alone {
+    May,
+    MayNot,
+    /// It was, and has not been taken: if the process ends, that is a failure of the entry.
+    Asked,
+}
+
 #[derive(Debug)]
 pub(super) struct Session {
     options: SessionOptions,
@@ -119,6 +128,7 @@ pub(super) struct Session {
     pub(super) closes: bool,
     /// What is pending under this consumer's name, and not held, is given back as well.
     gives_back: bool,
+    alone: Alone,
 }
 
 impl Session {
@@ -161,6 +171,7 @@ impl Session {
             is_slow: false,
             closes: false,
             gives_back: false,
+            alone: Alone::May,
         }
     }
 
@@ -171,6 +182,7 @@ impl Session {
     /// The next batch, or what kept it from being read.
     pub(super) fn take(&mut self) -> Option<Result<ConsumerBatch>> {
         while let Some(next) = self.ready.pop_front() {
+            self.alone = Alone::May;
             if let Ok(batch) = &next {
                 let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
                 if ledger.is_old(batch.number(), self.now) {
@@ -186,6 +198,25 @@ impl Session {
             return Some(next);
         }
         None
+    }
+
+    /// Whether an entry that must be alone was asked for, and has not been taken.
+    pub(super) fn isolates(&self) -> bool {
+        self.alone == Alone::Asked
+    }
+
+    /// Whether an entry may be asked for that must be alone, says `may`.
+    pub(super) fn let_isolate(&mut self, may: bool) {
+        if !self.isolates() {
+            self.alone = if may { Alone::May } else { Alone::MayNot };
+        }
+    }
+
+    /// The entry that was asked for may have been deleted, or its connection lost.
+    fn check_alone(&mut self) {
+        if self.isolates() && !self.is_ready() {
+            self.alone = Alone::May;
+        }
     }
 
     /// The socket was looked at.
@@ -214,6 +245,7 @@ impl Session {
             self.push_batch(at);
         }
         self.ready.clear();
+        self.alone = Alone::May;
         self.gives_back = true;
         let has_read = self.asked_at > Duration::ZERO;
         let ledger = Arc::clone(&self.ledger);
@@ -327,6 +359,7 @@ impl Exchange for Session {
             }
             if is_ahead || self.in_flight.is_empty() {
                 self.hand_out();
+                self.check_alone();
             }
         }
         if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply to nothing that was sent")) }
@@ -382,6 +415,7 @@ impl Exchange for Session {
                 stream.rechecks_at = Some(self.now + self.options.min_idle);
             }
         }
+        self.check_alone();
     }
 }
 

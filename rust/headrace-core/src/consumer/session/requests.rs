@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::super::request;
 use super::super::rules;
-use super::super::stream::Stream;
+use super::super::stream::{Pending, Stream};
 use super::super::work::{Action, Work};
-use super::{Ask, Linger, PAGE, Session};
+use super::{Alone, Ask, Linger, PAGE, Session};
 use crate::reading::Exchange;
 
 /// The most pieces of work in front of a read.
@@ -112,18 +112,24 @@ impl Session {
     /// Reads the next part of the own pending entries, or looks for further ones.
     pub(super) fn ask_pending(&mut self) {
         let total = self.streams.len();
+        let mut is_put_off = false;
         for at in (self.turn..self.turn + total).map(|at| at % total) {
+            let is_isolated = self.streams[at].planned.front().is_some_and(|part| self.is_isolated(part));
+            if is_isolated && self.alone == Alone::MayNot {
+                is_put_off = true;
+                continue;
+            }
             let Some(part) = self.streams[at].planned.pop_front() else { continue };
             self.turn = (at + 1) % total;
             let Some(after) = part.first().map(|first| first.id.previous().unwrap_or_default()) else { return };
             if let [alone] = &part[..]
-                && alone.deliveries > 0
-                && rules::company(self.options.batch_rows, alone.deliveries) == 1
+                && is_isolated
             {
                 let action = Action::Isolate { deliveries: rules::isolated(alone.deliveries) };
                 let work = Work { stream: at, action, ids: vec![alone.id], is_repeated: false, since: self.now };
                 self.ledger().begin();
                 self.send(work);
+                self.alone = Alone::Asked;
             }
             request::read_pending(
                 &mut self.outbox.bytes,
@@ -136,7 +142,14 @@ impl Session {
             self.asked_at = self.now;
             return;
         }
-        self.look_at_pending();
+        if !is_put_off {
+            self.look_at_pending();
+        }
+    }
+
+    /// Whether the entry of this part came back so often that it must be alone.
+    fn is_isolated(&self, part: &[Pending]) -> bool {
+        matches!(part, [alone] if alone.deliveries > 0 && rules::company(self.options.batch_rows, alone.deliveries) == 1)
     }
 
     /// Asks which entries are pending, a page per stream.
