@@ -97,7 +97,8 @@ KILLS := 20
 read-kills: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m read_kills --kills $(KILLS) --seed $(SEED) --servers $(SERVERS) $(ARGUMENTS)
 
-# On a busy machine a larger `min_idle` keeps leases: ARGUMENTS="--min-idle 5 --timeout 1800".
+# On a busy machine a larger `min_idle` keeps leases: ARGUMENTS="--min-idle 5 --timeout 1800". ARGUMENTS="--topology cluster"
+# reads streams whose slots move.
 KILLS := 100
 ENTRIES := 100000
 SERVER := 8.6

@@ -14,11 +14,12 @@ from support.servers import Program, find_programs
 
 from .run import Names, Outcome, Plan, WrongError, run
 from .slots import Phase
+from .targets import TOPOLOGIES
 
 HEAD = (
     "server", "names", "kills", "working", "committing", "committed", "between", "by poison",
     "deliveries again", "commits again", "at most", "late", "leases lost",
-    "lost", "not dead", "wrong dead", "settled in", "seconds",
+    "changes", "lost", "not dead", "wrong dead", "settled in", "seconds",
 )  # fmt: skip
 
 
@@ -39,6 +40,8 @@ def main() -> int:
             batch_rows=arguments.batch_rows,
             min_idle=arguments.min_idle,
             timeout=arguments.timeout,
+            topology=arguments.topology,
+            disturbances=arguments.changes if arguments.topology == "cluster" else 0,
         )
         try:
             outcome = run(plan, program, folder / names)
@@ -69,6 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--names", type=lambda text: text.split(","), default=list(get_args(Names)))
     parser.add_argument("--batch-rows", type=int, default=100)
     parser.add_argument("--min-idle", type=float, default=1.0)
+    parser.add_argument("--topology", default="single", choices=TOPOLOGIES, help="a stream, or six in a cluster")
+    parser.add_argument(
+        "--changes", type=int, default=30, help="slots that move and replicas that take over, in a cluster"
+    )
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds of a run")
     return parser
 
@@ -92,6 +99,7 @@ def _row(program: Program, plan: Plan, outcome: Outcome) -> tuple[str, ...]:
         outcome.most_again(plan.batch_rows),
         outcome.late,
         outcome.lost_leases,
+        outcome.disturbed.total(),
         verdict.lost,
         verdict.not_dead,
         verdict.wrong_dead,
@@ -107,6 +115,7 @@ def _faults(plan: Plan, outcome: Outcome) -> list[str]:
         text
         for text, is_wrong in (
             ("too few kills", outcome.struck < plan.kills),
+            ("too few changes", outcome.disturbed.total() < plan.disturbances),
             ("wrong entries", not verdict.well),
             ("too many commits", verdict.committed_again > outcome.most_again(plan.batch_rows)),
             # Taken over after min_idle, looked for each quarter of it; a second for the work.

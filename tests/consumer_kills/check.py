@@ -22,10 +22,15 @@ class Entries:
     Args:
         count: How many.
         poison: The numbers of the poison entries.
+        streams: The keys of the streams, which get them in turns.
     """
 
     count: int
     poison: frozenset[int]
+    streams: tuple[str, ...] = (STREAM_KEY,)
+
+    def stream(self, number: int) -> str:
+        return self.streams[number % len(self.streams)]
 
     @staticmethod
     def entry_id(number: int) -> str:
@@ -75,34 +80,36 @@ def check(
     Args:
         entries: What was in the stream.
         rows: The rows of the database: stream, entry ID, number, commits.
-        delivered: The IDs of the entries of all batches that were handed over.
+        delivered: The streams and IDs of the entries of all batches that were handed over.
         dead: The fields of each entry of the dead letters' stream.
     """
     verdict = Verdict()
     committed: set[int] = set()
     for stream, entry_id, number, commits in rows:
         is_known = 0 <= number < entries.count and number not in entries.poison and number not in committed
-        if not is_known or (stream, entry_id) != (STREAM_KEY, entries.entry_id(number)):
+        if not is_known or (stream, entry_id) != (entries.stream(number), entries.entry_id(number)):
             verdict.add("foreign", f"{stream} {entry_id} {number}")
             continue
         committed.add(number)
         verdict.committed_again += commits - 1
     for number in range(entries.count):
         if number not in committed and number not in entries.poison:
-            verdict.add("lost", entries.entry_id(number))
+            verdict.add("lost", f"{entries.stream(number)} {entries.entry_id(number)}")
     verdict.delivered_again = sum(count - 1 for count in Counter(delivered).values())
     _check_dead(verdict, entries, dead)
     return verdict
 
 
 def _check_dead(verdict: Verdict, entries: Entries, dead: Sequence[Fields]) -> None:
-    expected = {entries.fields(number): entries.entry_id(number) for number in sorted(entries.poison)}
+    expected = {
+        entries.fields(number): (entries.stream(number), entries.entry_id(number)) for number in sorted(entries.poison)
+    }
     for fields in dead:
-        entry_id = expected.pop(fields[:-4], "")
-        wanted = {b"dead:stream": STREAM_KEY.encode(), b"dead:id": entry_id.encode()}
+        stream, entry_id = expected.pop(fields[:-4], ("", ""))
+        wanted = {b"dead:stream": stream.encode(), b"dead:id": entry_id.encode()}
         added = dict(fields[-4:])
         reason, failures = added.pop(b"dead:reason", b""), added.pop(b"dead:failures", b"")
         if added != wanted or not reason or failures != b"%d" % MAX_FAILURES:
             verdict.add("wrong_dead", repr(fields))
-    for entry_id in expected.values():
-        verdict.add("not_dead", entry_id)
+    for stream, entry_id in expected.values():
+        verdict.add("not_dead", f"{stream} {entry_id}")

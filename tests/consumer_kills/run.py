@@ -1,4 +1,4 @@
-"""One run: a group that reads a stream to its end, while its processes are killed."""
+"""One run: a group that reads its streams to their ends, while its processes are killed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import redis
-
-from headrace.testing import LocalServer
 from support.servers import Program
 
-from .check import Entries, Fields, Verdict, check
+from .check import Entries, Verdict, check
 from .slots import MID_WORK, Phase, Slot
-from .worker import DEAD_LETTER_KEY, GROUP, POISONED, STREAM_KEY, Setting, create, work
+from .targets import Target, Topology, start
+from .worker import POISONED, Setting, create, work
 
 #: `stable`: a process that is started again has the name of the one before it. `random`: each has its own.
 Names = Literal["stable", "random"]
 #: The processes of the group.
 PLACES = 4
+#: The streams of a cluster, each in a slot of its own.
+STREAMS = 6
 #: Workers are forked from a process that has imported what they need: they are at work at once.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["consumer_kills.worker"])
@@ -48,6 +49,9 @@ class Plan:
     work: float = 0.02
     #: Seconds in which the run must end.
     timeout: float = 600.0
+    topology: Topology = "single"
+    #: How often a slot moves, or a replica takes over, in a cluster.
+    disturbances: int = 0
 
 
 @dataclass
@@ -62,6 +66,8 @@ class Outcome:
     #: Entries of batches that took longer than half of `min_idle`, and of those that lost their leases.
     late: int = 0
     lost_leases: int = 0
+    #: What was changed in a cluster.
+    disturbed: Counter[str] = field(default_factory=Counter)
     #: Seconds from the last end of a process, or the first delivery of the last entry, until nothing was pending.
     settled: float = 0.0
     seconds: float = 0.0
@@ -88,32 +94,19 @@ def run(plan: Plan, program: Program, folder: Path) -> Outcome:
     """
     folder.mkdir()
     dice = random.Random(f"{plan.seed} entries")
-    entries = Entries(plan.entries, frozenset(dice.sample(range(plan.entries), plan.poison)))
-    with (
-        LocalServer(program.path, transport="tcp") as server,
-        redis.Redis(unix_socket_path=server.unix_socket, protocol=2) as client,
-    ):
-        setting = Setting(folder, str(server.host), int(server.port or 0), plan.batch_rows, plan.min_idle, plan.work)
+    poison = frozenset(dice.sample(range(plan.entries), plan.poison))
+    with start(plan.topology, program, STREAMS) as target:
+        entries = Entries(plan.entries, poison, target.streams)
+        setting = Setting(folder, target.endpoint, target.streams, plan.batch_rows, plan.min_idle, plan.work)
         create(setting.database)
-        _fill(client, entries)
-        this = _Run(plan, setting, client)
+        target.fill(entries)
+        this = _Run(plan, setting, target)
         try:
             outcome = this.until_it_ends()
         finally:
             this.kill_all()
-        outcome.verdict = check(entries, _rows(setting), _delivered(setting), list(_dead(client)))
+        outcome.verdict = check(entries, _rows(setting), _delivered(setting), list(target.dead()))
     return outcome
-
-
-def _fill(client: redis.Redis, entries: Entries) -> None:
-    for first in range(0, entries.count, 5_000):
-        pipeline = cast("Any", client.pipeline(transaction=False))
-        for number in range(first, min(first + 5_000, entries.count)):
-            # redis-py takes a dict, which has no name twice.
-            fields = [part for pair in entries.fields(number) for part in pair]
-            pipeline.execute_command("XADD", STREAM_KEY, entries.entry_id(number), *fields)
-        pipeline.execute()
-    client.xgroup_create(STREAM_KEY, GROUP, id="0")
 
 
 def _rows(setting: Setting) -> Iterator[tuple[str, str, int, int]]:
@@ -127,23 +120,20 @@ def _delivered(setting: Setting) -> Iterator[str]:
         yield from (line for line in (setting.folder / f"handed-{place}").read_text().split("\n") if "-" in line)
 
 
-def _dead(client: redis.Redis) -> Iterator[Fields]:
-    # As the server has them: redis-py makes a dict of the fields.
-    reply = cast("Any", client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, DEAD_LETTER_KEY))
-    for _, parts in reply:
-        yield tuple(zip(parts[::2], parts[1::2], strict=True))
-
-
 class _Run:
     """A run while it runs."""
 
-    def __init__(self, plan: Plan, setting: Setting, client: redis.Redis) -> None:
+    def __init__(self, plan: Plan, setting: Setting, target: Target) -> None:
         self._plan = plan
         self._setting = setting
-        self._client = client
+        self._target = target
         self._dice = random.Random(f"{plan.seed} kills {plan.names}")
         #: How many entries are to be committed when a kill is due.
         self._due = sorted(self._dice.randrange(plan.entries) for _ in range(plan.kills))
+        #: The same for the changes of a cluster, of which one thread makes one behind the other.
+        self._changes = sorted(self._dice.randrange(plan.entries) for _ in range(plan.disturbances))
+        self._thread = ThreadPoolExecutor(1)
+        self._change: Future[str] | None = None
         self._began = time.monotonic()
         self._ended = self._began
         self._started = [0] * PLACES
@@ -155,15 +145,17 @@ class _Run:
 
     def until_it_ends(self) -> Outcome:
         outcome = self._outcome
-        all_delivered = None
+        all_delivered: float | None = None
+        pending, left = self._plan.entries, self._plan.entries
         while True:
             self._reap()
             if outcome.struck < self._plan.kills and self._count("committed") >= self._due[outcome.struck]:
                 self._kill()
-            pending, left = self._state()
+            self._disturb()
+            pending, left = self._target.state() or (pending, left)
             if left == 0 and all_delivered is None:
                 all_delivered = time.monotonic()
-            if all_delivered is not None and pending == 0:
+            if all_delivered is not None and pending == 0 and outcome.disturbed.total() == len(self._changes):
                 break
             if time.monotonic() - self._began > self._plan.timeout:
                 raise WrongError(f"{pending} entries pending, {left} not delivered after {self._plan.timeout:g} s")
@@ -172,8 +164,8 @@ class _Run:
         outcome.settled = now - max(self._ended, all_delivered)
         outcome.seconds = now - self._began
         self._stop()
-        if pending := self._state()[0]:
-            raise WrongError(f"{pending} entries are pending again")
+        if (state := self._target.state()) != (0, 0):
+            raise WrongError(f"pending, and not delivered: {state} again")
         outcome.late, outcome.lost_leases = self._count("late"), self._count("lost_leases")
         return outcome
 
@@ -181,6 +173,7 @@ class _Run:
         for process in self._processes:
             process.kill()
             process.join()
+        self._thread.shutdown()
 
     def _start(self, place: int) -> Any:
         self._started[place] += 1
@@ -232,10 +225,16 @@ class _Run:
         self._batches[place] = self._slots[place].get("batches")
         self._processes[place] = self._start(place)
 
-    def _state(self) -> tuple[int, int]:
-        """The numbers of pending entries, and of those that the group has not delivered yet."""
-        (group,) = cast("Any", self._client.xinfo_groups(STREAM_KEY))
-        return group["pending"], group["lag"]
+    def _disturb(self) -> None:
+        """Begin a change of the cluster where one is due, and note the one that has ended."""
+        done = self._outcome.disturbed
+        if self._change is not None and self._change.done():
+            done[self._change.result()] += 1
+            self._change = None
+            self._ended = time.monotonic()
+        count = done.total()
+        if self._change is None and count < len(self._changes) and self._count("committed") >= self._changes[count]:
+            self._change = self._thread.submit(self._target.disturb)
 
     def _count(self, name: str) -> int:
         return sum(slot.get(name) for slot in self._slots)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from consumer_kills.check import Entries, Fields, check
+from consumer_kills.targets import TOPOLOGIES
 from consumer_kills.worker import MAX_FAILURES, STREAM_KEY
 from support.servers import find_programs
 
@@ -17,9 +18,11 @@ HEALTHY = [number for number in range(100) if number != 50]
 
 
 @pytest.mark.alone
-def test_killed_processes_lose_nothing_and_poison_becomes_a_dead_letter() -> None:
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_killed_processes_lose_nothing_and_poison_becomes_a_dead_letter(topology: str) -> None:
     program = max(find_programs()).label
     options = {"server": program, "kills": 4, "entries": 2_000, "poison": 1, "batch-rows": 16, "timeout": 50}
+    options |= {"topology": topology, "changes": 3}
     command = [sys.executable, "-m", "consumer_kills", *(f"--{name}={value}" for name, value in options.items())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
@@ -33,6 +36,10 @@ def rows(numbers: list[int], commits: int = 1) -> list[tuple[str, str, int, int]
     return [(STREAM_KEY, ENTRIES.entry_id(number), number, commits) for number in numbers]
 
 
+def delivered(numbers: list[int]) -> list[str]:
+    return [f"{STREAM_KEY} {ENTRIES.entry_id(number)}" for number in numbers]
+
+
 def dead_letter(number: int, **changed: bytes) -> Fields:
     added = {
         "stream": STREAM_KEY.encode(),
@@ -44,14 +51,14 @@ def dead_letter(number: int, **changed: bytes) -> Fields:
 
 
 def test_a_run_without_faults_is_well() -> None:
-    verdict = check(ENTRIES, rows(HEALTHY), [ENTRIES.entry_id(number) for number in HEALTHY], [dead_letter(50)])
+    verdict = check(ENTRIES, rows(HEALTHY), delivered(HEALTHY), [dead_letter(50)])
     assert verdict.well
     assert (verdict.committed_again, verdict.delivered_again) == (0, 0)
 
 
 def test_commits_and_deliveries_beyond_the_first_are_counted() -> None:
-    delivered = [ENTRIES.entry_id(number) for number in (*HEALTHY, 7, 7, 8)]
-    verdict = check(ENTRIES, [*rows(HEALTHY[:-1]), *rows([99], commits=3)], delivered, [dead_letter(50)])
+    again = delivered([*HEALTHY, 7, 7, 8])
+    verdict = check(ENTRIES, [*rows(HEALTHY[:-1]), *rows([99], commits=3)], again, [dead_letter(50)])
     assert verdict.well
     assert (verdict.committed_again, verdict.delivered_again) == (2, 3)
 
@@ -75,3 +82,12 @@ def test_each_fault_is_found(committed: Any, dead: list[Fields], counts: dict[st
     sorts = ("lost", "foreign", "not_dead", "wrong_dead")
     assert {sort: getattr(verdict, sort) for sort in sorts} == dict.fromkeys(sorts, 0) | counts
     assert not verdict.well
+
+
+def test_entries_of_several_streams_are_looked_for_in_theirs() -> None:
+    entries = Entries(4, frozenset(), ("a", "b"))
+    whole = [("a", entries.entry_id(0), 0, 1), ("b", entries.entry_id(1), 1, 1), ("a", entries.entry_id(2), 2, 1)]
+    assert check(entries, [*whole, ("b", entries.entry_id(3), 3, 1)], [], []).well
+    verdict = check(entries, [*whole, ("a", entries.entry_id(3), 3, 1)], [], [])
+    assert (verdict.foreign, verdict.lost) == (1, 1)
+    assert verdict.examples["lost"] == ["b 1000-3"]

@@ -11,17 +11,19 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from headrace import Consumer, ConsumerBatch, Endpoint, LeaseLostError
+from headrace import Consumer, ConsumerBatch, Endpoint, LeaseLostError, RetryPolicy
 
 from .slots import Phase, Slot
 
 STREAM_KEY = "orders"
-DEAD_LETTER_KEY = "orders:dead"
 GROUP = "billing"
 MAX_FAILURES = 3
+#: `{stream}` stands for the tag of a stream's key, or the whole key, in braces: both are in one slot.
+DEAD_LETTER_KEY = "dead:{stream}"
 #: The exit code of a process that a poison entry has ended.
 POISONED = 7
 
@@ -31,8 +33,9 @@ class Setting:
     """Settings of all workers of a run."""
 
     folder: Path
-    host: str
-    port: int
+    #: The servers: what an endpoint is made of, without its stream.
+    servers: dict[str, Any]
+    streams: tuple[str, ...]
     batch_rows: int
     min_idle: float
     #: The most seconds of work before a commit, and behind it.
@@ -48,7 +51,12 @@ class Setting:
 
     @property
     def endpoint(self) -> Endpoint:
-        return Endpoint(host=self.host, port=self.port, stream_key=STREAM_KEY)
+        return Endpoint(**self.servers, stream_key=self.streams[0])
+
+
+def dead_letter_key(stream: str) -> str:
+    """The key of the dead letters of a stream without a tag."""
+    return DEAD_LETTER_KEY.replace("{stream}", f"{{{stream}}}")
 
 
 def create(database: Path) -> None:
@@ -73,12 +81,15 @@ def work(setting: Setting, place: int, name: str, seed: str) -> None:
         database.execute("PRAGMA synchronous=OFF")
         consumer = Consumer(
             setting.endpoint,
+            setting.streams,
             group=GROUP,
             consumer=name,
             batch_rows=setting.batch_rows,
             min_idle=setting.min_idle,
             max_failures=MAX_FAILURES,
             dead_letter_key=DEAD_LETTER_KEY,
+            # Nodes that hand their slots over.
+            retry=RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60) if len(setting.streams) > 1 else None,
         )
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         with consumer:
@@ -87,7 +98,8 @@ def work(setting: Setting, place: int, name: str, seed: str) -> None:
                 since = time.monotonic()
                 slot.phase = Phase.WORKING
                 slot.add("batches", 1)
-                os.write(handed, "".join(f"{entry_id}\n" for entry_id in batch.entry_ids).encode())
+                stream = batch.stream.decode()
+                os.write(handed, "".join(f"{stream} {entry_id}\n" for entry_id in batch.entry_ids).encode())
                 _process(setting, slot, dice, database, consumer, batch)
                 if time.monotonic() - since > setting.min_idle / 2:
                     slot.add("late", batch.num_rows)
