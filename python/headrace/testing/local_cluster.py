@@ -226,7 +226,7 @@ class LocalCluster:
                     # Valkey replies only when a replica has it. It drops the command where the connection ends before.
                     with contextlib.suppress(LocalServerError):
                         self._order(server, owner)
-            return self._all_name(slot, target)
+            return self._all_name(slot, target) and self._all_know_epoch(target)
 
         self._wait("the servers did not agree on the owner", is_done)
 
@@ -297,6 +297,12 @@ class LocalCluster:
 
     def _all_name(self, slot: int, owner: LocalServer) -> bool:
         return all(self._named(server, slot) is owner for server in self._servers if server.running)
+
+    def _all_know_epoch(self, master: LocalServer) -> bool:
+        """Whether all servers know the epoch of `master`: until then they may still believe what an old owner said."""
+        of_master = re.compile(rf"^{self._id(master)} (?:\S+ ){{5}}(\d+) ", re.MULTILINE)
+        nodes = [self._ask(s, "CLUSTER NODES").decode(errors="replace") for s in self._servers if s.running]
+        return len({found[1] if (found := of_master.search(text)) else "" for text in nodes}) == 1
 
     def _named(self, server: LocalServer, slot: int) -> LocalServer | None:
         """The master that has `slot`, as `server` sees it."""
