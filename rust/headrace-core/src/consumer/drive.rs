@@ -124,8 +124,8 @@ impl Drive {
         None
     }
 
-    /// The line with an entry that must be alone. The process is to end with that one, or with none that must be alone: its batch comes
-    /// next, and no other line has one meanwhile.
+    /// The line that asked for an entry that must be alone. Its batch comes next, and no other line asks for such an entry meanwhile: if
+    /// the process ends, no entry has failed that was not handed out.
     fn isolating(&self) -> Option<usize> {
         self.lines.iter().position(|line| line.session.isolates())
     }

@@ -82,12 +82,12 @@ enum Ahead {
     Asked,
 }
 
-/// Whether an entry that must be alone in its batch is asked for.
+/// Whether to ask for an entry that must be alone in its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Alone {
     May,
     MayNot,
-    /// It was, and has not been taken: if the process ends, that is a failure of the entry.
+    /// One was asked for, and its batch has not been taken: if the process ends, that is a failure of the entry.
     Asked,
 }
 
@@ -205,7 +205,7 @@ impl Session {
         self.alone == Alone::Asked
     }
 
-    /// Whether an entry may be asked for that must be alone, says `may`.
+    /// `may`: whether to ask for an entry that must be alone.
     pub(super) fn let_isolate(&mut self, may: bool) {
         if !self.isolates() {
             self.alone = if may { Alone::May } else { Alone::MayNot };

@@ -167,7 +167,7 @@ fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {
         return Trouble::Fault(refusal.clone());
     }
     if is_redirect(refusal) {
-        // Between the question who has the slot and this command it has moved: the next connection goes to its new node.
+        // The slot has moved since the nodes were asked for it: the next connection goes to its new node.
         return Trouble::Fault(refusal.clone().of_command(name));
     }
     let key = escaped(key);
