@@ -14,7 +14,7 @@ from support.processes import stopped, wait_until
 @pytest.mark.timed
 def test_the_replicas_of_the_old_node_confirm_nothing_that_has_moved(cluster: LocalCluster, key: str) -> None:
     """They have the rows, but it is those of the new node that will count when that one fails."""
-    with Dispatcher(endpoint_of(cluster, key), wait_replicas=1, wait_timeout=0.5, wait_every=1_000) as dispatcher:
+    with Dispatcher(endpoint_of(cluster, key), wait_replicas=1, wait_timeout=5, wait_every=1_000) as dispatcher:
 
         def produce(rows: range) -> None:
             dispatcher.produce_batch(pa.table({"payload": [b"%d" % row for row in rows]}), payload="payload")
