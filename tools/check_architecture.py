@@ -49,6 +49,7 @@ IMPURE = {
     "endpoint",
     "net",
     "producer.rs",
+    "producer/advance.rs",
     "producer/clock.rs",
     "producer/drive.rs",
     "producer/link.rs",

@@ -344,11 +344,12 @@ impl Connection {
         }
     }
 
-    /// For how long the server has been silent since `started`, and for how long it may be. `None`: there is no socket.
-    pub(crate) fn silence(&self, started: Instant, now: Instant) -> Option<(Duration, Duration)> {
+    /// For how long the server has been silent since `started`, and for how long it may be. `None`: there is no socket. Time between
+    /// the caller's calls is not the server's silence, unless an event loop watches the socket meanwhile: then `started` is `None`.
+    pub(crate) fn silence(&self, started: Option<Instant>, now: Instant) -> Option<(Duration, Duration)> {
         let session = self.session.as_ref()?;
-        // Time between the caller's calls is not the server's silence.
-        let silent = now.saturating_duration_since(session.used.max(started));
+        let since = started.map_or(session.used, |started| session.used.max(started));
+        let silent = now.saturating_duration_since(since);
         let (for_wait, _) = self.wait.as_ref().map_or((Duration::ZERO, 0), WaitTracker::patience);
         Some((silent, session.command_timeout + for_wait))
     }

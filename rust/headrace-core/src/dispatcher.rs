@@ -2,6 +2,7 @@
 
 mod layout;
 mod options;
+mod progress;
 
 use std::fmt;
 use std::ops::Range;
@@ -29,6 +30,7 @@ use crate::shards::Shards;
 
 pub use layout::{JsonColumns, LAYOUT_OPTIONS, LayoutOptions};
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
+pub use progress::Progress;
 
 /// The longest token, in bytes.
 const MAX_TOKEN: usize = 1024;
@@ -364,6 +366,31 @@ impl Dispatcher {
             if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
         })?;
         Ok(self.report(false))
+    }
+
+    /// Does for every message what [`flush`](Self::flush) does, as far as it goes without waiting for a socket. For a caller with an
+    /// event loop, which waits for what this returns and calls it again; also after [`produce`](Self::produce), and where
+    /// [`has_room`](Self::has_room) is false: a later call makes room.
+    ///
+    /// A message is sent, sent again after a pause, or fails (`TIMEOUT`) when its server is silent for longer than `command_timeout`,
+    /// just as in `flush`. A batch ends with a flush all the same; once no message is without an outcome it waits for nothing.
+    ///
+    /// It still blocks where a connection is opened: in the DNS, the password, the TCP connect, the TLS handshake, the greeting (HELLO,
+    /// AUTH, SELECT) and the checks of the server, for `connect_timeout` at most for each connection; in a cluster also where nodes
+    /// are asked who has which slots, and where sentinels are asked who is the master. No connection is opened without a message
+    /// that waits for it. Nothing else blocks: neither a server that is stopped, nor a pause.
+    ///
+    /// Errors: as [`poll`](Self::poll). The outcomes so far are in the next report then, and nothing is lost.
+    pub fn advance(&mut self, watch: &mut dyn Watch) -> Result<Progress<'_>> {
+        self.enter()?;
+        let deadline = self.guarded(|dispatcher| {
+            let deadline = dispatcher.producer.advance(watch)?;
+            if watch.interrupted() { Err(Error::Interrupted) } else { Ok(deadline) }
+        })?;
+        let report = self.report(false);
+        let (sockets, has_bytes) = self.producer.interests();
+        let deadline = if has_bytes { Some(Instant::now()) } else { deadline };
+        Ok(Progress { report, sockets, deadline })
     }
 
     /// Waits until every message has its outcome, and hands out all that no report held yet.

@@ -17,6 +17,7 @@ mod control;
 mod deadline;
 mod dial;
 mod handshake;
+mod interest;
 mod master_lookup;
 #[cfg(any(test, fuzzing))]
 mod mock;
@@ -42,6 +43,7 @@ pub use connect_step::ConnectStep;
 pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{NeverInterrupted, TooFewReplicas, Watch};
 pub(crate) use handshake::{make_group, make_groups};
+pub use interest::Interest;
 pub(crate) use master_lookup::connect_to_sentinel;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};

@@ -3,6 +3,7 @@
 //! One thread, no locks: every public call of the dispatcher runs the loop in [`drive`] as far as it needs to. The loop and
 //! [`link`] do all I/O and ask the clock; what replies and losses mean is decided in [`connection`](crate::connection).
 
+mod advance;
 mod clock;
 mod dedup;
 mod drive;
@@ -83,6 +84,10 @@ pub(crate) struct Producer {
     links: Vec<Link>,
     /// Of each lane.
     retry_waits: Vec<RetryWaits>,
+    /// How many sockets were opened.
+    opened: u64,
+    /// Of each lane: which of these its socket is.
+    numbers: Vec<u64>,
     /// Which server to connect to, where there is one.
     servers: ServerLookup,
     /// The nodes of a cluster.
@@ -147,6 +152,8 @@ impl Producer {
             limits,
             links: vec![Link::Closed],
             retry_waits: vec![RetryWaits::default()],
+            opened: 0,
+            numbers: vec![0],
             servers,
             nodes,
             node_states: NodeStates::default(),

@@ -154,9 +154,9 @@ impl MasterLookup {
         }))
     }
 
-    /// Whether it is time for [`check`](Self::check).
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.named.as_ref().is_some_and(|named| named.next <= now)
+    /// When it is time for [`check`](Self::check). `None`: no sentinel has named a master yet.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.named.as_ref().map(|named| named.next)
     }
 
     /// Asks a sentinel, or reads its answer. A fault: it names another master, which says that it is one. That, and connecting to

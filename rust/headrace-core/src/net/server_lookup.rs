@@ -69,9 +69,14 @@ impl ServerLookup {
 
     /// Whether it is time for [`check`](Self::check).
     pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.due().is_some_and(|due| due <= now)
+    }
+
+    /// When it is time for that. `None`: never.
+    pub(crate) fn due(&self) -> Option<Instant> {
         match self {
-            Self::Master(master) => master.is_due(now),
-            Self::Fixed | Self::Owner(_) => false,
+            Self::Master(master) => master.due(),
+            Self::Fixed | Self::Owner(_) => None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use socket2::Socket;
@@ -152,7 +153,7 @@ impl Transport {
     }
 
     /// Prepares the socket for a wait for so many bytes. Returns whether bytes can be received without waiting.
-    fn prepare(&mut self, at_least: usize) -> bool {
+    pub(crate) fn prepare(&mut self, at_least: usize) -> bool {
         match &mut self.0 {
             Stream::Tcp { socket, low_water } => {
                 set_low_water(socket, low_water, at_least);
@@ -190,6 +191,11 @@ impl Transport {
     /// and a shutdown, a TLS goodbye or a linger change would reach through to it.
     #[allow(clippy::unused_self)] // dropped here
     pub(crate) fn forget(self) {}
+
+    /// The descriptor of the socket, for a wait outside of this crate: [`prepare`](Self::prepare) it before.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket().as_fd()
+    }
 
     fn socket(&self) -> &Socket {
         match &self.0 {

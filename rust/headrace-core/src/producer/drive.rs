@@ -32,7 +32,7 @@ pub(super) enum Goal {
 }
 
 /// What a pass over a lane came to.
-enum Pass {
+pub(super) enum Pass {
     /// Something moved, or may move now.
     Moved,
     /// It waits for its socket, or for nothing.
@@ -112,7 +112,7 @@ impl Producer {
     }
 
     /// Does what can be done for one lane without waiting, but for connecting.
-    fn drive_lane(
+    pub(super) fn drive_lane(
         &mut self,
         at: usize,
         goal: Goal,
@@ -260,7 +260,7 @@ impl Producer {
             if !connection.awaits_answer() {
                 continue;
             }
-            let Some((silent, patience)) = connection.silence(started, now) else { continue };
+            let Some((silent, patience)) = connection.silence(Some(started), now) else { continue };
             if silent >= patience {
                 self.give_up_silent(at, silent, renewed);
                 return Ok(());
@@ -312,7 +312,7 @@ impl Producer {
         }
     }
 
-    fn give_up_silent(&mut self, at: usize, silent: Duration, renewed: &mut Vec<usize>) {
+    pub(super) fn give_up_silent(&mut self, at: usize, silent: Duration, renewed: &mut Vec<usize>) {
         let seconds = silent.as_secs_f64();
         let message = format!("{} was silent for {seconds:.3} s while replies were expected", self.endpoint);
         let broken = Fault::new(code::TIMEOUT, message).into();
@@ -325,7 +325,7 @@ impl Producer {
     }
 
     /// Reports to the watch which nodes changed. `is_last`: the call ends.
-    fn report_changes(&mut self, is_last: bool, watch: &mut dyn Watch) {
+    pub(super) fn report_changes(&mut self, is_last: bool, watch: &mut dyn Watch) {
         while self.node_states.has_changes()
             && let Some(change) = self.node_states.next_change(is_last, Instant::now())
         {
@@ -348,7 +348,7 @@ impl Producer {
         }
     }
 
-    fn receive(&mut self, at: usize) -> std::result::Result<bool, Disconnect> {
+    pub(super) fn receive(&mut self, at: usize) -> std::result::Result<bool, Disconnect> {
         let Self { links, lanes, rules, batch, outcomes, .. } = self;
         let Link::Open(transport) = &mut links[at] else { return Ok(false) };
         let connection = lanes.get_mut(at);

@@ -44,6 +44,8 @@ impl Producer {
                 self.node_states.opened(at, self.outcomes.recorder.counters(), Instant::now());
                 self.lanes.get_mut(at).opened(command_timeout, replicas, Instant::now());
                 self.links[at] = Link::Open(Box::new(transport));
+                self.opened += 1;
+                self.numbers[at] = self.opened;
                 Ok(())
             }
             Ok(None) => Ok(()),
@@ -246,6 +248,7 @@ impl Producer {
         while self.links.len() < self.lanes.len() {
             self.links.push(Link::Closed);
             self.retry_waits.push(RetryWaits::default());
+            self.numbers.push(0);
         }
         self.node_states.add(&self.lanes, self.outcomes.recorder.counters());
     }

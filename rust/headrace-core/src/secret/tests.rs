@@ -154,6 +154,7 @@ fn no_type_shows_a_secret() {
         "ServerLookup",
         "Node",
         "IdArgument",
+        "Interest",
         "NeverInterrupted",
         "Deadline",
         "Readiness",
@@ -196,6 +197,7 @@ fn through_a_server(shown: &mut Shown) {
         shown.debug("DeliveryReport", &report);
         shown.debug("FailedMessage", &report.failures().map(|failed| failed.failure).collect::<Vec<&Failure>>());
         shown.debug("Dispatcher", &dispatcher);
+        shown.debug("Progress", &dispatcher.advance(&mut NeverInterrupted).unwrap());
         shown.debug("Counters", &dispatcher.counters());
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use headrace_core::endpoint::{Form, OptionValue};
 use headrace_core::{Endpoint, Watch};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// The time limit for a server's first reply to PING.
@@ -109,6 +110,20 @@ impl Server {
 }
 
 impl Server {
+    /// Stops the server with SIGSTOP: it keeps its connections and answers nothing.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_child(&self.process), signal);
+    }
+
     /// Kills the server with SIGKILL: connections end without a reply.
     pub fn kill(&mut self) {
         let _ = self.process.kill();

@@ -1,0 +1,117 @@
+//! The loop for a caller that has an event loop of its own: as [`drive`](super::drive), but it never waits for a socket.
+
+use std::time::Instant;
+
+use super::Producer;
+use super::drive::{Goal, Pass};
+use super::link::Link;
+use crate::error::Result;
+use crate::net::{Interest, Watch};
+
+impl Producer {
+    /// Does what can be done now for every message that waits, and returns when to do so again, if no [socket](Self::interests) is ready
+    /// before. `None`: only these matter.
+    pub(crate) fn advance(&mut self, watch: &mut dyn Watch) -> Result<Option<Instant>> {
+        let advanced = self.advance_lanes(watch);
+        self.report_waits(watch);
+        let is_idle = self.is_idle();
+        if is_idle {
+            self.lanes.rest_asking(Instant::now());
+        }
+        self.report_changes(is_idle, watch);
+        self.publish_nodes();
+        advanced
+    }
+
+    fn advance_lanes(&mut self, watch: &mut dyn Watch) -> Result<Option<Instant>> {
+        let mut renewed = Vec::new();
+        loop {
+            self.close_runs();
+            let now = Instant::now();
+            self.check(now, watch)?;
+            let (mut moved, mut until) = (false, None);
+            let mut at = 0;
+            // Lanes may be added meanwhile.
+            while at < self.links.len() {
+                match self.advance_lane(at, now, &mut renewed, watch)? {
+                    Pass::Moved => moved = true,
+                    Pass::Idle => {}
+                    Pass::Paused(pause) => until = earlier(until, pause),
+                }
+                at += 1;
+            }
+            self.report_changes(false, watch);
+            if !moved && let Ok(patience) = self.give_up_silent_lanes(&mut renewed) {
+                return Ok([patience, self.next_check()].into_iter().flatten().fold(until, earlier));
+            }
+        }
+    }
+
+    fn advance_lane(
+        &mut self,
+        at: usize,
+        now: Instant,
+        renewed: &mut Vec<usize>,
+        watch: &mut dyn Watch,
+    ) -> Result<Pass> {
+        let pass = if self.lanes.get(at).is_idle() {
+            Pass::Idle
+        } else {
+            self.drive_lane(at, Goal::Empty, now, None, renewed, watch)?
+        };
+        // The caller watches this socket all the same, and a server that closes it would make it readable for ever.
+        if matches!(pass, Pass::Paused(_)) || (matches!(pass, Pass::Idle) && !self.lanes.get(at).awaits_answer()) {
+            match self.receive(at) {
+                Ok(false) => {}
+                Ok(true) => return Ok(Pass::Moved),
+                Err(broken) => {
+                    self.disconnect_or_renew(at, &broken, renewed);
+                    return Ok(Pass::Moved);
+                }
+            }
+        }
+        Ok(pass)
+    }
+
+    /// Gives up on a server that is silent for too long, which is an `Err`: something moves. Otherwise when the next one will be.
+    fn give_up_silent_lanes(&mut self, renewed: &mut Vec<usize>) -> std::result::Result<Option<Instant>, ()> {
+        let now = Instant::now();
+        let mut until = None;
+        for at in 0..self.links.len() {
+            let connection = self.lanes.get(at);
+            if !connection.awaits_answer() {
+                continue;
+            }
+            let Some((silent, patience)) = connection.silence(None, now) else { continue };
+            if silent >= patience {
+                self.give_up_silent(at, silent, renewed);
+                return Err(());
+            }
+            until = earlier(until, now + (patience - silent));
+        }
+        Ok(until)
+    }
+
+    /// When the sentinels are to be asked again, which is done only while messages wait.
+    fn next_check(&self) -> Option<Instant> {
+        if self.lanes.get(0).awaits_answer() { self.servers.due() } else { None }
+    }
+
+    /// The sockets that are open, prepared for a wait by the caller. Whether bytes of one were received that wait here, so that the
+    /// caller is not to wait.
+    pub(crate) fn interests(&mut self) -> (Vec<Interest<'_>>, bool) {
+        let Self { links, lanes, numbers, .. } = self;
+        let (mut interests, mut has_bytes) = (Vec::with_capacity(links.len()), false);
+        for (at, (link, number)) in links.iter_mut().zip(numbers).enumerate() {
+            let Link::Open(transport) = link else { continue };
+            has_bytes |= transport.prepare(1);
+            let writable = lanes.get_mut(at).has_unsent() || transport.wants_write();
+            interests.push(Interest { connection: *number, fd: transport.descriptor(), writable });
+        }
+        (interests, has_bytes)
+    }
+}
+
+fn earlier(until: Option<Instant>, other: Instant) -> Option<Instant> {
+    Some(until.map_or(other, |until| until.min(other)))
+}

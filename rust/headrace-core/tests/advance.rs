@@ -1,0 +1,275 @@
+//! A dispatcher that poll(2) drives: `advance` never waits for a socket, and what it returns is enough to wait for.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Server, endpoint, free_port, tcp_endpoint};
+use headrace_core::endpoint::{Form, OptionValue};
+use headrace_core::{DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, NeverInterrupted};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(30);
+/// No call takes as long, though a server is silent.
+const SHORT: Duration = Duration::from_secs(1);
+
+fn dispatcher(endpoint: Endpoint, options: &[(&str, &str)]) -> Dispatcher {
+    let options = options.iter().map(|(name, value)| ((*name).to_owned(), OptionValue::text(*value)));
+    Dispatcher::new(endpoint, DispatcherOptions::new(options, Form::Text).unwrap()).unwrap()
+}
+
+/// What a loop saw while it drove a dispatcher.
+#[derive(Default)]
+struct Seen {
+    reports: Vec<DeliveryReport>,
+    /// How many calls of poll(2) returned.
+    turns: usize,
+    /// How many of these waited for a socket to take bytes.
+    writable: usize,
+    connections: BTreeSet<u64>,
+    /// The most sockets in one turn.
+    most: usize,
+}
+
+impl Seen {
+    fn delivered(&self) -> u64 {
+        self.reports.iter().map(DeliveryReport::delivered).sum()
+    }
+
+    fn failures(&self) -> Vec<String> {
+        self.reports.iter().flat_map(DeliveryReport::failures).map(|f| f.failure.code.to_string()).collect()
+    }
+
+    /// One call, and one wait of at most `longest` for what it returned.
+    fn turn(&mut self, dispatcher: &mut Dispatcher, longest: Duration) {
+        let (started, before) = (Instant::now(), dispatcher.unreported());
+        let progress = dispatcher.advance(&mut NeverInterrupted).unwrap();
+        assert!(started.elapsed() < SHORT, "the call took {:?}", started.elapsed());
+        let is_over = progress.report.delivered() + progress.report.failed() == before;
+        self.reports.push(progress.report);
+        self.connections.extend(progress.sockets.iter().map(|socket| socket.connection));
+        self.writable += usize::from(progress.sockets.iter().any(|socket| socket.writable));
+        self.most = self.most.max(progress.sockets.len());
+        self.turns += 1;
+        let longest = if is_over { Duration::ZERO } else { longest };
+        let wanted = |writable| if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let sockets = progress.sockets.iter();
+        let mut fds: Vec<_> =
+            sockets.map(|socket| PollFd::from_borrowed_fd(socket.fd, wanted(socket.writable))).collect();
+        let left = progress.deadline.map_or(longest, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = Timespec::try_from(left.min(longest)).unwrap();
+        rustix::event::poll(&mut fds, Some(&timeout)).unwrap();
+    }
+
+    /// Goes on until every message has its outcome.
+    fn drive(&mut self, dispatcher: &mut Dispatcher) {
+        let started = Instant::now();
+        while dispatcher.unreported() > 0 {
+            assert!(started.elapsed() < LONG, "{} messages have no outcome", dispatcher.unreported());
+            // Poll(2) ends by itself where the sockets and the deadline say enough.
+            self.turn(dispatcher, LONG);
+        }
+    }
+
+    /// Produces a message, and goes on until there is room for it.
+    fn produce(&mut self, dispatcher: &mut Dispatcher, payload: &str) {
+        while dispatcher.produce(payload.as_bytes(), IdArgument::None) == Err(Error::Full) {
+            self.turn(dispatcher, LONG);
+        }
+    }
+}
+
+fn payloads(client: &mut redis::Connection, key: &str) -> Vec<String> {
+    let entries: Vec<(String, Vec<String>)> = redis::cmd("XRANGE").arg(key).arg("-").arg("+").query(client).unwrap();
+    entries.into_iter().map(|(_, fields)| fields[1].clone()).collect()
+}
+
+#[test]
+fn poll_alone_delivers_everything_in_order() {
+    let Some(server) = Server::start_tcp("--port", &[]) else { return };
+    let mut dispatcher = dispatcher(tcp_endpoint(server.port.unwrap(), &[]), &[("window_max_entries", "100")]);
+    let mut seen = Seen::default();
+    let sent: Vec<_> = (0..5_000).map(|number| number.to_string()).collect();
+    for payload in &sent {
+        seen.produce(&mut dispatcher, payload);
+    }
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures()), (5_000, vec![]));
+    assert_eq!(payloads(&mut server.client().unwrap(), "s"), sent);
+    assert_eq!(seen.connections, [1].into());
+    assert!((50..5_000).contains(&seen.turns), "{} turns of 100 messages", seen.turns);
+}
+
+#[test]
+fn wait_is_requested_for_the_last_entries() {
+    let Some(server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    let mut dispatcher = dispatcher(server.endpoint(&[]), &[("wait_aof", "local")]);
+    let mut seen = Seen::default();
+    seen.produce(&mut dispatcher, "a");
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures()), (1, vec![]));
+}
+
+#[test]
+fn a_flush_before_does_not_delay_the_wake_up() {
+    let Some(server) = Server::start_tcp("--port", &[]) else { return };
+    let mut dispatcher = dispatcher(tcp_endpoint(server.port.unwrap(), &[]), &[]);
+    let mut seen = Seen::default();
+    for _ in 0..5_000 {
+        seen.produce(&mut dispatcher, "x");
+    }
+    // It waits for many bytes at once.
+    dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    let started = Instant::now();
+    seen.produce(&mut dispatcher, "last");
+    seen.drive(&mut dispatcher);
+    assert!(started.elapsed() < SHORT, "poll(2) was not woken by the one reply: {:?}", started.elapsed());
+}
+
+#[test]
+fn a_stopped_server_blocks_no_call_and_fails_at_the_deadline() {
+    let Some(server) = Server::start_tcp("--port", &[]) else { return };
+    let endpoint = tcp_endpoint(server.port.unwrap(), &[("command_timeout", "2")]);
+    let mut dispatcher = dispatcher(endpoint, &[]);
+    let mut seen = Seen::default();
+    seen.produce(&mut dispatcher, "a");
+    seen.drive(&mut dispatcher);
+    server.stop();
+    let stopped = Instant::now();
+    // More than its socket takes.
+    let large = "x".repeat(1 << 20);
+    while dispatcher.unreported() < 30 && dispatcher.produce(large.as_bytes(), IdArgument::None) == Ok(()) {
+        seen.turn(&mut dispatcher, Duration::ZERO);
+    }
+    assert!(seen.writable > 0, "the socket took everything");
+    seen.drive(&mut dispatcher);
+    let took = stopped.elapsed();
+    assert!((1.9..10.0).contains(&took.as_secs_f64()), "{took:?}");
+    assert_eq!(seen.delivered(), 1);
+    let failures = seen.failures();
+    assert!(!failures.is_empty() && failures.iter().all(|code| code == "TIMEOUT"), "{failures:?}");
+    assert!(seen.turns < 200, "{} turns", seen.turns);
+    server.resume();
+    // The next batch begins on a connection of its own.
+    dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    seen.produce(&mut dispatcher, "b");
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), &seen.connections), (2, &[1, 2].into()));
+}
+
+#[test]
+fn a_cut_connection_is_replaced_by_the_retry_policy() {
+    let Some(server) = Server::start_tcp("--port", &[]) else { return };
+    let retry = [("retry_max_attempts", "5"), ("retry_initial_backoff", "0.2")];
+    let mut dispatcher = dispatcher(tcp_endpoint(server.port.unwrap(), &[]), &retry);
+    let mut seen = Seen::default();
+    seen.produce(&mut dispatcher, "0");
+    seen.drive(&mut dispatcher);
+    let mut client = server.client().unwrap();
+    server.stop();
+    for number in 1..100 {
+        seen.produce(&mut dispatcher, &number.to_string());
+    }
+    seen.turn(&mut dispatcher, Duration::ZERO);
+    // Read by the server before the messages are: they come from another socket, but it has the connection of these cut.
+    server.resume();
+    let _: usize =
+        redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes").query(&mut client).unwrap();
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures()), (100, vec![]));
+    // And one that is cut while nothing waits.
+    let _: usize =
+        redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes").query(&mut client).unwrap();
+    let turns = seen.turns;
+    for _ in 0..3 {
+        seen.turn(&mut dispatcher, Duration::from_millis(100));
+    }
+    assert_eq!(seen.turns, turns + 3);
+    assert!(
+        dispatcher.advance(&mut NeverInterrupted).unwrap().sockets.is_empty(),
+        "a closed socket is readable for ever"
+    );
+    seen.produce(&mut dispatcher, "last");
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures()), (101, vec![]));
+    assert!(seen.connections.len() >= 2, "{:?}", seen.connections);
+    let stored: BTreeSet<_> = payloads(&mut client, "s").into_iter().collect();
+    assert_eq!(stored.len(), 101);
+}
+
+#[test]
+fn two_nodes_of_a_cluster_are_driven_together() {
+    let Some(nodes) = cluster() else { return };
+    let node = |nth: usize| format!("127.0.0.1:{}", nodes[nth].port.unwrap());
+    let endpoint =
+        endpoint(&[("nodes", &format!("{},{}", node(0), node(1))), ("shards", "8"), ("command_timeout", "2")]);
+    let mut dispatcher = dispatcher(endpoint, &[("window_max_entries", "100")]);
+    let mut seen = Seen::default();
+    for number in 0..4_000 {
+        seen.produce(&mut dispatcher, &number.to_string());
+    }
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures()), (4_000, vec![]));
+    assert_eq!(seen.most, 2);
+    let mut stored = 0;
+    for server in &nodes {
+        let mut client = server.client().unwrap();
+        let keys: Vec<String> = redis::cmd("SCAN")
+            .arg(0)
+            .arg("COUNT")
+            .arg(1000)
+            .arg("TYPE")
+            .arg("stream")
+            .query::<(u64, Vec<String>)>(&mut client)
+            .map(|(_, keys)| keys)
+            .unwrap();
+        assert!(!keys.is_empty());
+        for key in keys {
+            let numbers: Vec<u32> =
+                payloads(&mut client, &key).iter().map(|payload| payload.parse().unwrap()).collect();
+            assert!(numbers.is_sorted());
+            stored += numbers.len();
+        }
+    }
+    assert_eq!(stored, 4_000);
+    // The other node goes on while one is stopped.
+    nodes[1].stop();
+    for number in 0..80 {
+        seen.produce(&mut dispatcher, &number.to_string());
+    }
+    let before = seen.delivered();
+    seen.drive(&mut dispatcher);
+    let failures = seen.failures();
+    assert_eq!(seen.delivered() - before + failures.len() as u64, 80);
+    assert!(seen.delivered() > before && failures.iter().all(|code| code == "TIMEOUT"), "{failures:?}");
+    nodes[1].resume();
+}
+
+/// Two nodes, with half of the slots each.
+fn cluster() -> Option<[Server; 2]> {
+    let start = || {
+        let bus = free_port().to_string();
+        Server::start_tcp("--port", &["--cluster-enabled", "yes", "--cluster-port", &bus]).map(|server| (server, bus))
+    };
+    let (first, _) = start()?;
+    let (second, bus) = start()?;
+    let mut clients = [first.client().unwrap(), second.client().unwrap()];
+    for (client, (from, to)) in clients.iter_mut().zip([(0, 8_191), (8_192, 16_383)]) {
+        let _: () = redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(from).arg(to).query(client).unwrap();
+    }
+    let meet = redis::cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(second.port).arg(bus).clone();
+    let _: () = meet.query(&mut clients[0]).unwrap();
+    let started = Instant::now();
+    for client in &mut clients {
+        while !redis::cmd("CLUSTER").arg("INFO").query::<String>(client).unwrap().starts_with("cluster_state:ok") {
+            assert!(started.elapsed() < LONG, "the nodes do not agree");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    Some([first, second])
+}
