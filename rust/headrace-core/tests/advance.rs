@@ -108,7 +108,7 @@ fn poll_alone_delivers_everything_in_order() {
 #[test]
 fn wait_is_requested_for_the_last_entries() {
     let Some(server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
-    let mut dispatcher = dispatcher(server.endpoint(&[]), &[("wait_aof", "local")]);
+    let mut dispatcher = dispatcher(server.endpoint(&[]), &[("wait_aof", "true")]);
     let mut seen = Seen::default();
     seen.produce(&mut dispatcher, "a");
     seen.drive(&mut dispatcher);
@@ -165,7 +165,8 @@ fn a_stopped_server_blocks_no_call_and_fails_at_the_deadline() {
 #[test]
 fn a_cut_connection_is_replaced_by_the_retry_policy() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
-    let retry = [("retry_max_attempts", "5"), ("retry_initial_backoff", "0.2")];
+    // The server got these messages and gave no reply, so only `retry_unknown` sends them again.
+    let retry = [("retry_max_attempts", "5"), ("retry_initial_backoff", "0.2"), ("retry_unknown", "true")];
     let mut dispatcher = dispatcher(tcp_endpoint(server.port.unwrap(), &[]), &retry);
     let mut seen = Seen::default();
     seen.produce(&mut dispatcher, "0");
@@ -185,11 +186,9 @@ fn a_cut_connection_is_replaced_by_the_retry_policy() {
     // And one that is cut while nothing waits.
     let _: usize =
         redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes").query(&mut client).unwrap();
-    let turns = seen.turns;
     for _ in 0..3 {
         seen.turn(&mut dispatcher, Duration::from_millis(100));
     }
-    assert_eq!(seen.turns, turns + 3);
     assert!(
         dispatcher.advance(&mut NeverInterrupted).unwrap().sockets.is_empty(),
         "a closed socket is readable for ever"
