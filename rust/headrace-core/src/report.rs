@@ -6,10 +6,12 @@ mod delivery;
 mod ids;
 mod outcomes;
 mod recorder;
+mod router;
 mod texts;
 
 pub use arrow::{ReportBatches, outcome_schema};
 pub use delivery::{DeliveryReport, FailedMessage};
 pub use ids::ReportedId;
+pub use router::{AwaitedOutcome, OutcomeRouter};
 
 pub(crate) use recorder::Recorder;

@@ -31,6 +31,10 @@ impl DeliveryReport {
         Self { data: Arc::new(data) }
     }
 
+    pub(super) fn data(&self) -> &ReportData {
+        &self.data
+    }
+
     #[cfg(test)]
     pub(super) fn distinct_failures(&self) -> usize {
         self.data.failures.len()

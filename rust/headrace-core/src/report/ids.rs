@@ -27,8 +27,16 @@ pub(crate) enum Span<'a> {
 #[derive(Debug, Clone)]
 enum Segment {
     Ordinals(u64),
+    /// Ordinals of messages that are in a report with others than those beside which they were produced.
+    Numbers {
+        first: u64,
+        count: u64,
+    },
     Ints(Vec<i64>),
-    Texts { ends: Vec<u32>, text: String },
+    Texts {
+        ends: Vec<u32>,
+        text: String,
+    },
     Column(IdColumn),
 }
 
@@ -38,7 +46,7 @@ const MAX_TEXT: usize = 1 << 30;
 impl Segment {
     fn len(&self) -> u64 {
         match self {
-            Self::Ordinals(count) => *count,
+            Self::Ordinals(count) | Self::Numbers { count, .. } => *count,
             Self::Ints(ids) => ids.len() as u64,
             Self::Texts { ends, .. } => ends.len() as u64,
             Self::Column(column) => column.len() as u64,
@@ -50,15 +58,18 @@ impl Segment {
         match self {
             Self::Ints(ids) => Some(ids),
             Self::Column(column) => column.ints(),
-            Self::Ordinals(_) | Self::Texts { .. } => None,
+            Self::Ordinals(_) | Self::Numbers { .. } | Self::Texts { .. } => None,
         }
     }
 
     /// The ID at `at`; `None` if it is the ordinal.
     fn get(&self, at: u64) -> Option<ReportedId<'_>> {
+        if let Self::Numbers { first, .. } = self {
+            return Some(ReportedId::Ordinal(first + at));
+        }
         let at = at as usize;
         match self {
-            Self::Ordinals(_) => None,
+            Self::Ordinals(_) | Self::Numbers { .. } => None,
             Self::Ints(ids) => ids.get(at).copied().map(ReportedId::Int),
             Self::Texts { ends, text } => {
                 let start = at.checked_sub(1).and_then(|before| ends.get(before)).map_or(0, |end| *end as usize);
@@ -80,6 +91,11 @@ impl Segment {
             Self::Ordinals(remaining) => {
                 *remaining -= count;
                 Self::Ordinals(count)
+            }
+            Self::Numbers { first, count: remaining } => {
+                let front = Self::Numbers { first: *first, count };
+                (*first, *remaining) = (*first + count, *remaining - count);
+                front
             }
             Self::Ints(ids) => {
                 let rest = ids.split_off(at);
@@ -112,6 +128,59 @@ impl MessageIds {
         match self.segments.back_mut() {
             Some(Segment::Ordinals(count)) => *count += more,
             _ => self.segments.push_back(Segment::Ordinals(more)),
+        }
+    }
+
+    /// As ordinals, but these are `first` and those that follow it, wherever their messages are.
+    pub(crate) fn push_numbers(&mut self, from: u64, more: u64) {
+        match self.segments.back_mut() {
+            Some(Segment::Numbers { first, count }) if *first + *count == from => *count += more,
+            _ => self.segments.push_back(Segment::Numbers { first: from, count: more }),
+        }
+    }
+
+    /// Appends the IDs of the next `count` messages of another list, and advances its cursor. Ordinals stay what they are there.
+    pub(crate) fn push_from(&mut self, other: &Self, cursor: &mut IdCursor, count: u64) {
+        let end = cursor.ordinal + count;
+        while cursor.ordinal < end {
+            cursor.enter_segment(other);
+            let Some(segment) = other.segments.get(cursor.segment) else { return };
+            let more = (end - cursor.ordinal).min(segment.len() - cursor.at);
+            match segment {
+                Segment::Ordinals(_) => self.push_numbers(cursor.ordinal, more),
+                Segment::Numbers { first, .. } => self.push_numbers(first + cursor.at, more),
+                Segment::Column(column) => {
+                    self.push_rows(column.slice(cursor.at as usize, more as usize), cursor.ordinal)
+                }
+                Segment::Ints(_) | Segment::Texts { .. } => {
+                    (0..more).filter_map(|step| segment.get(cursor.at + step)).for_each(|id| self.push_id(id));
+                }
+            }
+            cursor.at += more;
+            cursor.ordinal += more;
+        }
+    }
+
+    /// Appends the IDs of rows, the first of which has the ordinal `first`: rows without an ID have theirs.
+    fn push_rows(&mut self, column: IdColumn, first: u64) {
+        if (0..column.len()).all(|row| column.get(row).is_some()) {
+            self.push_column(column);
+            return;
+        }
+        for row in 0..column.len() {
+            match column.get(row) {
+                Some(_) => self.push_column(column.slice(row, 1)),
+                None => self.push_numbers(first + row as u64, 1),
+            }
+        }
+    }
+
+    /// Appends one ID, which an ordinal is wherever its message is.
+    pub(crate) fn push_id(&mut self, id: ReportedId<'_>) {
+        match id {
+            ReportedId::Ordinal(id) | ReportedId::UInt(id) => self.push_numbers(id, 1),
+            ReportedId::Int(id) => self.push_int(id),
+            ReportedId::Text(id) => self.push_text(id),
         }
     }
 
@@ -202,6 +271,7 @@ impl IdCursor {
             let (at, ordinal) = (self.at, self.ordinal);
             match (segment, segment.ints()) {
                 (Segment::Ordinals(_), _) => visit(Span::Ordinals { first: ordinal, count: more }),
+                (Segment::Numbers { first, .. }, _) => visit(Span::Ordinals { first: first + at, count: more }),
                 (_, Some(ids)) => visit(Span::Ints(&ids[at as usize..(at + more) as usize])),
                 (_, None) => (0..more).for_each(|step| {
                     visit(Span::One(segment.get(at + step).unwrap_or(ReportedId::Ordinal(ordinal + step))));

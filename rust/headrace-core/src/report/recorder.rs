@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::data::ReportData;
 use super::delivery::DeliveryReport;
-use super::ids::MessageIds;
+use super::ids::{IdCursor, MessageIds, ReportedId};
 use super::outcomes::Outcomes;
 use crate::command::EntryId;
 use crate::counters::Counters;
@@ -70,6 +70,16 @@ impl Recorder {
         self.ids.push_column(column);
     }
 
+    /// One ID, which an ordinal is wherever its message is.
+    pub(super) fn push_id(&mut self, id: ReportedId<'_>) {
+        self.ids.push_id(id);
+    }
+
+    /// The IDs of the next `count` messages of another report.
+    pub(super) fn push_from(&mut self, ids: &MessageIds, cursor: &mut IdCursor, count: u64) {
+        self.ids.push_from(ids, cursor, count);
+    }
+
     /// Records that the next messages in order were delivered, in `entries` entries of `rows` messages each: the first
     /// entry has the ID `first`, the others the following sequence numbers.
     #[inline]
@@ -104,6 +114,12 @@ impl Recorder {
             self.counters.possible_duplicates.add(count);
             self.possible_duplicates += count;
         }
+    }
+
+    /// Records what another report counts of messages that were sent again.
+    pub(super) fn add_retries(&mut self, report: &ReportData) {
+        self.retries += report.retries;
+        self.possible_duplicates += report.possible_duplicates;
     }
 
     /// The number of messages that have an outcome in the next report.
