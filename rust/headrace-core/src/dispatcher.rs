@@ -267,20 +267,7 @@ impl Dispatcher {
             fail::point("bind");
             plan.bind(batch, first)
         });
-        let Ok(bound) = bound else {
-            let ids = contain(|| plan.ids(batch)).ok().and_then(Result::ok).flatten();
-            self.guarded(|dispatcher| {
-                dispatcher.add_ids(ids.as_ref(), count);
-                if plan.has_stream_keys() {
-                    dispatcher.producer.push_lost(&not_encoded(), count as u64);
-                } else {
-                    let failure = dispatcher.producer.unsent(&not_encoded());
-                    dispatcher.producer.push_failed(&failure, count as u64, None);
-                }
-                Ok(())
-            })?;
-            return Err(Error::Internal { message: plan.describe(batch, 0) });
-        };
+        let Ok(bound) = bound else { return Err(self.give_up_batch(batch, plan)) };
         let (mut rows, ids) = bound?;
         let taken = self.guarded(|dispatcher| {
             dispatcher.add_ids(ids.as_ref(), count);
@@ -294,6 +281,62 @@ impl Dispatcher {
         }
     }
 
+    /// As [`produce_batch`](Self::produce_batch), but waits for nothing: takes the first rows, as long as there is
+    /// [room](Self::has_room), and returns how many. The caller slices them off and goes on with the others, now or when a later
+    /// [`advance`](Self::advance) made room.
+    ///
+    /// It encodes about 1,024 rows at most, or one entry of `rows_per_entry` rows, so that it takes a few milliseconds. If it
+    /// panics, all rows of `batch` that were not taken fail: permanent, `INTERNAL`.
+    pub fn produce_rows(&mut self, batch: &RecordBatch, plan: &mut BatchPlan) -> Result<usize> {
+        self.enter()?;
+        let (count, carries_time) = (batch.num_rows(), plan.carries_time());
+        let first = self.passed();
+        let bound = contain(|| {
+            fail::point("bind");
+            plan.bind(batch, first)
+        });
+        let Ok(bound) = bound else { return Err(self.give_up_batch(batch, plan)) };
+        let (mut rows, ids) = bound?;
+        let taken = self.guarded(|dispatcher| {
+            let taken = dispatcher.take_first_rows(&mut rows, ids.as_ref(), count, carries_time);
+            dispatcher.producer.poll();
+            dispatcher.producer.give_back();
+            Ok(taken)
+        });
+        match taken? {
+            Ok(taken) => Ok(taken),
+            Err(row) => Err(Error::Internal { message: plan.describe(batch, row) }),
+        }
+    }
+
+    /// Returns how many rows were taken; `Err`: the row at which a panic ended it. This row and those behind it have failed.
+    fn take_first_rows(
+        &mut self,
+        rows: &mut Batch<'_>,
+        ids: Option<&IdColumn>,
+        count: usize,
+        carries_time: bool,
+    ) -> std::result::Result<usize, usize> {
+        self.producer.begin_rows(rows);
+        if let Some(failure) = self.producer.down().cloned() {
+            self.add_ids(ids, count);
+            self.producer.push_failed_rows(&failure, rows, 0..count);
+            return Ok(count);
+        }
+        if carries_time {
+            self.producer.refresh_time();
+        } else {
+            self.producer.drop_time();
+        }
+        let mut row = 0;
+        if contain(|| self.producer.push_batch(rows, ids, &mut row, count)).is_err() {
+            self.add_ids(ids, count);
+            return Err(self.fail_from(rows, row, count));
+        }
+        self.add_ids(ids.map(|ids| ids.slice(0, row)).as_ref(), row);
+        Ok(row)
+    }
+
     fn add_ids(&mut self, ids: Option<&IdColumn>, count: usize) {
         match ids {
             None => self.producer.recorder().push_ordinals(count as u64),
@@ -301,6 +344,33 @@ impl Dispatcher {
         }
         self.unreported += count as u64;
         self.producer.recorder().counters().messages.add(count as u64);
+    }
+
+    /// All rows of a record batch fail whose columns a panic left unread.
+    #[cold]
+    fn give_up_batch(&mut self, batch: &RecordBatch, plan: &BatchPlan) -> Error {
+        let (ids, count) = (contain(|| plan.ids(batch)).ok().and_then(Result::ok).flatten(), batch.num_rows());
+        let given_up = self.guarded(|dispatcher| {
+            dispatcher.add_ids(ids.as_ref(), count);
+            if plan.has_stream_keys() {
+                dispatcher.producer.push_lost(&not_encoded(), count as u64);
+            } else {
+                let failure = dispatcher.producer.unsent(&not_encoded());
+                dispatcher.producer.push_failed(&failure, count as u64, None);
+            }
+            Ok(())
+        });
+        given_up.err().unwrap_or_else(|| Error::Internal { message: plan.describe(batch, 0) })
+    }
+
+    /// After a panic, the row that caused it and those behind it fail, up to `end`. Returns which row it was.
+    #[cold]
+    fn fail_from(&mut self, rows: &Batch<'_>, row: usize, end: usize) -> usize {
+        let row = self.producer.first_left(row);
+        let passed = self.passed() - (end - row) as u64;
+        self.producer.take_back(passed);
+        self.fail_rest(rows, row..end);
+        row
     }
 
     /// Rows that were handed over and not taken, because of a panic, fail.
@@ -344,11 +414,7 @@ impl Dispatcher {
                 self.producer.drop_time();
             }
             if contain(|| self.producer.push_batch(rows, ids, &mut row, count)).is_err() {
-                row = self.producer.first_left(row);
-                let passed = self.passed() - (count - row) as u64;
-                self.producer.take_back(passed);
-                self.fail_rest(rows, row..count);
-                return Ok(Some(row));
+                return Ok(Some(self.fail_from(rows, row, count)));
             }
         }
         self.producer.poll();
@@ -373,7 +439,8 @@ impl Dispatcher {
     /// [`has_room`](Self::has_room) is false: a later call makes room.
     ///
     /// A message is sent, sent again after a pause, or fails (`TIMEOUT`) when its server is silent for longer than `command_timeout`,
-    /// just as in `flush`. A batch ends with a flush all the same; once no message is without an outcome it waits for nothing.
+    /// just as in `flush`. A connect that fails also fails the messages that come until the reports have an outcome for each message;
+    /// the next one connects again. Ordinals start again at 0 with a flush alone, which then waits for nothing.
     ///
     /// It still blocks where a connection is opened: in the DNS, the password, the TCP connect, the TLS handshake, the greeting (HELLO,
     /// AUTH, SELECT) and the checks of the server, for `connect_timeout` at most for each connection; in a cluster also where nodes
@@ -388,6 +455,9 @@ impl Dispatcher {
             if watch.interrupted() { Err(Error::Interrupted) } else { Ok(deadline) }
         })?;
         let report = self.report(false);
+        if self.unreported == 0 {
+            self.producer.lift();
+        }
         let (sockets, has_bytes) = self.producer.interests();
         let deadline = if has_bytes { Some(Instant::now()) } else { deadline };
         Ok(Progress { report, sockets, deadline })

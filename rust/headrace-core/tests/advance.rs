@@ -5,12 +5,18 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use common::{Server, endpoint, free_port, tcp_endpoint};
 use headrace_core::endpoint::{Form, OptionValue};
-use headrace_core::{DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, NeverInterrupted};
+use headrace_core::{
+    BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, LayoutOptions,
+    NeverInterrupted,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Longer than any test takes.
@@ -199,6 +205,53 @@ fn a_cut_connection_is_replaced_by_the_retry_policy() {
     assert!(seen.connections.len() >= 2, "{:?}", seen.connections);
     let stored: BTreeSet<_> = payloads(&mut client, "s").into_iter().collect();
     assert_eq!(stored.len(), 101);
+}
+
+#[test]
+fn a_connect_that_failed_is_tried_again_once_no_message_waits() {
+    let Some(server) = Server::start(&["--requirepass", "secret"]) else { return };
+    let mut dispatcher = dispatcher(server.endpoint(&[]), &[]);
+    let mut seen = Seen::default();
+    for payload in ["a", "b"] {
+        seen.produce(&mut dispatcher, payload);
+        seen.drive(&mut dispatcher);
+    }
+    assert_eq!((seen.delivered(), seen.failures().len()), (0, 2));
+    let mut client = server.client().unwrap();
+    let _: () = redis::cmd("AUTH").arg("secret").query(&mut client).unwrap();
+    let _: () = redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("").query(&mut client).unwrap();
+    seen.produce(&mut dispatcher, "c");
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures().len()), (1, 2), "{:?}", seen.failures());
+}
+
+#[test]
+fn rows_are_taken_as_long_as_there_is_room() {
+    let Some(server) = Server::start_tcp("--port", &[]) else { return };
+    let mut dispatcher = dispatcher(tcp_endpoint(server.port.unwrap(), &[]), &[("window_max_entries", "100")]);
+    let sent: Vec<_> = (0..5_000).map(|number| number.to_string()).collect();
+    let (payload, ids): (ArrayRef, ArrayRef) =
+        (Arc::new(StringArray::from(sent.clone())), Arc::new(Int64Array::from_iter_values(0..5_000)));
+    let batch = RecordBatch::try_from_iter([("payload", payload), ("id", ids)]).unwrap();
+    let options = LayoutOptions { message_id: Some("id".to_owned()), ..LayoutOptions::default() };
+    let mut plan = dispatcher.plan(batch.schema_ref(), &BatchLayout::try_from(options).unwrap()).unwrap();
+    let (mut seen, mut row) = (Seen::default(), 0);
+    while row < batch.num_rows() {
+        let taken = dispatcher.produce_rows(&batch.slice(row, batch.num_rows() - row), &mut plan).unwrap();
+        assert!(taken <= 100, "{taken} rows in a window of 100");
+        row += taken;
+        if taken == 0 {
+            seen.turn(&mut dispatcher, LONG);
+        }
+    }
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures()), (5_000, vec![]));
+    assert_eq!(payloads(&mut server.client().unwrap(), "s"), sent);
+    let ids = seen.reports.iter().flat_map(|report| report.to_arrow(false)).flat_map(|rows| {
+        let rows = rows.unwrap();
+        rows.column(0).as_string::<i32>().iter().map(|id| id.unwrap().to_owned()).collect::<Vec<_>>()
+    });
+    assert_eq!(ids.collect::<Vec<_>>(), sent);
 }
 
 #[test]
