@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -12,12 +11,12 @@ from typing import Final, Literal, NoReturn, Self, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
-from headrace.errors import ConnectionFailedError, DeliveryError
 from headrace.failure import Failure
-from headrace.report import DeliveryReport, UnhandledFailures, delivery_error
+from headrace.report import DeliveryReport, delivery_error, not_delivered
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import Stats, read_stats
-from headrace.tables import CONNECTION_CODES, DISPATCHER, documented, signature
+from headrace.tables import DISPATCHER, documented, signature
+from headrace.unread import UnreadReports
 
 __all__ = ["Dispatcher", "DispatcherOptions"]
 
@@ -87,10 +86,7 @@ class Dispatcher(_headrace.Dispatcher):
 
     _endpoint: Endpoint
     _is_lost: bool
-    _process: int
-    _reports: list[tuple[weakref.ref[DeliveryReport], UnhandledFailures]]
-    _dropped: UnhandledFailures | None
-    _sweep_at: int
+    _unread: UnreadReports
 
     def __new__(cls, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> Self:  # noqa: D102, see the class
         return cls._make(endpoint, resolved({**options}))
@@ -105,10 +101,7 @@ class Dispatcher(_headrace.Dispatcher):
         self = super().__new__(cls, endpoint, options, text)
         self._endpoint = endpoint
         self._is_lost = False
-        self._process = os.getpid()
-        self._reports = []
-        self._dropped = None
-        self._sweep_at = 16
+        self._unread = UnreadReports()
         _open_dispatchers.add(self)
         return self
 
@@ -124,7 +117,7 @@ class Dispatcher(_headrace.Dispatcher):
 
         Sends as much as an open connection accepts at once, but opens none, because connecting may wait.
         """
-        return self._to_report(super().poll())
+        return self._unread.add(super().poll())
 
     def flush(self, timeout: float | None = None) -> DeliveryReport:  # type: ignore[override]
         """Wait until every message has its outcome, and return all outcomes that no report has had yet.
@@ -137,7 +130,7 @@ class Dispatcher(_headrace.Dispatcher):
                 any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, and the connection is
                 replaced.
         """
-        return self._to_report(super().flush(timeout))
+        return self._unread.add(super().flush(timeout))
 
     def dispatch(
         self, payload: bytes | bytearray | memoryview | str, key: bytes | bytearray | memoryview | str | None = None
@@ -159,11 +152,7 @@ class Dispatcher(_headrace.Dispatcher):
         outcome = super().dispatch(payload, key)
         if isinstance(outcome, str):
             return outcome
-        kind, code, message, written = outcome
-        failure = Failure(0, kind, code, message, written)
-        error = ConnectionFailedError if code in CONNECTION_CODES else DeliveryError
-        text = f"the message was not delivered: {code} ({kind}, written: {written}): {message}"
-        raise error(text, failures=(failure,), failed=1, failed_by_code={code: 1})
+        raise not_delivered(Failure(0, *outcome))
 
     def stats(self) -> Stats:
         """Return the counters of this dispatcher since its creation. Any thread may call this, at any time."""
@@ -184,7 +173,7 @@ class Dispatcher(_headrace.Dispatcher):
             raise
         finally:
             super().close()
-        if unhandled := self._take_unhandled():
+        if unhandled := self._unread.take():
             raise delivery_error(unhandled)
 
     def __enter__(self) -> Self:
@@ -212,7 +201,7 @@ class Dispatcher(_headrace.Dispatcher):
                 super().close()
         except BaseException as second:
             error.add_note(f"headrace: cannot flush after this exception: {second!r}")
-        if unhandled := self._take_unhandled():
+        if unhandled := self._unread.take():
             error.add_note(f"headrace: unhandled delivery failures: {delivery_error(unhandled)}")
 
     def __del__(self) -> None:
@@ -244,47 +233,6 @@ class Dispatcher(_headrace.Dispatcher):
 
     def __repr__(self) -> str:
         return f"<Dispatcher to {self._endpoint}>"
-
-    def _to_report(self, native: _headrace.Report) -> DeliveryReport:
-        report = DeliveryReport(native)
-        if report._unhandled is not None:
-            self._forget_after_fork()
-            self._reports.append((weakref.ref(report), report._unhandled))
-            if len(self._reports) >= self._sweep_at:
-                self._sweep()
-        return report
-
-    def _sweep(self) -> None:
-        """Forget handled reports; keep the counts of those that were dropped unhandled."""
-        self._forget_after_fork()
-        kept = []
-        for reference, unhandled in self._reports:
-            if unhandled.handled:
-                continue
-            if reference() is not None:
-                kept.append((reference, unhandled))
-            elif self._dropped is None:
-                self._dropped = unhandled
-            else:
-                self._dropped.absorb(unhandled)
-        self._reports = kept
-        # The next sweep is due when the list has doubled, so that many kept reports cost amortised constant time.
-        self._sweep_at = 2 * len(kept) + 16
-
-    def _take_unhandled(self) -> list[UnhandledFailures]:
-        """Take all unhandled failures."""
-        self._sweep()
-        unhandled = [unhandled for _, unhandled in self._reports]
-        if self._dropped is not None:
-            unhandled.insert(0, self._dropped)
-        self._reports, self._dropped = [], None
-        return unhandled
-
-    def _forget_after_fork(self) -> None:
-        """After a fork, forget failures from before it: they belong to the parent."""
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._reports, self._dropped = [], None
 
 
 _open_dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()

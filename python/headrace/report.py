@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headrace.errors import DeliveryError
+from headrace.errors import ConnectionFailedError, DeliveryError
 from headrace.failure import Failure
+from headrace.tables import CONNECTION_CODES
 
 if TYPE_CHECKING:
     from headrace import _headrace
@@ -161,3 +162,12 @@ def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0
         f"{example.message}"
     )
     return DeliveryError(message, failures=first, delivered=delivered, failed=failed, failed_by_code=codes)
+
+
+def not_delivered(failure: Failure) -> DeliveryError:
+    """Make the error for one message, whose caller waited for its outcome."""
+    error = ConnectionFailedError if failure.code in CONNECTION_CODES else DeliveryError
+    text = (
+        f"the message was not delivered: {failure.code} ({failure.kind}, written: {failure.written}): {failure.message}"
+    )
+    return error(text, failures=(failure,), failed=1, failed_by_code={failure.code: 1})

@@ -16,6 +16,7 @@ import pytest
 
 from headrace import ConnectionFailedError, DeliveryError, DeliveryReport, Dispatcher, Endpoint, Failure
 from headrace.testing import LocalServer
+from headrace.unread import UnreadReports
 from support.pipelines import KEY, endpoint_to, outcomes, stored
 from support.processes import wait_until
 
@@ -272,7 +273,7 @@ def test_dropped_reports_are_kept_as_counts(any_server: LocalServer) -> None:
             assert not report.ok  # seen failures do not count
         del report
     gc.collect()
-    assert len(dispatcher._reports) <= 16
+    assert len(dispatcher._unread._reports) <= 16
     with pytest.raises(DeliveryError) as caught:
         dispatcher.close()
     assert caught.value.failed_by_code == {"NULL_PAYLOAD": 2_700, "BAD_STREAM_KEY": 400}
@@ -285,13 +286,13 @@ def test_unread_reports_do_not_slow_flush(any_server: LocalServer, monkeypatch: 
     """3,000 unread reports that are still referenced are scanned a few times, not at each flush."""
     gone_through = 0
 
-    def sweep(dispatcher: Dispatcher) -> None:
+    def sweep(unread: UnreadReports) -> None:
         nonlocal gone_through
-        gone_through += len(dispatcher._reports)
-        original(dispatcher)
+        gone_through += len(unread._reports)
+        original(unread)
 
-    original = Dispatcher._sweep
-    monkeypatch.setattr(Dispatcher, "_sweep", sweep)
+    original = UnreadReports._sweep
+    monkeypatch.setattr(UnreadReports, "_sweep", sweep)
     dispatcher = Dispatcher(endpoint_to(any_server))
     held = []
     for _ in range(3_000):
