@@ -43,6 +43,9 @@ pub enum BatchLayout {
     },
 }
 
+/// Rows that are encoded in one go, at least, where the caller's event loop waits meanwhile.
+const SLICE_ROWS: usize = 1024;
+
 /// A [`BatchLayout`] applied to a schema.
 #[derive(Debug)]
 pub struct BatchPlan {
@@ -131,6 +134,16 @@ impl BatchPlan {
     /// Whether its entries carry the time, if any do: one that is a copy does not unless the caller asked for it.
     pub(crate) fn carries_time(&self) -> bool {
         self.carries_time
+    }
+
+    /// How many rows of a record batch to encode in one go, in whole entries.
+    pub(crate) fn slice_rows(&self) -> usize {
+        let rows_per_entry = match &self.kind {
+            Kind::Rows(_) => 1,
+            Kind::Payloads(_, names) => names.len(),
+            Kind::Arrow(_, rows_per_entry) => *rows_per_entry,
+        };
+        SLICE_ROWS.next_multiple_of(rows_per_entry)
     }
 
     /// The indexes of the columns that are read. The content of the others is irrelevant.

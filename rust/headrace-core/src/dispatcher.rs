@@ -281,14 +281,15 @@ impl Dispatcher {
         }
     }
 
-    /// As [`produce_batch`](Self::produce_batch), but waits for nothing: takes the first rows, as long as there is
-    /// [room](Self::has_room), and returns how many. The caller slices them off and goes on with the others, now or when a later
+    /// As [`produce_batch`](Self::produce_batch), but waits for nothing and sends nothing: takes rows from row `from` on, as long as
+    /// there is [room](Self::has_room), and returns how many. The caller goes on behind them, now or when a later
     /// [`advance`](Self::advance) made room.
     ///
     /// It encodes about 1,024 rows at most, or one entry of `rows_per_entry` rows, so that it takes a few milliseconds. If it
-    /// panics, all rows of `batch` that were not taken fail: permanent, `INTERNAL`.
-    pub fn produce_rows(&mut self, batch: &RecordBatch, plan: &mut BatchPlan) -> Result<usize> {
+    /// panics, as many rows have an outcome all the same: permanent, `INTERNAL`.
+    pub fn produce_rows(&mut self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan) -> Result<usize> {
         self.enter()?;
+        let batch = &batch.slice(from, plan.slice_rows().min(batch.num_rows() - from));
         let (count, carries_time) = (batch.num_rows(), plan.carries_time());
         let first = self.passed();
         let bound = contain(|| {
@@ -299,7 +300,6 @@ impl Dispatcher {
         let (mut rows, ids) = bound?;
         let taken = self.guarded(|dispatcher| {
             let taken = dispatcher.take_first_rows(&mut rows, ids.as_ref(), count, carries_time);
-            dispatcher.producer.poll();
             dispatcher.producer.give_back();
             Ok(taken)
         });

@@ -36,13 +36,16 @@ impl Producer {
                 match self.advance_lane(at, now, &mut renewed, watch)? {
                     Pass::Moved => moved = true,
                     Pass::Idle => {}
-                    Pass::Paused(pause) => until = earlier(until, pause),
+                    Pass::Paused(pause) => until = Some(earlier(until, pause)),
                 }
                 at += 1;
             }
             self.report_changes(false, watch);
             if !moved && let Ok(patience) = self.give_up_silent_lanes(&mut renewed) {
-                return Ok([patience, self.next_check()].into_iter().flatten().fold(until, earlier));
+                return Ok([patience, self.next_check()]
+                    .into_iter()
+                    .flatten()
+                    .fold(until, |until, other| Some(earlier(until, other))));
             }
         }
     }
@@ -87,7 +90,7 @@ impl Producer {
                 self.give_up_silent(at, silent, renewed);
                 return Err(());
             }
-            until = earlier(until, now + (patience - silent));
+            until = Some(earlier(until, now + patience.saturating_sub(silent)));
         }
         Ok(until)
     }
@@ -112,6 +115,6 @@ impl Producer {
     }
 }
 
-fn earlier(until: Option<Instant>, other: Instant) -> Option<Instant> {
-    Some(until.map_or(other, |until| until.min(other)))
+fn earlier(until: Option<Instant>, other: Instant) -> Instant {
+    until.map_or(other, |until| until.min(other))
 }

@@ -150,7 +150,7 @@ impl MessageIds {
                 Segment::Ordinals(_) => self.push_numbers(cursor.ordinal, more),
                 Segment::Numbers { first, .. } => self.push_numbers(first + cursor.at, more),
                 Segment::Column(column) => {
-                    self.push_rows(column.slice(cursor.at as usize, more as usize), cursor.ordinal)
+                    self.push_rows(column.slice(cursor.at as usize, more as usize), cursor.ordinal);
                 }
                 Segment::Ints(_) | Segment::Texts { .. } => {
                     (0..more).filter_map(|step| segment.get(cursor.at + step)).for_each(|id| self.push_id(id));

@@ -100,7 +100,7 @@ impl OutcomeRouter {
     /// Records the outcomes of `count` messages of a run, from the one at `at` on.
     fn record(&mut self, data: &ReportData, run: Run, at: u64, count: u64) {
         match run {
-            Run::Delivered { first, rows, .. } if at % rows == 0 && count % rows == 0 => {
+            Run::Delivered { first, rows, .. } if at.is_multiple_of(rows) && count.is_multiple_of(rows) => {
                 self.unclaimed.delivered(first.after(at / rows), count / rows, rows);
             }
             // Part of an entry: each message by itself.
