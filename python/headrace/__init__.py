@@ -1,8 +1,9 @@
 """Carries Arrow record batches into Redis Streams, with a delivery outcome for every message, and out of them."""
 
 import warnings
+from typing import TYPE_CHECKING
 
-from headrace._headrace import __version__, debug_build
+from headrace._headrace import Delivered, __version__, debug_build
 from headrace.consumer import Consumer, ConsumerBatch, ReadReport
 from headrace.dead_letters import read_dead_letters
 from headrace.dispatcher import Dispatcher
@@ -34,7 +35,11 @@ from headrace.report import DeliveryReport
 from headrace.retry import RetryPolicy
 from headrace.unpack import unpack, unpack_arrow
 
+if TYPE_CHECKING:
+    from headrace.async_dispatcher import AsyncDispatcher
+
 __all__ = [
+    "AsyncDispatcher",
     "ClosedError",
     "CommandError",
     "ConcurrentUseError",
@@ -43,6 +48,7 @@ __all__ = [
     "Consumer",
     "ConsumerBatch",
     "DataLossError",
+    "Delivered",
     "DeliveryError",
     "DeliveryReport",
     "Dispatcher",
@@ -74,3 +80,13 @@ __all__ = [
 
 if debug_build:
     warnings.warn("this is a debug build of headrace, many times slower than a release build", stacklevel=2)
+
+
+def __getattr__(name: str) -> object:
+    # Imported when it is needed: asyncio takes longer to import than headrace.
+    if name == "AsyncDispatcher":
+        from headrace.async_dispatcher import AsyncDispatcher
+
+        globals()[name] = AsyncDispatcher
+        return AsyncDispatcher
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,9 +10,12 @@ __all__ = [
     "Consumer",
     "ConsumerBatch",
     "Counters",
+    "Delivered",
     "Dispatcher",
     "Endpoint",
     "Group",
+    "LoopBatch",
+    "LoopDispatcher",
     "Outcomes",
     "ReadBatch",
     "ReadCounters",
@@ -20,6 +23,7 @@ __all__ = [
     "Report",
     "Rows",
     "Survey",
+    "Undelivered",
     "__version__",
     "code_table",
     "debug_build",
@@ -76,6 +80,11 @@ class _Layout(TypedDict, total=False):
     rows_per_entry: int | None
     arrow_ipc: bool
     codec: Literal["lz4", "zstd"] | None
+
+class _Futures(Protocol):
+    """The futures of messages that tasks await, in the order of the messages: a deque."""
+
+    def popleft(self) -> object: ...
 
 @disjoint_base
 class Dispatcher:
@@ -243,6 +252,105 @@ class Dispatcher:
     @property
     def closed(self) -> bool:
         """Whether the dispatcher is closed."""
+
+@final
+class LoopDispatcher:
+    """The native half of `headrace.AsyncDispatcher`, which documents it. No call waits."""
+    def __new__(cls, endpoint: Endpoint, options: dict[str, object], skips_failed: bool = False) -> Self: ...
+    def produce(
+        self,
+        payload: bytes | bytearray | memoryview | str,
+        message_id: int | str | None = None,
+        key: bytes | bytearray | memoryview | str | None = None,
+        is_awaited: bool = False,
+    ) -> bool:
+        """Take one message if there is room for it now. Whether it was taken.
+
+        With `is_awaited` a future gets its outcome.
+        """
+    def open_batch(
+        self,
+        data: _ArrowArray | _ArrowStream,
+        *,
+        payload: str | None = None,
+        fields: Sequence[str] | None = None,
+        fields_from: str | None = None,
+        json: bool | Sequence[str] | None = None,
+        message_id: str | None = None,
+        stream_key: str | None = None,
+        shard_key: str | None = None,
+        entry_id: str | None = None,
+        rows_per_entry: int | None = None,
+        arrow_ipc: bool = False,
+        codec: Literal["lz4", "zstd"] | None = None,
+    ) -> LoopBatch:
+        """Open Arrow data for `produce_rows`. The arguments are those of `Dispatcher.produce_batch`."""
+    def produce_rows(self, batch: LoopBatch) -> int | None:
+        """Take the next rows, about 1,024 at most, if there is room now. How many, or None: all were taken."""
+    def advance(self, futures: _Futures) -> tuple[list[tuple[int, int, bool]] | None, float | None, int]:
+        """Do what can be done without waiting, and pass outcomes to the futures.
+
+        Returns the sockets to watch, as (connection, descriptor, whether until it can be written too), or None if
+        they are as before; in how many seconds to call again at the latest, or None; how many messages have their
+        outcome.
+        """
+    def end_batch(self, futures: _Futures) -> int:
+        """Give messages without a reply the outcome `TIMEOUT`, and number messages from 0 again."""
+    def put_back(self, outcome: object) -> None:
+        """Put an outcome into the next report that a future had, but no task received."""
+    def report(self) -> Report:
+        """Return the outcomes since the last report that no future had."""
+    def begin(self, token: str, version: SupportsIndex = 0) -> None:
+        """Begin a batch and name it; `headrace.AsyncDispatcher.begin` wraps it."""
+    def close(self) -> None:
+        """Close the connection. Messages without an outcome are given up."""
+    @property
+    def counters(self) -> Counters:
+        """The counters so far; `headrace.AsyncDispatcher.stats` reads them."""
+
+    def _debug(self) -> str: ...
+    @property
+    def taken(self) -> int:
+        """The number of messages that were taken."""
+
+    @property
+    def unsettled(self) -> int:
+        """The number of messages that have no outcome yet."""
+
+@final
+class LoopBatch:
+    """Arrow data whose rows `LoopDispatcher.produce_rows` takes."""
+    def __init__(self) -> None: ...
+
+@final
+class Delivered:
+    """A message that is in its stream: what `AsyncDispatcher.send` returns.
+
+    Attributes:
+        entry_id: The ID of its entry, such as `"1713091234567-0"`. None: an earlier attempt wrote it, and the server
+            did not say under which ID (`exactly_once="script"`).
+        deduplicated: Whether an earlier attempt had written it, and it was not written again.
+    """
+
+    __match_args__: Final[tuple[str, str]]
+    def __new__(cls, entry_id: str | None, deduplicated: bool = False) -> Self: ...
+    @property
+    def entry_id(self) -> str | None:
+        """The ID of its entry."""
+
+    @property
+    def deduplicated(self) -> bool:
+        """Whether an earlier attempt had written it."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Undelivered:
+    """A message that failed, until a task receives this as an exception."""
+    @property
+    def failure(self) -> tuple[int | str, _Kind, str, str, _Written]:
+        """ID, kind, code, message and written, as `Report.failures` has them."""
 
 @final
 class Counters:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from headrace import _headrace
+    from headrace.async_dispatcher import AsyncDispatcher
     from headrace.dispatcher import Dispatcher
     from headrace.endpoint import Endpoint
 
@@ -148,7 +149,7 @@ class _Destination(NamedTuple):
     stream_key: str
 
     @classmethod
-    def of(cls, dispatcher: Dispatcher) -> _Destination:
+    def of(cls, dispatcher: Dispatcher | AsyncDispatcher) -> _Destination:
         endpoint = dispatcher.endpoint
         return cls(_address(endpoint), endpoint.port, _text(endpoint.stream_key))
 
@@ -237,13 +238,13 @@ def _count(sums: dict[_Label, _Counts], label: _Label, stats: _Counts) -> None:
 class _Exported:
     """What an export watches."""
 
-    def __init__(self, watched: Iterable[Dispatcher | Reader | Consumer]) -> None:
+    def __init__(self, watched: Iterable[Dispatcher | AsyncDispatcher | Reader | Consumer]) -> None:
         self.dispatchers = _Watched(_Destination.of, _dispatcher_stats, lambda stats: stats.without_gauges())
         self.reading = _Watched(_Source.of, _reading_stats, lambda stats: stats.without_gauges())
         for each in watched:
             self.add(each)
 
-    def add(self, watched: Dispatcher | Reader | Consumer) -> None:
+    def add(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
         (self.reading if isinstance(watched, Reader | Consumer) else self.dispatchers).add(watched)
 
 
@@ -285,7 +286,7 @@ class PrometheusCollector:
         ImportError: `prometheus_client` is not installed.
     """
 
-    def __init__(self, *watched: Dispatcher | Reader | Consumer) -> None:
+    def __init__(self, *watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
         try:
             from prometheus_client import core
         except ImportError as error:
@@ -293,7 +294,7 @@ class PrometheusCollector:
         self._core = core
         self._watched = _Exported(watched)
 
-    def watch(self, watched: Dispatcher | Reader | Consumer) -> None:
+    def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
         """Add one. Adding it again has no effect."""
         self._watched.add(watched)
 
@@ -398,7 +399,9 @@ class OpenTelemetryInstruments:
         ImportError: `opentelemetry-api` is not installed.
     """
 
-    def __init__(self, *watched: Dispatcher | Reader | Consumer, meter_provider: MeterProvider | None = None) -> None:
+    def __init__(
+        self, *watched: Dispatcher | AsyncDispatcher | Reader | Consumer, meter_provider: MeterProvider | None = None
+    ) -> None:
         try:
             from opentelemetry import metrics
         except ImportError as error:
@@ -429,7 +432,7 @@ class OpenTelemetryInstruments:
             callbacks = [self._observe_reading(metric)]
             meter.create_observable_gauge(metric.opentelemetry, callbacks, metric.unit, metric.help)
 
-    def watch(self, watched: Dispatcher | Reader | Consumer) -> None:
+    def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
         """Add one. Adding it again has no effect."""
         self._watched.add(watched)
 

@@ -22,7 +22,7 @@ OPTIONS = (ROOT / "docs" / "options.md").read_text()
 DOCS = "".join(
     (ROOT / "docs" / f"{name}.md").read_text()
     for name in (
-        *("dispatcher", "layouts", "exactly-once", "durability"),
+        *("dispatcher", "async", "layouts", "exactly-once", "durability"),
         *("spark-functions", "observability", "credentials", "groups", "reading"),
     )
 )

@@ -385,7 +385,7 @@ fn produce_with_key(
 }
 
 /// Reads a message ID: an int of 64 bits, a str, or nothing.
-fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
+pub(crate) fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
     let Some(id) = id else { return Ok(IdArgument::None) };
     if let Ok(text) = id.cast::<PyString>() {
         return match text.to_str() {
@@ -405,7 +405,10 @@ fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
 
 /// Passes the bytes of the key of a shard to `read`, if there is one.
 #[inline]
-fn with_key<T>(key: Option<&Bound<'_, PyAny>>, read: impl FnOnce(Option<&[u8]>) -> PyResult<T>) -> PyResult<T> {
+pub(crate) fn with_key<T>(
+    key: Option<&Bound<'_, PyAny>>,
+    read: impl FnOnce(Option<&[u8]>) -> PyResult<T>,
+) -> PyResult<T> {
     match key {
         None => read(None),
         Some(key) => with_bytes("key", key, |key| read(Some(key))),
@@ -413,7 +416,11 @@ fn with_key<T>(key: Option<&Bound<'_, PyAny>>, read: impl FnOnce(Option<&[u8]>) 
 }
 
 /// Passes the bytes of `value` to `read`, without a copy for `bytes` and `str`. `what` it is: `payload` or `key`.
-fn with_bytes<T>(what: &str, value: &Bound<'_, PyAny>, read: impl FnOnce(&[u8]) -> PyResult<T>) -> PyResult<T> {
+pub(crate) fn with_bytes<T>(
+    what: &str,
+    value: &Bound<'_, PyAny>,
+    read: impl FnOnce(&[u8]) -> PyResult<T>,
+) -> PyResult<T> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return read(bytes.as_bytes());
     }

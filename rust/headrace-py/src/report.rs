@@ -95,7 +95,7 @@ impl PyReport {
     }
 }
 
-fn id_to_py<'py>(py: Python<'py>, id: ReportedId<'_>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn id_to_py<'py>(py: Python<'py>, id: ReportedId<'_>) -> PyResult<Bound<'py, PyAny>> {
     Ok(match id {
         ReportedId::Ordinal(id) | ReportedId::UInt(id) => id.into_pyobject(py)?.into_any(),
         ReportedId::Int(id) => id.into_pyobject(py)?.into_any(),

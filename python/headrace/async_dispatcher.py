@@ -1,0 +1,643 @@
+"""The dispatcher for asyncio: takes messages on an event loop, and returns one outcome for each."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import math
+import os
+import warnings
+import weakref
+from asyncio import get_running_loop
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, Unpack
+
+from headrace import _headrace
+from headrace._headrace import Delivered
+from headrace.dispatcher import FLUSH_AFTER_EXCEPTION, DispatcherOptions
+from headrace.endpoint import Endpoint
+from headrace.errors import ClosedError, ConfigError, StateError
+from headrace.failure import Failure
+from headrace.report import DeliveryReport, delivery_error, not_delivered
+from headrace.retry import resolved
+from headrace.stats import Stats, read_stats
+from headrace.tables import DISPATCHER, documented, signature
+from headrace.unread import UnreadReports
+
+if TYPE_CHECKING:
+    from headrace._headrace import _ArrowArray, _ArrowStream, _Layout
+
+    _Bytes = bytes | bytearray | memoryview | str
+    _Future = asyncio.Future[Any]
+
+__all__ = ["AsyncDispatcher"]
+
+#: Tasks that left the line stay in it until they are reached, or until there are more of them and most of the line is.
+MOST_LEFT = 64
+
+
+class _Turn:
+    """A task in the line of those that wait for room."""
+
+    __slots__ = ("future", "is_over", "take")
+
+    def __init__(self, future: _Future, take: Callable[[], bool]) -> None:
+        self.future = future
+        #: Takes as much as there is room for, and returns whether that was all. None: the task was cancelled.
+        self.take: Callable[[], bool] | None = take
+        self.is_over = False
+
+
+class AsyncDispatcher:
+    """Sends messages to an endpoint on an asyncio event loop, and returns an outcome for each.
+
+    ```python
+    async with AsyncDispatcher(Endpoint(host="localhost", stream_key="order-events")) as dispatcher:
+        delivered = await dispatcher.send(b'{"order_id": 123}')
+        print(delivered.entry_id)
+    ```
+
+    It is a `Dispatcher` that no call blocks: it has the same options, outcomes and guarantees, works on asyncio's loop
+    and on uvloop, and starts no thread. All messages of one turn of the loop go out together, so many tasks that each
+    await one message share round trips.
+
+    **Order.** Messages are accepted in the order of the calls. Where the window is full, calls wait for room, and none
+    overtakes another. A call that is cancelled before its message was accepted sends nothing. Afterwards the message
+    goes on, and its outcome is in the next report.
+
+    **Outcomes.** `send` returns the outcome of its message or raises it. All other outcomes are in the report of
+    `flush`. Failures in reports that were not read raise at the end of `async with`. After an exception or a
+    cancellation that end waits for outcomes for 5 s at most.
+
+    **Loops and processes.** The first call binds it to the running loop. Calls from another loop, or in a forked
+    process, raise `StateError`. If the loop is closed while messages have no outcome, a ResourceWarning counts them.
+
+    **Exactly once.** With `exactly_once="script"` messages are safe against lost connections; `begin` is refused,
+    because tasks produce in no order that another run repeats. After a failure, messages wait until those before them
+    have their outcome, and then go on behind it, as after `Dispatcher.skip_failed`. `"idmp"` needs
+    `exactly_once_key="message_id"` and a message ID for each message.
+
+    Args:
+        endpoint: Where and how entries are stored.
+        {options}
+        retry: A `RetryPolicy`: whether and when failed messages are sent again. Default None: never, unless
+            `exactly_once` is on, which makes it `RetryPolicy()`.
+
+    Raises:
+        ConfigError: An option is unknown or wrong.
+    """
+
+    def __init__(self, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> None:
+        mode = options.get("exactly_once")
+        self._is_script = mode in ("auto", "script")
+        self._native = _headrace.LoopDispatcher(endpoint, resolved({**options}), self._is_script)
+        if mode == "idmp" and options.get("exactly_once_key") != "message_id":
+            message = (
+                "exactly_once_key must be 'message_id' with exactly_once 'idmp' in an AsyncDispatcher, got "
+                f"{options.get('exactly_once_key', 'row')!r}: tasks produce in no order that another run repeats"
+            )
+            raise ConfigError(message, option="exactly_once_key")
+        self._endpoint = endpoint
+        self._unread = UnreadReports()
+        self._process = os.getpid()
+        self._is_lost = False
+        self._is_closed = False
+        # Looked up once: each message needs them.
+        self._produce = self._native.produce
+        self._do_advance = self._native.advance
+        #: The loop that calls may run on. None: there is none yet, or the dispatcher is closed.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bound: asyncio.AbstractEventLoop | None = None
+        self._create_future: Callable[[], _Future]
+        self._call_soon: Callable[..., object]
+        #: One for each message that `send` sent and that has no outcome, in their order.
+        self._futures: deque[_Future] = deque()
+        #: Those who wait for room.
+        self._line: deque[_Turn] = deque()
+        #: How many of them were cancelled.
+        self._left = 0
+        #: How many messages must have their outcome, and who waits for that.
+        self._flushes: deque[tuple[int, _Future]] = deque()
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = math.inf
+        #: By connection and descriptor: whether the loop waits until it can be written.
+        self._sockets: dict[tuple[int, int], bool] = {}
+        _open_dispatchers.add(self)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint of the messages."""
+        return self._endpoint
+
+    @property
+    def closed(self) -> bool:
+        """Whether the dispatcher is closed."""
+        return self._is_closed
+
+    async def send(self, payload: _Bytes, message_id: int | str | None = None, key: _Bytes | None = None) -> Delivered:
+        """Send one message, and wait for its outcome, which is in no report.
+
+        If it is cancelled before the message was accepted, the message is not sent; afterwards its outcome is in the
+        next report.
+
+        Args:
+            payload: Bytes-like, or a str that is sent as UTF-8, as for `Dispatcher.produce`.
+            message_id: The caller's name for the message: a str of at most 16 KiB, or an int of 64 bits. Default None:
+                its number since the last flush that left no message behind.
+            key: Where the endpoint has `shards`: bytes-like, or a str that counts as UTF-8. Messages with equal keys go
+                to one shard, in their order. Default None: shards take turns.
+
+        Returns:
+            Its entry ID, and whether an earlier attempt had written it.
+
+        Raises:
+            DeliveryError: The message was not delivered. `failures[0]` says why, and whether it may be in the stream.
+            ConnectionFailedError: A `DeliveryError`: no connection, or a lost one.
+            ConfigError: There is a key, and the endpoint has no shards.
+            MessageError: The payload, the message ID or the key has the wrong type or is out of range.
+            ClosedError: The dispatcher is closed.
+            StateError: Another event loop or a forked process uses the dispatcher.
+        """
+        if get_running_loop() is not self._loop:
+            self._bind()
+        future = self._create_future()
+        turn = None
+        if not self._line and self._produce(payload, message_id, key, True):
+            self._futures.append(future)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._call_soon(self._advance_soon)
+        else:
+            turn = self._wait(future, self._sender(future, payload, message_id, key))
+        try:
+            outcome = await future
+        except BaseException:
+            self._give_up(future, turn)
+            raise
+        if outcome.__class__ is Delivered:
+            return outcome
+        raise _error(outcome)
+
+    async def produce(self, payload: _Bytes, message_id: int | str | None = None, key: _Bytes | None = None) -> None:
+        """Take one message. Waits only for room in the window; the outcome is in the report of `flush`.
+
+        Args:
+            payload: As for `send`.
+            message_id: As for `send`: the report returns it.
+            key: As for `send`.
+
+        Raises:
+            ConfigError: There is a key, and the endpoint has no shards.
+            MessageError: The payload, the message ID or the key has the wrong type or is out of range.
+            ClosedError: The dispatcher is closed.
+            StateError: Another event loop or a forked process uses the dispatcher.
+        """
+        if get_running_loop() is not self._loop:
+            self._bind()
+        if not self._line and self._produce(payload, message_id, key):
+            self._schedule()
+            return
+        kept, kept_key = _kept(payload), None if key is None else _kept(key)
+        await self._in_line(lambda: self._produce(kept, message_id, kept_key))
+
+    async def produce_batch(self, data: _ArrowArray | _ArrowStream, **layout: Unpack[_Layout]) -> None:
+        """Take every row of Arrow data as a message, about 1,024 in one turn of the loop.
+
+        Waits for room in the window; the outcomes are in the report of `flush`. Messages of other tasks that come
+        meanwhile are accepted behind the last row. Cancelled, it leaves out the rows that were not accepted. A reader
+        is read on the loop, one record batch at a time, which takes as long as the reader takes.
+
+        Args:
+            data: A record batch, table or reader with an Arrow PyCapsule, as for `Dispatcher.produce_batch`.
+            **layout: The keyword arguments of `Dispatcher.produce_batch`: `payload`, `fields`, `message_id` and others.
+
+        Raises:
+            ConfigError: `rows_per_entry` or `codec` is wrong, `shard_key` is given without shards, or something with
+                shards that excludes them; nothing was sent.
+            SchemaError: A column does not exist or has a type that cannot be written, or arguments are mutually
+                exclusive; nothing was sent.
+            ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
+                rows before it were.
+            InternalError: A defect of headrace. Rows that were accepted have an outcome in the report.
+            ClosedError: The dispatcher is closed.
+            StateError: Another event loop or a forked process uses the dispatcher.
+        """
+        if get_running_loop() is not self._loop:
+            self._bind()
+        batch = self._native.open_batch(data, **layout)
+        await self._in_line(lambda: self._take_rows(batch))
+
+    async def flush(self, timeout: float | None = None) -> DeliveryReport:
+        """Wait for the outcomes of all messages before it, and return those that no report had yet.
+
+        The report has no outcome that `send` returned or raised. If no message is left without an outcome, messages
+        without an ID are numbered from 0 again.
+
+        Args:
+            timeout: Seconds. Default None: as long as the server makes progress (at most `command_timeout` without
+                any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, also those that were
+                accepted meanwhile, and the connection is replaced.
+
+        Raises:
+            ConfigError: The timeout is negative.
+            ClosedError: The dispatcher is closed.
+            StateError: Another event loop or a forked process uses the dispatcher.
+        """
+        if timeout is not None and not timeout >= 0:
+            message = f"timeout must be a number of seconds of at least 0, got {timeout}"
+            raise ConfigError(message, option="timeout")
+        if get_running_loop() is not self._loop:
+            self._bind()
+        await self._drain(timeout)
+        if not self._line and not self._native.unsettled:
+            self._native.end_batch(self._futures)
+        return self._take_report()
+
+    def begin(self, token: str, version: int = 0) -> None:
+        """Begin a batch and name it, for `exactly_once="idmp"`: `Dispatcher.begin` describes it.
+
+        Token and message ID identify a message: another run that begins the same token writes only the messages that
+        are missing. A batch has at most 1,048,576 messages.
+
+        Args:
+            token: 1 to 1,024 bytes of UTF-8.
+            version: An integer, 0 to 2**53, which is part of the token.
+
+        Raises:
+            ConfigError: `exactly_once` is not `"idmp"`.
+            MessageError: The token or the version has the wrong type or is out of range.
+            StateError: Messages still wait for their outcomes: await `flush` first.
+        """
+        if self._is_script:
+            message = (
+                "begin needs exactly_once 'idmp' in an AsyncDispatcher, got 'script': tasks produce in no order that "
+                "another run repeats"
+            )
+            raise ConfigError(message, option="exactly_once")
+        if self._line:
+            raise StateError("messages wait for room: await flush before begin")
+        self._native.begin(token, version)
+
+    def stats(self) -> Stats:
+        """Return the counters of this dispatcher since its creation. Any thread may call this, at any time."""
+        return read_stats(self._native.counters)
+
+    @property
+    def counters(self) -> _headrace.Counters:
+        """The counters so far; `stats` reads them."""
+        return self._native.counters
+
+    async def close(self) -> None:
+        """Flush, then close the connection. A second call does nothing.
+
+        Raises:
+            DeliveryError: There are unhandled delivery failures.
+        """
+        if self._is_closed:
+            return
+        if get_running_loop() is not self._loop:
+            self._bind()
+        # From now on calls of others raise.
+        self._loop = None
+        self._is_closed = True
+        try:
+            await self._drain(None)
+        except BaseException as error:
+            error.add_note(f"headrace: closed while {self._native.unsettled:,} messages had no outcome")
+            raise
+        finally:
+            self._shut()
+        self._take_report()
+        if unhandled := self._unread.take():
+            raise delivery_error(unhandled)
+
+    async def __aenter__(self) -> Self:
+        if get_running_loop() is not self._loop:
+            self._bind()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await self._close_after(error)
+
+    async def _close_after(self, error: BaseException) -> None:
+        """Close without hiding the exception that leaves the block: results become notes on it."""
+        if self._is_closed:
+            return
+        self._loop = None
+        self._is_closed = True
+        try:
+            await self._drain(FLUSH_AFTER_EXCEPTION)
+        finally:
+            self._shut()
+        error.add_note(f"headrace: flushed after this exception: {self._take_report()!r}")
+        if unhandled := self._unread.take():
+            error.add_note(f"headrace: unhandled delivery failures: {delivery_error(unhandled)}")
+
+    def __del__(self) -> None:
+        # Without `_sockets` the constructor did not finish.
+        if "_sockets" in self.__dict__:
+            self._warn_of_lost_messages()
+
+    def _warn_of_lost_messages(self) -> None:
+        """Warn once about messages that will have no outcome."""
+        if self._is_closed or self._is_lost or self._process != os.getpid():
+            return
+        count = self._native.unsettled + sum(not turn.future.done() for turn in self._line)
+        if count:
+            self._is_lost = True
+            warnings.warn(
+                f"{count:,} messages were dropped with {self!r}, whose event loop ended before they had an outcome",
+                ResourceWarning,
+                stacklevel=3,
+                source=self,
+            )
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a dispatcher cannot be pickled: it owns a connection; pickle the endpoint, and create a dispatcher there"
+        raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        return f"<AsyncDispatcher to {self._endpoint}>"
+
+    def _bind(self) -> None:
+        """Bind the dispatcher to the running loop, or raise if it may not be used there."""
+        if self._process != os.getpid():
+            raise StateError("the process was forked since the dispatcher was created: create a new one in the child")
+        if self._is_closed:
+            raise ClosedError("the dispatcher is closed")
+        if self._bound is not None:
+            raise StateError("the dispatcher belongs to another event loop: create one in each loop")
+        loop = get_running_loop()
+        self._loop = self._bound = loop
+        self._create_future = loop.create_future
+        self._call_soon = loop.call_soon
+
+    # The line of those who wait for room.
+
+    def _sender(
+        self, future: _Future, payload: _Bytes, message_id: int | str | None, key: _Bytes | None
+    ) -> Callable[[], bool]:
+        kept, kept_key = _kept(payload), None if key is None else _kept(key)
+
+        def take() -> bool:
+            if self._produce(kept, message_id, kept_key, True):
+                self._futures.append(future)
+                return True
+            return False
+
+        return take
+
+    def _take_rows(self, batch: _headrace.LoopBatch) -> bool:
+        taken = self._native.produce_rows(batch)
+        if taken:
+            # The rows that follow come in another turn of the loop, so that it goes on meanwhile.
+            self._schedule()
+        return taken is None
+
+    async def _in_line(self, take: Callable[[], bool]) -> None:
+        """Wait until everything was taken, behind those who wait already."""
+        future = self._create_future()
+
+        def take_all() -> bool:
+            if take():
+                future.set_result(None)
+                return True
+            return False
+
+        turn = self._wait(future, take_all)
+        try:
+            error = await future
+        except BaseException:
+            self._give_up(future, turn)
+            raise
+        if error is not None:
+            raise error
+
+    def _wait(self, future: _Future, take: Callable[[], bool]) -> _Turn:
+        """Join the line."""
+        turn = _Turn(future, take)
+        self._line.append(turn)
+        self._schedule()
+        return turn
+
+    def _serve(self) -> None:
+        """Let those who wait for room take it, in their order."""
+        line = self._line
+        while line:
+            turn = line[0]
+            if turn.take is None or turn.future.done():
+                self._left -= turn.take is None
+            else:
+                try:
+                    if not turn.take():
+                        return
+                except Exception as error:
+                    turn.future.set_result(error)
+                self._schedule()
+            line.popleft()
+            turn.is_over = True
+
+    def _give_up(self, future: _Future, turn: _Turn | None) -> None:
+        """The task was cancelled: what it would have received goes into the next report."""
+        if not future.done():
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                future.cancel()
+        elif not future.cancelled() and (outcome := future.result()) is not None:
+            self._native.put_back(outcome)
+        if turn is not None and not turn.is_over:
+            # It may hold a large payload.
+            turn.take = None
+            self._left += 1
+            if self._left > MOST_LEFT and 2 * self._left > len(self._line):
+                self._line = deque(turn for turn in self._line if turn.take is not None)
+                self._left = 0
+
+    # What the loop calls, and when.
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._advance_soon)
+
+    def _advance_soon(self) -> None:
+        # Unless a socket was ready in the same turn.
+        if self._is_scheduled:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Send, receive, pass outcomes on and take more, as far as that goes without waiting."""
+        self._is_scheduled = False
+        try:
+            sockets, seconds, settled = self._do_advance(self._futures)
+        except BaseException:
+            # What it received is there still.
+            self._schedule()
+            raise
+        if sockets is not None:
+            self._watch(sockets)
+        if seconds is not None:
+            self._wake_in(seconds)
+        if self._line:
+            self._serve()
+        if self._flushes:
+            self._end_flushes(settled)
+
+    def _watch(self, sockets: list[tuple[int, int, bool]]) -> None:
+        """Wait for these sockets, and for no other."""
+        loop, before = self._bound, self._sockets
+        assert loop is not None
+        now = {(connection, fd): is_writable for connection, fd, is_writable in sockets}
+        # First those that are gone: another one may have the same descriptor.
+        for (connection, fd), is_writable in before.items():
+            if (connection, fd) not in now:
+                with contextlib.suppress(OSError):  # the descriptor is closed
+                    loop.remove_reader(fd)
+                if is_writable:
+                    loop.remove_writer(fd)
+        for (connection, fd), is_writable in now.items():
+            was_writable = before.get((connection, fd))
+            if was_writable is None:
+                loop.add_reader(fd, self._advance)
+            if is_writable and not was_writable:
+                loop.add_writer(fd, self._advance)
+            elif was_writable and not is_writable:
+                loop.remove_writer(fd)
+        self._sockets = now
+
+    def _wake_in(self, seconds: float) -> None:
+        """Go on after so many seconds, or earlier."""
+        if seconds <= 0:
+            self._schedule()
+            return
+        loop = self._bound
+        assert loop is not None
+        when = loop.time() + seconds
+        if self._timer is not None:
+            # One that ends too early costs less than a new one for each message.
+            if when >= self._wakes_at:
+                return
+            self._timer.cancel()
+        self._wakes_at = when
+        self._timer = loop.call_at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._advance()
+
+    # Flush and close.
+
+    async def _drain(self, timeout: float | None) -> None:
+        """Wait until all messages that were produced before have their outcome."""
+        loop = self._bound
+        assert loop is not None
+        future = loop.create_future()
+        turn = None
+        if self._line:
+            turn = self._wait(future, lambda: self._await_outcomes(future))
+        else:
+            self._await_outcomes(future)
+        timer = None if timeout is None else loop.call_later(timeout, self._time_out, future)
+        try:
+            await future
+        except BaseException:
+            self._give_up(future, turn)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _take_report(self) -> DeliveryReport:
+        return self._unread.add(self._native.report())
+
+    def _await_outcomes(self, future: _Future) -> bool:
+        if self._native.unsettled:
+            self._flushes.append((self._native.taken, future))
+            self._schedule()
+        else:
+            future.set_result(None)
+        return True
+
+    def _end_flushes(self, settled: int) -> None:
+        flushes = self._flushes
+        while flushes and (flushes[0][0] <= settled or flushes[0][1].done()):
+            future = flushes.popleft()[1]
+            if not future.done():
+                future.set_result(None)
+
+    def _time_out(self, future: _Future) -> None:
+        """The flush waits no longer."""
+        if future.done():
+            return
+        if not self._is_closed:  # there `_shut` does this
+            self._end_flushes(self._native.end_batch(self._futures))
+            # At once: the descriptors that were closed may be those of others soon.
+            self._advance()
+        if not future.done():
+            future.set_result(None)
+
+    def _shut(self) -> None:
+        """Close the connection. Those who still wait for something receive an outcome or an error."""
+        if self._bound is not None:
+            self._watch([])
+        try:
+            if self._native.unsettled:
+                self._native.end_batch(self._futures)
+        finally:
+            self._native.close()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._is_scheduled = False
+            for turn in self._line:
+                turn.is_over = True
+                if not turn.future.done():
+                    turn.future.set_result(ClosedError("the dispatcher was closed before it accepted the message"))
+            self._line.clear()
+            for _, future in self._flushes:
+                if not future.done():
+                    future.set_result(None)
+            self._flushes.clear()
+
+
+def _kept(value: _Bytes) -> _Bytes:
+    """The same bytes, which do not change while a call waits."""
+    if isinstance(value, bytes | str):
+        return value
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:  # an error of the call that takes it
+        return value
+
+
+def _error(outcome: object) -> BaseException:
+    """The exception for what a call waited for."""
+    if isinstance(outcome, _headrace.Undelivered):
+        return not_delivered(Failure(*outcome.failure))
+    assert isinstance(outcome, BaseException)
+    return outcome
+
+
+_open_dispatchers: weakref.WeakSet[AsyncDispatcher] = weakref.WeakSet()
+
+
+@atexit.register
+def _warn_at_exit() -> None:
+    """Warn for each dispatcher with messages left, whose loop may never be closed."""
+    for dispatcher in tuple(_open_dispatchers):
+        dispatcher._warn_of_lost_messages()
+
+
+_KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}
+
+AsyncDispatcher.__doc__ = documented(AsyncDispatcher.__doc__, _KEYWORDS)
+AsyncDispatcher.__init__.__signature__ = signature(  # type: ignore[attr-defined]
+    AsyncDispatcher.__init__, [*_KEYWORDS.values(), DISPATCHER["retry"]]
+)

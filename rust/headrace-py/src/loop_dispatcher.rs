@@ -1,0 +1,354 @@
+//! The dispatcher for Python's event loops: nothing here waits. `python/headrace/async_dispatcher.py` waits for what it returns.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use headrace_core::endpoint::Form;
+use headrace_core::import::Reader;
+use headrace_core::report::{AwaitedOutcome, OutcomeRouter};
+use headrace_core::{
+    BatchLayout, BatchPlan, Counters, DeliveryReport, Dispatcher, DispatcherOptions, Error, IdArgument, LayoutOptions,
+};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::batch_name::{self, Given};
+use crate::capsules::read;
+use crate::counters::PyCounters;
+use crate::dispatcher::{given_id, with_bytes, with_key};
+use crate::endpoint::{PyEndpoint, option_values};
+use crate::errors::{raise, to_py};
+use crate::layout;
+use crate::outcome;
+use crate::panics::contained;
+use crate::report::PyReport;
+use crate::signals::without_gil;
+
+/// A socket to watch: the number of its connection, its descriptor, and whether to wait until it can be written too.
+type Socket = (u64, RawFd, bool);
+
+/// The native half of `headrace.AsyncDispatcher`, which documents it. No call waits.
+#[pyclass(frozen, name = "LoopDispatcher", module = "headrace._headrace")]
+pub(crate) struct PyLoopDispatcher {
+    inner: Mutex<Driven>,
+    counters: Arc<Counters>,
+}
+
+/// A dispatcher, and which of its messages tasks await.
+struct Driven {
+    dispatcher: Dispatcher,
+    router: OutcomeRouter,
+    /// The sockets that the caller knows of.
+    sockets: Vec<Socket>,
+    /// Messages that were taken, and those of them that have their outcome.
+    taken: u64,
+    settled: u64,
+    /// With a script: failures are declared handled once no message waits. Until then nothing more is taken, for it would fail too.
+    skips_failed: bool,
+    is_to_skip: bool,
+}
+
+impl Driven {
+    /// Takes a message if there is room.
+    fn produce(
+        &mut self,
+        payload: &[u8],
+        id: IdArgument<'_>,
+        key: Option<&[u8]>,
+        is_awaited: bool,
+    ) -> headrace_core::Result<bool> {
+        if self.is_to_skip {
+            return Ok(false);
+        }
+        let produced = match key {
+            None => self.dispatcher.produce(payload, id),
+            Some(key) => self.dispatcher.produce_with_key(payload, id, key),
+        };
+        match produced {
+            Ok(()) => {
+                self.router.expect(is_awaited, 1);
+                self.taken += 1;
+                Ok(true)
+            }
+            Err(Error::Full) => Ok(false),
+            Err(error) => {
+                self.expect_unawaited();
+                Err(error)
+            }
+        }
+    }
+
+    /// The messages that the last call took, if it took some, are not awaited.
+    fn expect_unawaited(&mut self) {
+        let more = self.dispatcher.unreported() - (self.taken - self.settled);
+        if more > 0 {
+            self.router.expect(false, more);
+            self.taken += more;
+        }
+    }
+
+    /// Passes the outcomes of a report to the futures that await them: `futures` has one for each message, in their order.
+    fn settle(&mut self, report: &DeliveryReport, futures: &Bound<'_, PyAny>) -> PyResult<()> {
+        let count = report.delivered() + report.failed();
+        if count > 0 {
+            self.settled += count;
+            self.is_to_skip |= self.skips_failed && report.failed() > 0;
+            self.router.route(report, |awaited| receive(futures, awaited).is_ok());
+        }
+        if self.is_to_skip && self.settled == self.taken {
+            self.dispatcher.skip_failed().map_err(|error| to_py(&error))?;
+            self.is_to_skip = false;
+        }
+        Ok(())
+    }
+}
+
+/// Sets the next future. One that was cancelled refuses its outcome.
+fn receive(futures: &Bound<'_, PyAny>, awaited: AwaitedOutcome<'_>) -> PyResult<()> {
+    let py = futures.py();
+    let future = futures.call_method0(intern!(py, "popleft"))?;
+    future.call_method1(intern!(py, "set_result"), (outcome::to_py(py, awaited)?,)).map(drop)
+}
+
+impl PyLoopDispatcher {
+    /// Locks the dispatcher for this call, also against a signal handler that runs during one.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Driven>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::WouldBlock) => {
+                Err(raise("ConcurrentUseError", "the dispatcher is in use by another call"))
+            }
+            // The binding panicked. The core contains its own panics, so its state is consistent.
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.inner.clear_poison();
+                Ok(poisoned.into_inner())
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PyLoopDispatcher {
+    /// With `skips_failed`, failures are declared handled as soon as no message waits: for a script.
+    #[new]
+    #[pyo3(signature = (endpoint, options, skips_failed = false))]
+    fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, skips_failed: bool) -> PyResult<Self> {
+        let options = DispatcherOptions::new(option_values(options)?, Form::Typed).map_err(|e| to_py(&e))?;
+        let mut dispatcher = Dispatcher::new(endpoint.get().0.clone(), options).map_err(|e| to_py(&e))?;
+        let counters = dispatcher.counters();
+        let driven = Driven {
+            dispatcher,
+            router: OutcomeRouter::default(),
+            sockets: Vec::new(),
+            taken: 0,
+            settled: 0,
+            skips_failed,
+            is_to_skip: false,
+        };
+        Ok(Self { inner: Mutex::new(driven), counters })
+    }
+
+    /// Take one message if there is room for it now. Whether it was taken.
+    ///
+    /// With `is_awaited` a future gets its outcome.
+    #[pyo3(signature = (payload, message_id = None, key = None, is_awaited = false))]
+    fn produce(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        message_id: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        is_awaited: bool,
+    ) -> PyResult<bool> {
+        contained(py, || {
+            let mut driven = self.lock()?;
+            let id = given_id(message_id)?;
+            with_key(key, |key| {
+                with_bytes("payload", payload, |payload| {
+                    driven.produce(payload, id, key, is_awaited).map_err(|error| to_py(&error))
+                })
+            })
+        })
+    }
+
+    /// Open Arrow data for `produce_rows`. The arguments are those of `Dispatcher.produce_batch`.
+    #[pyo3(signature = (data, *, payload = None, fields = None, fields_from = None, json = None, message_id = None, stream_key = None, shard_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
+    #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
+    fn open_batch(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        payload: Option<String>,
+        fields: Option<&Bound<'_, PyAny>>,
+        fields_from: Option<String>,
+        json: Option<&Bound<'_, PyAny>>,
+        message_id: Option<String>,
+        stream_key: Option<String>,
+        shard_key: Option<String>,
+        entry_id: Option<String>,
+        rows_per_entry: Option<&Bound<'_, PyAny>>,
+        arrow_ipc: bool,
+        codec: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyLoopBatch> {
+        contained(py, || {
+            let options = LayoutOptions {
+                payload,
+                json: json.map(layout::json).transpose()?.unwrap_or_default(),
+                fields: fields.map(|fields| layout::columns("fields", fields)).transpose()?,
+                fields_from,
+                message_id,
+                stream_key,
+                shard_key,
+                entry_id,
+                rows_per_entry: rows_per_entry.map(layout::rows_per_entry).transpose()?,
+                arrow_ipc,
+                codec: codec.map(layout::codec).transpose()?,
+            };
+            let layout = BatchLayout::try_from(options).map_err(|error| to_py(&error))?;
+            let mut reader = read(data)?;
+            let plan = self.lock()?.dispatcher.plan(reader.schema(), &layout).map_err(|e| to_py(&e))?;
+            reader.read_only(&plan.columns());
+            Ok(PyLoopBatch(Mutex::new(OpenBatch { reader, plan, current: None })))
+        })
+    }
+
+    /// Take the next rows, about 1,024 at most, if there is room now. How many, or None: all were taken.
+    fn produce_rows(&self, py: Python<'_>, batch: &Bound<'_, PyLoopBatch>) -> PyResult<Option<usize>> {
+        contained(py, || {
+            let mut driven = self.lock()?;
+            let Ok(mut batch) = batch.get().0.try_lock() else {
+                return Err(raise("InternalError", "a batch is in use, or a defect of headrace ended an earlier call"));
+            };
+            if driven.is_to_skip {
+                return Ok(Some(0));
+            }
+            let (dispatcher, batch) = (&mut driven.dispatcher, &mut *batch);
+            let taken = without_gil(py, |_| batch.produce(dispatcher));
+            driven.expect_unawaited();
+            taken
+        })
+    }
+
+    /// Do what can be done without waiting, and pass outcomes to the futures.
+    ///
+    /// Returns the sockets to watch, as (connection, descriptor, whether until it can be written too), or None if
+    /// they are as before; in how many seconds to call again at the latest, or None; how many messages have their
+    /// outcome.
+    fn advance(&self, py: Python<'_>, futures: &Bound<'_, PyAny>) -> PyResult<(Option<Vec<Socket>>, Option<f64>, u64)> {
+        contained(py, || {
+            let mut driven = self.lock()?;
+            let dispatcher = &mut driven.dispatcher;
+            let (report, sockets, deadline) = without_gil(py, |signals| {
+                let progress = dispatcher.advance(signals)?;
+                let sockets = progress.sockets.iter();
+                let sockets: Vec<_> =
+                    sockets.map(|socket| (socket.connection, socket.fd.as_raw_fd(), socket.writable)).collect();
+                Ok((progress.report, sockets, progress.deadline))
+            })?;
+            driven.settle(&report, futures)?;
+            let seconds = deadline.map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64());
+            let changed = (driven.sockets != sockets).then(|| sockets.clone());
+            driven.sockets = sockets;
+            Ok((changed, seconds, driven.settled))
+        })
+    }
+
+    /// Give messages without a reply the outcome `TIMEOUT`, and number messages from 0 again.
+    fn end_batch(&self, py: Python<'_>, futures: &Bound<'_, PyAny>) -> PyResult<u64> {
+        contained(py, || {
+            let mut driven = self.lock()?;
+            let dispatcher = &mut driven.dispatcher;
+            let report = without_gil(py, |signals| dispatcher.flush(Some(Duration::ZERO), signals))?;
+            // Some may be closed now.
+            driven.sockets.clear();
+            driven.settle(&report, futures)?;
+            Ok(driven.settled)
+        })
+    }
+
+    /// Put an outcome into the next report that a future had, but no task received.
+    fn put_back(&self, outcome: &Bound<'_, PyAny>) -> PyResult<()> {
+        let router = &mut self.lock()?.router;
+        outcome::with_outcome(outcome, |awaited| router.put_back(awaited));
+        Ok(())
+    }
+
+    /// Return the outcomes since the last report that no future had.
+    fn report(&self) -> PyResult<PyReport> {
+        Ok(PyReport(self.lock()?.router.take()))
+    }
+
+    /// Begin a batch and name it; `headrace.AsyncDispatcher.begin` wraps it.
+    #[pyo3(signature = (token, version = Given(None)), text_signature = "($self, token, version=0)")]
+    fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
+        contained(py, || {
+            let (token, version) = (batch_name::token(token)?, batch_name::version(version)?);
+            self.lock()?.dispatcher.begin(token, version).map_err(|e| to_py(&e))
+        })
+    }
+
+    /// Close the connection. Messages without an outcome are given up.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        contained(py, || {
+            let dispatcher = &mut self.lock()?.dispatcher;
+            py.detach(|| dispatcher.close());
+            Ok(())
+        })
+    }
+
+    /// The counters so far; `headrace.AsyncDispatcher.stats` reads them.
+    #[getter]
+    fn counters(&self) -> PyCounters {
+        PyCounters(Arc::clone(&self.counters))
+    }
+
+    /// The Rust debug output, for the test that looks for secrets in it.
+    fn _debug(&self) -> PyResult<String> {
+        Ok(format!("{:#?}", self.lock()?.dispatcher))
+    }
+
+    /// The number of messages that were taken.
+    #[getter]
+    fn taken(&self) -> PyResult<u64> {
+        Ok(self.lock()?.taken)
+    }
+
+    /// The number of messages that have no outcome yet.
+    #[getter]
+    fn unsettled(&self) -> PyResult<u64> {
+        let driven = self.lock()?;
+        Ok(driven.taken - driven.settled)
+    }
+}
+
+/// Arrow data whose rows `LoopDispatcher.produce_rows` takes.
+#[pyclass(frozen, name = "LoopBatch", module = "headrace._headrace")]
+pub(crate) struct PyLoopBatch(Mutex<OpenBatch>);
+
+struct OpenBatch {
+    reader: Reader,
+    plan: BatchPlan,
+    /// A record batch, and its first row that is left.
+    current: Option<(RecordBatch, usize)>,
+}
+
+impl OpenBatch {
+    fn produce(&mut self, dispatcher: &mut Dispatcher) -> headrace_core::Result<Option<usize>> {
+        loop {
+            if let Some((batch, row)) = &mut self.current
+                && *row < batch.num_rows()
+            {
+                let taken = dispatcher.produce_rows(batch, *row, &mut self.plan)?;
+                *row += taken;
+                return Ok(Some(taken));
+            }
+            match self.reader.next() {
+                None => return Ok(None),
+                Some(batch) => self.current = Some((batch?, 0)),
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+"""How an `AsyncDispatcher` ends: its block, its loop and its process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from headrace import AsyncDispatcher, ClosedError, DeliveryError, StateError, async_dispatcher
+from headrace.dispatcher import FLUSH_AFTER_EXCEPTION
+from headrace.testing import LocalServer
+from support.pipelines import connections, endpoint_to, stored
+from support.processes import in_child, stopped, wait_until
+
+from .conftest import NewLoop, Run
+from .waiting import fill, turns_until
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def collect(dropped: list[AsyncDispatcher]) -> None:
+    dropped.clear()
+    gc.collect()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last flush waits for less than 5 s."""
+    assert FLUSH_AFTER_EXCEPTION == 5
+    monkeypatch.setattr(async_dispatcher, "FLUSH_AFTER_EXCEPTION", 0.2)
+
+
+@pytest.mark.usefixtures("soon")
+def test_after_an_exception_the_block_waits_for_outcomes_for_a_while(run: Run, any_server: LocalServer) -> None:
+    async def main() -> None:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
+            await dispatcher.send(b"0")
+            with stopped(any_server):
+                raised = time.perf_counter()
+                try:
+                    async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as inner:
+                        await inner.produce(b"1")
+                        raise ZeroDivisionError
+                finally:
+                    assert time.perf_counter() - raised < 20
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(main())
+    notes = caught.value.__notes__
+    assert notes[0].startswith("headrace: flushed after this exception: <DeliveryReport: 0 delivered, 1 failed")
+    assert notes[1].startswith("headrace: unhandled delivery failures: 1 messages were not delivered")
+
+
+def test_after_an_exception_the_block_delivers(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+    async def main() -> None:
+        async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
+            await dispatcher.produce(b"x")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(main())
+    assert caught.value.__notes__ == ["headrace: flushed after this exception: <DeliveryReport: 1 delivered, 0 failed>"]
+    assert len(stored(client)) == 1
+
+
+@pytest.mark.usefixtures("soon")
+def test_after_a_cancellation_the_block_waits_for_outcomes_for_a_while(run: Run, any_server: LocalServer) -> None:
+    """Tasks that still wait receive an outcome or an error."""
+
+    async def main() -> None:
+        begun = asyncio.Event()
+        dispatcher = AsyncDispatcher(endpoint_to(any_server, command_timeout=30))
+
+        async def block() -> None:
+            async with dispatcher:
+                await dispatcher.send(b"0")
+                begun.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(block())
+        await begun.wait()
+        with stopped(any_server):
+            in_flight = asyncio.create_task(dispatcher.send(b"in flight"))
+            await turns_until(lambda: dispatcher._futures)
+            await fill(dispatcher)
+            waits = asyncio.create_task(dispatcher.send(b"waits"))
+            flush = asyncio.create_task(dispatcher.flush())
+            await turns_until(lambda: len(dispatcher._line) == 2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(DeliveryError, match="TIMEOUT"):
+                await in_flight
+            with pytest.raises(ClosedError, match="closed before it accepted the message"):
+                await waits
+            with contextlib.suppress(ClosedError):
+                await flush
+        assert dispatcher.closed
+
+    run(main())
+
+
+def test_a_loop_that_is_closed_with_messages_left_warns(new_loop: NewLoop, any_server: LocalServer) -> None:
+    async def main(dispatcher: AsyncDispatcher) -> None:
+        await dispatcher.send(b"0")
+        stop.enter_context(stopped(any_server))
+        for _ in range(1_234):
+            await dispatcher.produce(b"")
+
+    before = descriptors()
+    loop = new_loop()
+    dispatcher = AsyncDispatcher(endpoint_to(any_server))
+    with contextlib.ExitStack() as stop:
+        loop.run_until_complete(main(dispatcher))
+        loop.close()
+    del loop
+    dropped = [dispatcher]
+    del dispatcher
+    with pytest.warns(ResourceWarning, match=r"^1,234 messages were dropped with <AsyncDispatcher to ") as caught:
+        collect(dropped)
+    caught.clear()  # the warning holds its dispatcher
+    gc.collect()
+    assert descriptors() == before
+
+
+def test_a_loop_that_is_closed_without_messages_left_does_not_warn(new_loop: NewLoop, any_server: LocalServer) -> None:
+    loop = new_loop()
+    dispatcher = AsyncDispatcher(endpoint_to(any_server))
+    loop.run_until_complete(dispatcher.send(b"0"))
+    loop.close()
+    del dispatcher
+    gc.collect()
+
+
+def test_a_socket_is_not_watched_after_the_end(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+    async def main() -> None:
+        async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
+            await dispatcher.send(b"0")
+            ((_, fd),) = dispatcher._sockets
+        loop = asyncio.get_running_loop()
+        assert not loop.remove_reader(fd)
+        assert dispatcher._timer is None or dispatcher._timer.cancelled()
+
+    run(main())
+    wait_until(lambda: not connections(client))
+
+
+def test_another_loop_may_not_use_it(new_loop: NewLoop, run: Run, any_server: LocalServer) -> None:
+    dispatcher = AsyncDispatcher(endpoint_to(any_server))
+    loop = new_loop()
+    loop.run_until_complete(dispatcher.send(b"0"))
+
+    async def use() -> None:
+        for call in (dispatcher.send(b"x"), dispatcher.produce(b"x"), dispatcher.flush(), dispatcher.close()):
+            with pytest.raises(StateError, match="the dispatcher belongs to another event loop"):
+                await call
+
+    run(use())
+    thread = threading.Thread(target=run, args=[use()])
+    thread.start()
+    thread.join()
+    loop.run_until_complete(dispatcher.close())
+    loop.close()
+
+
+def test_a_forked_child_may_not_use_it(new_loop: NewLoop, any_server: LocalServer, client: redis.Redis) -> None:
+    def refused(dispatcher: AsyncDispatcher) -> list[str]:
+        loop, texts = new_loop(), []
+        for call in (dispatcher.send(b"child"), dispatcher.produce(b"child"), dispatcher.flush(), dispatcher.close()):
+            try:
+                loop.run_until_complete(call)
+            except StateError as error:
+                texts.append(str(error))
+        loop.close()
+        return texts
+
+    async def main() -> tuple[AsyncDispatcher, AsyncDispatcher]:
+        used, unused = AsyncDispatcher(endpoint_to(any_server)), AsyncDispatcher(endpoint_to(any_server))
+        await used.send(b"0")
+        await used.produce(b"1")
+        return used, unused
+
+    loop = new_loop()
+    used, unused = loop.run_until_complete(main())
+
+    def child() -> list[str]:
+        asyncio.events._set_running_loop(None)
+        texts = [*refused(used), *refused(unused)]
+        used.__del__()  # no warning: its messages are the parent's
+        return texts
+
+    texts = in_child(child)
+    assert len(texts) == 8
+    assert all(text.startswith("the process was forked since the dispatcher was created") for text in texts), texts
+    loop.run_until_complete(used.close())
+    loop.close()
+    assert [payload for _, payload in stored(client)] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["flush", "last flush after an exception"])
+def test_a_cancellation_ends_the_wait_for_outcomes(run: Run, any_server: LocalServer, fails: bool) -> None:
+    async def main() -> None:
+        dispatcher = AsyncDispatcher(endpoint_to(any_server, command_timeout=30))
+
+        async def block() -> None:
+            async with dispatcher:
+                await dispatcher.send(b"0")
+                stop.enter_context(stopped(any_server))
+                await dispatcher.produce(b"x")
+                if fails:
+                    raise ZeroDivisionError
+
+        with contextlib.ExitStack() as stop:
+            task = asyncio.create_task(block())
+            await turns_until(lambda: dispatcher._flushes)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(task, 20)
+        assert dispatcher.closed
+
+    run(main())

@@ -1,0 +1,49 @@
+"""Tasks that wait for room, and the turns of a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from headrace import AsyncDispatcher
+
+
+async def turns_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Let the loop go on until something is so."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def fill(dispatcher: AsyncDispatcher, payload: bytes = b"before") -> int:
+    """Produce until there is no room, for a server that does not answer. Returns how many messages there are."""
+    count = 0
+    while dispatcher._native.produce(payload):
+        count += 1
+        if count % 100 == 0:
+            dispatcher._schedule()
+            await asyncio.sleep(0)
+    dispatcher._schedule()
+    return count
+
+
+@contextlib.contextmanager
+def before_receipt(dispatcher: AsyncDispatcher, act: Callable[[], object]) -> Iterator[None]:
+    """Act once, between the moment at which a future has its outcome and the next turn of its task."""
+    original = dispatcher._do_advance
+    is_over = False
+
+    def advance(futures: Any) -> Any:
+        nonlocal is_over
+        first = futures[0] if futures else None
+        result = original(futures)
+        if first is not None and first.done() and not is_over:
+            is_over = True
+            act()
+        return result
+
+    dispatcher._do_advance = advance
+    yield
+    assert is_over, "no future had an outcome"
