@@ -70,6 +70,7 @@ UNSAFE = {
     "headrace-core/src/import/reader.rs": 4,
     "headrace-core/src/import/tests.rs": 2,
     "headrace-core/src/net/socket.rs": 1,
+    "headrace-core/tests/advance.rs": 1,
     "headrace-py/src/capsules.rs": 1,
     "headrace-py/src/interpreter.rs": 1,
 }

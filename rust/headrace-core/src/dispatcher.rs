@@ -1,12 +1,15 @@
 //! The public face of the core: messages go in, outcomes come out.
 
+mod event_loop;
 mod layout;
 mod options;
-mod progress;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
@@ -16,21 +19,21 @@ use crate::batch::{Batch, BatchLayout, BatchPlan};
 use crate::command::EntryId;
 use crate::command::xadd::FieldNames;
 use crate::connection::Limits;
-use crate::contain::contain;
+use crate::contain::{Panicked, contain};
 use crate::counters::Counters;
 use crate::durability::Durability;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Failure, Fault, Result, code};
 use crate::fail;
 use crate::net::Watch;
-use crate::producer::{ExactlyOnce, Producer, ProducerOptions};
+use crate::producer::{Advance, Errand, ExactlyOnce, Producer, ProducerOptions};
 use crate::report::DeliveryReport;
 use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID};
 use crate::shards::Shards;
 
+pub use event_loop::{LoopDispatcher, Progress};
 pub use layout::{JsonColumns, LAYOUT_OPTIONS, LayoutOptions};
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
-pub use progress::Progress;
 
 /// The longest token, in bytes.
 const MAX_TOKEN: usize = 1024;
@@ -283,7 +286,7 @@ impl Dispatcher {
 
     /// As [`produce_batch`](Self::produce_batch), but waits for nothing and sends nothing: takes rows from row `from` on, as long as
     /// there is [room](Self::has_room), and returns how many. The caller goes on behind them, now or when a later
-    /// [`advance`](Self::advance) made room.
+    /// [`advance`](LoopDispatcher::advance) made room.
     ///
     /// It encodes about 1,024 rows at most, or one entry of `rows_per_entry` rows, so that it takes a few milliseconds. If it
     /// panics, as many rows have an outcome all the same: permanent, `INTERNAL`.
@@ -434,33 +437,35 @@ impl Dispatcher {
         Ok(self.report(false))
     }
 
-    /// Does for every message what [`flush`](Self::flush) does, as far as it goes without waiting for a socket. For a caller with an
-    /// event loop, which waits for what this returns and calls it again; also after [`produce`](Self::produce), and where
-    /// [`has_room`](Self::has_room) is false: a later call makes room.
-    ///
-    /// A message is sent, sent again after a pause, or fails (`TIMEOUT`) when its server is silent for longer than `command_timeout`,
-    /// just as in `flush`. A connect that fails also fails the messages that come until the reports have an outcome for each message;
-    /// the next one connects again. Ordinals start again at 0 with a flush alone, which then waits for nothing.
-    ///
-    /// It still blocks where a connection is opened: in the DNS, the password, the TCP connect, the TLS handshake, the greeting (HELLO,
-    /// AUTH, SELECT) and the checks of the server, for `connect_timeout` at most for each connection; in a cluster also where nodes
-    /// are asked who has which slots, and where sentinels are asked who is the master. No connection is opened without a message
-    /// that waits for it. Nothing else blocks: neither a server that is stopped, nor a pause.
-    ///
-    /// Errors: as [`poll`](Self::poll). The outcomes so far are in the next report then, and nothing is lost.
-    pub fn advance(&mut self, watch: &mut dyn Watch) -> Result<Progress<'_>> {
+    /// Does for every message what [`flush`](Self::flush) does, as far as it goes without waiting.
+    fn advance(&mut self, watch: &mut dyn Watch) -> Result<Advance> {
         self.enter()?;
-        let deadline = self.guarded(|dispatcher| {
-            let deadline = dispatcher.producer.advance(watch)?;
-            if watch.interrupted() { Err(Error::Interrupted) } else { Ok(deadline) }
-        })?;
-        let report = self.report(false);
+        self.guarded(|dispatcher| Ok(dispatcher.producer.advance(watch)))
+    }
+
+    /// Asks servers what [`advance`](Self::advance) needs to know, for this lane.
+    async fn run(&mut self, at: usize, errand: Errand, watch: &mut dyn Watch) -> Result<()> {
+        self.enter()?;
+        let ran = {
+            let mut run = pin!(self.producer.run(at, errand, None, watch));
+            poll_fn(|cx| match contain(|| run.as_mut().poll(cx)) {
+                Ok(polled) => polled.map(Ok),
+                Err(panicked) => Poll::Ready(Err(panicked)),
+            })
+            .await
+        };
+        self.contained(ran)
+    }
+
+    /// What was answered since the last report, and the sockets to wait for. `deadline`: until when.
+    fn progress(&mut self, deadline: Option<Instant>) -> Progress {
+        let report = Some(self.report(false));
         if self.unreported == 0 {
             self.producer.lift();
         }
         let (sockets, has_bytes) = self.producer.interests();
         let deadline = if has_bytes { Some(Instant::now()) } else { deadline };
-        Ok(Progress { report, sockets, deadline })
+        Progress { report, sockets, deadline }
     }
 
     /// Waits until every message has its outcome, and hands out all that no report held yet.
@@ -562,7 +567,13 @@ impl Dispatcher {
     /// Runs the part of a call that changes what waits. If it panics, all messages that wait fail with an outcome that the
     /// next report has, and the dispatcher goes on.
     fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let Ok(result) = contain(|| run(self)) else {
+        let ran = contain(|| run(self));
+        self.contained(ran)
+    }
+
+    /// See [`guarded`](Self::guarded).
+    fn contained<T>(&mut self, ran: std::result::Result<Result<T>, Panicked>) -> Result<T> {
+        let Ok(result) = ran else {
             self.abandon();
             return Err(Error::Internal {
                 message: "messages without an outcome are reported as failed, and may have been written".to_owned(),

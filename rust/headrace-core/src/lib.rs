@@ -88,14 +88,14 @@ pub use data_source::{data_source_options, data_source_read_options};
 pub use dead_letters::dead_letters;
 pub use dispatcher::{
     DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, JsonColumns, LAYOUT_OPTIONS, LayoutOptions,
-    Progress, wrong_version,
+    LoopDispatcher, Progress, wrong_version,
 };
 pub use endpoint::Endpoint;
 pub use entry_lines::{EntryTable, entry_lines};
 pub use error::{Error, Result};
 pub use group::Group;
 pub use inspect::{Inspection, Survey, inspect};
-pub use net::{ConnectStep, Interest, NeverInterrupted, NotedStep, ServerChange, TooFewReplicas, Watch};
+pub use net::{ConnectStep, DeferredWait, Interest, NeverInterrupted, NotedStep, ServerChange, TooFewReplicas, Watch};
 pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
 pub use reading::ReadBatch;
 pub use report::DeliveryReport;

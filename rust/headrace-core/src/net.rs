@@ -8,6 +8,7 @@
 //!
 //! Nothing here retries, and a connection that failed is never repaired: [`Transport::abort`] it and connect again.
 
+mod block_on;
 mod change;
 mod cluster_nodes;
 mod connect;
@@ -17,6 +18,7 @@ mod control;
 mod deadline;
 mod dial;
 mod handshake;
+mod in_thread;
 mod interest;
 mod master_lookup;
 #[cfg(any(test, fuzzing))]
@@ -34,6 +36,7 @@ mod stream;
 pub(crate) mod tests;
 mod tls;
 
+pub(crate) use block_on::block_on;
 pub use change::ServerChange;
 pub(crate) use cluster_nodes::{ClusterNodes, SlotMap, connect_to_node, is_redirect};
 pub(crate) use connect::{connect, connect_with, decide};
@@ -41,8 +44,8 @@ pub(crate) use connect_log::ConnectLog;
 pub use connect_log::NotedStep;
 pub use connect_step::ConnectStep;
 pub(crate) use deadline::{ConnectError, Deadline};
-pub use deadline::{NeverInterrupted, TooFewReplicas, Watch};
-pub(crate) use handshake::{make_group, make_groups};
+pub use deadline::{DeferredWait, NeverInterrupted, TooFewReplicas, Watch};
+pub(crate) use handshake::{create_group, make_groups};
 pub use interest::Interest;
 pub(crate) use master_lookup::connect_to_sentinel;
 #[cfg(any(test, fuzzing))]

@@ -37,11 +37,13 @@ use crate::random;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
 
+pub(crate) use advance::Advance;
 pub(crate) use dedup::ExactlyOnce;
 #[cfg(any(test, fuzzing))]
 pub(crate) use dedup::{IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptBatch};
 #[cfg(any(test, fuzzing))]
 pub(crate) use lanes::Lanes;
+pub(crate) use link::Errand;
 #[cfg(any(test, fuzzing))]
 pub(crate) use outcome_queue::OutcomeQueue;
 

@@ -1,10 +1,12 @@
-//! A dispatcher that poll(2) drives: `advance` never waits for a socket, and what it returns is enough to wait for.
+//! A dispatcher that poll(2) drives: no call waits, and what `advance` returns is enough to wait for.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
 use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use common::{Server, endpoint, free_port, tcp_endpoint};
 use headrace_core::endpoint::{Form, OptionValue};
 use headrace_core::{
     BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, LayoutOptions,
-    NeverInterrupted,
+    LoopDispatcher, NeverInterrupted,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -24,9 +26,15 @@ const LONG: Duration = Duration::from_secs(30);
 /// No call takes as long, though a server is silent.
 const SHORT: Duration = Duration::from_secs(1);
 
-fn dispatcher(endpoint: Endpoint, options: &[(&str, &str)]) -> Dispatcher {
+fn dispatcher(endpoint: Endpoint, options: &[(&str, &str)]) -> LoopDispatcher {
     let options = options.iter().map(|(name, value)| ((*name).to_owned(), OptionValue::text(value)));
-    Dispatcher::new(endpoint, DispatcherOptions::new(options, Form::Text).unwrap()).unwrap()
+    let options = DispatcherOptions::new(options, Form::Text).unwrap();
+    LoopDispatcher::new(Dispatcher::new(endpoint, options).unwrap(), Box::new(NeverInterrupted))
+}
+
+/// Whether a message is without an outcome.
+fn is_waiting(dispatcher: &mut LoopDispatcher) -> bool {
+    dispatcher.dispatcher().is_none_or(|dispatcher| dispatcher.unreported() > 0)
 }
 
 /// What a loop saw while it drove a dispatcher.
@@ -38,6 +46,8 @@ struct Seen {
     /// How many of these waited for a socket to take bytes.
     writable: usize,
     connections: BTreeSet<u64>,
+    /// How many of these waited while a connection was opened.
+    opening: usize,
     /// The most sockets in one turn.
     most: usize,
 }
@@ -52,39 +62,46 @@ impl Seen {
     }
 
     /// One call, and one wait of at most `longest` for what it returned.
-    fn turn(&mut self, dispatcher: &mut Dispatcher, longest: Duration) {
-        let (started, before) = (Instant::now(), dispatcher.unreported());
-        let progress = dispatcher.advance(&mut NeverInterrupted).unwrap();
+    fn turn(&mut self, dispatcher: &mut LoopDispatcher, longest: Duration) {
+        let started = Instant::now();
+        let progress = dispatcher.advance().unwrap();
         assert!(started.elapsed() < SHORT, "the call took {:?}", started.elapsed());
-        let is_over = progress.report.delivered() + progress.report.failed() == before;
-        self.reports.push(progress.report);
-        self.connections.extend(progress.sockets.iter().map(|socket| socket.connection));
+        let opened = progress.sockets.iter().map(|socket| socket.connection).filter(|connection| *connection < 1 << 63);
+        self.connections.extend(opened);
+        self.opening += usize::from(progress.report.is_none());
+        self.reports.extend(progress.report);
         self.writable += usize::from(progress.sockets.iter().any(|socket| socket.writable));
         self.most = self.most.max(progress.sockets.len());
         self.turns += 1;
-        let longest = if is_over { Duration::ZERO } else { longest };
+        let longest = if is_waiting(dispatcher) { longest } else { Duration::ZERO };
         let wanted = |writable| if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let sockets = progress.sockets.iter();
-        let mut fds: Vec<_> =
-            sockets.map(|socket| PollFd::from_borrowed_fd(socket.fd, wanted(socket.writable))).collect();
+        #[expect(unsafe_code, reason = "the descriptor of a loop is a number")]
+        // SAFETY: it is open until the dispatcher is called again, which is borrowed by this call.
+        let borrowed = |fd| unsafe { BorrowedFd::borrow_raw(fd) };
+        let sockets: Vec<_> =
+            progress.sockets.iter().map(|socket| (borrowed(socket.fd), wanted(socket.writable))).collect();
+        let mut fds: Vec<_> = sockets.iter().map(|(fd, wanted)| PollFd::from_borrowed_fd(*fd, *wanted)).collect();
         let left = progress.deadline.map_or(longest, |deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = Timespec::try_from(left.min(longest)).unwrap();
         rustix::event::poll(&mut fds, Some(&timeout)).unwrap();
     }
 
     /// Goes on until every message has its outcome.
-    fn drive(&mut self, dispatcher: &mut Dispatcher) {
+    fn drive(&mut self, dispatcher: &mut LoopDispatcher) {
         let started = Instant::now();
-        while dispatcher.unreported() > 0 {
-            assert!(started.elapsed() < LONG, "{} messages have no outcome", dispatcher.unreported());
+        while is_waiting(dispatcher) {
+            assert!(started.elapsed() < LONG, "messages have no outcome");
             // Poll(2) ends by itself where the sockets and the deadline say enough.
             self.turn(dispatcher, LONG);
         }
     }
 
     /// Produces a message, and goes on until there is room for it.
-    fn produce(&mut self, dispatcher: &mut Dispatcher, payload: &str) {
-        while dispatcher.produce(payload.as_bytes(), IdArgument::None) == Err(Error::Full) {
+    fn produce(&mut self, dispatcher: &mut LoopDispatcher, payload: &str) {
+        let produced = |dispatcher: &mut LoopDispatcher| {
+            dispatcher.dispatcher().map_or(Err(Error::Full), |it| it.produce(payload.as_bytes(), IdArgument::None))
+        };
+        while produced(dispatcher) == Err(Error::Full) {
             self.turn(dispatcher, LONG);
         }
     }
@@ -111,6 +128,86 @@ fn poll_alone_delivers_everything_in_order() {
     assert!((50..5_000).contains(&seen.turns), "{} turns of 100 messages", seen.turns);
 }
 
+/// A listener that accepts connections and never says a word.
+fn silent() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+#[test]
+fn a_silent_server_blocks_no_call_while_a_connection_is_opened() {
+    for (options, stage) in [
+        (&[("password", "x")][..], "while waiting for the reply to AUTH"),
+        (&[("tls", "true"), ("tls_insecure_skip_verify", "true")], "in the TLS handshake"),
+        (&[("db", "3")], "while waiting for the reply to SELECT"),
+        (&[], "while waiting for the reply to CLIENT SETINFO"),
+    ] {
+        let (listener, port) = silent();
+        let options = [options, &[("connect_timeout", "2")]].concat();
+        let mut dispatcher = dispatcher(tcp_endpoint(port, &options), &[]);
+        let mut seen = Seen::default();
+        let started = Instant::now();
+        seen.produce(&mut dispatcher, "a");
+        seen.drive(&mut dispatcher);
+        assert!((1.9..10.0).contains(&started.elapsed().as_secs_f64()), "{stage}: {:?}", started.elapsed());
+        let failures: Vec<_> = seen.reports.iter().flat_map(DeliveryReport::failures).collect();
+        let [failed] = &failures[..] else { panic!("{stage}: {failures:?}") };
+        assert_eq!(failed.failure.code, "TIMEOUT", "{stage}");
+        assert!(failed.failure.message.contains(stage), "{stage}: {}", failed.failure.message);
+        assert!(seen.opening > 0 && seen.turns < 20, "{stage}: {} of {} turns", seen.opening, seen.turns);
+        drop(listener);
+    }
+}
+
+#[test]
+fn what_comes_behind_a_failed_connect_connects_again() {
+    let port = free_port();
+    let mut dispatcher = dispatcher(tcp_endpoint(port, &[]), &[]);
+    let mut seen = Seen::default();
+    seen.produce(&mut dispatcher, "a");
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures()), (0, vec!["CONNECT".to_owned()]));
+    let Some(server) = Server::start(&["--bind", "127.0.0.1", "--port", &port.to_string()]) else { return };
+    seen.produce(&mut dispatcher, "b");
+    seen.drive(&mut dispatcher);
+    assert_eq!(seen.delivered(), 1);
+    drop(server);
+}
+
+#[test]
+fn an_interrupt_gives_up_a_connect_and_the_message_waits_for_the_next() {
+    let (listener, port) = silent();
+    let mut dispatcher = dispatcher(tcp_endpoint(port, &[("password", "x"), ("connect_timeout", "60")]), &[]);
+    let mut seen = Seen::default();
+    seen.produce(&mut dispatcher, "a");
+    seen.turn(&mut dispatcher, Duration::ZERO);
+    assert!(dispatcher.dispatcher().is_none());
+    dispatcher.interrupt();
+    let here = dispatcher.dispatcher().unwrap();
+    assert_eq!(here.unreported(), 1);
+    let report = here.flush(Some(Duration::ZERO), &mut NeverInterrupted).unwrap();
+    assert_eq!(report.failures().map(|failed| failed.failure.code.to_string()).collect::<Vec<_>>(), ["TIMEOUT"]);
+    drop(listener);
+}
+
+#[test]
+fn files_and_names_are_looked_up_elsewhere() {
+    let Some(server) = Server::start_tcp("--port", &["--requirepass", "secret"]) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("password");
+    std::fs::write(&file, "secret\n").unwrap();
+    let port = server.port.unwrap().to_string();
+    let options = [("host", "localhost"), ("port", &port), ("password_file", file.to_str().unwrap())];
+    let mut dispatcher = dispatcher(endpoint(&options), &[]);
+    let mut seen = Seen::default();
+    seen.produce(&mut dispatcher, "a");
+    seen.drive(&mut dispatcher);
+    assert_eq!((seen.delivered(), seen.failures()), (1, vec![]));
+    // One wait for the file, and one for the name at least.
+    assert!(seen.opening >= 2, "{}", seen.opening);
+}
+
 #[test]
 fn wait_is_requested_for_the_last_entries() {
     let Some(server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
@@ -130,7 +227,7 @@ fn a_flush_before_does_not_delay_the_wake_up() {
         seen.produce(&mut dispatcher, "x");
     }
     // It waits for many bytes at once.
-    dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    dispatcher.dispatcher().unwrap().flush(None, &mut NeverInterrupted).unwrap();
     let started = Instant::now();
     seen.produce(&mut dispatcher, "last");
     seen.drive(&mut dispatcher);
@@ -149,7 +246,11 @@ fn a_stopped_server_blocks_no_call_and_fails_at_the_deadline() {
     let stopped = Instant::now();
     // More than its socket takes.
     let large = "x".repeat(1 << 20);
-    while dispatcher.unreported() < 30 && dispatcher.produce(large.as_bytes(), IdArgument::None) == Ok(()) {
+    let fill = |dispatcher: &mut LoopDispatcher| {
+        let here = dispatcher.dispatcher().unwrap();
+        here.unreported() < 30 && here.produce(large.as_bytes(), IdArgument::None) == Ok(())
+    };
+    while fill(&mut dispatcher) {
         seen.turn(&mut dispatcher, Duration::ZERO);
     }
     assert!(seen.writable > 0, "the socket took everything");
@@ -162,7 +263,7 @@ fn a_stopped_server_blocks_no_call_and_fails_at_the_deadline() {
     assert!(seen.turns < 200, "{} turns", seen.turns);
     server.resume();
     // The next batch begins on a connection of its own.
-    dispatcher.flush(None, &mut NeverInterrupted).unwrap();
+    dispatcher.dispatcher().unwrap().flush(None, &mut NeverInterrupted).unwrap();
     seen.produce(&mut dispatcher, "b");
     seen.drive(&mut dispatcher);
     assert_eq!((seen.delivered(), &seen.connections), (2, &[1, 2].into()));
@@ -195,10 +296,7 @@ fn a_cut_connection_is_replaced_by_the_retry_policy() {
     for _ in 0..3 {
         seen.turn(&mut dispatcher, Duration::from_millis(100));
     }
-    assert!(
-        dispatcher.advance(&mut NeverInterrupted).unwrap().sockets.is_empty(),
-        "a closed socket is readable for ever"
-    );
+    assert!(dispatcher.advance().unwrap().sockets.is_empty(), "a closed socket is readable for ever");
     seen.produce(&mut dispatcher, "last");
     seen.drive(&mut dispatcher);
     assert_eq!((seen.delivered(), seen.failures()), (101, vec![]));
@@ -234,10 +332,11 @@ fn rows_are_taken_as_long_as_there_is_room() {
         (Arc::new(StringArray::from(sent.clone())), Arc::new(Int64Array::from_iter_values(0..5_000)));
     let batch = RecordBatch::try_from_iter([("payload", payload), ("id", ids)]).unwrap();
     let options = LayoutOptions { message_id: Some("id".to_owned()), ..LayoutOptions::default() };
-    let mut plan = dispatcher.plan(batch.schema_ref(), &BatchLayout::try_from(options).unwrap()).unwrap();
+    let layout = BatchLayout::try_from(options).unwrap();
+    let mut plan = dispatcher.dispatcher().unwrap().plan(batch.schema_ref(), &layout).unwrap();
     let (mut seen, mut row) = (Seen::default(), 0);
     while row < batch.num_rows() {
-        let taken = dispatcher.produce_rows(&batch, row, &mut plan).unwrap();
+        let taken = dispatcher.dispatcher().map_or(Ok(0), |here| here.produce_rows(&batch, row, &mut plan)).unwrap();
         assert!(taken <= 100, "{taken} rows in a window of 100");
         row += taken;
         if taken == 0 {

@@ -1,6 +1,6 @@
 //! The dispatcher for Python's event loops: nothing here waits. `python/headrace/async_dispatcher.py` waits for what it returns.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use headrace_core::import::Reader;
 use headrace_core::report::{AwaitedOutcome, OutcomeRouter};
 use headrace_core::{
     BatchLayout, BatchPlan, Counters, DeliveryReport, Dispatcher, DispatcherOptions, Error, IdArgument, LayoutOptions,
+    LoopDispatcher,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -25,7 +26,7 @@ use crate::layout;
 use crate::outcome;
 use crate::panics::contained;
 use crate::report::PyReport;
-use crate::signals::without_gil;
+use crate::signals::{Logged, without_gil};
 
 /// A socket to watch: the number of its connection, its descriptor, and whether to wait until it can be written too.
 type Socket = (u64, RawFd, bool);
@@ -39,7 +40,7 @@ pub(crate) struct PyLoopDispatcher {
 
 /// A dispatcher, and which of its messages tasks await.
 struct Driven {
-    dispatcher: Dispatcher,
+    dispatcher: LoopDispatcher,
     router: OutcomeRouter,
     /// The sockets that the caller knows of.
     sockets: Vec<Socket>,
@@ -63,9 +64,10 @@ impl Driven {
         if self.is_to_skip {
             return Ok(false);
         }
+        let Some(dispatcher) = self.dispatcher.dispatcher() else { return Ok(false) };
         let produced = match key {
-            None => self.dispatcher.produce(payload, id),
-            Some(key) => self.dispatcher.produce_with_key(payload, id, key),
+            None => dispatcher.produce(payload, id),
+            Some(key) => dispatcher.produce_with_key(payload, id, key),
         };
         match produced {
             Ok(()) => {
@@ -83,7 +85,8 @@ impl Driven {
 
     /// The messages that the last call took, if it took some, are not awaited.
     fn expect_unawaited(&mut self) {
-        let more = self.dispatcher.unreported() - (self.taken - self.settled);
+        let Some(dispatcher) = self.dispatcher.dispatcher() else { return };
+        let more = dispatcher.unreported() - (self.taken - self.settled);
         if more > 0 {
             self.router.expect(false, more);
             self.taken += more;
@@ -98,8 +101,11 @@ impl Driven {
             self.is_to_skip |= self.skips_failed && report.failed() > 0;
             self.router.route(report, |awaited| receive(futures, awaited).is_ok());
         }
-        if self.is_to_skip && self.settled == self.taken {
-            self.dispatcher.skip_failed().map_err(|error| to_py(&error))?;
+        if self.is_to_skip
+            && self.settled == self.taken
+            && let Some(dispatcher) = self.dispatcher.dispatcher()
+        {
+            dispatcher.skip_failed().map_err(|error| to_py(&error))?;
             self.is_to_skip = false;
         }
         Ok(())
@@ -140,7 +146,7 @@ impl PyLoopDispatcher {
         let mut dispatcher = Dispatcher::new(endpoint.get().0.clone(), options).map_err(|e| to_py(&e))?;
         let counters = dispatcher.counters();
         let driven = Driven {
-            dispatcher,
+            dispatcher: LoopDispatcher::new(dispatcher, Box::new(Logged)),
             router: OutcomeRouter::default(),
             sockets: Vec::new(),
             taken: 0,
@@ -208,10 +214,11 @@ impl PyLoopDispatcher {
                 codec: codec.map(layout::codec).transpose()?,
             };
             let layout = BatchLayout::try_from(options).map_err(|error| to_py(&error))?;
-            let mut reader = read(data)?;
-            let plan = self.lock()?.dispatcher.plan(reader.schema(), &layout).map_err(|e| to_py(&e))?;
-            reader.read_only(&plan.columns());
-            Ok(PyLoopBatch(Mutex::new(OpenBatch { reader, plan, current: None })))
+            let mut batch = OpenBatch { reader: read(data)?, layout, plan: None, current: None };
+            if let Some(dispatcher) = self.lock()?.dispatcher.dispatcher() {
+                batch.plan(dispatcher).map_err(|error| to_py(&error))?;
+            }
+            Ok(PyLoopBatch(Mutex::new(batch)))
         })
     }
 
@@ -225,7 +232,8 @@ impl PyLoopDispatcher {
             if driven.is_to_skip {
                 return Ok(Some(0));
             }
-            let (dispatcher, batch) = (&mut driven.dispatcher, &mut *batch);
+            let Some(dispatcher) = driven.dispatcher.dispatcher() else { return Ok(Some(0)) };
+            let batch = &mut *batch;
             let taken = without_gil(py, |_| batch.produce(dispatcher));
             driven.expect_unawaited();
             taken
@@ -241,15 +249,13 @@ impl PyLoopDispatcher {
         contained(py, || {
             let mut driven = self.lock()?;
             let dispatcher = &mut driven.dispatcher;
-            let (report, sockets, deadline) = without_gil(py, |signals| {
-                let progress = dispatcher.advance(signals)?;
-                let sockets = progress.sockets.iter();
-                let sockets: Vec<_> =
-                    sockets.map(|socket| (socket.connection, socket.fd.as_raw_fd(), socket.writable)).collect();
-                Ok((progress.report, sockets, progress.deadline))
-            })?;
-            driven.settle(&report, futures)?;
-            let seconds = deadline.map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64());
+            let progress = py.detach(|| dispatcher.advance()).map_err(|error| to_py(&error))?;
+            if let Some(report) = progress.report {
+                driven.settle(&report, futures)?;
+            }
+            let sockets = progress.sockets.iter();
+            let sockets: Vec<_> = sockets.map(|socket| (socket.connection, socket.fd, socket.writable)).collect();
+            let seconds = progress.deadline.map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64());
             let changed = (driven.sockets != sockets).then(|| sockets.clone());
             driven.sockets = sockets;
             Ok((changed, seconds, driven.settled))
@@ -260,7 +266,8 @@ impl PyLoopDispatcher {
     fn end_batch(&self, py: Python<'_>, futures: &Bound<'_, PyAny>) -> PyResult<u64> {
         contained(py, || {
             let mut driven = self.lock()?;
-            let dispatcher = &mut driven.dispatcher;
+            driven.dispatcher.interrupt();
+            let Some(dispatcher) = driven.dispatcher.dispatcher() else { return Ok(driven.settled) };
             let report = without_gil(py, |signals| dispatcher.flush(Some(Duration::ZERO), signals))?;
             // Some may be closed now.
             driven.sockets.clear();
@@ -286,7 +293,10 @@ impl PyLoopDispatcher {
     fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
         contained(py, || {
             let (token, version) = (batch_name::token(token)?, batch_name::version(version)?);
-            self.lock()?.dispatcher.begin(token, version).map_err(|e| to_py(&e))
+            match self.lock()?.dispatcher.dispatcher() {
+                Some(dispatcher) => dispatcher.begin(token, version).map_err(|e| to_py(&e)),
+                None => Err(raise("StateError", "messages wait for their outcomes: flush before begin")),
+            }
         })
     }
 
@@ -294,7 +304,12 @@ impl PyLoopDispatcher {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         contained(py, || {
             let dispatcher = &mut self.lock()?.dispatcher;
-            py.detach(|| dispatcher.close());
+            py.detach(|| {
+                dispatcher.interrupt();
+                if let Some(dispatcher) = dispatcher.dispatcher() {
+                    dispatcher.close();
+                }
+            });
             Ok(())
         })
     }
@@ -330,18 +345,31 @@ pub(crate) struct PyLoopBatch(Mutex<OpenBatch>);
 
 struct OpenBatch {
     reader: Reader,
-    plan: BatchPlan,
+    layout: BatchLayout,
+    /// None: it was opened while a connection was.
+    plan: Option<BatchPlan>,
     /// A record batch, and its first row that is left.
     current: Option<(RecordBatch, usize)>,
 }
 
 impl OpenBatch {
+    fn plan(&mut self, dispatcher: &mut Dispatcher) -> headrace_core::Result<()> {
+        let plan = dispatcher.plan(self.reader.schema(), &self.layout)?;
+        self.reader.read_only(&plan.columns());
+        self.plan = Some(plan);
+        Ok(())
+    }
+
     fn produce(&mut self, dispatcher: &mut Dispatcher) -> headrace_core::Result<Option<usize>> {
         loop {
+            let Some(plan) = &mut self.plan else {
+                self.plan(dispatcher)?;
+                continue;
+            };
             if let Some((batch, row)) = &mut self.current
                 && *row < batch.num_rows()
             {
-                let taken = dispatcher.produce_rows(batch, *row, &mut self.plan)?;
+                let taken = dispatcher.produce_rows(batch, *row, plan)?;
                 *row += taken;
                 return Ok(Some(taken));
             }

@@ -55,6 +55,39 @@ impl Watch for Signals {
     }
 }
 
+/// Writes the log records of calls that do not wait. An exception from logging goes to `sys.unraisablehook`.
+pub(crate) struct Logged;
+
+impl Logged {
+    fn keep(logged: PyResult<()>) {
+        if let Err(error) = logged {
+            Python::attach(|py| error.write_unraisable(py, None));
+        }
+    }
+}
+
+impl Watch for Logged {
+    fn interrupted(&mut self) -> bool {
+        false
+    }
+
+    fn retry_began(&mut self, wait: &RetryWait<'_>) {
+        Self::keep(log::retry_began(wait));
+    }
+
+    fn retry_ended(&mut self, end: &RetryEnd<'_>) {
+        Self::keep(log::retry_ended(end));
+    }
+
+    fn too_few_replicas(&mut self, few: &TooFewReplicas<'_>) {
+        Self::keep(log::too_few_replicas(few));
+    }
+
+    fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
+        Self::keep(log::server_changed(endpoint, change));
+    }
+}
+
 thread_local! {
     /// The exception of a callable that the core called during a call.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };

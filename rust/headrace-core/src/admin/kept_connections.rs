@@ -10,7 +10,7 @@ use super::session::{KeptConnection, Session, Target, connect_error};
 use crate::cluster::{Redirect, slot};
 use crate::endpoint::{Endpoint, Node};
 use crate::error::{Error, Fault, Result, code};
-use crate::net::{ClusterNodes, ConnectError, SlotMap, Watch, is_redirect};
+use crate::net::{ClusterNodes, ConnectError, SlotMap, Watch, block_on, is_redirect};
 use crate::resp::outline::WITHOUT_FIELDS;
 
 /// Commands of one round trip: a planner may ask for thousands of ranges.
@@ -186,7 +186,7 @@ impl KeptConnections {
             map
         } else {
             let settings = self.endpoint.settings()?;
-            match self.nodes.ask_any(&self.endpoint, &settings, slot, (None, self.lost.as_ref()), watch) {
+            match block_on(self.nodes.ask_any(&self.endpoint, &settings, slot, (None, self.lost.as_ref()), watch)) {
                 Ok(map) => map,
                 Err(error) => return Ok(Err(error)),
             }

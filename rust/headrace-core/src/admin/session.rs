@@ -8,7 +8,9 @@ use redis::Value;
 use super::command::Command;
 use crate::endpoint::{Endpoint, Node};
 use crate::error::{Classifier, Error, Fault, Result, code};
-use crate::net::{ConnectError, Deadline, Transport, Watch, connect, connect_to_node, connect_to_sentinel, decide};
+use crate::net::{
+    ConnectError, Deadline, Transport, Watch, block_on, connect, connect_to_node, connect_to_sentinel, decide,
+};
 use crate::resp::outline::{WHOLE, WITHOUT_FIELDS};
 
 /// An open connection.
@@ -93,7 +95,7 @@ impl KeptConnection {
     pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
         if matches!(self.target, Target::Endpoint) && self.endpoint.is_undecided() {
             let mut settings = self.endpoint.settings()?;
-            let first = decide(&mut self.endpoint, &mut settings, watch).map_err(connect_error)?;
+            let first = block_on(decide(&mut self.endpoint, &mut settings, watch)).map_err(connect_error)?;
             self.open = first.map(|transport| (transport, settings.command_timeout));
         }
         Ok(&self.endpoint)
@@ -124,14 +126,14 @@ fn open(
 ) -> Result<std::result::Result<(Transport, Duration), ConnectError>> {
     let settings = endpoint.settings()?;
     let opened = match target {
-        Target::Endpoint => connect(endpoint, &settings, watch),
-        Target::Node(node) => connect_to_node(endpoint, &settings, node, &[], watch),
+        Target::Endpoint => block_on(connect(endpoint, &settings, watch)),
+        Target::Node(node) => block_on(connect_to_node(endpoint, &settings, node, &[], watch)),
         Target::Sentinel(place) => {
             let sentinels = endpoint.sentinels();
             let Some((sentinels, node)) = sentinels.and_then(|known| Some((known, known.nodes.get(*place)?))) else {
                 return Err(Error::config("nodes", format!("the endpoint has no sentinel {place}")));
             };
-            connect_to_sentinel(node, sentinels, &settings, watch)
+            block_on(connect_to_sentinel(node, sentinels, &settings, watch))
         }
     };
     Ok(opened.map(|transport| (transport, settings.command_timeout)))
@@ -187,7 +189,7 @@ impl Session<'_> {
             answered += 1;
         };
         let mut patience = Deadline::of_silence(self.silence, self.watch);
-        let asked = transport.query_all(&packed, commands.len(), depth, &mut patience, &mut count);
+        let asked = block_on(transport.query_all(&packed, commands.len(), depth, &mut patience, &mut count));
         let Err(error) = asked else { return Ok(()) };
         if let Some(transport) = self.transport.take() {
             transport.abort();

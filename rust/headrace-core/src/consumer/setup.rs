@@ -9,7 +9,7 @@ use super::client_name::ClientName;
 use super::work::Names;
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, ReplyText};
-use crate::net::{ConnectError, Deadline, Transport, Watch, is_redirect};
+use crate::net::{ConnectError, Deadline, Transport, Watch, block_on, is_redirect};
 use crate::reading::Trouble;
 
 /// For how long a server is asked for another connection of the same name: one of a process that has ended may still be there,
@@ -155,7 +155,7 @@ impl Setup<'_> {
 
     fn ask(&mut self, command: &redis::Cmd) -> Result<std::result::Result<Value, Fault>> {
         let mut patience = Deadline::of_silence(self.silence, self.watch);
-        self.transport.query(command, &mut patience).map_err(|error| match error {
+        block_on(self.transport.query(command, &mut patience)).map_err(|error| match error {
             ConnectError::Interrupted => Error::Interrupted.into(),
             ConnectError::Fault(fault) => Trouble::Fault(fault),
         })

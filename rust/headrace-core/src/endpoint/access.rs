@@ -49,6 +49,11 @@ impl Access {
         matches!(self.password, Some(Password::Asked(_)))
     }
 
+    /// Whether the password is read from a file, or asked for.
+    pub(crate) fn is_slow(&self) -> bool {
+        matches!(self.password, Some(Password::File(_) | Password::Asked(_)))
+    }
+
     /// Another password than `refused`, if there is one now: it may have been changed after it was read.
     pub(crate) fn changed_password(&self, refused: Option<&Secret>) -> std::result::Result<Option<Secret>, NoPassword> {
         match &self.password {

@@ -78,7 +78,7 @@ impl ClusterNodes {
 
     /// Asks the nodes one after the other, until one says who has which slots. The time there is, is shared by those that have to
     /// be tried. `slot`: why they are asked. `ends`: see [`candidates`](Self::candidates).
-    pub(crate) fn ask_any(
+    pub(crate) async fn ask_any(
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
@@ -97,7 +97,7 @@ impl ClusterNodes {
         for (tried, node) in candidates.iter().enumerate() {
             let share = patience.left() / u32::try_from(candidates.len() - tried).unwrap_or(u32::MAX);
             let mut part = patience.until(Instant::now() + share);
-            match self.ask(endpoint, settings, node, &mut part) {
+            match self.ask(endpoint, settings, node, &mut part).await {
                 Ok(map) => return Ok(map),
                 Err(ConnectError::Fault(fault)) => faults.push(fault),
                 Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
@@ -107,7 +107,7 @@ impl ClusterNodes {
     }
 
     /// What `node` says about who has which slots.
-    pub(super) fn ask(
+    pub(super) async fn ask(
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
@@ -118,8 +118,8 @@ impl ClusterNodes {
         let title = format!("the node {node}");
         let (access, timeout) = (endpoint.access(), settings.connect_timeout);
         let peer = Peer { address: &address, title, access, greeting: Greeting::Lookup, timeout };
-        let mut transport = peer.connect(patience)?;
-        let fault = match self.ask_on(&mut transport, node, patience) {
+        let mut transport = peer.connect(patience).await?;
+        let fault = match self.ask_on(&mut transport, node, patience).await {
             Ok(Ok(map)) => {
                 transport.close();
                 return Ok(map);
@@ -133,21 +133,21 @@ impl ClusterNodes {
     }
 
     /// What the node on the other end says about who has which slots, or why it says nothing. Nothing is in flight on the connection.
-    fn ask_on(
+    async fn ask_on(
         &mut self,
         transport: &mut Transport,
         node: &Node,
         patience: &mut Deadline<'_>,
     ) -> Result<Result<SlotMap, Fault>, ConnectError> {
         patience.enter(Stage::Request);
-        Ok(match transport.query(redis::cmd("CLUSTER").arg("SLOTS"), patience)? {
+        Ok(match transport.query(redis::cmd("CLUSTER").arg("SLOTS"), patience).await? {
             Ok(reply) => self.note(&reply, node),
             Err(refusal) => Err(refused(&format!("the node {node}"), refusal)),
         })
     }
 
     /// Asks the node that a connection leads to. `None`: it refuses to say it. After a fault the connection is of no further use.
-    pub(crate) fn ask_connected(
+    pub(crate) async fn ask_connected(
         &mut self,
         transport: &mut Transport,
         settings: &Settings,
@@ -156,17 +156,17 @@ impl ClusterNodes {
     ) -> Result<Option<SlotMap>, ConnectError> {
         let now = Instant::now();
         let until = now.checked_add(settings.connect_timeout).unwrap_or(now);
-        Ok(self.ask_on(transport, node, &mut Deadline::new(until, watch))?.ok())
+        Ok(self.ask_on(transport, node, &mut Deadline::new(until, watch)).await?.ok())
     }
 
     /// How many replicas the node that a connection leads to has, or why it does not say it. `None`: it has no slots.
-    pub(crate) fn replicas_of(
+    pub(crate) async fn replicas_of(
         &mut self,
         transport: &mut Transport,
         node: &Node,
         patience: &mut Deadline<'_>,
     ) -> Result<Result<Option<u64>, Fault>, ConnectError> {
-        let map = self.ask_on(transport, node, patience)?;
+        let map = self.ask_on(transport, node, patience).await?;
         let is_own = |name: &NodeName| named(name, node, &self.map) == *node;
         Ok(map.map(|map| map.slots.replicas(is_own).map(|count| count as u64)))
     }
@@ -174,7 +174,7 @@ impl ClusterNodes {
     /// Asks `sender`, the node that a connection leads to, whether the cluster has the node to which it sent a command, and notes that
     /// one. CLUSTER SLOTS does not list a node that takes over its first slot; CLUSTER NODES does, by the same knowledge. Without the
     /// right to ask, or if it is unknown there, nothing is noted. After a fault the connection is of no further use.
-    pub(crate) fn confirm(
+    pub(crate) async fn confirm(
         &mut self,
         transport: &mut Transport,
         settings: &Settings,
@@ -185,7 +185,7 @@ impl ClusterNodes {
         let Some(name) = &redirect.node else { return Ok(()) };
         let now = Instant::now();
         let until = now.checked_add(settings.connect_timeout).unwrap_or(now);
-        let reply = transport.query(redis::cmd("CLUSTER").arg("NODES"), &mut Deadline::new(until, watch))?;
+        let reply = transport.query(redis::cmd("CLUSTER").arg("NODES"), &mut Deadline::new(until, watch)).await?;
         let members = reply.ok().as_ref().and_then(value::bytes).map(Members::read);
         if members.is_some_and(|members| members.contain(name)) {
             self.listed.push(named(name, sender, &self.map));
@@ -222,7 +222,7 @@ impl ClusterNodes {
 }
 
 /// Connects to a node, with the handshake of a server that gets messages. `streams`: those that it has.
-pub(crate) fn connect_to_node(
+pub(crate) async fn connect_to_node(
     endpoint: &Endpoint,
     settings: &Settings,
     node: &Node,
@@ -231,10 +231,10 @@ pub(crate) fn connect_to_node(
 ) -> Result<Transport, ConnectError> {
     let now = Instant::now();
     let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
-    open(endpoint, settings, node, streams, &mut Deadline::new(deadline, watch))
+    open(endpoint, settings, node, streams, &mut Deadline::new(deadline, watch)).await
 }
 
-pub(super) fn open(
+pub(super) async fn open(
     endpoint: &Endpoint,
     settings: &Settings,
     node: &Node,
@@ -244,7 +244,7 @@ pub(super) fn open(
     let address = Address::Tcp { host: node.host.clone(), port: node.port };
     let greeting = Greeting::Server { endpoint, settings, streams };
     let (access, timeout) = (endpoint.access(), settings.connect_timeout);
-    Peer { address: &address, title: node.to_string(), access, greeting, timeout }.connect(patience)
+    Peer { address: &address, title: node.to_string(), access, greeting, timeout }.connect(patience).await
 }
 
 /// Where to connect for a name that `sender` has shown.

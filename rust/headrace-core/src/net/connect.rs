@@ -14,16 +14,16 @@ use crate::endpoint::{Endpoint, Settings};
 ///
 /// `watch` is asked at least every 50 ms. Passwords and TLS files are read now, before any socket is opened; a fault in
 /// reading them has the code `CONFIG`. Messages name the server's address, never a secret.
-pub(crate) fn connect(
+pub(crate) async fn connect(
     endpoint: &Endpoint,
     settings: &Settings,
     watch: &mut dyn Watch,
 ) -> Result<Transport, ConnectError> {
-    connect_with(&mut ServerLookup::new(endpoint), endpoint, settings, watch)
+    connect_with(&mut ServerLookup::new(endpoint), endpoint, settings, watch).await
 }
 
 /// The same, to the server that `lookup` finds. Reports to `watch` if that is another one than at the connect before.
-pub(crate) fn connect_with(
+pub(crate) async fn connect_with(
     lookup: &mut ServerLookup,
     endpoint: &Endpoint,
     settings: &Settings,
@@ -31,7 +31,7 @@ pub(crate) fn connect_with(
 ) -> Result<Transport, ConnectError> {
     let now = Instant::now();
     let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
-    let connected = lookup.connect(endpoint, settings, &mut Deadline::new(deadline, watch));
+    let connected = lookup.connect(endpoint, settings, &mut Deadline::new(deadline, watch)).await;
     if let Some(change) = lookup.take_change() {
         watch.server_changed(endpoint, &change);
     }
@@ -44,7 +44,7 @@ pub(crate) fn connect_with(
 ///
 /// What the first server says holds for as long as the noted endpoint is used: a message that waits, or whose fate is unknown, has
 /// its place among those of one server, or of one slot.
-pub(crate) fn decide(
+pub(crate) async fn decide(
     endpoint: &mut Endpoint,
     settings: &mut Settings,
     watch: &mut dyn Watch,
@@ -55,7 +55,7 @@ pub(crate) fn decide(
     let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
     let (title, access, timeout) = (address.to_string(), endpoint.access(), settings.connect_timeout);
     let peer = Peer { address: &address, title, access, greeting, timeout };
-    let (transport, mode) = peer.find(&mut Deadline::new(deadline, watch))?;
+    let (transport, mode) = peer.find(&mut Deadline::new(deadline, watch)).await?;
     let is_of_cluster = mode == Mode::Cluster;
     *endpoint = endpoint.decided(is_of_cluster);
     settings.connect_timeout = deadline.saturating_duration_since(Instant::now());

@@ -1,17 +1,28 @@
-//! Commands that are not the hot path: redis-rs packs and parses them, our socket carries them.
+//! Commands that are not the hot path, with replies of one line each: redis-rs packs and parses them, our socket carries them.
 
-use redis::{ConnectionLike, ErrorKind, RedisError, RedisResult, Value, parse_redis_value};
+use redis::parse_redis_value;
 
-use super::deadline::{ConnectError, Deadline, Stage};
+use super::deadline::{ConnectError, Deadline};
+use super::socket::Readiness;
 use super::stream::Transport;
 use crate::error::{Fault, code};
 use crate::resp::line_reader::LineReader;
 
 impl Transport {
+    /// Waits until bytes can be received or, if `writable`, sent. It may return before: then it is called again.
+    pub(super) async fn wait_with(
+        &mut self,
+        patience: &mut Deadline<'_>,
+        writable: bool,
+    ) -> Result<Readiness, ConnectError> {
+        let socket = Some((self.descriptor(), writable));
+        patience.wait_while(socket, None, |timeout| self.wait(writable, timeout)).await
+    }
+
     /// Sends `packed` and waits for `replies` lines, which are returned with their markers and without their ends.
     ///
     /// No reply may be pending on the connection before. Each error but an error reply makes it useless.
-    pub(crate) fn request(
+    pub(crate) async fn request(
         &mut self,
         packed: &[u8],
         replies: usize,
@@ -36,8 +47,21 @@ impl Transport {
             if let Some(fault) = ended.or_else(|| broken.take()) {
                 return Err(lines.last_words().unwrap_or(fault).into());
             }
-            self.wait(!unsent.is_empty() || self.wants_write(), patience.slice()?);
+            let writable = !unsent.is_empty() || self.wants_write();
+            self.wait_with(patience, writable).await?;
         }
+    }
+
+    /// The same for commands of which only refusals matter: returns the error replies, in order.
+    pub(crate) async fn refusals(
+        &mut self,
+        packed: &[u8],
+        replies: usize,
+        patience: &mut Deadline<'_>,
+    ) -> Result<Vec<Fault>, ConnectError> {
+        let lines = self.request(packed, replies, patience).await?;
+        lines.iter().try_for_each(|line| check(line))?;
+        Ok(lines.iter().filter_map(|line| line.strip_prefix(b"-")).map(Fault::from_reply).collect())
     }
 
     /// Reads all that is there; returns what ended the connection, if it ended.
@@ -53,87 +77,12 @@ impl Transport {
     }
 }
 
-/// A [`Transport`] as redis-rs' commands and pipelines take it, for commands whose replies are one line each:
-/// `redis::cmd("PING").query::<redis::Value>(&mut control)`.
-///
-/// No reply may be pending on the connection before. redis-rs' errors cannot carry ours: after one,
-/// [`Control::take_failure`] tells a connection that is of no further use from an error reply.
-pub(crate) struct Control<'a, 'w> {
-    transport: &'a mut Transport,
-    patience: &'a mut Deadline<'w>,
-    failure: Option<ConnectError>,
-    open: bool,
-    refusals: Vec<Fault>,
-}
-
-impl<'a, 'w> Control<'a, 'w> {
-    /// Commands over `transport`, each waiting as long as `patience` lasts.
-    pub(crate) fn new(transport: &'a mut Transport, patience: &'a mut Deadline<'w>) -> Self {
-        Self { transport, patience, failure: None, open: true, refusals: Vec::new() }
-    }
-
-    /// What made the connection useless since the last call, if anything did.
-    pub(crate) fn take_failure(&mut self) -> Option<ConnectError> {
-        self.failure.take()
-    }
-
-    /// The error replies to the last command or pipeline, in order.
-    pub(crate) fn take_refusals(&mut self) -> Vec<Fault> {
-        std::mem::take(&mut self.refusals)
-    }
-
-    pub(crate) fn enter(&mut self, stage: Stage) {
-        self.patience.enter(stage);
-    }
-
-    fn exchange(&mut self, packed: &[u8], replies: usize) -> Result<Vec<Value>, ConnectError> {
-        self.refusals.clear();
-        if !self.open {
-            return Err(Fault::new(code::RESET, "the connection failed before").into());
-        }
-        let lines = self.transport.request(packed, replies, self.patience)?;
-        self.refusals = lines.iter().filter_map(|line| line.strip_prefix(b"-")).map(Fault::from_reply).collect();
-        let values = lines.iter().map(|line| value(line)).collect::<Result<_, _>>()?;
-        Ok(values)
-    }
-
-    fn answer(&mut self, packed: &[u8], replies: usize) -> RedisResult<Vec<Value>> {
-        self.exchange(packed, replies).map_err(|failure| {
-            self.open = false;
-            self.failure = Some(failure);
-            RedisError::from((ErrorKind::Io, "the connection failed; Control::take_failure says how"))
-        })
-    }
-}
-
-/// An error reply may echo bytes that are no text; redis-rs takes text only.
-fn value(line: &[u8]) -> Result<Value, Fault> {
+/// Fails for a line that is no reply. An error reply may echo bytes that are no text; redis-rs takes text only.
+fn check(line: &[u8]) -> Result<(), Fault> {
     let mut line = String::from_utf8_lossy(line).into_owned();
     line.push_str("\r\n");
-    parse_redis_value(line.as_bytes()).map_err(|_| Fault::new(code::PROTOCOL, "the server's reply cannot be parsed"))
-}
-
-impl ConnectionLike for Control<'_, '_> {
-    fn req_packed_command(&mut self, packed: &[u8]) -> RedisResult<Value> {
-        Ok(self.answer(packed, 1)?.pop().unwrap_or(Value::Nil))
-    }
-
-    fn req_packed_commands(&mut self, packed: &[u8], offset: usize, count: usize) -> RedisResult<Vec<Value>> {
-        Ok(self.answer(packed, offset + count)?.split_off(offset))
-    }
-
-    /// Not known here: the handshake selects the database.
-    fn get_db(&self) -> i64 {
-        0
-    }
-
-    fn check_connection(&mut self) -> bool {
-        redis::cmd("PING").query::<Value>(self).is_ok()
-    }
-
-    fn is_open(&self) -> bool {
-        self.open
-    }
+    let parsed = parse_redis_value(line.as_bytes());
+    parsed.map(drop).map_err(|_| Fault::new(code::PROTOCOL, "the server's reply cannot be parsed"))
 }
 
 #[cfg(test)]
@@ -143,58 +92,37 @@ mod tests {
     use std::net::Shutdown;
     use std::time::{Duration, Instant};
 
+    use super::super::block_on::block_on;
     use super::super::deadline::NeverInterrupted;
     use super::*;
 
     fn request(transport: &mut Transport, replies: usize) -> Result<Vec<Vec<u8>>, Fault> {
         let deadline = Instant::now() + Duration::from_secs(2);
-        match transport.request(b"PING\r\n", replies, &mut Deadline::new(deadline, &mut NeverInterrupted)) {
+        match block_on(transport.request(b"PING\r\n", replies, &mut Deadline::new(deadline, &mut NeverInterrupted))) {
             Ok(lines) => Ok(lines),
             Err(ConnectError::Fault(fault)) => Err(fault),
             Err(ConnectError::Interrupted) => panic!("no interrupt was made"),
         }
     }
 
-    #[test]
-    fn replies_are_handed_to_redis_rs() {
-        let (mut transport, mut peer) = Transport::pair();
-        peer.write_all(b"+PONG\r\n").unwrap();
+    fn refusals(transport: &mut Transport, replies: usize) -> Result<Vec<Fault>, ConnectError> {
         let deadline = Instant::now() + Duration::from_secs(2);
-        let mut watch = NeverInterrupted;
-        let mut patience = Deadline::new(deadline, &mut watch);
-        let mut control = Control::new(&mut transport, &mut patience);
-        assert_eq!(redis::cmd("PING").query::<String>(&mut control).unwrap(), "PONG");
-        let mut sent = [0; 14];
-        peer.read_exact(&mut sent).unwrap();
-        assert_eq!(&sent, b"*1\r\n$4\r\nPING\r\n");
-
-        peer.write_all(b":7\r\n+OK\r\n").unwrap();
-        let both = redis::pipe().cmd("INCR").arg("a").cmd("PING").query::<(i64, String)>(&mut control).unwrap();
-        assert_eq!(both, (7, "OK".to_owned()));
+        block_on(transport.refusals(b"PING\r\n", replies, &mut Deadline::new(deadline, &mut NeverInterrupted)))
     }
 
     #[test]
-    fn an_error_reply_leaves_the_connection_usable_and_a_bad_reply_does_not() {
+    fn error_replies_are_returned_and_a_bad_reply_ends_the_connection() {
         let (mut transport, mut peer) = Transport::pair();
-        let deadline = Instant::now() + Duration::from_secs(2);
-        let mut watch = NeverInterrupted;
-        let mut patience = Deadline::new(deadline, &mut watch);
-        let mut control = Control::new(&mut transport, &mut patience);
-        peer.write_all(b"-NOPERM not \xff you\r\n").unwrap();
-        let error = redis::cmd("PING").query::<Value>(&mut control).unwrap_err();
-        assert_eq!(error.code(), Some("NOPERM"));
-        assert_eq!(control.take_failure(), None);
-        assert_eq!(control.take_refusals().pop().unwrap().code, "NOPERM");
-        assert!(control.is_open());
+        peer.write_all(b":7\r\n-NOPERM not \xff you\r\n+OK\r\n").unwrap();
+        let refused = refusals(&mut transport, 3).unwrap();
+        assert_eq!(refused.iter().map(|fault| &*fault.code).collect::<Vec<_>>(), ["NOPERM"]);
+        let mut sent = [0; 6];
+        peer.read_exact(&mut sent).unwrap();
+        assert_eq!(&sent, b"PING\r\n");
 
         peer.write_all(b":no number\r\n").unwrap();
-        redis::cmd("PING").query::<Value>(&mut control).unwrap_err();
-        let Some(ConnectError::Fault(fault)) = control.take_failure() else { panic!("no fault") };
+        let Err(ConnectError::Fault(fault)) = refusals(&mut transport, 1) else { panic!("no fault") };
         assert_eq!(fault.code, code::PROTOCOL);
-        assert!(!control.is_open());
-        peer.write_all(b"+PONG\r\n").unwrap();
-        redis::cmd("PING").query::<Value>(&mut control).unwrap_err();
-        assert!(control.take_failure().is_some(), "a connection that failed is not used again");
     }
 
     #[test]

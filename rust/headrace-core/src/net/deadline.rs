@@ -1,10 +1,17 @@
 //! How long a call may wait, and who may end the wait: one deadline, and a watch that is asked all along.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::os::fd::{AsRawFd, RawFd};
+use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant};
+
+use socket2::Socket;
 
 use super::change::ServerChange;
 use super::connect_step::ConnectStep;
+use super::socket::{self, Readiness};
 use crate::endpoint::NoPassword;
 use crate::error::{Fault, code};
 use crate::retry::{RetryEnd, RetryWait};
@@ -13,7 +20,7 @@ use crate::retry::{RetryEnd, RetryWait};
 const SLICE: Duration = Duration::from_millis(50);
 
 /// Asked while a call waits: at least every 50 ms, and at once after a signal interrupted the wait.
-pub trait Watch {
+pub trait Watch: Send {
     /// Whether the caller wants the wait to end now.
     fn interrupted(&mut self) -> bool;
 
@@ -32,6 +39,23 @@ pub trait Watch {
 
     /// A connect came to this step.
     fn connect_step(&mut self, _step: ConnectStep<'_>) {}
+
+    /// Whether the caller has an event loop, and waits by itself for what [`defer`](Self::defer) says. Otherwise calls block.
+    fn defers(&self) -> bool {
+        false
+    }
+
+    /// The call goes on after this wait.
+    fn defer(&mut self, _wait: DeferredWait) {}
+}
+
+/// What a caller with an event loop waits for while a connection is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeferredWait {
+    /// The descriptor of a socket: until it is readable, or also until it is writable. It is open until the call goes on.
+    pub socket: Option<(RawFd, bool)>,
+    /// Until then, though the socket is not ready.
+    pub until: Instant,
 }
 
 /// Fewer replicas are waited for than there are.
@@ -176,8 +200,61 @@ impl<'w> Deadline<'w> {
         self.end.saturating_duration_since(Instant::now())
     }
 
+    /// Whether the caller waits by itself, so that nothing may block.
+    pub(super) fn defers(&self) -> bool {
+        self.watch.defers()
+    }
+
+    /// Fails when the deadline is over, or the watch ends the wait.
+    pub(super) fn check(&mut self) -> Result<(), ConnectError> {
+        self.slice().map(drop)
+    }
+
+    /// Waits until bytes can be received or, if `writable`, sent. It may return before: then it is called again.
+    pub(super) async fn wait_for(&mut self, socket: &Socket, writable: bool) -> Result<Readiness, ConnectError> {
+        let wanted = Some((socket.as_raw_fd(), writable));
+        self.wait_while(wanted, None, |timeout| socket::poll(socket, writable, timeout)).await
+    }
+
+    /// Lets time pass.
+    pub(super) async fn pause(&mut self, pause: Duration) -> Result<(), ConnectError> {
+        let until = Instant::now() + pause;
+        let mut rest = |timeout: Duration| {
+            thread::sleep(timeout.min(until.saturating_duration_since(Instant::now())));
+            Readiness { interrupted: Instant::now() >= until, ..Readiness::default() }
+        };
+        self.wait_while(None, Some(until), &mut rest).await.map(drop)
+    }
+
+    /// Waits for one slice by `poll`, which is told how long it may take and returns what it found; where the caller waits by itself,
+    /// until it finds something without waiting. `socket`, `until`: see [`DeferredWait`].
+    pub(super) async fn wait_while(
+        &mut self,
+        socket: Option<(RawFd, bool)>,
+        until: Option<Instant>,
+        mut poll: impl FnMut(Duration) -> Readiness,
+    ) -> Result<Readiness, ConnectError> {
+        poll_fn(|_| {
+            let slice = match self.slice() {
+                Ok(slice) => slice,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            if !self.watch.defers() {
+                return Poll::Ready(Ok(poll(slice)));
+            }
+            let ready = poll(Duration::ZERO);
+            if ready != Readiness::default() {
+                return Poll::Ready(Ok(ready));
+            }
+            let until = until.map_or(self.end, |until| until.min(self.end));
+            self.watch.defer(DeferredWait { socket, until });
+            Poll::Pending
+        })
+        .await
+    }
+
     /// How long the next wait may be; called before each.
-    pub(crate) fn slice(&mut self) -> Result<Duration, ConnectError> {
+    fn slice(&mut self) -> Result<Duration, ConnectError> {
         if self.watch.interrupted() {
             return Err(ConnectError::Interrupted);
         }

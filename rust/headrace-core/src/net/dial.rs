@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -11,7 +10,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::connect_step::ConnectStep;
 use super::deadline::{ConnectError, Deadline, Stage};
-use super::socket::{poll, reason};
+use super::socket::reason;
 use crate::error::{Fault, code};
 
 /// A peer that is gone is noticed within 15 s of silence and three probes, as hiredis' `redisEnableKeepAlive` does it.
@@ -23,12 +22,12 @@ const BACKLOG_PAUSE: Duration = Duration::from_millis(10);
 
 /// Tries the addresses in turn. Each gets an equal part of the time that is left when its turn comes, so that one that
 /// swallows packets does not keep the others from being tried.
-pub(super) fn dial_tcp(addresses: &[SocketAddr], patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
+pub(super) async fn dial_tcp(addresses: &[SocketAddr], patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
     patience.enter(Stage::Open);
     let mut last = ConnectError::Fault(Fault::new(code::DNS, "the host name has no address"));
     for (tried, address) in addresses.iter().enumerate() {
         let share = patience.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-        match dial_one(*address, &mut patience.until(Instant::now() + share)) {
+        match dial_one(*address, &mut patience.until(Instant::now() + share)).await {
             Ok(socket) => {
                 patience.note(ConnectStep::Reached(*address));
                 return Ok(socket);
@@ -43,7 +42,7 @@ pub(super) fn dial_tcp(addresses: &[SocketAddr], patience: &mut Deadline<'_>) ->
     Err(last)
 }
 
-fn dial_one(address: SocketAddr, patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
+async fn dial_one(address: SocketAddr, patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
         .and_then(|socket| {
             socket.set_nonblocking(true)?;
@@ -58,7 +57,7 @@ fn dial_one(address: SocketAddr, patience: &mut Deadline<'_>) -> Result<Socket, 
         Err(error) => return Err(refused(&error).into()),
     }
     loop {
-        if poll(&socket, true, patience.slice()?).writable {
+        if patience.wait_for(&socket, true).await?.writable {
             return match socket.take_error() {
                 Ok(None) => Ok(socket),
                 Ok(Some(error)) | Err(error) => Err(refused(&error).into()),
@@ -67,19 +66,19 @@ fn dial_one(address: SocketAddr, patience: &mut Deadline<'_>) -> Result<Socket, 
     }
 }
 
-pub(super) fn dial_unix(path: &Path, patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
+pub(super) async fn dial_unix(path: &Path, patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
     patience.enter(Stage::Open);
     let address = SockAddr::unix(path).map_err(|error| refused(&error))?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)
         .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
         .map_err(|error| refused(&error))?;
     loop {
-        let slice = patience.slice()?;
+        patience.check()?;
         match socket.connect(&address) {
             Ok(()) => return Ok(socket),
             // The listener's backlog is full (unix(7)): a blocking connect would wait here, without a deadline.
             Err(error) if is(&error, Errno::AGAIN) || is(&error, Errno::INTR) => {
-                thread::sleep(slice.min(BACKLOG_PAUSE));
+                patience.pause(BACKLOG_PAUSE).await?;
             }
             Err(error) => return Err(refused(&error).into()),
         }
@@ -97,6 +96,7 @@ fn refused(error: &io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::block_on::block_on;
     use super::super::deadline::NeverInterrupted;
     use super::*;
 
@@ -118,7 +118,7 @@ mod tests {
         });
         let deadline = Instant::now() + Duration::from_millis(400);
         let mut watch = NeverInterrupted;
-        let connected = dial_tcp(&[full.1, live.1], &mut Deadline::new(deadline, &mut watch)).unwrap();
+        let connected = block_on(dial_tcp(&[full.1, live.1], &mut Deadline::new(deadline, &mut watch))).unwrap();
         assert_eq!(connected.peer_addr().unwrap().as_socket(), Some(live.1));
         assert!(connected.tcp_nodelay().unwrap() && connected.keepalive().unwrap());
         drop(waiting);

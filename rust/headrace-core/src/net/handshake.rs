@@ -7,10 +7,9 @@
 //! would end the connection ("unauthenticated bulk length"), and TLS 1.3 shows a refused client certificate only at the
 //! first read.
 
-use redis::{ConnectionLike, Value};
+use redis::Value;
 use zeroize::Zeroizing;
 
-use super::control::Control;
 use super::deadline::{ConnectError, Deadline, Stage};
 use super::stream::Transport;
 use crate::endpoint::{Endpoint, Settings};
@@ -64,7 +63,7 @@ type Reply = Result<Value, Fault>;
 
 /// Shakes hands. A node of a cluster, where that was not known before, is not asked to create consumer groups: another one may have
 /// the streams. After an error the transport is of no further use.
-pub(super) fn run(
+pub(super) async fn run(
     transport: &mut Transport,
     username: Option<&str>,
     password: Option<&Secret>,
@@ -73,7 +72,7 @@ pub(super) fn run(
 ) -> Result<Mode, ConnectError> {
     if let Some(password) = password {
         patience.enter(Stage::Auth);
-        authenticate(transport, username, password, patience)?;
+        authenticate(transport, username, password, patience).await?;
     }
     let Greeting::Server { endpoint, settings, streams } = greeting else { return Ok(Mode::Single) };
     let mut mode = None;
@@ -83,7 +82,7 @@ pub(super) fn run(
         patience.enter(Stage::Select);
         let mut select = redis::pipe();
         select.cmd("SELECT").arg(settings.db);
-        let (found, mut refusals) = greet(transport, &select, std::mem::take(&mut asks), patience)?;
+        let (found, mut refusals) = greet(transport, &select, std::mem::take(&mut asks), patience).await?;
         if let Some(refusal) = refusals.pop().filter(|_| found != Some(Mode::Sentinel)) {
             let is_of_cluster = endpoint.cluster().is_some() || found == Some(Mode::Cluster);
             return Err(not_selected(refusal, is_of_cluster).into());
@@ -92,13 +91,13 @@ pub(super) fn run(
     }
     if mode != Some(Mode::Sentinel) {
         patience.enter(Stage::Client);
-        mode = introduce(transport, asks, patience)?.or(mode);
+        mode = introduce(transport, asks, patience).await?.or(mode);
     }
     match mode {
         Some(Mode::Cluster) => Ok(Mode::Cluster),
         Some(Mode::Sentinel) => Err(Fault::new(code::UNSUPPORTED, IS_SENTINEL).into()),
         Some(Mode::Single) | None => {
-            make_groups(transport, endpoint, streams, patience)?;
+            make_groups(transport, endpoint, streams, patience).await?;
             Ok(Mode::Single)
         }
     }
@@ -123,26 +122,21 @@ fn not_selected(refusal: Fault, is_of_cluster: bool) -> Fault {
 
 /// Sends commands in one round trip, behind HELLO if the server is asked what it is. Returns what it is, and the error replies to the
 /// commands.
-fn greet(
+async fn greet(
     transport: &mut Transport,
     commands: &redis::Pipeline,
     asks: bool,
     patience: &mut Deadline<'_>,
 ) -> Result<(Option<Mode>, Vec<Fault>), ConnectError> {
     if !asks {
-        let mut control = Control::new(transport, patience);
-        let answered = control.req_packed_commands(&commands.get_packed_pipeline(), 0, commands.len());
-        if let Some(failure) = control.take_failure() {
-            return Err(failure);
-        }
-        answered.map_err(|error| unexpected(&error))?;
-        return Ok((None, control.take_refusals()));
+        let refusals = transport.refusals(&commands.get_packed_pipeline(), commands.len(), patience).await?;
+        return Ok((None, refusals));
     }
     let mut packed = redis::cmd("HELLO").arg(2).get_packed_command();
     packed.extend_from_slice(&commands.get_packed_pipeline());
     let mut replies = Vec::new();
     let each = &mut |reply: Reply| replies.push(reply);
-    if let Err(error) = transport.query_all(&packed, 1 + commands.len(), WHOLE, patience, each) {
+    if let Err(error) = transport.query_all(&packed, 1 + commands.len(), WHOLE, patience, each).await {
         // The last words of a server that ends the connection say why.
         let words = replies.pop().and_then(Result::err).filter(Fault::ends_connection);
         return Err(words.filter(|_| error != ConnectError::Interrupted).map_or(error, ConnectError::Fault));
@@ -159,17 +153,17 @@ fn greet(
 const BUSYGROUP: &str = "BUSYGROUP";
 
 /// Creates the endpoint's consumer group in these streams, where it is missing.
-pub(crate) fn make_groups(
+pub(crate) async fn make_groups(
     transport: &mut Transport,
     endpoint: &Endpoint,
     streams: &[Vec<u8>],
     patience: &mut Deadline<'_>,
 ) -> Result<(), ConnectError> {
     let Some(group) = endpoint.consumer_group() else { return Ok(()) };
-    let mut control = Control::new(transport, patience);
-    control.enter(Stage::Group);
+    patience.enter(Stage::Group);
     for stream_key in streams {
-        match ask(&mut control, &create_group(group, stream_key))? {
+        let create = create_group(group, stream_key).get_packed_command();
+        match transport.refusals(&create, 1, patience).await?.pop() {
             Some(refusal) if refusal.code != BUSYGROUP => return Err(refusal_of(refusal, "XGROUP CREATE").into()),
             Some(_) | None => {}
         }
@@ -177,20 +171,8 @@ pub(crate) fn make_groups(
     Ok(())
 }
 
-/// Creates a consumer group in one stream, where it is missing. The node may redirect this.
-pub(crate) fn make_group(
-    group: &[u8],
-    stream_key: &[u8],
-    transport: &mut Transport,
-    patience: &mut Deadline<'_>,
-) -> Result<Result<(), Fault>, ConnectError> {
-    Ok(match transport.query(&create_group(group, stream_key), patience)? {
-        Err(refusal) if refusal.code != BUSYGROUP => Err(refusal),
-        Ok(_) | Err(_) => Ok(()),
-    })
-}
-
-fn create_group(group: &[u8], stream_key: &[u8]) -> redis::Cmd {
+/// The command that creates a consumer group, and its stream.
+pub(crate) fn create_group(group: &[u8], stream_key: &[u8]) -> redis::Cmd {
     let mut create = redis::cmd("XGROUP");
     create.arg("CREATE").arg(stream_key).arg(group).arg("$").arg("MKSTREAM");
     create
@@ -200,14 +182,14 @@ fn create_group(group: &[u8], stream_key: &[u8]) -> redis::Cmd {
 ///
 /// Not packed by redis-rs, unlike the rest: its buffer would leave the password in memory that is freed. This one is
 /// zeroed, and made large enough beforehand, since growing it would leave a copy behind too.
-fn authenticate(
+async fn authenticate(
     transport: &mut Transport,
     username: Option<&str>,
     password: &Secret,
     patience: &mut Deadline<'_>,
 ) -> Result<(), ConnectError> {
     let packed = packed_auth(username, password);
-    for reply in transport.request(&packed, 1, patience)? {
+    for reply in transport.request(&packed, 1, patience).await? {
         if let Some(line) = reply.strip_prefix(b"-") {
             return Err(refusal_of(Fault::from_reply(&without(password.expose(), line)), "AUTH").into());
         }
@@ -258,35 +240,22 @@ fn packed_auth(username: Option<&str>, password: &Secret) -> Zeroizing<Vec<u8>> 
 
 /// Names the client to the server. Only `CLIENT LIST` shows it, so a refusal (an ACL without +client,
 /// a server before Redis 7.2 without SETINFO) is no fault, unless it is one that ends the connection.
-fn introduce(transport: &mut Transport, asks: bool, patience: &mut Deadline<'_>) -> Result<Option<Mode>, ConnectError> {
+async fn introduce(
+    transport: &mut Transport,
+    asks: bool,
+    patience: &mut Deadline<'_>,
+) -> Result<Option<Mode>, ConnectError> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg(NAME);
     pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
     pipeline.cmd("CLIENT").arg("SETNAME").arg(NAME);
-    let (mode, refusals) = greet(transport, &pipeline, asks, patience)?;
+    let (mode, refusals) = greet(transport, &pipeline, asks, patience).await?;
     // Behind NOAUTH large messages would be answered by protocol errors ("unauthenticated bulk length").
     let ends = |refusal: &Fault| is_unsolicited(refusal) || refusal.code == "NOAUTH";
     match refusals.into_iter().find(ends) {
         Some(refusal) => Err(refusal.into()),
         None => Ok(mode),
     }
-}
-
-/// Sends one command; returns the error reply if it was one.
-fn ask(control: &mut Control<'_, '_>, command: &redis::Cmd) -> Result<Option<Fault>, ConnectError> {
-    match command.query::<Value>(control) {
-        Ok(_) => Ok(None),
-        Err(error) => match (control.take_failure(), control.take_refusals().pop()) {
-            (Some(failure), _) => Err(failure),
-            (None, Some(refusal)) => Ok(Some(refusal)),
-            (None, None) => Err(unexpected(&error).into()),
-        },
-    }
-}
-
-/// Not from the connection and not from the server: redis-rs itself.
-fn unexpected(error: &redis::RedisError) -> Fault {
-    Fault::new(code::PROTOCOL, format!("the server's reply cannot be used: {}", error.category()))
 }
 
 /// An error reply that a server sends to a new connection whatever it is asked, before it closes: too many clients, or

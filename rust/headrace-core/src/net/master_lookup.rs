@@ -65,7 +65,7 @@ struct Named {
 
 impl MasterLookup {
     /// Connects to the master that a sentinel names, if that says that it is one. The time there is, is shared by the sentinels.
-    pub(super) fn connect(
+    pub(super) async fn connect(
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
@@ -83,7 +83,7 @@ impl MasterLookup {
             let Some(node) = sentinels.nodes.get(place) else { continue };
             let share = patience.left() / u32::try_from(count - tried).unwrap_or(u32::MAX);
             let (began, mut part) = (Instant::now(), patience.until(Instant::now() + share));
-            let (sentinel, master) = match ask_new(node, sentinels, settings.connect_timeout, &mut part) {
+            let (sentinel, master) = match ask_new(node, sentinels, settings.connect_timeout, &mut part).await {
                 Ok(answer) => answer,
                 Err(ConnectError::Fault(refusal)) => {
                     refusals.push(refusal);
@@ -95,7 +95,7 @@ impl MasterLookup {
             if unusable.iter().any(|(address, _)| *address == master) {
                 continue;
             }
-            match open_master(endpoint, settings, sentinels, &master, &mut part) {
+            match open_master(endpoint, settings, sentinels, &master, &mut part).await {
                 Ok(transport) => {
                     self.first = place;
                     self.note(&master);
@@ -130,14 +130,14 @@ impl MasterLookup {
 
     /// How many replicas the sentinel that named the master knows, also those that are down, or why it does not say it. `None`: no
     /// sentinel is connected. Called right behind [`connect`](Self::connect).
-    pub(super) fn replicas(
+    pub(super) async fn replicas(
         &mut self,
         endpoint: &Endpoint,
         patience: &mut Deadline<'_>,
     ) -> Result<Option<Result<u64, Fault>>, ConnectError> {
         let (Some(sentinels), Some(named)) = (endpoint.sentinels(), &mut self.named) else { return Ok(None) };
         let Some(sentinel) = named.sentinel.as_mut().filter(|_| named.asked.is_none()) else { return Ok(None) };
-        let replied = sentinel.query(redis::cmd("SENTINEL").arg("REPLICAS").arg(&sentinels.master), patience);
+        let replied = sentinel.query(redis::cmd("SENTINEL").arg("REPLICAS").arg(&sentinels.master), patience).await;
         Ok(Some(match replied {
             Ok(Ok(reply)) => match value::list(&reply) {
                 Some(replicas) => Ok(replicas.len() as u64),
@@ -161,7 +161,7 @@ impl MasterLookup {
 
     /// Asks a sentinel, or reads its answer. A fault: it names another master, which says that it is one. That, and connecting to
     /// another sentinel in place of one that was lost, is waited for briefly; nothing else is.
-    pub(super) fn check(
+    pub(super) async fn check(
         &mut self,
         endpoint: &Endpoint,
         now: Instant,
@@ -172,7 +172,7 @@ impl MasterLookup {
             (None, _) => {
                 self.first = (self.first + 1) % sentinels.nodes.len();
                 let Some(node) = sentinels.nodes.get(self.first) else { return Ok(()) };
-                named.reconnect(node, sentinels, now, watch)?
+                named.reconnect(node, sentinels, now, watch).await?
             }
             (Some(sentinel), None) => {
                 let request = request(sentinels).get_packed_command();
@@ -186,7 +186,7 @@ impl MasterLookup {
             (Some(_), Some(asked)) => named.look(asked, sentinels, now),
         };
         match found.filter(|found| *found != named.master) {
-            Some(found) => confirm(endpoint, sentinels, &found, named, watch),
+            Some(found) => confirm(endpoint, sentinels, &found, named, watch).await,
             None => Ok(()),
         }
     }
@@ -207,7 +207,7 @@ impl MasterLookup {
 }
 
 impl Named {
-    fn reconnect(
+    async fn reconnect(
         &mut self,
         node: &Node,
         sentinels: &Sentinels,
@@ -215,7 +215,7 @@ impl Named {
         watch: &mut dyn Watch,
     ) -> Result<Option<Address>, ConnectError> {
         let time = SHORTEST_CONNECT.max(self.took * 2);
-        match ask_new(node, sentinels, time, &mut Deadline::new(now + time, watch)) {
+        match ask_new(node, sentinels, time, &mut Deadline::new(now + time, watch)).await {
             Ok((sentinel, master)) => {
                 self.took = now.elapsed();
                 (self.sentinel, self.failures, self.next) = (Some(sentinel), 0, now + sentinels.poll);
@@ -276,7 +276,7 @@ impl Named {
 }
 
 /// Fails with `SWITCHED` if `found` says that it is a master: the sentinels may be behind.
-fn confirm(
+async fn confirm(
     endpoint: &Endpoint,
     sentinels: &Sentinels,
     found: &Address,
@@ -286,7 +286,7 @@ fn confirm(
     let Ok(mut settings) = endpoint.settings() else { return Ok(()) };
     settings.connect_timeout = settings.connect_timeout.min(SHORTEST_CONNECT.max(named.took * 4));
     let deadline = Instant::now() + settings.connect_timeout;
-    match open_master(endpoint, &settings, sentinels, found, &mut Deadline::new(deadline, watch)) {
+    match open_master(endpoint, &settings, sentinels, found, &mut Deadline::new(deadline, watch)).await {
         Ok(transport) => {
             transport.close();
             let (master, was) = (&sentinels.master, &named.master);
@@ -304,7 +304,7 @@ fn peer<'a>(node: &Node, address: &'a Address, sentinels: &'a Sentinels, timeout
 }
 
 /// Connects to a sentinel alone.
-pub(crate) fn connect_to_sentinel(
+pub(crate) async fn connect_to_sentinel(
     node: &Node,
     sentinels: &Sentinels,
     settings: &Settings,
@@ -312,11 +312,11 @@ pub(crate) fn connect_to_sentinel(
 ) -> Result<Transport, ConnectError> {
     let address = Address::Tcp { host: node.host.clone(), port: node.port };
     let deadline = Instant::now() + settings.connect_timeout;
-    peer(node, &address, sentinels, settings.connect_timeout).connect(&mut Deadline::new(deadline, watch))
+    peer(node, &address, sentinels, settings.connect_timeout).connect(&mut Deadline::new(deadline, watch)).await
 }
 
 /// A connection to a sentinel, and the master that it names.
-fn ask_new(
+async fn ask_new(
     node: &Node,
     sentinels: &Sentinels,
     timeout: Duration,
@@ -324,9 +324,9 @@ fn ask_new(
 ) -> Result<(Transport, Address), ConnectError> {
     let address = Address::Tcp { host: node.host.clone(), port: node.port };
     let peer = peer(node, &address, sentinels, timeout);
-    let mut sentinel = peer.connect(patience)?;
+    let mut sentinel = peer.connect(patience).await?;
     patience.enter(Stage::Request);
-    let replied = sentinel.query(&request(sentinels), patience);
+    let replied = sentinel.query(&request(sentinels), patience).await;
     let refused = match replied {
         Ok(Ok(reply)) => match self::address(&reply) {
             Some(master) => return Ok((sentinel, master)),
@@ -344,7 +344,7 @@ fn ask_new(
 }
 
 /// A connection to a server that says that it is a master.
-fn open_master(
+async fn open_master(
     endpoint: &Endpoint,
     settings: &Settings,
     sentinels: &Sentinels,
@@ -355,9 +355,9 @@ fn open_master(
     let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
     let (access, timeout) = (endpoint.access(), settings.connect_timeout);
     let peer = Peer { address, title, access, greeting, timeout };
-    let mut transport = peer.connect(patience)?;
+    let mut transport = peer.connect(patience).await?;
     patience.enter(Stage::Request);
-    let refused = match transport.query(&redis::cmd("HELLO"), patience) {
+    let refused = match transport.query(&redis::cmd("HELLO"), patience).await {
         Ok(Ok(hello)) => match value::field(&hello, "role").and_then(value::bytes) {
             Some(b"master") => return Ok(transport),
             role => {

@@ -8,7 +8,7 @@ use super::socket::Readiness;
 use crate::error::Fault;
 
 /// The server's end of one connection. Dropped when the client ends it.
-pub(crate) trait Mock: Send {
+pub(crate) trait Mock: Send + Sync {
     /// As [`Transport::receive`](super::Transport::receive).
     fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Fault>;
     /// As [`Transport::send`](super::Transport::send).

@@ -31,7 +31,7 @@ impl OwnerLookup {
     }
 
     /// Connects to the node that has the slot. The time there is, is shared by the nodes that have to be tried.
-    pub(super) fn connect(
+    pub(super) async fn connect(
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
@@ -41,7 +41,7 @@ impl OwnerLookup {
         let mut refused: Vec<(Node, Fault)> = Vec::new();
         if let Some(owner) = self.owner.take() {
             let mut part = patience.until(Instant::now() + patience.left() / 2);
-            match self.open(endpoint, settings, &owner, &mut part) {
+            match self.open(endpoint, settings, &owner, &mut part).await {
                 Err(ConnectError::Fault(fault)) => refused.push((owner, fault)),
                 opened => return opened,
             }
@@ -52,7 +52,8 @@ impl OwnerLookup {
         for (tried, node) in candidates.iter().enumerate() {
             let share = patience.left() / u32::try_from(candidates.len() - tried).unwrap_or(u32::MAX);
             let mut part = patience.until(Instant::now() + share);
-            let owner = match self.nodes.ask(endpoint, settings, node, &mut part).map(|map| map.owner(self.slot)) {
+            let owner = match self.nodes.ask(endpoint, settings, node, &mut part).await.map(|map| map.owner(self.slot))
+            {
                 Ok(Some(owner)) => owner,
                 Ok(None) => {
                     faults.push(Fault::new(code::NO_SLOT, format!("{node} says that no node has slot {}", self.slot)));
@@ -67,7 +68,7 @@ impl OwnerLookup {
             if refused.iter().any(|(known, _)| *known == owner) {
                 continue;
             }
-            match self.open(endpoint, settings, &owner, &mut part) {
+            match self.open(endpoint, settings, &owner, &mut part).await {
                 Err(ConnectError::Fault(fault)) => refused.push((owner, fault)),
                 opened => return opened,
             }
@@ -83,14 +84,14 @@ impl OwnerLookup {
         .into())
     }
 
-    fn open(
+    async fn open(
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
         node: &Node,
         patience: &mut Deadline<'_>,
     ) -> Result<Transport, ConnectError> {
-        let transport = open(endpoint, settings, node, endpoint.first_streams(), patience)?;
+        let transport = open(endpoint, settings, node, endpoint.first_streams(), patience).await?;
         self.owner = Some(node.clone());
         let last = self.current.replace(node.clone()).filter(|last| last != node);
         self.change = last.map(|last| ServerChange::StreamMoved { from: last.to_string(), to: node.to_string() });

@@ -6,6 +6,7 @@ use super::connect_step::ConnectStep;
 use super::deadline::{ConnectError, Deadline, Stage};
 use super::dial::{dial_tcp, dial_unix};
 use super::handshake::{self, Greeting, Mode};
+use super::in_thread::in_thread;
 use super::resolve::resolve;
 use super::stream::Transport;
 use super::tls::{TlsStream, server_name};
@@ -26,14 +27,14 @@ pub(super) struct Peer<'a> {
 
 impl Peer<'_> {
     /// Connects, and shakes hands.
-    pub(super) fn connect(&self, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
-        self.find(patience).map(|(transport, _)| transport)
+    pub(super) async fn connect(&self, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
+        self.find(patience).await.map(|(transport, _)| transport)
     }
 
     /// The same, with what the server is, if the endpoint leaves that open.
-    pub(super) fn find(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
+    pub(super) async fn find(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
         patience.note(ConnectStep::Peer(&self.title));
-        let connected = self.authenticated(patience);
+        let connected = self.authenticated(patience).await;
         if connected.is_ok() {
             patience.note(ConnectStep::Connected);
         }
@@ -45,15 +46,17 @@ impl Peer<'_> {
 
     /// Connects with the password of this moment. If the server refuses it and there is another one by now, which is how a
     /// rotation looks that comes in between, connects once more with that.
-    fn authenticated(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
-        let password = self.access.password()?;
+    async fn authenticated(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
+        let password = self.slowly(self.access.is_slow(), Access::password, patience).await??;
         self.check_time(patience)?;
-        match self.open(password.as_ref(), patience) {
+        match self.open(password.as_ref(), patience).await {
             Err(ConnectError::Fault(refusal)) if refusal.is_of_password() => {
-                match self.access.changed_password(password.as_ref())? {
+                let refused = password.clone();
+                let changed = move |access: &Access| access.changed_password(refused.as_ref());
+                match self.slowly(self.access.is_slow(), changed, patience).await?? {
                     Some(changed) => {
                         self.check_time(patience)?;
-                        self.open(Some(&changed), patience)
+                        self.open(Some(&changed), patience).await
                     }
                     None => Err(refusal.into()),
                 }
@@ -66,29 +69,53 @@ impl Peer<'_> {
     fn check_time(&self, patience: &mut Deadline<'_>) -> Result<(), ConnectError> {
         if self.access.has_provider() {
             patience.enter(Stage::Password);
-            patience.slice()?;
+            patience.check()?;
         }
         Ok(())
     }
 
-    fn open(&self, password: Option<&Secret>, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
+    /// Calls what reads a file or asks the caller, if it `is_slow`: on a thread, where nothing may block.
+    async fn slowly<T: Send + 'static>(
+        &self,
+        is_slow: bool,
+        call: impl FnOnce(&Access) -> T + Send + 'static,
+        patience: &mut Deadline<'_>,
+    ) -> Result<T, ConnectError> {
+        if !is_slow || !patience.defers() {
+            return Ok(call(self.access));
+        }
+        patience.enter(Stage::Password);
+        let access = self.access.clone();
+        in_thread("headrace-connect", move || call(&access), patience).await
+    }
+
+    async fn open(
+        &self,
+        password: Option<&Secret>,
+        patience: &mut Deadline<'_>,
+    ) -> Result<(Transport, Mode), ConnectError> {
         let tls = match self.access.tls() {
-            Some(tls) => Some((client_config(tls)?, server_name(tls, self.address)?)),
+            Some(tls) => {
+                let config =
+                    self.slowly(true, |access| access.tls().map(client_config).transpose(), patience).await??;
+                let name = server_name(tls, self.address)?;
+                config.map(|config| (config, name))
+            }
             None => None,
         };
         #[cfg(any(test, fuzzing))]
         if let Some(server) = super::mock::dial() {
-            return self.greet(Transport::mock(server?), password, patience);
+            return self.greet(Transport::mock(server?), password, patience).await;
         }
         let socket = match self.address {
             Address::Tcp { host, port } => {
-                let addresses = resolve(host, *port, patience)?;
+                let addresses = resolve(host, *port, patience).await?;
                 for address in &addresses {
                     patience.note(ConnectStep::Address(*address));
                 }
-                dial_tcp(&addresses, patience)?
+                dial_tcp(&addresses, patience).await?
             }
-            Address::Unix(path) => dial_unix(path, patience)?,
+            Address::Unix(path) => dial_unix(path, patience).await?,
         };
         let transport = match (tls, self.address) {
             (None, Address::Tcp { .. }) => Transport::tcp(socket),
@@ -96,7 +123,7 @@ impl Peer<'_> {
             (Some((config, name)), _) => {
                 patience.enter(Stage::Tls);
                 let mut stream = TlsStream::new(socket, config, name)?;
-                stream.handshake(patience)?;
+                stream.handshake(patience).await?;
                 if let Some(session) = stream.session() {
                     patience.note(ConnectStep::Session(&session));
                 }
@@ -106,16 +133,16 @@ impl Peer<'_> {
                 Transport::tls(stream)
             }
         };
-        self.greet(transport, password, patience)
+        self.greet(transport, password, patience).await
     }
 
-    fn greet(
+    async fn greet(
         &self,
         mut transport: Transport,
         password: Option<&Secret>,
         patience: &mut Deadline<'_>,
     ) -> Result<(Transport, Mode), ConnectError> {
-        match handshake::run(&mut transport, self.access.username(), password, &self.greeting, patience) {
+        match handshake::run(&mut transport, self.access.username(), password, &self.greeting, patience).await {
             Ok(mode) => Ok((transport, mode)),
             Err(error) => {
                 transport.abort();

@@ -16,13 +16,13 @@ impl Transport {
     /// Sends a command and waits for its reply, which may be of any shape; an error reply is a fault.
     ///
     /// No reply may be pending on the connection before. Each error but an error reply makes it useless.
-    pub(crate) fn query(
+    pub(crate) async fn query(
         &mut self,
         command: &Cmd,
         patience: &mut Deadline<'_>,
     ) -> Result<Result<Value, Fault>, ConnectError> {
         let mut only = Ok(Value::Nil);
-        self.query_all(&command.get_packed_command(), 1, WHOLE, patience, &mut |reply| only = reply)?;
+        self.query_all(&command.get_packed_command(), 1, WHOLE, patience, &mut |reply| only = reply).await?;
         Ok(only)
     }
 
@@ -31,17 +31,17 @@ impl Transport {
     ///
     /// It reads while it sends, so that neither side waits for the other with full buffers, and reads on after a failure to send:
     /// a server that refuses says why before it closes. As [`query`](Self::query), it must be the only one to use the connection.
-    pub(crate) fn query_all(
+    pub(crate) async fn query_all(
         &mut self,
         packed: &[u8],
         mut replies: usize,
         depth: usize,
         patience: &mut Deadline<'_>,
-        each: &mut dyn FnMut(Result<Value, Fault>),
+        each: &mut impl FnMut(Result<Value, Fault>),
     ) -> Result<(), ConnectError> {
         let mut unsent = packed;
         let (mut bytes, mut outline) = (Vec::new(), Outline::new(depth, MAX_REPLY));
-        let mut chunk = [0; CHUNK];
+        let mut chunk = vec![0; CHUNK];
         let mut broken = None;
         let mut is_new = true;
         while replies > 0 {
@@ -60,9 +60,10 @@ impl Transport {
                 (received, _) => received?,
             };
             if received == 0 {
-                let slice = patience.slice()?;
+                patience.check()?;
                 if sent == 0 || unsent.is_empty() {
-                    self.wait(!unsent.is_empty() || self.wants_write(), slice);
+                    let writable = !unsent.is_empty() || self.wants_write();
+                    self.wait_with(patience, writable).await?;
                 }
                 continue;
             }
@@ -89,7 +90,7 @@ impl Transport {
             }
             if replies > 0 {
                 // A peer that never pauses must not keep Ctrl-C out.
-                patience.slice()?;
+                patience.check()?;
             }
         }
         Ok(())
@@ -117,6 +118,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use super::super::block_on::block_on;
     use super::super::deadline::NeverInterrupted;
     use super::*;
     use crate::fuzz_tests::{is_alone, memory};
@@ -130,7 +132,8 @@ mod tests {
             peer
         });
         let mut watch = NeverInterrupted;
-        transport.query(&redis::cmd("HELLO"), &mut Deadline::new(Instant::now() + Duration::from_secs(5), &mut watch))
+        let deadline = Instant::now() + Duration::from_secs(5);
+        block_on(transport.query(&redis::cmd("HELLO"), &mut Deadline::new(deadline, &mut watch)))
     }
 
     #[test]
@@ -162,7 +165,7 @@ mod tests {
             });
             let (mut seen, mut watch) = (Vec::new(), NeverInterrupted);
             let mut patience = Deadline::of_silence(Duration::from_secs(5), &mut watch);
-            transport.query_all(b"PING\r\n", 4, WHOLE, &mut patience, &mut |reply| seen.push(reply)).unwrap();
+            block_on(transport.query_all(b"PING\r\n", 4, WHOLE, &mut patience, &mut |reply| seen.push(reply))).unwrap();
             assert_eq!(seen, expected, "cut every {size} bytes");
             drop(writer.join().unwrap());
         }
@@ -184,7 +187,7 @@ mod tests {
         let (mut seen, mut watch) = (0, NeverInterrupted);
         let mut patience = Deadline::of_silence(Duration::from_secs(20), &mut watch);
         let mut each = |reply: Result<Value, Fault>| seen += usize::from(reply.is_ok());
-        transport.query_all(&command.repeat(count), count, WHOLE, &mut patience, &mut each).unwrap();
+        block_on(transport.query_all(&command.repeat(count), count, WHOLE, &mut patience, &mut each)).unwrap();
         assert_eq!(seen, count);
         drop(server.join().unwrap());
     }

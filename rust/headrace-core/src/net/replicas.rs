@@ -9,11 +9,11 @@ use crate::resp::value;
 
 /// How many replicas are connected to the server, by [INFO](https://redis.io/docs/latest/commands/info/), or why that is not known.
 /// On a replica itself 1: it refuses what would be waited for.
-pub(crate) fn connected_replicas(
+pub(crate) async fn connected_replicas(
     transport: &mut Transport,
     patience: &mut Deadline<'_>,
 ) -> Result<Result<u64, Fault>, ConnectError> {
-    let reply = match transport.query(redis::cmd("INFO").arg("replication"), patience)? {
+    let reply = match transport.query(redis::cmd("INFO").arg("replication"), patience).await? {
         Ok(reply) => reply,
         Err(refusal) => return Ok(Err(refusal.of_command("INFO"))),
     };

@@ -2,10 +2,9 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 
 use super::deadline::{ConnectError, Deadline, Stage};
+use super::in_thread::in_thread;
 use super::socket::reason;
 use crate::error::{Fault, code};
 
@@ -17,36 +16,29 @@ pub(super) fn literal(host: &str) -> Option<IpAddr> {
 
 /// The addresses of `host`, in the resolver's order; never none.
 ///
-/// The system's resolver has no deadline of its own, so a name is looked up on a helper thread, which is left to end by
-/// itself when the deadline comes first. Literals need neither.
-pub(super) fn resolve(host: &str, port: u16, patience: &mut Deadline<'_>) -> Result<Vec<SocketAddr>, ConnectError> {
+/// The system's resolver has no deadline of its own, so a name is looked up on a helper thread. Literals need none.
+pub(super) async fn resolve(
+    host: &str,
+    port: u16,
+    patience: &mut Deadline<'_>,
+) -> Result<Vec<SocketAddr>, ConnectError> {
     if let Some(ip) = literal(host) {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let name = host.to_owned();
-    wait_for(move || (name.as_str(), port).to_socket_addrs().map(Vec::from_iter), patience)
+    wait_for(move || (name.as_str(), port).to_socket_addrs().map(Vec::from_iter), patience).await
 }
 
 /// What `look_up` finds, as long as there is patience.
-fn wait_for(
+async fn wait_for(
     look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
     patience: &mut Deadline<'_>,
 ) -> Result<Vec<SocketAddr>, ConnectError> {
     patience.enter(Stage::Resolve);
-    let (sender, answer) = mpsc::sync_channel(1);
-    let run = move || {
-        let _ = sender.send(look_up()); // after the deadline there is no receiver
-    };
-    let thread = thread::Builder::new().name("headrace-resolve".to_owned()).spawn(run);
-    thread.map_err(|error| dns(&format!("no thread to resolve the host name with: {}", reason(&error))))?;
-    loop {
-        match answer.recv_timeout(patience.slice()?) {
-            Ok(Ok(addresses)) if addresses.is_empty() => return Err(dns("the host name has no address").into()),
-            Ok(Ok(addresses)) => return Ok(addresses),
-            Ok(Err(error)) => return Err(dns(&unresolved(&error)).into()),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(dns("the resolver ended without an answer").into()),
-        }
+    match in_thread("headrace-resolve", look_up, patience).await? {
+        Ok(addresses) if addresses.is_empty() => Err(dns("the host name has no address").into()),
+        Ok(addresses) => Ok(addresses),
+        Err(error) => Err(dns(&unresolved(&error)).into()),
     }
 }
 
@@ -63,8 +55,10 @@ fn dns(message: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
+    use super::super::block_on::block_on;
     use super::super::deadline::{NeverInterrupted, Watch};
     use super::*;
 
@@ -78,7 +72,9 @@ mod tests {
             assert_eq!(literal(host), None, "{host}");
         }
         // With no time left at all, a literal still resolves: nothing was waited for.
-        let addresses = resolve("[::1]", 6379, &mut Deadline::new(Instant::now(), &mut NeverInterrupted)).unwrap();
+        let mut patience_watch = NeverInterrupted;
+        let mut patience = Deadline::new(Instant::now(), &mut patience_watch);
+        let addresses = block_on(resolve("[::1]", 6379, &mut patience)).unwrap();
         assert_eq!(addresses, ["[::1]:6379".parse().unwrap()]);
     }
 
@@ -86,7 +82,7 @@ mod tests {
     fn a_name_without_an_address_is_a_dns_fault() {
         let deadline = Instant::now() + Duration::from_secs(20);
         for host in ["no-such-host.invalid", "nul\0in.the.name"] {
-            let error = resolve(host, 6379, &mut Deadline::new(deadline, &mut NeverInterrupted)).unwrap_err();
+            let error = block_on(resolve(host, 6379, &mut Deadline::new(deadline, &mut NeverInterrupted))).unwrap_err();
             let ConnectError::Fault(fault) = error else { panic!("interrupted") };
             assert_eq!(fault.code, code::DNS);
             assert!(fault.message.starts_with("the host name cannot be resolved: "), "{}", fault.message);
@@ -101,7 +97,7 @@ mod tests {
             let _ = silent.recv();
             Ok(Vec::new())
         };
-        let error = wait_for(look_up, &mut Deadline::new(started + deadline, watch)).unwrap_err();
+        let error = block_on(wait_for(look_up, &mut Deadline::new(started + deadline, watch))).unwrap_err();
         let took = started.elapsed();
         drop(silence);
         (error, took)

@@ -35,25 +35,25 @@ impl ServerLookup {
         }
     }
 
-    pub(super) fn connect(
+    pub(super) async fn connect(
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
         patience: &mut Deadline<'_>,
     ) -> Result<Transport, ConnectError> {
         match (self, endpoint.address(settings), endpoint.cluster()) {
-            (Self::Owner(owner), _, Some(cluster)) => owner.connect(endpoint, settings, cluster, patience),
+            (Self::Owner(owner), _, Some(cluster)) => owner.connect(endpoint, settings, cluster, patience).await,
             (_, Some(address), _) => {
                 let title = address.to_string();
                 let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
                 let timeout = settings.connect_timeout;
-                Peer { address: &address, title, access: endpoint.access(), greeting, timeout }.connect(patience)
+                Peer { address: &address, title, access: endpoint.access(), greeting, timeout }.connect(patience).await
             }
-            (Self::Master(master), None, _) => master.connect(endpoint, settings, patience),
+            (Self::Master(master), None, _) => master.connect(endpoint, settings, patience).await,
             // Of another endpoint.
             (lookup, None, _) => {
                 *lookup = Self::new(endpoint);
-                lookup.connect(endpoint, settings, patience)
+                Box::pin(lookup.connect(endpoint, settings, patience)).await
             }
         }
     }
@@ -81,26 +81,26 @@ impl ServerLookup {
     }
 
     /// Asks whether the server is still the one to be connected to; see [`MasterLookup::check`].
-    pub(crate) fn check(
+    pub(crate) async fn check(
         &mut self,
         endpoint: &Endpoint,
         now: Instant,
         watch: &mut dyn Watch,
     ) -> Result<(), ConnectError> {
         match self {
-            Self::Master(master) => master.check(endpoint, now, watch),
+            Self::Master(master) => master.check(endpoint, now, watch).await,
             Self::Fixed | Self::Owner(_) => Ok(()),
         }
     }
 
     /// How many replicas the server is to have, or why that is not said. `None`: it alone knows.
-    pub(crate) fn replicas(
+    pub(crate) async fn replicas(
         &mut self,
         endpoint: &Endpoint,
         patience: &mut Deadline<'_>,
     ) -> Result<Option<Result<u64, Fault>>, ConnectError> {
         match self {
-            Self::Master(master) => master.replicas(endpoint, patience),
+            Self::Master(master) => master.replicas(endpoint, patience).await,
             Self::Fixed | Self::Owner(_) => Ok(None),
         }
     }

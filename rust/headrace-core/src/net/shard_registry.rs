@@ -2,18 +2,16 @@
 //! are called.
 //!
 //! It is written once, field by field, each only where it is missing: of two producers that begin at once with different
-//! numbers one is refused. Every call is one command, which a node of a cluster may redirect.
+//! numbers one is refused. Commands are sent one by one, because a node of a cluster may redirect.
 
-use redis::Value;
+use redis::{Cmd, Value};
 
-use super::deadline::{ConnectError, Deadline};
-use super::stream::Transport;
 use crate::error::{Fault, ReplyText, code};
 use crate::resp::value::{bytes, field, list};
 use crate::shards::{Shards, registry_key};
 
 /// What a server answered, or why it refused.
-type Answer<T> = Result<Result<T, Fault>, ConnectError>;
+type Answer = Result<Value, Fault>;
 
 /// A field of the registry, and its value.
 pub(crate) type Field = (&'static str, String);
@@ -28,11 +26,20 @@ pub(crate) struct ShardRegistry<'a> {
 
 impl ShardRegistry<'_> {
     /// The first field that it lacks, with its value; `None`: it is complete. A fault: it says something else than the endpoint.
-    pub(crate) fn missing(self, transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<Option<Field>> {
-        Ok(match transport.query(redis::cmd("HGETALL").arg(self.key()), patience)? {
+    ///
+    /// `answer`: to [`asking`](Self::asking).
+    pub(crate) fn missing(self, answer: Answer) -> Result<Option<Field>, Fault> {
+        match answer {
             Ok(reply) => self.read(&reply),
             Err(refusal) => Err(self.refused(refusal, "HGETALL")),
-        })
+        }
+    }
+
+    /// The command that reads it.
+    pub(crate) fn asking(self) -> Cmd {
+        let mut read = redis::cmd("HGETALL");
+        read.arg(self.key());
+        read
     }
 
     /// The key of the registry.
@@ -49,20 +56,32 @@ impl ShardRegistry<'_> {
         }
     }
 
-    /// Writes a field, unless another producer has written it.
-    pub(crate) fn set(self, field: &Field, transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<()> {
+    /// The command that writes a field, unless another producer has written it.
+    pub(crate) fn setting(self, field: &Field) -> Cmd {
         let mut set = redis::cmd("HSETNX");
         set.arg(self.key()).arg(field.0).arg(&field.1);
-        Ok(transport.query(&set, patience)?.map(drop).map_err(|refusal| self.refused(refusal, "HSETNX")))
+        set
     }
 
-    /// Whether a shard has, or had, entries. One without is the work of a consumer group that was created first.
-    pub(crate) fn is_used(self, shard: &[u8], transport: &mut Transport, patience: &mut Deadline<'_>) -> Answer<bool> {
-        Ok(match transport.query(redis::cmd("XINFO").arg("STREAM").arg(shard), patience)? {
+    /// Whether the server did that.
+    pub(crate) fn set(self, answer: Answer) -> Result<(), Fault> {
+        answer.map(drop).map_err(|refusal| self.refused(refusal, "HSETNX"))
+    }
+
+    /// The command that asks about a shard.
+    pub(crate) fn asking_about(shard: &[u8]) -> Cmd {
+        let mut info = redis::cmd("XINFO");
+        info.arg("STREAM").arg(shard);
+        info
+    }
+
+    /// Whether that shard has, or had, entries. One without is the work of a consumer group that was created first.
+    pub(crate) fn is_used(self, answer: Answer) -> Result<bool, Fault> {
+        match answer {
             Ok(reply) => Ok(field(&reply, "last-generated-id").and_then(bytes) != Some(b"0-0")),
             Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(false),
             Err(refusal) => Err(self.refused(refusal, "XINFO STREAM")),
-        })
+        }
     }
 
     /// The fault where streams exist and the registry does not.

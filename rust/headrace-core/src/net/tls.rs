@@ -48,13 +48,14 @@ impl TlsStream {
 
     /// The TLS handshake. In TLS 1.3 it succeeds even when the server refuses the client's certificate: that shows at the
     /// first read.
-    pub(super) fn handshake(&mut self, patience: &mut Deadline<'_>) -> Result<(), ConnectError> {
+    pub(super) async fn handshake(&mut self, patience: &mut Deadline<'_>) -> Result<(), ConnectError> {
         while self.session.is_handshaking() {
             // A server that refuses sends its alert before it closes: the alert says more than the failed write.
             let written = self.push();
             if !self.pull()? {
                 written?;
-                self.wait(self.session.wants_write(), patience.slice()?);
+                let writable = self.session.wants_write();
+                patience.wait_for(&self.socket, writable).await?;
             }
         }
         self.push()?;

@@ -1,17 +1,25 @@
-//! The loop for a caller that has an event loop of its own: as [`drive`](super::drive), but it never waits for a socket.
+//! The loop for a caller that has an event loop of its own: as [`drive`](super::drive), but it never waits.
 
 use std::time::Instant;
 
 use super::Producer;
 use super::drive::{Goal, Pass};
-use super::link::Link;
-use crate::error::Result;
+use super::link::{Errand, Link};
 use crate::net::{Interest, Watch};
 
+/// How far a producer came without waiting.
+#[derive(Debug)]
+pub(crate) enum Advance {
+    /// All that can be done now is done. When there is more to do, if no [socket](Producer::interests) is ready before; `None`: only
+    /// these matter.
+    Done(Option<Instant>),
+    /// First servers are to be asked: [`run`](Producer::run) the errand of this lane, and advance again.
+    Errand(usize, Errand),
+}
+
 impl Producer {
-    /// Does what can be done now for every message that waits, and returns when to do so again, if no [socket](Self::interests) is ready
-    /// before. `None`: only these matter.
-    pub(crate) fn advance(&mut self, watch: &mut dyn Watch) -> Result<Option<Instant>> {
+    /// Does what can be done now for every message that waits.
+    pub(crate) fn advance(&mut self, watch: &mut dyn Watch) -> Advance {
         let advanced = self.advance_lanes(watch);
         self.report_waits(watch);
         let is_idle = self.is_idle();
@@ -23,61 +31,56 @@ impl Producer {
         advanced
     }
 
-    fn advance_lanes(&mut self, watch: &mut dyn Watch) -> Result<Option<Instant>> {
+    fn advance_lanes(&mut self, watch: &mut dyn Watch) -> Advance {
         let mut renewed = Vec::new();
         loop {
             self.close_runs();
             let now = Instant::now();
-            self.check(now, watch)?;
             let (mut moved, mut until) = (false, None);
             let mut at = 0;
             // Lanes may be added meanwhile.
             while at < self.links.len() {
-                match self.advance_lane(at, now, &mut renewed, watch)? {
+                match self.advance_lane(at, now, &mut renewed, watch) {
                     Pass::Moved => moved = true,
                     Pass::Idle => {}
                     Pass::Paused(pause) => until = Some(earlier(until, pause)),
+                    Pass::Errand(errand) => return Advance::Errand(at, errand),
                 }
                 at += 1;
             }
             self.report_changes(false, watch);
             if !moved && let Ok(patience) = self.give_up_silent_lanes(&mut renewed) {
-                return Ok([patience, self.next_check()]
+                let until = [patience, self.next_check()]
                     .into_iter()
                     .flatten()
-                    .fold(until, |until, other| Some(earlier(until, other))));
+                    .fold(until, |until, other| Some(earlier(until, other)));
+                return Advance::Done(until);
             }
         }
     }
 
-    fn advance_lane(
-        &mut self,
-        at: usize,
-        now: Instant,
-        renewed: &mut Vec<usize>,
-        watch: &mut dyn Watch,
-    ) -> Result<Pass> {
+    fn advance_lane(&mut self, at: usize, now: Instant, renewed: &mut Vec<usize>, watch: &mut dyn Watch) -> Pass {
         let pass = if self.lanes.get(at).is_idle() {
             Pass::Idle
         } else {
-            self.drive_lane(at, Goal::Empty, now, None, renewed, watch)?
+            self.drive_lane(at, Goal::Empty, now, renewed, watch)
         };
         // The caller watches this socket all the same, and a server that closes it would make it readable for ever.
         if matches!(pass, Pass::Paused(_)) || (matches!(pass, Pass::Idle) && !self.lanes.get(at).awaits_answer()) {
             match self.receive(at) {
                 Ok(false) => {}
-                Ok(true) => return Ok(Pass::Moved),
+                Ok(true) => return Pass::Moved,
                 Err(broken) => {
                     self.disconnect_or_renew(at, &broken, renewed);
-                    return Ok(Pass::Moved);
+                    return Pass::Moved;
                 }
             }
         }
-        Ok(pass)
+        pass
     }
 
     /// Gives up on a server that is silent for too long, which is an `Err`: something moves. Otherwise when the next one will be.
-    fn give_up_silent_lanes(&mut self, renewed: &mut Vec<usize>) -> std::result::Result<Option<Instant>, ()> {
+    fn give_up_silent_lanes(&mut self, renewed: &mut Vec<usize>) -> Result<Option<Instant>, ()> {
         let now = Instant::now();
         let mut until = None;
         for at in 0..self.links.len() {
@@ -102,7 +105,7 @@ impl Producer {
 
     /// The sockets that are open, prepared for a wait by the caller. Whether bytes of one were received that wait here, so that the
     /// caller is not to wait.
-    pub(crate) fn interests(&mut self) -> (Vec<Interest<'_>>, bool) {
+    pub(crate) fn interests(&mut self) -> (Vec<Interest>, bool) {
         let Self { links, lanes, numbers, .. } = self;
         let (mut interests, mut has_bytes) = (Vec::with_capacity(links.len()), false);
         for (at, (link, number)) in links.iter_mut().zip(numbers).enumerate() {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::Producer;
 use super::clock;
-use super::link::Link;
+use super::link::{Errand, Link};
 use crate::connection::{Connection, Context, Disconnect, MAX_SLICES, RetryStep};
 use crate::error::{Error, Fault, Result, code};
-use crate::net::{Transport, Wanted, Watch};
+use crate::net::{Transport, Wanted, Watch, block_on};
 use crate::random;
 
 /// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
@@ -35,6 +35,8 @@ pub(super) enum Goal {
 pub(super) enum Pass {
     /// Something moved, or may move now.
     Moved,
+    /// Servers are to be asked before it goes on.
+    Errand(Errand),
     /// It waits for its socket, or for nothing.
     Idle,
     /// It waits for the time to send again what failed.
@@ -95,8 +97,12 @@ impl Producer {
             let mut at = 0;
             // Lanes may be added meanwhile.
             while at < self.links.len() {
-                match self.drive_lane(at, goal, now, deadline, &mut renewed, watch)? {
+                match self.drive_lane(at, goal, now, &mut renewed, watch) {
                     Pass::Moved => moved = true,
+                    Pass::Errand(errand) => {
+                        block_on(self.run(at, errand, deadline, watch))?;
+                        moved = true;
+                    }
                     Pass::Idle => {}
                     Pass::Paused(until) => pause = Some(pause.map_or(until, |pause: Instant| pause.min(until))),
                 }
@@ -111,18 +117,17 @@ impl Producer {
         Ok(())
     }
 
-    /// Does what can be done for one lane without waiting, but for connecting.
+    /// Does what can be done for one lane without waiting.
     pub(super) fn drive_lane(
         &mut self,
         at: usize,
         goal: Goal,
         now: Instant,
-        deadline: Option<Instant>,
         renewed: &mut Vec<usize>,
         watch: &mut dyn Watch,
-    ) -> Result<Pass> {
+    ) -> Pass {
         if self.lanes.is_of_cluster() && self.lanes.get(at).is_idle() {
-            return Ok(Pass::Idle);
+            return Pass::Idle;
         }
         self.request_wait_for(at, goal);
         if self.lanes.is_of_cluster() {
@@ -135,13 +140,10 @@ impl Producer {
         }
         match step {
             None => {}
-            Some(RetryStep::Pause(until)) => return Ok(Pass::Paused(until)),
-            Some(RetryStep::Redirect(detours)) => {
-                self.follow(at, &detours, now, watch)?;
-                return Ok(Pass::Moved);
-            }
+            Some(RetryStep::Pause(until)) => return Pass::Paused(until),
+            Some(RetryStep::Redirect(detours)) => return Pass::Errand(Errand::Follow(detours)),
             Some(RetryStep::Resend | RetryStep::Resume | RetryStep::GiveUp | RetryStep::Done) => {
-                return Ok(Pass::Moved);
+                return Pass::Moved;
             }
         }
         match &self.links[at] {
@@ -152,16 +154,16 @@ impl Producer {
                 connection.fail_all(&failure, &mut cx);
                 self.end_retries(at, now);
             }
-            Link::Closed => self.open(at, deadline, watch)?,
-            Link::Open(_) if self.servers.is_due(now) => self.check_master(now, watch)?,
+            Link::Closed => return Pass::Errand(Errand::Open),
+            Link::Open(_) if self.servers.is_due(now) => return Pass::Errand(Errand::CheckMaster),
             Link::Open(_) if self.lanes.get(at).needs_ping(now) => self.lanes.get_mut(at).ping(),
             Link::Open(_) => match self.step(at) {
                 Ok(true) => {}
-                Ok(false) => return Ok(Pass::Idle),
+                Ok(false) => return Pass::Idle,
                 Err(broken) => self.disconnect_or_renew(at, &broken, renewed),
             },
         }
-        Ok(Pass::Moved)
+        Pass::Moved
     }
 
     /// The caller waits no longer. Replies that are here already count.

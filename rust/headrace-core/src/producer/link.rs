@@ -28,6 +28,17 @@ pub(super) enum Link {
     Down(Arc<Failure>),
 }
 
+/// What is done for a lane by asking servers, one question after the other: not by its socket becoming ready.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// To open its socket.
+    Open,
+    /// To go on with the nodes that the server named, for what it refused.
+    Follow(Vec<Detour>),
+    /// To ask the sentinels who the master is.
+    CheckMaster,
+}
+
 /// A socket whose server can do what the options ask for.
 struct Opened {
     transport: Transport,
@@ -37,9 +48,24 @@ struct Opened {
 }
 
 impl Producer {
+    /// Does an errand for a lane.
+    pub(crate) async fn run(
+        &mut self,
+        at: usize,
+        errand: Errand,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        match errand {
+            Errand::Open => self.open(at, deadline, watch).await,
+            Errand::Follow(detours) => self.follow(at, &detours, Instant::now(), watch).await,
+            Errand::CheckMaster => self.check_master(Instant::now(), watch).await,
+        }
+    }
+
     /// Opens the socket of a lane. If that fails, every message that waits for it fails, and so does the rest of the batch.
-    pub(super) fn open(&mut self, at: usize, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        match self.open_socket(at, deadline, watch) {
+    async fn open(&mut self, at: usize, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        match self.open_socket(at, deadline, watch).await {
             Ok(Some(Opened { transport, command_timeout, replicas })) => {
                 self.node_states.opened(at, self.outcomes.recorder.counters(), Instant::now());
                 self.lanes.get_mut(at).opened(command_timeout, replicas, Instant::now());
@@ -65,7 +91,7 @@ impl Producer {
 
     /// A socket. `None`: what waited for the lane waits for
     /// another one now.
-    fn open_socket(
+    async fn open_socket(
         &mut self,
         at: usize,
         deadline: Option<Instant>,
@@ -78,30 +104,30 @@ impl Producer {
             settings.connect_timeout = settings.connect_timeout.min(left);
         }
         let until = Instant::now() + settings.connect_timeout;
-        let first = self.decide(&mut settings, watch)?;
+        let first = self.decide(&mut settings, watch).await?;
         if !self.lanes.is_of_cluster() {
             let transport = match first {
                 Some(transport) => transport,
-                None => connect_with(&mut self.servers, &self.endpoint, &settings, watch)?,
+                None => connect_with(&mut self.servers, &self.endpoint, &settings, watch).await?,
             };
-            return self.checked(at, &settings, transport, until, watch).map(Some);
+            return self.checked(at, &settings, transport, until, watch).await.map(Some);
         }
         let was_located = self.located.is_some();
-        if !was_located && !self.locate(at, &settings, None, watch)? {
+        if !was_located && !self.locate(at, &settings, None, watch).await? {
             return Ok(None);
         }
         let first = Settings {
             connect_timeout: until.saturating_duration_since(Instant::now()) / if was_located { 2 } else { 1 },
             ..settings
         };
-        match self.open_node(at, &first, watch) {
+        match self.open_node(at, &first, watch).await {
             Err(ConnectError::Fault(fault)) if was_located || is_redirect(&fault) => {
                 // The node may be gone: others know. If it says that another one has the slot, others may not have heard of that.
                 settings.connect_timeout = until.saturating_duration_since(Instant::now());
                 let sender = if is_redirect(&fault) { self.lanes.node(at).cloned() } else { None };
-                match self.locate(at, &settings, sender.as_ref(), watch) {
+                match self.locate(at, &settings, sender.as_ref(), watch).await {
                     Ok(false) => Ok(None),
-                    Ok(true) if is_redirect(&fault) => self.open_node(at, &settings, watch).map(Some),
+                    Ok(true) if is_redirect(&fault) => self.open_node(at, &settings, watch).await.map(Some),
                     Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),
                     Ok(true) | Err(ConnectError::Fault(_)) => Err(fault.into()),
                 }
@@ -111,7 +137,7 @@ impl Producer {
     }
 
     /// A socket to the node of a lane.
-    fn open_node(
+    async fn open_node(
         &mut self,
         at: usize,
         settings: &Settings,
@@ -124,16 +150,16 @@ impl Producer {
         };
         let is_home = at == self.lanes.home();
         let first = if is_home { self.endpoint.first_streams() } else { &[] };
-        let connected = connect_to_node(&self.endpoint, settings, node, first, watch);
+        let connected = connect_to_node(&self.endpoint, settings, node, first, watch).await;
         if let Err(ConnectError::Fault(fault)) = &connected {
             self.node_states.failed(at, fault, Instant::now(), clock::unix_millis());
         }
-        self.checked(at, settings, connected?, until, watch)
+        self.checked(at, settings, connected?, until, watch).await
     }
 
     /// Finds out whether the server is a node of a cluster, if the endpoint leaves that open. Returns the connection to it, if it is
     /// none.
-    fn decide(
+    async fn decide(
         &mut self,
         settings: &mut Settings,
         watch: &mut dyn Watch,
@@ -141,7 +167,7 @@ impl Producer {
         if !self.endpoint.is_undecided() {
             return Ok(None);
         }
-        let first = decide(&mut self.endpoint, settings, watch)?;
+        let first = decide(&mut self.endpoint, settings, watch).await?;
         self.rules.max_redirects = self.endpoint.cluster().map(|cluster| cluster.max_redirects);
         self.servers = ServerLookup::new(&self.endpoint);
         self.nodes = ClusterNodes::new(self.endpoint.node_map());
@@ -153,7 +179,7 @@ impl Producer {
     }
 
     /// A new connection whose server can do what the options ask for.
-    fn checked(
+    async fn checked(
         &mut self,
         at: usize,
         settings: &Settings,
@@ -161,8 +187,11 @@ impl Producer {
         until: Instant,
         watch: &mut dyn Watch,
     ) -> std::result::Result<Opened, ConnectError> {
-        let checked = self.check_shards(at, settings, &mut transport, until, watch);
-        match checked.and_then(|()| self.check_server(at, settings, &mut transport, until, watch)) {
+        let checked = match self.check_shards(at, settings, &mut transport, until, watch).await {
+            Ok(()) => self.check_server(at, settings, &mut transport, until, watch).await,
+            Err(error) => Err(error),
+        };
+        match checked {
             Ok(replicas) => Ok(Opened { transport, command_timeout: settings.command_timeout, replicas }),
             Err(error) => {
                 transport.abort();
@@ -173,7 +202,7 @@ impl Producer {
 
     /// Checks whether the server of a new socket can do what the options ask for. Returns how many replicas it has, if that says for
     /// how many to wait.
-    fn check_server(
+    async fn check_server(
         &mut self,
         at: usize,
         settings: &Settings,
@@ -185,9 +214,9 @@ impl Producer {
         // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
         if !self.lanes.get(at).is_asking(self.lanes.of_key(key).0) {
             let requirements = self.requirements(key, settings.command_timeout);
-            preflight::check(&requirements, transport, key, self.endpoint.nomkstream(), until, watch)?;
+            preflight::check(&requirements, transport, key, self.endpoint.nomkstream(), until, watch).await?;
         }
-        self.count_replicas(at, transport, until, watch)
+        self.count_replicas(at, transport, until, watch).await
     }
 
     /// A stream of the lane: the endpoint's, where it does not matter which.
@@ -203,7 +232,7 @@ impl Producer {
 
     /// Asks the nodes who has which slots, and moves what waits for the lane accordingly: nothing of it is in flight. Returns whether
     /// something is left for it. `sender`: the node of the lane, if it sent a command elsewhere.
-    fn locate(
+    async fn locate(
         &mut self,
         at: usize,
         settings: &Settings,
@@ -212,7 +241,7 @@ impl Producer {
     ) -> std::result::Result<bool, ConnectError> {
         self.recorder().counters().refreshes.add(1);
         let answered = match (&mut self.links[at], self.lanes.node(at)) {
-            (Link::Open(transport), Some(node)) => self.nodes.ask_connected(transport, settings, node, watch),
+            (Link::Open(transport), Some(node)) => self.nodes.ask_connected(transport, settings, node, watch).await,
             _ => Ok(None),
         };
         if answered.is_err() {
@@ -225,7 +254,7 @@ impl Producer {
             Ok(None) | Err(ConnectError::Fault(_)) => {
                 let slot = self.lanes.home_slot();
                 let last = if sender.is_none() { self.lanes.node(at) } else { None };
-                self.nodes.ask_any(&self.endpoint, settings, slot, (sender, last), watch)?
+                self.nodes.ask_any(&self.endpoint, settings, slot, (sender, last), watch).await?
             }
         };
         let (map, replicas, now) = (map.owned(), map.replicas(), Instant::now());
@@ -254,7 +283,7 @@ impl Producer {
     }
 
     /// Goes on with the nodes that the server named, for what it refused.
-    pub(super) fn follow(&mut self, at: usize, detours: &[Detour], now: Instant, watch: &mut dyn Watch) -> Result<()> {
+    async fn follow(&mut self, at: usize, detours: &[Detour], now: Instant, watch: &mut dyn Watch) -> Result<()> {
         self.recorder().counters().redirects.add(detours.len() as u64);
         self.node_states.redirected(at, detours.len());
         let (known, unknown): (Vec<_>, Vec<_>) =
@@ -263,12 +292,12 @@ impl Producer {
         let is_old = self.located.is_none_or(|located| now.saturating_duration_since(located) >= ASK_EVERY);
         if (is_old || !unknown.is_empty())
             && let Ok(settings) = self.endpoint.settings()
-            && let Err(ConnectError::Interrupted) = self.locate(at, &settings, None, watch)
+            && let Err(ConnectError::Interrupted) = self.locate(at, &settings, None, watch).await
         {
             return Err(Error::Interrupted);
         }
         for detour in unknown.iter().filter(|detour| detour.redirect.is_ask) {
-            self.confirm(at, &detour.redirect, watch)?;
+            self.confirm(at, &detour.redirect, watch).await?;
         }
         // What the nodes said moved it, or it moves now, or it is sent to the same node again.
         self.redirect(at, &unknown, now);
@@ -285,13 +314,13 @@ impl Producer {
 
     /// Asks the node of a lane whether the cluster has the one to which it sent a command, if that is listed nowhere: nothing of the lane
     /// is in flight.
-    fn confirm(&mut self, at: usize, redirect: &Redirect, watch: &mut dyn Watch) -> Result<()> {
+    async fn confirm(&mut self, at: usize, redirect: &Redirect, watch: &mut dyn Watch) -> Result<()> {
         let (Link::Open(transport), Some(node)) = (&mut self.links[at], self.lanes.node(at)) else { return Ok(()) };
         if self.nodes.target(redirect, Some(node)).is_some() {
             return Ok(());
         }
         let Ok(settings) = self.endpoint.settings() else { return Ok(()) };
-        match self.nodes.confirm(transport, &settings, redirect, node, watch) {
+        match self.nodes.confirm(transport, &settings, redirect, node, watch).await {
             Ok(()) => Ok(()),
             Err(ConnectError::Interrupted) => {
                 // Its reply would be taken for that of the next command.
@@ -314,8 +343,8 @@ impl Producer {
     }
 
     /// Asks the sentinels. If they name another master, the socket is of no further use: what it was sent may be lost.
-    pub(super) fn check_master(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
-        match self.servers.check(&self.endpoint, now, watch) {
+    async fn check_master(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
+        match self.servers.check(&self.endpoint, now, watch).await {
             Ok(()) => Ok(()),
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {

@@ -29,7 +29,7 @@ pub(super) enum Requirement {
 }
 
 /// Checks all of them, for the stream `key`. A fault says what is missing.
-pub(super) fn check(
+pub(super) async fn check(
     requirements: &[Requirement],
     transport: &mut Transport,
     key: &[u8],
@@ -41,9 +41,9 @@ pub(super) fn check(
     let mut server = Server { transport, patience, key };
     for requirement in requirements {
         match requirement {
-            Requirement::Script { marker_key } => server.check_script(marker_key)?,
-            Requirement::Idmp { duration } => server.check_idmp(*duration, nomkstream)?,
-            Requirement::Wait(durability) => server.check_wait(durability)?,
+            Requirement::Script { marker_key } => server.check_script(marker_key).await?,
+            Requirement::Idmp { duration } => server.check_idmp(*duration, nomkstream).await?,
+            Requirement::Wait(durability) => server.check_wait(durability).await?,
         }
     }
     Ok(())
@@ -63,13 +63,13 @@ struct Memory {
 }
 
 impl Server<'_, '_> {
-    fn ask(&mut self, command: &redis::Cmd) -> Result<Result<Value, Fault>, ConnectError> {
-        self.transport.query(command, self.patience)
+    async fn ask(&mut self, command: &redis::Cmd) -> Result<Result<Value, Fault>, ConnectError> {
+        self.transport.query(command, self.patience).await
     }
 
     /// Whether WAIT will be refused is known before the first message.
-    fn check_wait(&mut self, durability: &Durability) -> Result<(), ConnectError> {
-        match self.ask(&durability.probe())? {
+    async fn check_wait(&mut self, durability: &Durability) -> Result<(), ConnectError> {
+        match self.ask(&durability.probe()).await? {
             Ok(Value::Int(_)) => Ok(()),
             Ok(Value::Array(counts)) if matches!(counts[..], [Value::Int(_), Value::Int(_)]) => Ok(()),
             Ok(_) => {
@@ -80,9 +80,9 @@ impl Server<'_, '_> {
         }
     }
 
-    fn check_script(&mut self, marker_key: &[u8]) -> Result<(), ConnectError> {
+    async fn check_script(&mut self, marker_key: &[u8]) -> Result<(), ConnectError> {
         let marker = String::from_utf8_lossy(marker_key);
-        let said = match self.ask(&probe(self.key, marker_key))? {
+        let said = match self.ask(&probe(self.key, marker_key)).await? {
             Ok(said) => text(&said),
             Err(refusal) => return Err(needs(refusal, "EVAL").into()),
         };
@@ -104,18 +104,18 @@ impl Server<'_, '_> {
         Err(fault.into())
     }
 
-    fn check_idmp(&mut self, duration: Duration, nomkstream: bool) -> Result<(), ConnectError> {
-        self.check_version()?;
+    async fn check_idmp(&mut self, duration: Duration, nomkstream: bool) -> Result<(), ConnectError> {
+        self.check_version().await?;
         let needed = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0)).min(LONGEST);
-        let memory = match self.memory()? {
+        let memory = match self.memory().await? {
             Ok(memory) => memory,
             Err(refusal) if refusal.message == "ERR no such key" && nomkstream => {
                 let message = format!("{} does not exist, and nomkstream is set", self.name());
                 return Err(Fault::new(code::NO_STREAM, message).into());
             }
             Err(refusal) if refusal.message == "ERR no such key" => {
-                self.make_stream()?;
-                self.memory()?.map_err(|refusal| needs(refusal, "XINFO STREAM"))?
+                self.make_stream().await?;
+                self.memory().await?.map_err(|refusal| needs(refusal, "XINFO STREAM"))?
             }
             Err(refusal) => return Err(needs(refusal, "XINFO STREAM").into()),
         };
@@ -137,13 +137,13 @@ impl Server<'_, '_> {
         }
         let mut set = redis::cmd("XCFGSET");
         set.arg(self.key).arg("IDMP-DURATION").arg(needed).arg("IDMP-MAXSIZE").arg(rows);
-        self.ask(&set)?.map_err(|refusal| needs(refusal, "XCFGSET"))?;
+        self.ask(&set).await?.map_err(|refusal| needs(refusal, "XCFGSET"))?;
         Ok(())
     }
 
-    fn check_version(&mut self) -> Result<(), ConnectError> {
+    async fn check_version(&mut self) -> Result<(), ConnectError> {
         // Every user may: it is how a connection begins.
-        let hello = self.ask(redis::cmd("HELLO").arg(2))?.map_err(|refusal| needs(refusal, "HELLO"))?;
+        let hello = self.ask(redis::cmd("HELLO").arg(2)).await?.map_err(|refusal| needs(refusal, "HELLO"))?;
         let text_of = |name| field(&hello, name).map(text).unwrap_or_default();
         let (server, version) = (text_of("server"), text_of("version"));
         let numbers: Vec<u64> = version.split('.').map_while(|number| number.parse().ok()).collect();
@@ -155,8 +155,8 @@ impl Server<'_, '_> {
         Err(unsupported(message).into())
     }
 
-    fn memory(&mut self) -> Result<Result<Memory, Fault>, ConnectError> {
-        let info = match self.ask(redis::cmd("XINFO").arg("STREAM").arg(self.key))? {
+    async fn memory(&mut self) -> Result<Result<Memory, Fault>, ConnectError> {
+        let info = match self.ask(redis::cmd("XINFO").arg("STREAM").arg(self.key)).await? {
             Ok(info) => info,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -172,17 +172,17 @@ impl Server<'_, '_> {
     }
 
     /// An empty stream, so that its settings are made before its first entry.
-    fn make_stream(&mut self) -> Result<(), ConnectError> {
+    async fn make_stream(&mut self) -> Result<(), ConnectError> {
         let mut create = redis::cmd("XGROUP");
         create.arg("CREATE").arg(self.key).arg(MAKER).arg("$").arg("MKSTREAM");
-        match self.ask(&create)? {
+        match self.ask(&create).await? {
             // Another producer is at the same point.
             Err(refusal) if refusal.code == "BUSYGROUP" => {}
             made => {
                 made.map_err(|refusal| needs(refusal, "XGROUP CREATE"))?;
             }
         }
-        let destroyed = self.ask(redis::cmd("XGROUP").arg("DESTROY").arg(self.key).arg(MAKER))?;
+        let destroyed = self.ask(redis::cmd("XGROUP").arg("DESTROY").arg(self.key).arg(MAKER)).await?;
         destroyed.map_err(|refusal| needs(refusal, "XGROUP DESTROY"))?;
         Ok(())
     }

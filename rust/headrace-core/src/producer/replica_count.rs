@@ -11,7 +11,7 @@ const NOREPLICAS: &str = "NOREPLICAS";
 
 impl Producer {
     /// Counts the replicas, unless none is waited for. `None`: the number that is waited for is given.
-    pub(super) fn count_replicas(
+    pub(super) async fn count_replicas(
         &mut self,
         at: usize,
         transport: &mut Transport,
@@ -25,7 +25,7 @@ impl Producer {
         if wanted == Some(0) || (wanted.is_some() && !is_first) {
             return Ok(None);
         }
-        let counted = self.ask_for_replicas(at, transport, &mut Deadline::new(until, watch))?;
+        let counted = self.ask_for_replicas(at, transport, &mut Deadline::new(until, watch)).await?;
         match (wanted, counted) {
             (None, Ok(0)) => {
                 let message = "wait_replicas 'all' needs at least one replica, and the server has none";
@@ -47,17 +47,17 @@ impl Producer {
 
     /// The number of replicas: those that the cluster or the sentinels list, or those that are connected, whichever is more. A
     /// node lists none that has no data yet, and a sentinel lists a new one late.
-    fn ask_for_replicas(
+    async fn ask_for_replicas(
         &mut self,
         at: usize,
         transport: &mut Transport,
         patience: &mut Deadline<'_>,
     ) -> Result<Result<u64, Fault>, ConnectError> {
         let listed = match self.lanes.node(at) {
-            Some(node) => self.nodes.replicas_of(transport, node, patience)?.transpose(),
-            None => self.servers.replicas(&self.endpoint, patience)?,
+            Some(node) => self.nodes.replicas_of(transport, node, patience).await?.transpose(),
+            None => self.servers.replicas(&self.endpoint, patience).await?,
         };
-        let connected = connected_replicas(transport, patience)?;
+        let connected = connected_replicas(transport, patience).await?;
         Ok(match (listed, connected) {
             (Some(Ok(listed)), Ok(connected)) => Ok(listed.max(connected)),
             (Some(listed), _) => listed,

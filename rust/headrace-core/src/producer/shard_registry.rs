@@ -3,13 +3,15 @@
 
 use std::time::Instant;
 
+use redis::{Cmd, Value};
+
 use super::Producer;
 use crate::cluster::{Redirect, slot};
 use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::{Fault, code};
 use crate::net::{
-    ClusterNodes, ConnectError, Deadline, ShardRegistry, SlotMap, Transport, Watch, connect_to_node, is_redirect,
-    make_group, make_groups,
+    ClusterNodes, ConnectError, Deadline, ShardRegistry, SlotMap, Transport, Watch, connect_to_node, create_group,
+    is_redirect, make_groups,
 };
 
 /// How often nodes may send a command elsewhere in a row.
@@ -36,7 +38,7 @@ pub(super) enum Groups {
 impl Producer {
     /// Checks the registry of shards, if there are some, and creates the consumer group in those that the lane leads to; the first
     /// time also in the others.
-    pub(super) fn check_shards(
+    pub(super) async fn check_shards(
         &mut self,
         at: usize,
         settings: &Settings,
@@ -47,13 +49,13 @@ impl Producer {
         let Some(shards) = self.endpoint.shards().cloned() else { return Ok(()) };
         let endpoint = self.endpoint.clone();
         let registry = ShardRegistry { name: endpoint.stream_key(), shards: &shards };
-        self.check_registry(at, registry, settings, transport, until, watch)?;
+        self.check_registry(at, registry, settings, transport, until, watch).await?;
         let (here, others): (Vec<_>, Vec<_>) =
             shards.keys().iter().cloned().partition(|key| self.lanes.of_key(key).1 == at);
-        make_groups(transport, &endpoint, &here, &mut Deadline::new(until, watch))?;
+        make_groups(transport, &endpoint, &here, &mut Deadline::new(until, watch)).await?;
         match endpoint.consumer_group() {
             Some(group) if self.groups == Groups::Unknown => {
-                self.make_other_groups(group, &others, settings, until, watch)
+                self.make_other_groups(group, &others, settings, until, watch).await
             }
             Some(_) | None => Ok(()),
         }
@@ -61,7 +63,7 @@ impl Producer {
 
     /// Creates the consumer group in shards of other nodes: a shard may move to a node that has a socket by then, and takes its
     /// group along. What fails is tried again, and reported, when there is a socket to its node.
-    fn make_other_groups(
+    async fn make_other_groups(
         &mut self,
         group: &[u8],
         shards: &[Vec<u8>],
@@ -76,13 +78,13 @@ impl Producer {
         let (Self { endpoint, nodes, .. }, until) = (self, now + connect_timeout);
         let mut owners = Owners { endpoint, settings, nodes, server: None, map: None, open: Vec::new(), until, watch };
         for shard in shards {
-            match owners.ask(shard, |transport, patience| make_group(group, shard, transport, patience)) {
+            match owners.ask(shard, &create_group(group, shard)).await {
                 Err(ConnectError::Interrupted) => {
                     owners.close();
                     return Err(ConnectError::Interrupted);
                 }
                 Err(ConnectError::Fault(_)) if Instant::now() >= until => break,
-                Ok(()) | Err(ConnectError::Fault(_)) => {}
+                Ok(_) | Err(ConnectError::Fault(_)) => {}
             }
         }
         owners.close();
@@ -91,7 +93,7 @@ impl Producer {
 
     /// Checks the registry, on the new socket of a lane if it leads to its node; otherwise only where nothing is known yet. Writes
     /// it, if there is neither a registry nor a shard.
-    fn check_registry(
+    async fn check_registry(
         &mut self,
         at: usize,
         registry: ShardRegistry<'_>,
@@ -105,17 +107,16 @@ impl Producer {
             return Ok(());
         }
         let is_complete = is_here
-            && match registry.missing(transport, &mut Deadline::new(until, watch))? {
-                Ok(missing) => missing.is_none(),
+            && match transport.query(&registry.asking(), &mut Deadline::new(until, watch)).await? {
                 Err(refusal) if is_redirect(&refusal) && self.lanes.is_of_cluster() => false,
-                Err(refusal) => return Err(refusal.into()),
+                answer => registry.missing(answer)?.is_none(),
             };
         if !is_complete {
             let is_known = self.registry == Registry::Seen;
             let Self { endpoint, nodes, .. } = self;
             let server = if endpoint.cluster().is_none() { Some(transport) } else { None };
             let mut owners = Owners { endpoint, settings, nodes, server, map: None, open: Vec::new(), until, watch };
-            let completed = owners.complete(registry, is_known);
+            let completed = owners.complete(registry, is_known).await;
             owners.close();
             completed?;
         }
@@ -141,9 +142,9 @@ struct Owners<'a> {
 
 impl Owners<'_> {
     /// Reads the registry, and writes what it lacks. `is_known`: it was there before.
-    fn complete(&mut self, registry: ShardRegistry<'_>, is_known: bool) -> Result<(), ConnectError> {
-        let missing = |transport: &mut Transport, patience: &mut Deadline<'_>| registry.missing(transport, patience);
-        let mut lacks = self.ask(registry.name, missing)?;
+    async fn complete(&mut self, registry: ShardRegistry<'_>, is_known: bool) -> Result<(), ConnectError> {
+        let read = registry.asking();
+        let mut lacks = registry.missing(self.ask(registry.name, &read).await?)?;
         if is_known && lacks.is_some() {
             return Err(registry.lost().into());
         }
@@ -151,48 +152,44 @@ impl Owners<'_> {
             if lacks.is_none() {
                 return Ok(());
             }
-            if self.ask(shard, |transport, patience| registry.is_used(shard, transport, patience))? {
+            if registry.is_used(self.ask(shard, &ShardRegistry::asking_about(shard)).await?)? {
                 // Another producer may have written both since: the registry first.
-                return match self.ask(registry.name, missing)? {
+                return match registry.missing(self.ask(registry.name, &read).await?)? {
                     None => Ok(()),
                     Some(_) => Err(registry.lost().into()),
                 };
             }
         }
         while let Some(field) = lacks {
-            self.ask(registry.name, |transport, patience| registry.set(&field, transport, patience))?;
-            lacks = self.ask(registry.name, missing)?;
+            registry.set(self.ask(registry.name, &registry.setting(&field)).await?)?;
+            lacks = registry.missing(self.ask(registry.name, &read).await?)?;
         }
         Ok(())
     }
 
-    /// What the server says that has the slot of a key. `command`: one, for nodes may send it elsewhere.
-    fn ask<T>(
-        &mut self,
-        key: &[u8],
-        command: impl Fn(&mut Transport, &mut Deadline<'_>) -> Result<Result<T, Fault>, ConnectError>,
-    ) -> Result<T, ConnectError> {
+    /// What the server answers that has the slot of a key, or why it refuses.
+    async fn ask(&mut self, key: &[u8], command: &Cmd) -> Result<Result<Value, Fault>, ConnectError> {
         if let Some(server) = &mut self.server {
-            return Ok(command(server, &mut Deadline::new(self.until, self.watch))??);
+            return server.query(command, &mut Deadline::new(self.until, self.watch)).await;
         }
         let slot = slot(key);
         let map = match self.map.take() {
             Some(map) => map,
-            None => self.nodes.ask_any(self.endpoint, self.settings, slot, (None, None), self.watch)?,
+            None => self.nodes.ask_any(self.endpoint, self.settings, slot, (None, None), self.watch).await?,
         };
         let mut next = map.owner(slot).map(|node| (node, false));
         self.map = Some(map);
         for _ in 0..=MAX_HOPS {
             let Some((node, is_asking)) = next else { break };
-            let at = self.position(&node)?;
+            let at = self.position(&node).await?;
             let patience = &mut Deadline::new(self.until, self.watch);
             let (_, transport) = &mut self.open[at];
             if is_asking {
-                transport.query(&redis::cmd("ASKING"), patience)??;
+                transport.query(&redis::cmd("ASKING"), patience).await??;
             }
-            let refusal = match command(transport, patience)? {
+            let refusal = match transport.query(command, patience).await? {
                 Err(refusal) if is_redirect(&refusal) => refusal,
-                answer => return Ok(answer?),
+                answer => return Ok(answer),
             };
             let redirect = Redirect::within(&refusal.message);
             next = redirect.and_then(|to| Some((self.nodes.target(&to, Some(&node))?, to.is_ask)));
@@ -201,11 +198,11 @@ impl Owners<'_> {
     }
 
     /// The socket to a node.
-    fn position(&mut self, node: &Node) -> Result<usize, ConnectError> {
+    async fn position(&mut self, node: &Node) -> Result<usize, ConnectError> {
         if let Some(at) = self.open.iter().position(|(known, _)| known == node) {
             return Ok(at);
         }
-        let transport = connect_to_node(self.endpoint, self.settings, node, &[], self.watch)?;
+        let transport = connect_to_node(self.endpoint, self.settings, node, &[], self.watch).await?;
         self.open.push((node.clone(), transport));
         Ok(self.open.len() - 1)
     }

@@ -10,7 +10,7 @@ use crate::cluster::Redirect;
 use crate::counters::ReadCounters;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
-use crate::net::{ConnectError, ServerLookup, Transport, Wanted, Watch, connect_with, decide};
+use crate::net::{ConnectError, ServerLookup, Transport, Wanted, Watch, block_on, connect_with, decide};
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
@@ -130,7 +130,7 @@ impl Link {
         if !self.endpoint.is_undecided() {
             return Ok(Ok(()));
         }
-        match decide(&mut self.endpoint, settings, watch) {
+        match block_on(decide(&mut self.endpoint, settings, watch)) {
             Ok(first) => {
                 self.first = first;
                 self.servers = ServerLookup::new(&self.endpoint);
@@ -156,7 +156,7 @@ impl Link {
         }
         let connected = match self.first.take() {
             Some(first) => Ok(first),
-            None => connect_with(&mut self.servers, &self.endpoint, &settings, watch),
+            None => block_on(connect_with(&mut self.servers, &self.endpoint, &settings, watch)),
         };
         let mut transport = match connected {
             Ok(transport) => transport,
@@ -199,7 +199,7 @@ impl Link {
     ) -> std::result::Result<bool, Fault> {
         let now = Instant::now();
         if self.servers.is_due(now)
-            && let Err(ConnectError::Fault(switched)) = self.servers.check(&self.endpoint, now, watch)
+            && let Err(ConnectError::Fault(switched)) = block_on(self.servers.check(&self.endpoint, now, watch))
         {
             return Err(switched);
         }

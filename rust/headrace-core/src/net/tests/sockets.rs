@@ -13,7 +13,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::try_connect;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Fault, Kind, code};
-use crate::net::{ConnectError, Transport, connect};
+use crate::net::{ConnectError, Transport, block_on, connect};
 use crate::server_of_tests::{InterruptedFrom, Server, endpoint, free_port, tcp_endpoint};
 
 /// The tolerance of a connect beyond its deadline, and of the time until Ctrl-C is noticed.
@@ -281,7 +281,7 @@ fn an_interrupt_ends_a_connect_within_a_tenth_of_a_second() {
     for port in ports {
         let endpoint = tcp_endpoint(port, &[("connect_timeout", "30")]);
         let at = Instant::now() + Duration::from_millis(200);
-        let outcome = connect(&endpoint, &endpoint.settings().unwrap(), &mut InterruptedFrom(at));
+        let outcome = block_on(connect(&endpoint, &endpoint.settings().unwrap(), &mut InterruptedFrom(at)));
         assert_eq!(outcome.unwrap_err(), ConnectError::Interrupted);
         assert!(Instant::now() >= at && at.elapsed() <= GRACE, "noticed {:?} late", at.elapsed());
     }

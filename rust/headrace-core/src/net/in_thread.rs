@@ -1,0 +1,39 @@
+//! Calls of the system, or of the caller, that cannot be waited for with a deadline: they run on a thread of their own.
+
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, TryRecvError};
+use std::thread;
+
+use socket2::Socket;
+
+use super::deadline::{ConnectError, Deadline};
+use super::socket::reason;
+use crate::error::{Fault, code};
+
+/// What `call` returns. Its thread, which gets this name, is left to end by itself when the deadline comes first.
+pub(super) async fn in_thread<T: Send + 'static>(
+    name: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+    patience: &mut Deadline<'_>,
+) -> Result<T, ConnectError> {
+    let no_thread = |error| Fault::new(code::CONNECT, format!("no thread to connect with: {}", reason(&error)));
+    // The end of `awake` closes with the thread, which makes the other one readable.
+    let (awake, closed) = UnixStream::pair().map_err(no_thread)?;
+    let closed = Socket::from(closed);
+    let (sender, answer) = mpsc::sync_channel(1);
+    let run = move || {
+        let _awake = awake;
+        let _ = sender.send(call()); // after the deadline there is no receiver
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(run).map_err(no_thread)?;
+    loop {
+        patience.wait_for(&closed, false).await?;
+        match answer.try_recv() {
+            Ok(returned) => return Ok(returned),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                return Err(Fault::new(code::CONNECT, format!("the thread {name} ended without an answer")).into());
+            }
+        }
+    }
+}
