@@ -42,8 +42,8 @@ pub(crate) struct PyLoopDispatcher {
 struct Driven {
     dispatcher: LoopDispatcher,
     router: OutcomeRouter,
-    /// The sockets that the caller knows of.
-    sockets: Vec<Socket>,
+    /// The sockets that the caller knows of; None: some may be closed now.
+    sockets: Option<Vec<Socket>>,
     /// Messages that were taken, and those of them that have their outcome.
     taken: u64,
     settled: u64,
@@ -148,7 +148,7 @@ impl PyLoopDispatcher {
         let driven = Driven {
             dispatcher: LoopDispatcher::new(dispatcher, Box::new(Logged)),
             router: OutcomeRouter::default(),
-            sockets: Vec::new(),
+            sockets: Some(Vec::new()),
             taken: 0,
             settled: 0,
             skips_failed,
@@ -256,8 +256,8 @@ impl PyLoopDispatcher {
             let sockets = progress.sockets.iter();
             let sockets: Vec<_> = sockets.map(|socket| (socket.connection, socket.fd, socket.writable)).collect();
             let seconds = progress.deadline.map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64());
-            let changed = (driven.sockets != sockets).then(|| sockets.clone());
-            driven.sockets = sockets;
+            let changed = (driven.sockets.as_ref() != Some(&sockets)).then(|| sockets.clone());
+            driven.sockets = Some(sockets);
             Ok((changed, seconds, driven.settled))
         })
     }
@@ -269,8 +269,7 @@ impl PyLoopDispatcher {
             driven.dispatcher.interrupt();
             let Some(dispatcher) = driven.dispatcher.dispatcher() else { return Ok(driven.settled) };
             let report = without_gil(py, |signals| dispatcher.flush(Some(Duration::ZERO), signals))?;
-            // Some may be closed now.
-            driven.sockets.clear();
+            driven.sockets = None;
             driven.settle(&report, futures)?;
             Ok(driven.settled)
         })
