@@ -60,9 +60,9 @@ class AsyncDispatcher:
         print(delivered.entry_id)
     ```
 
-    It is a `Dispatcher` that no call blocks: it has the same options, outcomes and guarantees, works on asyncio's loop
-    and on uvloop. It has no thread, but for host names, passwords and files that are looked up. All messages of one turn of the loop go out together, so many tasks that each
-    await one message share round trips.
+    It is a `Dispatcher` that no call blocks: it has the same options, outcomes and guarantees, and works on asyncio's
+    loop and on uvloop. It has no thread, but for host names, passwords and files that are looked up. All messages of
+    one turn of the loop go out together, so many tasks that each await one message share round trips.
 
     **Order.** Messages are accepted in the order of the calls. Where the window is full, calls wait for room, and none
     overtakes another. A call that is cancelled before its message was accepted sends nothing. Afterwards the message

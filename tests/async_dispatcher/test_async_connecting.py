@@ -135,17 +135,19 @@ def test_the_nodes_of_a_cluster_leave_the_loop_to_others(run: Run) -> None:
 def test_what_comes_while_a_connection_is_opened_waits_in_line(run: Run, tcp_server: LocalServer, connect: Any) -> None:
     async def main() -> list[Delivered]:
         assert tcp_server.port is not None
-        async with relay("127.0.0.1", tcp_server.port) as port:
-            async with AsyncDispatcher(endpoint_to(tcp_server, port=port)) as dispatcher:
-                tasks = [asyncio.get_running_loop().create_task(dispatcher.send(b"first"))]
-                await turns_until(lambda: dispatcher._sockets)
-                tasks += [asyncio.get_running_loop().create_task(dispatcher.send(b"%d" % n)) for n in range(100)]
-                await turns_until(lambda: len(dispatcher._line) == 100)
-                tasks[50].cancel()
-                sent = await asyncio.gather(*tasks, return_exceptions=True)
-                assert isinstance(sent.pop(50), asyncio.CancelledError)
-                assert await dispatcher.flush() is not None
-                return sent
+        async with (
+            relay("127.0.0.1", tcp_server.port) as port,
+            AsyncDispatcher(endpoint_to(tcp_server, port=port)) as dispatcher,
+        ):
+            tasks = [asyncio.get_running_loop().create_task(dispatcher.send(b"first"))]
+            await turns_until(lambda: dispatcher._sockets)
+            tasks += [asyncio.get_running_loop().create_task(dispatcher.send(b"%d" % n)) for n in range(100)]
+            await turns_until(lambda: len(dispatcher._line) == 100)
+            tasks[50].cancel()
+            sent = await asyncio.gather(*tasks, return_exceptions=True)
+            assert isinstance(sent.pop(50), asyncio.CancelledError)
+            assert await dispatcher.flush() is not None
+            return sent
 
     run(main())
     assert [payload for _, payload in stored(connect(tcp_server))] == [
@@ -159,12 +161,14 @@ def test_rows_of_a_batch_wait_while_a_connection_is_opened(run: Run, tcp_server:
 
     async def main() -> None:
         assert tcp_server.port is not None
-        async with relay("127.0.0.1", tcp_server.port) as port:
-            async with AsyncDispatcher(endpoint_to(tcp_server, port=port)) as dispatcher:
-                await dispatcher.produce(b"first")
-                await turns_until(lambda: dispatcher._sockets)
-                await dispatcher.produce_batch(pa.table({"p": [b"%d" % n for n in range(5_000)]}), payload="p")
-                assert (await dispatcher.flush()).delivered == 5_001
+        async with (
+            relay("127.0.0.1", tcp_server.port) as port,
+            AsyncDispatcher(endpoint_to(tcp_server, port=port)) as dispatcher,
+        ):
+            await dispatcher.produce(b"first")
+            await turns_until(lambda: dispatcher._sockets)
+            await dispatcher.produce_batch(pa.table({"p": [b"%d" % n for n in range(5_000)]}), payload="p")
+            assert (await dispatcher.flush()).delivered == 5_001
 
     run(main())
     assert [payload for _, payload in stored(connect(tcp_server))] == [b"first", *(b"%d" % n for n in range(5_000))]
@@ -221,13 +225,15 @@ def test_a_connection_that_was_cut_is_opened_again(run: Run, tcp_server: LocalSe
 
     async def main() -> None:
         assert tcp_server.port is not None
-        async with relay("127.0.0.1", tcp_server.port) as port:
-            async with AsyncDispatcher(endpoint_to(tcp_server, port=port)) as dispatcher:
-                for number in range(5):
-                    await dispatcher.send(b"%d" % number)
-                    for connection in connections(client):
-                        client.client_kill_filter(_id=connection)
-                    await turns_until(lambda: not dispatcher._sockets)
+        async with (
+            relay("127.0.0.1", tcp_server.port) as port,
+            AsyncDispatcher(endpoint_to(tcp_server, port=port)) as dispatcher,
+        ):
+            for number in range(5):
+                await dispatcher.send(b"%d" % number)
+                for connection in connections(client):
+                    client.client_kill_filter(_id=connection)
+                await turns_until(lambda: not dispatcher._sockets)
 
     run(main())
     assert len(stored(client)) == 5
