@@ -209,14 +209,16 @@ def test_an_error_of_a_message_that_waited_is_raised_by_its_call(run: Run, any_s
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server), window_max_entries=1) as dispatcher:
             first = asyncio.create_task(dispatcher.send(b"x"))
+            second = asyncio.create_task(dispatcher.produce(b"waits, so that the others do"))
             bad = asyncio.create_task(dispatcher.send(1))  # type: ignore[arg-type]
             worse = asyncio.create_task(dispatcher.produce(b"x", message_id=1.5))  # type: ignore[arg-type]
             last = asyncio.create_task(dispatcher.send(b"y"))
-            await turns_until(lambda: dispatcher._line)
+            await turns_until(lambda: len(dispatcher._line) == 4)
             with pytest.raises(MessageError, match="a payload must be bytes-like or a str: got int"):
                 await bad
             with pytest.raises(MessageError, match="a message ID must be a str or an int: got float"):
                 await worse
+            await second
             assert await first != await last
 
     run(main())
@@ -247,7 +249,9 @@ def test_tasks_that_left_the_line_keep_no_memory(run: Run, any_server: LocalServ
                 tracemalloc.start()
                 for _ in range(100):
                     tasks = [asyncio.create_task(dispatcher.send(bytearray(100_000))) for _ in range(10)]
-                    await turns_until(lambda: len(dispatcher._line) > 10)
+                    # One turn: each is in the line then.
+                    await asyncio.sleep(0)
+                    assert all(turn.take for turn in list(dispatcher._line)[-10:])
                     for task in tasks:
                         task.cancel()
                     await asyncio.wait(tasks)

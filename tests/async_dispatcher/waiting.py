@@ -19,13 +19,15 @@ async def turns_until(condition: Callable[[], object], seconds: float = 10.0) ->
 
 async def fill(dispatcher: AsyncDispatcher, payload: bytes = b"before") -> int:
     """Produce until there is no room, for a server that does not answer. Returns how many messages there are."""
-    count = 0
-    while dispatcher._native.produce(payload):
-        count += 1
-        if count % 100 == 0:
-            dispatcher._schedule()
+    count = turns = 0
+    # There is room again as long as the socket takes what is to be sent.
+    while turns < 3:
+        if dispatcher._native.produce(payload):
+            count, turns = count + 1, 0
+        else:
+            turns += 1
+            dispatcher._advance()
             await asyncio.sleep(0)
-    dispatcher._schedule()
     return count
 
 
