@@ -103,7 +103,7 @@ class StateError(HeadraceError, RuntimeError):
     """The state of things does not allow this call: the message says what must be done first.
 
     `Dispatcher.begin` and `Dispatcher.skip_failed` need a `flush` first; `Group.delete_consumer` refuses a consumer
-    with pending entries.
+    with pending entries; an `AsyncDispatcher` belongs to one event loop, and not to a forked child.
     """
 
 
@@ -172,8 +172,8 @@ class DeliveryError(HeadraceError):
 class ConnectionFailedError(DeliveryError, ConnectionError):
     """The server could not be reached, or the connection to it was lost.
 
-    Of `Dispatcher.dispatch`: `failures[0].written` is `"unknown"` if the message may be in the stream. Of `Group`,
-    `inspect` and `Reader`, which deliver no messages, `failures` is empty.
+    Of `Dispatcher.dispatch` and `AsyncDispatcher.send`: `failures[0].written` is `"unknown"` if the message may be in
+    the stream. Of `Group`, `inspect` and `Reader`, which deliver no messages, `failures` is empty.
     """
 
 

@@ -8,11 +8,20 @@ import gc
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
-from headrace import AsyncDispatcher, ClosedError, DeliveryError, StateError, async_dispatcher
+from headrace import (
+    AsyncDispatcher,
+    ClosedError,
+    Delivered,
+    DeliveryError,
+    InternalError,
+    StateError,
+    async_dispatcher,
+)
 from headrace.dispatcher import FLUSH_AFTER_EXCEPTION
 from headrace.testing import LocalServer
 from support.pipelines import connections, endpoint_to, stored
@@ -225,3 +234,28 @@ def test_a_cancellation_ends_the_wait_for_outcomes(run: Run, any_server: LocalSe
         assert dispatcher.closed
 
     run(main())
+
+
+def test_an_error_of_a_callback_loses_no_outcome(new_loop: NewLoop, any_server: LocalServer) -> None:
+    """The loop reports it, as it does with every callback; the outcomes come with the next turn."""
+    reported: list[object] = []
+
+    async def main() -> Delivered:
+        async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
+            await dispatcher.send(b"0")
+            original, left = dispatcher._do_advance, 2
+
+            def advance(futures: Any) -> Any:
+                nonlocal left
+                if left:
+                    left -= 1
+                    raise InternalError("a defect")
+                return original(futures)
+
+            dispatcher._do_advance = advance
+            return await dispatcher.send(b"1")
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.get_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        assert runner.run(main()).entry_id
+    assert [str(error) for error in reported] == ["a defect", "a defect"]

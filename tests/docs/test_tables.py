@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import ConfigError, Dispatcher, Endpoint, RetryPolicy
+from headrace import AsyncDispatcher, ConfigError, Dispatcher, Endpoint, RetryPolicy
 from headrace.dispatcher import DispatcherOptions
 from headrace.spark import write, xadd, xadd_udf
 from headrace.spark.options import COLUMN_OPTIONS, FailurePolicy, known
@@ -57,11 +57,12 @@ def test_tables_of_options() -> None:
             assert option.text.endswith("."), option.name
 
 
-def test_signature_and_docstring_of_the_dispatcher() -> None:
-    parameters = inspect.signature(Dispatcher).parameters
+@pytest.mark.parametrize("dispatcher", [Dispatcher, AsyncDispatcher])
+def test_signature_and_docstring_of_the_dispatchers(dispatcher: type[object]) -> None:
+    parameters = inspect.signature(dispatcher).parameters
     assert set(parameters) == {"endpoint", *KEYWORDS}
     assert set(DispatcherOptions.__annotations__) == set(KEYWORDS)
-    doc = inspect.getdoc(Dispatcher) or ""
+    doc = inspect.getdoc(dispatcher) or ""
     described = re.findall(r"^    (\w+): ", doc, re.MULTILINE)
     assert sorted(described) == sorted([*parameters, "ConfigError"])
     for name, option in KEYWORDS.items():
