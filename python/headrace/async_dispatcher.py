@@ -135,7 +135,7 @@ class AsyncDispatcher:
 
     @property
     def closed(self) -> bool:
-        """Whether the dispatcher is closed."""
+        """Whether it accepts no more messages: it is closed, or waits for the last outcomes."""
         return self._is_closed
 
     async def send(self, payload: _Bytes, message_id: int | str | None = None, key: _Bytes | None = None) -> Delivered:
