@@ -57,6 +57,7 @@ IMPURE = {
     "producer/shard_registry.rs",
     "random.rs",
     "reader/drive.rs",
+    "reader/line.rs",
     "reading/link.rs",
 }
 IMPURITIES = re.compile(

@@ -1,6 +1,7 @@
 //! Reads streams by position: entries become record batches, and the caller keeps the position.
 
 mod drive;
+mod line;
 mod options;
 mod sessions;
 

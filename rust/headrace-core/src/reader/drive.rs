@@ -4,33 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::line::{Line, Pass};
 use super::sessions::Sessions;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{Transport, Watch};
-use crate::reading::{Link, ReadBatch, WATCH_EVERY, wait_for_more};
+use crate::reading::{Link, ReadBatch, WATCH_EVERY};
 use crate::retry::RetryPolicy;
-
-/// The socket of a session.
-#[derive(Debug)]
-struct Line {
-    link: Link,
-    /// Until when the entries that came wait for more of them, where other sessions go on meanwhile.
-    lingers: Option<Instant>,
-    /// When to connect again: the time that a try took is given to the other sessions behind it.
-    rests: Option<Instant>,
-}
-
-/// What a pass over a session came to.
-enum Pass {
-    /// Something moved, or may move now.
-    Moved,
-    /// It waits for its socket, or for nothing.
-    Idle,
-    /// It waits for this time.
-    Paused(Instant),
-}
 
 /// The sockets of all sessions.
 #[derive(Debug)]
@@ -43,11 +24,7 @@ pub(super) struct Drive {
 impl Drive {
     /// One connection for each endpoint.
     pub(super) fn new(endpoints: Vec<Endpoint>, retry: Option<&RetryPolicy>, counters: &Arc<ReadCounters>) -> Self {
-        let line = |endpoint| Line {
-            link: Link::new(endpoint, retry.cloned(), Arc::clone(counters)),
-            lingers: None,
-            rests: None,
-        };
+        let line = |endpoint| Line::new(Link::new(endpoint, retry.cloned(), Arc::clone(counters)));
         Self { lines: endpoints.into_iter().map(line).collect(), failed: VecDeque::new() }
     }
 
@@ -177,74 +154,4 @@ impl Drive {
             sessions.with(at, |session| line.link.close(session, is_parents));
         }
     }
-}
-
-impl Line {
-    /// One pass over the only session.
-    fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        let link = &mut self.link;
-        link.ask(watch)?;
-        sessions.with(0, |session| {
-            if !link.is_open() {
-                if link.may_connect(left(deadline), watch)? {
-                    link.connect(session, watch, |_, _, _| Ok(()))?;
-                }
-                return Ok(());
-            }
-            let pause = session.pause();
-            if !pause.is_zero() {
-                wait_for_more(pause.min(left(deadline)), watch)?;
-                session.paused();
-            }
-            session.request(Some(left(deadline)));
-            match link.step(session, watch) {
-                Ok(true) => Ok(()),
-                Ok(false) => link.wait(session, left(deadline), watch),
-                Err(fault) => link.lose(session, fault, watch),
-            }
-        })
-    }
-
-    /// Does what can be done for one of several sessions without waiting, but for connecting.
-    fn pass(
-        &mut self,
-        at: usize,
-        sessions: &mut Sessions,
-        deadline: Option<Instant>,
-        watch: &mut dyn Watch,
-    ) -> Result<Pass> {
-        let Self { link, lingers, rests } = self;
-        let now = Instant::now();
-        if !link.is_open() {
-            *lingers = None;
-            if let Some(next) = link.next_try().max(*rests).filter(|next| *next > now) {
-                return Ok(Pass::Paused(next));
-            }
-            let connected = sessions.with(at, |session| link.connect(session, watch, |_, _, _| Ok(())));
-            *rests = (!link.is_open()).then(|| Instant::now() + now.elapsed());
-            return connected.map(|()| Pass::Moved);
-        }
-        sessions.with(at, |session| {
-            let pause = session.pause();
-            if !pause.is_zero() {
-                let until = *lingers.get_or_insert(now + pause.min(left(deadline)));
-                if now < until {
-                    return Ok(Pass::Paused(until));
-                }
-                session.paused();
-            }
-            *lingers = None;
-            session.request(Some(left(deadline)));
-            match link.step(session, watch) {
-                Ok(true) => Ok(Pass::Moved),
-                Ok(false) => Ok(Pass::Idle),
-                Err(fault) => link.lose(session, fault, watch).map(|()| Pass::Moved),
-            }
-        })
-    }
-}
-
-/// The time until the deadline.
-fn left(deadline: Option<Instant>) -> Duration {
-    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
 }

@@ -1,0 +1,107 @@
+//! The socket of one session of a reader.
+
+use std::time::{Duration, Instant};
+
+use super::sessions::Sessions;
+use crate::error::Result;
+use crate::net::Watch;
+use crate::reading::{Link, wait_for_more};
+
+/// The socket of a session.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) link: Link,
+    /// Until when the entries that came wait for more of them, where other sessions go on meanwhile.
+    lingers: Option<Instant>,
+    /// When to connect again: the time that a try took is given to the other sessions behind it.
+    rests: Option<Instant>,
+}
+
+/// What a pass over a session came to.
+pub(super) enum Pass {
+    /// Something moved, or may move now.
+    Moved,
+    /// It waits for its socket, or for nothing.
+    Idle,
+    /// It waits for this time.
+    Paused(Instant),
+}
+
+impl Line {
+    pub(super) fn new(link: Link) -> Self {
+        Self { link, lingers: None, rests: None }
+    }
+
+    /// One pass over the only session.
+    pub(super) fn run(
+        &mut self,
+        sessions: &mut Sessions,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let link = &mut self.link;
+        link.ask(watch)?;
+        sessions.with(0, |session| {
+            if !link.is_open() {
+                if link.may_connect(left(deadline), watch)? {
+                    link.connect(session, watch, |_, _, _| Ok(()))?;
+                }
+                return Ok(());
+            }
+            let pause = session.pause();
+            if !pause.is_zero() {
+                wait_for_more(pause.min(left(deadline)), watch)?;
+                session.paused();
+            }
+            session.request(Some(left(deadline)));
+            match link.step(session, watch) {
+                Ok(true) => Ok(()),
+                Ok(false) => link.wait(session, left(deadline), watch),
+                Err(fault) => link.lose(session, fault, watch),
+            }
+        })
+    }
+
+    /// Does what can be done for one of several sessions without waiting, but for connecting.
+    pub(super) fn pass(
+        &mut self,
+        at: usize,
+        sessions: &mut Sessions,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<Pass> {
+        let Self { link, lingers, rests } = self;
+        let now = Instant::now();
+        if !link.is_open() {
+            *lingers = None;
+            if let Some(next) = link.next_try().max(*rests).filter(|next| *next > now) {
+                return Ok(Pass::Paused(next));
+            }
+            let connected = sessions.with(at, |session| link.connect(session, watch, |_, _, _| Ok(())));
+            *rests = (!link.is_open()).then(|| Instant::now() + now.elapsed());
+            return connected.map(|()| Pass::Moved);
+        }
+        sessions.with(at, |session| {
+            let pause = session.pause();
+            if !pause.is_zero() {
+                let until = *lingers.get_or_insert(now + pause.min(left(deadline)));
+                if now < until {
+                    return Ok(Pass::Paused(until));
+                }
+                session.paused();
+            }
+            *lingers = None;
+            session.request(Some(left(deadline)));
+            match link.step(session, watch) {
+                Ok(true) => Ok(Pass::Moved),
+                Ok(false) => Ok(Pass::Idle),
+                Err(fault) => link.lose(session, fault, watch).map(|()| Pass::Moved),
+            }
+        })
+    }
+}
+
+/// The time until the deadline.
+fn left(deadline: Option<Instant>) -> Duration {
+    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
+}
