@@ -58,6 +58,7 @@ IMPURE = {
     "random.rs",
     "reader/drive.rs",
     "reader/line.rs",
+    "reader/rounds.rs",
     "reading/link.rs",
 }
 IMPURITIES = re.compile(

@@ -42,6 +42,7 @@ class ReaderOptions(TypedDict, total=False):
     batch_bytes: int
     page_bytes: int
     block: float
+    connections: int | None
     linger: float
     on_loss: Literal["fail", "report"]
     retry: RetryPolicy | None

@@ -59,12 +59,16 @@ def test_each_entry_once_and_each_stream_in_order(cluster: LocalCluster, key: st
     assert len([*itertools.groupby(batch.stream for batch in batches)]) > len(keys)
 
 
+@pytest.mark.parametrize("connections", [None, 1])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_each_position_names_all_streams(cluster: LocalCluster, key: str, reverse: bool) -> None:
+def test_each_position_names_all_streams(
+    cluster: LocalCluster, key: str, reverse: bool, connections: int | None
+) -> None:
     keys = keys_on_all_masters(cluster, key, 4)
     for number, name in enumerate(keys):
         add(cluster, name, range(20 + number))
-    options = {"end": None if reverse else "latest", "batch_rows": 7, "reverse": reverse}
+    end = None if reverse else "latest"
+    options = {"end": end, "batch_rows": 7, "reverse": reverse, "connections": connections}
     with reader_of(cluster, keys, **options) as reader:
         batches = list(reader)
     whole = by_stream(batches)
@@ -100,14 +104,17 @@ def test_each_stream_is_waited_for(cluster: LocalCluster, key: str) -> None:
         assert reader.stats().requests < 100
 
 
+@pytest.mark.parametrize("connections", [None, 1])
 @pytest.mark.parametrize("options", [{"end": "latest"}, {}, {"reverse": True}], ids=["to the end", "on", "backward"])
 @pytest.mark.parametrize("limit", [1, 100, 250, 1_200])
-def test_the_limit_is_that_of_all_streams(cluster: LocalCluster, key: str, options: dict[str, Any], limit: int) -> None:
+def test_the_limit_is_that_of_all_streams(
+    cluster: LocalCluster, key: str, options: dict[str, Any], limit: int, connections: int | None
+) -> None:
     keys = keys_on_all_masters(cluster, key)
     expected = {name: sorted(range(200), reverse="reverse" in options) for name in keys}
     for name in keys:
         add(cluster, name, range(200))
-    with reader_of(cluster, keys, limit=limit, block=60.0, **options) as reader:
+    with reader_of(cluster, keys, limit=limit, block=60.0, connections=connections, **options) as reader:
         found = by_stream(reader)
         assert reader.is_finished
     assert sum(map(len, found.values())) == limit
@@ -115,8 +122,9 @@ def test_the_limit_is_that_of_all_streams(cluster: LocalCluster, key: str, optio
         assert rows == expected[name][: len(rows)]
 
 
+@pytest.mark.parametrize("connections", [None, 1])
 @pytest.mark.needs("redis-7.0")
-def test_losses_are_those_of_each_stream(cluster: LocalCluster, key: str) -> None:
+def test_losses_are_those_of_each_stream(cluster: LocalCluster, key: str, connections: int | None) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
         add(cluster, name, range(10))
@@ -126,14 +134,14 @@ def test_losses_are_those_of_each_stream(cluster: LocalCluster, key: str) -> Non
         add(cluster, name, range(10, 30))
         with redis.Redis(port=cluster.owner(name).port or 0) as client:
             client.xtrim(name, maxlen=20 - number, approximate=False)
-    with reader_of(cluster, keys, end="latest", start=position, on_loss="report") as reader:
+    with reader_of(cluster, keys, end="latest", start=position, on_loss="report", connections=connections) as reader:
         batches = list(reader)
         assert (reader.lost, reader.is_lost_exact) == (sum(range(6)), True)
     assert {batch.stream.decode(): batch.lost for batch in batches} == {name: n for n, name in enumerate(keys)}
     rows: list[ReadBatch] = []
     lost: dict[str, int] = {}
     positions: list[str] = []
-    with reader_of(cluster, keys, end="latest", start=position) as reader:
+    with reader_of(cluster, keys, end="latest", start=position, connections=connections) as reader:
         while not reader.is_finished:
             try:
                 rows += [batch for batch in [reader.read()] if batch is not None]
@@ -145,7 +153,10 @@ def test_losses_are_those_of_each_stream(cluster: LocalCluster, key: str) -> Non
     assert by_stream(rows) == {name: list(range(10 + n, 30)) for n, name in enumerate(keys)}
 
 
-def test_an_entry_that_does_not_fit_stops_its_stream_alone(cluster: LocalCluster, key: str) -> None:
+@pytest.mark.parametrize("connections", [None, 1])
+def test_an_entry_that_does_not_fit_stops_its_stream_alone(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
         add(cluster, name, range(10))
@@ -153,7 +164,7 @@ def test_an_entry_that_does_not_fit_stops_its_stream_alone(cluster: LocalCluster
         client.xadd(keys[2], {"n": "x"}, id="11-0")
     add(cluster, keys[2], range(11, 20))
     schema = pa.schema({"n": pa.int64()})
-    options = {"end": "latest", "fields": None, "schema": schema}
+    options = {"end": "latest", "fields": None, "schema": schema, "connections": connections}
     found: list[ReadBatch] = []
     with reader_of(cluster, keys, **options) as reader, pytest.raises(FieldError) as caught:
         found.extend(reader)
@@ -166,13 +177,16 @@ def test_an_entry_that_does_not_fit_stops_its_stream_alone(cluster: LocalCluster
     assert by_stream(found) == expected
 
 
-def test_what_one_node_refuses_is_raised_and_the_others_are_read(cluster: LocalCluster, key: str) -> None:
+@pytest.mark.parametrize("connections", [None, 1])
+def test_what_one_node_refuses_is_raised_and_the_others_are_read(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
     for name in keys:
         add(cluster, name, range(10))
     found: list[ReadBatch] = []
     refused: list[str] = []
-    with reader_of(cluster, keys, batch_rows=5, block=0.05) as reader:
+    with reader_of(cluster, keys, batch_rows=5, block=0.05, connections=connections) as reader:
         with redis.Redis(port=cluster.owner(keys[0]).port or 0) as client:
             client.delete(keys[0])
             client.set(keys[0], "no stream")

@@ -3,6 +3,7 @@
 mod drive;
 mod line;
 mod options;
+mod rounds;
 mod sessions;
 
 use std::collections::BTreeSet;
@@ -26,10 +27,11 @@ pub use options::{READER_OPTIONS, ReaderOptions};
 
 use drive::Drive;
 use options::{Beginning, Way};
+use rounds::Rounds;
 use sessions::Sessions;
 
 /// Reads the entries of streams, each stream in the order of its IDs, over one connection, or over one for each slot of a cluster
-/// that has some.
+/// that has some, unless the option `connections` lets slots share them.
 ///
 /// [`open`](Self::open) connects, and finds where each stream begins and ends. Then [`next_batch`](Self::next_batch) reads on.
 /// Nothing moves on the server: the position of a batch, stored with its rows, is where a later reader starts.
@@ -192,10 +194,13 @@ fn connections(
 ) -> Result<(Sessions, Drive)> {
     let in_order = matches!(options.way, Way::Backward(..));
     let groups = by_slot(endpoint, keys, in_order);
-    let endpoints = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
+    let endpoints: Vec<Endpoint> = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
+    // One stream after the other has one connection at a time anyhow.
+    let most = options.connections.filter(|_| endpoint.cluster().is_some() && groups.len() > 1 && !in_order);
+    let rounds = most.and_then(|most| Rounds::new(&endpoints, most, options.block));
     let sessions = groups.iter().map(|keys| session(keys, options, groups.len())).collect();
     let sessions = Sessions::new(sessions, in_order, options.limit);
-    Ok((sessions, Drive::new(endpoints, options.retry.as_ref(), counters)))
+    Ok((sessions, Drive::new(endpoints, rounds, options.retry.as_ref(), counters)))
 }
 
 /// The session of streams that share a connection, one of `sessions`.

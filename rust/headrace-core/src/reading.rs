@@ -2,6 +2,7 @@
 //!
 //! [`session`] decides, without I/O and clock; [`crate::reader`] drives its socket.
 
+mod assignment;
 mod backward;
 mod batch;
 mod columns;
@@ -14,6 +15,7 @@ mod link;
 mod loss;
 mod outage;
 mod outbox;
+mod owners;
 mod pages;
 mod paging;
 mod position;
@@ -24,6 +26,7 @@ mod sink;
 mod slots;
 mod stream;
 
+pub(crate) use assignment::Assignment;
 pub(crate) use backward::{Backward, BackwardSession};
 pub use batch::ReadBatch;
 pub(crate) use columns::{MAX_BATCH_ROWS, columns, read_body, read_metadata};
@@ -31,6 +34,7 @@ pub(crate) use exchange::Exchange;
 pub(crate) use input::Input;
 pub(crate) use link::{Link, Trouble, WATCH_EVERY, wait_for_more};
 pub(crate) use outbox::Outbox;
+pub(crate) use owners::Owners;
 pub(crate) use pages::Pages;
 pub(crate) use paging::Paging;
 pub(crate) use position::Position;

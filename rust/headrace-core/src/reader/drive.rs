@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::line::{Line, Pass};
+use super::rounds::{Round, Rounds};
 use super::sessions::Sessions;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
@@ -17,15 +18,22 @@ use crate::retry::RetryPolicy;
 #[derive(Debug)]
 pub(super) struct Drive {
     lines: Vec<Line>,
+    /// How the sessions share connections, if they do.
+    rounds: Option<Rounds>,
     /// Errors that the caller gets once the batches that were read are taken. At most one for each session.
     failed: VecDeque<Error>,
 }
 
 impl Drive {
-    /// One connection for each endpoint.
-    pub(super) fn new(endpoints: Vec<Endpoint>, retry: Option<&RetryPolicy>, counters: &Arc<ReadCounters>) -> Self {
+    /// One connection for each endpoint; with `rounds` those that these sessions share.
+    pub(super) fn new(
+        endpoints: Vec<Endpoint>,
+        rounds: Option<Rounds>,
+        retry: Option<&RetryPolicy>,
+        counters: &Arc<ReadCounters>,
+    ) -> Self {
         let line = |endpoint| Line::new(Link::new(endpoint, retry.cloned(), Arc::clone(counters)));
-        Self { lines: endpoints.into_iter().map(line).collect(), failed: VecDeque::new() }
+        Self { lines: endpoints.into_iter().map(line).collect(), rounds, failed: VecDeque::new() }
     }
 
     /// The endpoint as its server says that it is, asked on the connection of the only session.
@@ -55,11 +63,7 @@ impl Drive {
         loop {
             if let Some((at, batch)) = sessions.take() {
                 // The server gets the next page ready while the caller works. A fault shows again in the next call.
-                let link = &mut self.lines[at].link;
-                sessions.with(at, |session| {
-                    session.request(None);
-                    let _ = link.send(session);
-                });
+                self.read_ahead(at, sessions);
                 return batch.map(Some);
             }
             if let Some(error) = self.failed.pop_front() {
@@ -77,11 +81,27 @@ impl Drive {
         }
     }
 
+    fn read_ahead(&mut self, at: usize, sessions: &mut Sessions) {
+        if let Some(rounds) = &mut self.rounds {
+            return rounds.read_ahead(at, &mut self.lines, sessions);
+        }
+        let link = &mut self.lines[at].link;
+        sessions.with(at, |session| {
+            session.request(None);
+            let _ = link.send(session);
+        });
+    }
+
     /// One pass: connects, asks, sends, receives or waits.
     fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        match &mut self.lines[..] {
-            [line] => line.run(sessions, deadline, watch),
-            _ => self.run_all(sessions, deadline, watch),
+        match (&mut self.rounds, &mut self.lines[..]) {
+            (Some(rounds), lines) => {
+                let Round { has_moved, pause } = rounds.run(lines, sessions, deadline, &mut self.failed, watch)?;
+                let goes_on = has_moved || !self.failed.is_empty();
+                if goes_on { Ok(()) } else { self.wait(sessions, deadline, pause, watch) }
+            }
+            (None, [line]) => line.run(sessions, deadline, watch),
+            (None, _) => self.run_all(sessions, deadline, watch),
         }
     }
 

@@ -81,16 +81,11 @@ impl Line {
             *rests = (!link.is_open()).then(|| Instant::now() + now.elapsed());
             return connected.map(|()| Pass::Moved);
         }
+        if let Some(until) = self.lingers(at, sessions, deadline) {
+            return Ok(Pass::Paused(until));
+        }
+        let link = &mut self.link;
         sessions.with(at, |session| {
-            let pause = session.pause();
-            if !pause.is_zero() {
-                let until = *lingers.get_or_insert(now + pause.min(left(deadline)));
-                if now < until {
-                    return Ok(Pass::Paused(until));
-                }
-                session.paused();
-            }
-            *lingers = None;
             session.request(Some(left(deadline)));
             match link.step(session, watch) {
                 Ok(true) => Ok(Pass::Moved),
@@ -99,9 +94,24 @@ impl Line {
             }
         })
     }
+
+    /// Until when the entries that came wait for more of them, where other sessions go on meanwhile. `None`: they do not.
+    pub(super) fn lingers(&mut self, at: usize, sessions: &mut Sessions, deadline: Option<Instant>) -> Option<Instant> {
+        let pause = sessions.get(at).pause();
+        if !pause.is_zero() {
+            let now = Instant::now();
+            let until = *self.lingers.get_or_insert(now + pause.min(left(deadline)));
+            if now < until {
+                return Some(until);
+            }
+            sessions.with(at, |session| session.paused());
+        }
+        self.lingers = None;
+        None
+    }
 }
 
 /// The time until the deadline.
-fn left(deadline: Option<Instant>) -> Duration {
+pub(super) fn left(deadline: Option<Instant>) -> Duration {
     deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
 }

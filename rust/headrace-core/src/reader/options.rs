@@ -17,6 +17,9 @@ use crate::retry::RetryPolicy;
 use crate::retry_options::{RETRY_OPTIONS, read_retry};
 use crate::rows::PAYLOAD_FIELD;
 
+/// One for each slot of a cluster.
+const MAX_CONNECTIONS: i64 = 16_384;
+
 /// Every option of a reader.
 pub const READER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + RETRY_OPTIONS.len() }>(&[OWN, RETRY_OPTIONS]);
 
@@ -67,6 +70,10 @@ option_table! {
     page_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(1024 * 1024));
     /// How long the server waits for new entries before it is asked again.
     block => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(1.0));
+    /// In a cluster: most connections to each node. Slots that share one are asked in turn, without a wait for entries at the server:
+    /// if none of them had anything, they pause for up to `block` or 0.1 s, whichever is less. By default each slot that has streams
+    /// has a connection of its own.
+    connections => option(Takes::Integer { min: 1, max: MAX_CONNECTIONS });
     /// How long new entries wait for more of them before they are handed out.
     linger => option(Takes::Seconds { min: 0.0, max: 60.0 }).or(Float(0.005));
     /// What happens if entries were trimmed before they were read: `fail` raises `DataLossError`, `report` counts them in
@@ -106,6 +113,7 @@ pub struct ReaderOptions {
     pub(super) batch_bytes: usize,
     pub(super) page_bytes: u64,
     pub(super) block: Duration,
+    pub(super) connections: Option<usize>,
     pub(super) linger: Duration,
     pub(super) fails_on_loss: bool,
     pub(super) retry: Option<RetryPolicy>,
@@ -146,6 +154,7 @@ impl ReaderOptions {
             batch_bytes,
             page_bytes: given.integer_or_default("page_bytes")?,
             block: given.seconds_or_default("block")?,
+            connections: given.integer("connections")?,
             linger: given.seconds_or_default("linger")?,
             fails_on_loss: given.choice_or_default("on_loss")? == "fail",
             retry: read_retry(&mut given, false)?,
@@ -224,6 +233,7 @@ mod tests {
             ("end", OptionValue::text("earliest"), "end must be 'latest'"),
             ("limit", OptionValue::Int(0), "at least 1"),
             ("batch_rows", OptionValue::Int(0), "from 1 to 1048576"),
+            ("connections", OptionValue::Int(0), "from 1 to 16384"),
             ("block", OptionValue::Float(0.0), "seconds from 0.001"),
             ("on_loss", OptionValue::text("ignore"), "one of 'fail', 'report'"),
             ("metadata", OptionValue::Names(vec!["id".to_owned()]), "got 'id'"),

@@ -314,6 +314,10 @@ impl Pages for BackwardSession {
         &mut self.left
     }
 
+    fn has_more(&self) -> bool {
+        !self.is_finished()
+    }
+
     fn request(&mut self, _waits: Option<Duration>) {
         if self.in_flight.is_some() || self.is_ready() || self.left == 0 {
             return;

@@ -8,9 +8,11 @@ use super::exchange::Exchange;
 use super::outage::{After, Outage};
 use crate::cluster::Redirect;
 use crate::counters::ReadCounters;
-use crate::endpoint::{Endpoint, Settings};
+use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
-use crate::net::{ConnectError, ServerLookup, Transport, Wanted, Watch, block_on, connect_with, decide};
+use crate::net::{
+    ConnectError, ServerChange, ServerLookup, Transport, Wanted, Watch, block_on, connect_to_node, connect_with, decide,
+};
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
@@ -37,6 +39,8 @@ pub(crate) struct Link {
     first: Option<Transport>,
     open: Option<(Transport, Duration)>,
     servers: ServerLookup,
+    /// The node to connect to, where links share their connections.
+    node: Option<Node>,
     outage: Outage,
     /// How long a try to connect may take, if that is less than the endpoint allows.
     longest: Option<Duration>,
@@ -61,6 +65,7 @@ impl Link {
             first: None,
             open: None,
             servers,
+            node: None,
             outage,
             longest: None,
             redirects: 0,
@@ -76,8 +81,26 @@ impl Link {
         Self { longest, ..self }
     }
 
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// The next connection goes to this node. Reports to `watch` if that is another one than before.
+    pub(crate) fn lead_to(&mut self, node: &Node, watch: &mut dyn Watch) {
+        if let Some(last) = self.node.replace(node.clone()).filter(|last| last != node) {
+            let change = ServerChange::StreamMoved { from: last.to_string(), to: node.to_string() };
+            watch.server_changed(&self.endpoint, &change);
+        }
+    }
+
+    /// Gives the connection to `other`, whose session asks next. No reply is to come on it.
+    pub(crate) fn pass_on(&mut self, other: &mut Self) {
+        other.open = self.open.take();
+        other.used = Instant::now();
     }
 
     /// Asks the watch, if it was not asked for a while.
@@ -154,9 +177,12 @@ impl Link {
         if let Err(fault) = self.decide(&mut settings, watch)? {
             return self.endure(fault, watch);
         }
-        let connected = match self.first.take() {
-            Some(first) => Ok(first),
-            None => block_on(connect_with(&mut self.servers, &self.endpoint, &settings, watch)),
+        let connected = match (self.first.take(), &self.node) {
+            (Some(first), _) => Ok(first),
+            (None, None) => block_on(connect_with(&mut self.servers, &self.endpoint, &settings, watch)),
+            (None, Some(node)) => {
+                block_on(connect_to_node(&self.endpoint, &settings, node, self.endpoint.first_streams(), watch))
+            }
         };
         let mut transport = match connected {
             Ok(transport) => transport,
@@ -324,13 +350,19 @@ impl Link {
         }
     }
 
+    /// Counts a redirect, if there may be one more in a row.
+    pub(crate) fn may_follow(&mut self) -> bool {
+        let may = self.endpoint.cluster().is_some_and(|cluster| self.redirects < cluster.max_redirects);
+        self.redirects += u32::from(may);
+        may
+    }
+
     /// Whether the fault is that another node of the cluster has the stream, which is the next one to connect to. One that only
     /// takes it over is waited for.
     fn follows(&mut self, fault: &mut Fault) -> bool {
-        let Some(cluster) = self.endpoint.cluster() else { return false };
         match &*fault.code {
-            "MOVED" if self.redirects < cluster.max_redirects => {
-                self.redirects += 1;
+            _ if self.endpoint.cluster().is_none() => false,
+            "MOVED" if self.may_follow() => {
                 if !Redirect::within(&fault.message).is_some_and(|redirect| self.servers.redirect(&redirect)) {
                     self.servers.refresh();
                 }
@@ -345,7 +377,7 @@ impl Link {
     }
 
     /// The server is tried again, or the caller gets the error.
-    fn endure(&mut self, mut fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+    pub(crate) fn endure(&mut self, mut fault: Fault, watch: &mut dyn Watch) -> Result<()> {
         if self.follows(&mut fault) {
             return Ok(());
         }

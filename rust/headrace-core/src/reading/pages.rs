@@ -26,6 +26,13 @@ pub(crate) trait Pages: Exchange + Debug + Send {
     /// long the server may wait for new entries; `None`: they are not asked for.
     fn request(&mut self, waits: Option<Duration>);
 
+    /// Whether a request without a wait may get something, or what it got waits for more.
+    fn has_more(&self) -> bool;
+
+    /// Whether others use the connection too: then the next page is not asked for before the one that is here was read, for it would be
+    /// their turn.
+    fn share(&mut self, _is_shared: bool) {}
+
     /// How long to wait before [`request`](Self::request), for more entries; zero: not at all.
     fn pause(&self) -> Duration {
         Duration::ZERO

@@ -81,6 +81,15 @@ enum Linger {
     Over,
 }
 
+/// Whether the next page may be asked for when the end of this one is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LookAhead {
+    No,
+    May,
+    /// Others use the connection too.
+    Never,
+}
+
 #[derive(Debug)]
 pub(crate) struct Session {
     options: SessionOptions,
@@ -90,8 +99,7 @@ pub(crate) struct Session {
     /// The entries that may still be read.
     left: u64,
     in_flight: VecDeque<Ask>,
-    /// Whether the next page may be asked for when the end of this one is here.
-    looks_ahead: bool,
+    look_ahead: LookAhead,
     /// The last command in flight was sent before the page in front of it was read: a page that begins with this entry.
     ahead: Option<EntryId>,
     outbox: Outbox,
@@ -125,7 +133,7 @@ impl Session {
             streams,
             spare: Vec::new(),
             in_flight: VecDeque::new(),
-            looks_ahead: false,
+            look_ahead: LookAhead::No,
             ahead: None,
             outbox: Outbox::default(),
             input: Input::default(),
@@ -189,6 +197,23 @@ impl Pages for Session {
         std::mem::take(&mut self.may_have_lost)
     }
 
+    fn has_more(&self) -> bool {
+        let has_some = |stream: &Stream| {
+            let is_behind = stream.is_behind && !stream.is_finished();
+            let is_unknown = stream.asked.is_some() || stream.is_unproven() || is_behind;
+            stream.open.is_some() || stream.bad.is_some() || (is_unknown && !stream.lag.waits())
+        };
+        self.is_ready() || self.streams.iter().any(has_some)
+    }
+
+    fn share(&mut self, is_shared: bool) {
+        match (is_shared, self.look_ahead) {
+            (true, _) => self.look_ahead = LookAhead::Never,
+            (false, LookAhead::Never) => self.look_ahead = LookAhead::No,
+            (false, _) => {}
+        }
+    }
+
     fn pause(&self) -> Duration {
         if self.linger == Linger::Waits { self.options.linger } else { Duration::ZERO }
     }
@@ -239,7 +264,8 @@ impl Exchange for Session {
 
     fn disconnected(&mut self) {
         self.in_flight.clear();
-        (self.looks_ahead, self.ahead) = (false, None);
+        self.stop_looking_ahead();
+        self.ahead = None;
         self.outbox.clear();
         self.input.clear();
         self.reply = None;
@@ -257,7 +283,7 @@ impl Exchange for Session {
         self.input.filled(count);
         self.is_suspended = false;
         while let Some(ask) = self.in_flight.front().copied() {
-            if self.looks_ahead && self.ask_ahead() {
+            if self.look_ahead == LookAhead::May && self.ask_ahead() {
                 // The request leaves before the page is read.
                 self.is_suspended = true;
                 return Ok(());

@@ -1,7 +1,7 @@
 //! Asks for the next page before the one that is here is read: the server prepares it meanwhile.
 
 use super::super::errors::protocol;
-use super::{Ask, Session};
+use super::{Ask, LookAhead, Session};
 use crate::error::Fault;
 use crate::resp::EntryId;
 use crate::resp::stream_reply::{Nowhere, Shape, Wrong};
@@ -11,7 +11,16 @@ impl Session {
     /// are asked for together, so that the server has work without this.
     pub(super) fn may_look_ahead(&mut self) {
         let is_settled = matches!(&*self.streams, [stream] if stream.paging.is_settled());
-        self.looks_ahead = is_settled && !self.plan.is_packed();
+        self.stop_looking_ahead();
+        if self.look_ahead == LookAhead::No && is_settled && !self.plan.is_packed() {
+            self.look_ahead = LookAhead::May;
+        }
+    }
+
+    pub(super) fn stop_looking_ahead(&mut self) {
+        if self.look_ahead == LookAhead::May {
+            self.look_ahead = LookAhead::No;
+        }
     }
 
     /// Asks for the page behind the one in front, if all of that is here. Returns whether it did.
@@ -22,7 +31,7 @@ impl Session {
         self.begin_reply(Shape::Entries, at, count);
         let rest = self.reply.as_mut().and_then(|reply| reply.look_ahead(self.input.unread(), &mut Nowhere));
         let Some(rest) = rest else { return false };
-        self.looks_ahead = false;
+        self.stop_looking_ahead();
         let stream = &self.streams[at];
         let read = self.pages.last().map_or(0, |(_, page)| page.entries);
         let is_last = read + rest.entries < count || stream.until.unwrap_or(EntryId::MAX) <= rest.last;

@@ -1,0 +1,367 @@
+//! Which sessions share a connection to a node of a cluster, and whose turn it is on it. No I/O and no clock.
+//!
+//! A session that has a connection of its own lets the server wait for entries. Where several share one, a wait for one of them
+//! would stop the others: they ask in turn for what is there, and pause when none of them had anything.
+
+use std::time::{Duration, Instant};
+
+use crate::endpoint::Node;
+
+/// The pause behind the first round in which no session had anything. It doubles from round to round.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause: 64 streams on 3 nodes then cost about 1,300 commands per second. Shorter if the server is to wait for less.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A connection, and the sessions that use it.
+#[derive(Debug)]
+struct Place {
+    node: Node,
+    /// The sessions, by number.
+    members: Vec<usize>,
+    /// The index of the member whose turn it is.
+    turn: usize,
+    /// How many replies in a row had nothing.
+    empty: usize,
+    /// The next pause.
+    pause: Duration,
+    /// Until when nothing is asked for.
+    rests: Option<Instant>,
+    /// Whether there is a connection, as far as was noted.
+    is_open: bool,
+    /// Whether the session that asked last has to connect: its request was lost with the connection.
+    is_turned_back: bool,
+    /// When to connect again.
+    connects_at: Option<Instant>,
+    /// Whether the last try failed.
+    has_failed: bool,
+}
+
+impl Place {
+    fn new(node: Node, session: usize) -> Self {
+        Self {
+            node,
+            members: vec![session],
+            turn: 0,
+            empty: 0,
+            pause: FIRST_PAUSE,
+            rests: None,
+            is_open: false,
+            is_turned_back: false,
+            connects_at: None,
+            has_failed: false,
+        }
+    }
+
+    fn remove(&mut self, session: usize) {
+        let Some(index) = self.members.iter().position(|member| *member == session) else { return };
+        self.members.remove(index);
+        if index < self.turn {
+            self.turn -= 1;
+        }
+        if self.turn >= self.members.len() {
+            self.turn = 0;
+        }
+    }
+}
+
+/// The connections of a reader to the nodes of a cluster, each with the sessions that use it.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    /// The most connections to a node.
+    most: usize,
+    longest_pause: Duration,
+    places: Vec<Place>,
+}
+
+impl Assignment {
+    /// At most `most` connections to each node. `block`: for how long the server would wait for entries.
+    pub(crate) fn new(most: usize, block: Duration) -> Self {
+        Self { most: most.max(1), longest_pause: LONGEST_PAUSE.min(block), places: Vec::new() }
+    }
+
+    /// The number of connections, of which some may have lost all their sessions.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Forgets the connections without a session: their numbers go to others.
+    pub(crate) fn tidy(&mut self) {
+        self.places.retain(|place| !place.members.is_empty());
+    }
+
+    /// The connection that a session uses.
+    pub(crate) fn place(&self, session: usize) -> Option<usize> {
+        self.places.iter().position(|place| place.members.contains(&session))
+    }
+
+    pub(crate) fn node(&self, place: usize) -> &Node {
+        &self.places[place].node
+    }
+
+    /// The sessions that use a connection, from the one whose turn it is.
+    pub(crate) fn order(&self, place: usize) -> Vec<usize> {
+        let Place { members, turn, .. } = &self.places[place];
+        members[*turn..].iter().chain(&members[..*turn]).copied().collect()
+    }
+
+    /// The session is of a stream that this node has. It gets a connection of its own while there may be more of them, else it shares
+    /// the one with the fewest sessions. Returns which one.
+    pub(crate) fn assign(&mut self, session: usize, node: &Node) -> usize {
+        if let Some(place) = self.place(session) {
+            if self.places[place].node == *node {
+                return place;
+            }
+            self.places[place].remove(session);
+        }
+        let of_node = |place: &Place| place.node == *node;
+        let count = self.places.iter().filter(|place| of_node(place) && !place.members.is_empty()).count();
+        let candidates = self.places.iter().enumerate().filter(|(_, place)| of_node(place));
+        let fewest =
+            candidates.min_by_key(|(_, place)| place.members.len()).map(|(at, place)| (at, place.members.len()));
+        match fewest {
+            Some((at, sessions)) if sessions == 0 || count >= self.most => {
+                self.places[at].members.push(session);
+                at
+            }
+            _ => {
+                self.places.push(Place::new(node.clone(), session));
+                self.places.len() - 1
+            }
+        }
+    }
+
+    /// It is not known which node has the stream of this session.
+    pub(crate) fn remove(&mut self, session: usize) {
+        for place in &mut self.places {
+            place.remove(session);
+        }
+    }
+
+    /// The session asked, or could not: those behind it come first now.
+    pub(crate) fn took_turn(&mut self, place: usize, session: usize) {
+        let Place { members, turn, .. } = &mut self.places[place];
+        if let Some(index) = members.iter().position(|member| *member == session) {
+            *turn = (index + 1) % members.len();
+        }
+    }
+
+    /// A session of a connection was answered; `has_more`: it got something, or may get more at once. `active`: the sessions of the
+    /// connection that go on reading.
+    pub(crate) fn answered(&mut self, place: usize, has_more: bool, active: usize, now: Instant) {
+        let Place { empty, pause, rests, .. } = &mut self.places[place];
+        if has_more {
+            (*empty, *pause, *rests) = (0, FIRST_PAUSE, None);
+            return;
+        }
+        *empty += 1;
+        if *empty >= active {
+            let this = (*pause).min(self.longest_pause);
+            (*empty, *rests, *pause) = (0, Some(now + this), (2 * this).max(FIRST_PAUSE));
+        }
+    }
+
+    /// Until when the sessions of a connection ask for nothing.
+    pub(crate) fn rests(&self, place: usize, now: Instant) -> Option<Instant> {
+        self.places[place].rests.filter(|rests| *rests > now)
+    }
+
+    /// Session `by` has opened the connection.
+    pub(crate) fn opened(&mut self, place: usize, by: usize) {
+        let place = &mut self.places[place];
+        (place.is_open, place.connects_at, place.has_failed, place.rests) = (true, None, false, None);
+        // Others ask before the one whose request was lost: it may have been the reason.
+        if std::mem::take(&mut place.is_turned_back) && place.members.get(place.turn) == Some(&by) {
+            place.turn = (place.turn + 1) % place.members.len();
+        }
+    }
+
+    /// There is no connection. Returns whether there was one before.
+    pub(crate) fn closed(&mut self, place: usize) -> bool {
+        std::mem::take(&mut self.places[place].is_open)
+    }
+
+    /// It is the turn of the session that asked last: its request was lost with the connection.
+    pub(crate) fn turn_back(&mut self, place: usize) {
+        let Place { members, turn, is_turned_back, .. } = &mut self.places[place];
+        *turn = turn.checked_sub(1).unwrap_or(members.len().saturating_sub(1));
+        *is_turned_back = true;
+    }
+
+    /// Not to connect before `at`.
+    pub(crate) fn put_off(&mut self, place: usize, at: Instant) {
+        self.places[place].connects_at = Some(at);
+    }
+
+    /// The same, because connecting failed.
+    pub(crate) fn failed(&mut self, place: usize, at: Instant) {
+        self.put_off(place, at);
+        self.places[place].has_failed = true;
+    }
+
+    /// When to connect again.
+    pub(crate) fn connects_at(&self, place: usize, now: Instant) -> Option<Instant> {
+        self.places[place].connects_at.filter(|at| *at > now)
+    }
+
+    /// Whether the last try to connect failed.
+    pub(crate) fn has_failed(&self, place: usize) -> bool {
+        self.places[place].has_failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: Duration = Duration::from_secs(1);
+
+    fn node(port: u16) -> Node {
+        Node { host: "db".to_owned(), port }
+    }
+
+    fn members(assignment: &Assignment) -> Vec<Vec<usize>> {
+        (0..assignment.len()).map(|place| assignment.order(place)).collect()
+    }
+
+    #[test]
+    fn slots_of_a_node_share_its_connections_evenly() {
+        for (most, expected) in [
+            (1, vec![vec![0, 2, 4, 5, 6], vec![1, 3]]),
+            (2, vec![vec![0, 4, 6], vec![1], vec![2, 5], vec![3]]),
+            (3, vec![vec![0, 5], vec![1], vec![2, 6], vec![3], vec![4]]),
+            (9, (0..7).map(|session| vec![session]).collect()),
+        ] {
+            let mut assignment = Assignment::new(most, BLOCK);
+            for (session, port) in [1, 2, 1, 2, 1, 1, 1].into_iter().enumerate() {
+                let place = assignment.assign(session, &node(port));
+                assert_eq!((assignment.place(session), assignment.node(place)), (Some(place), &node(port)));
+            }
+            assert_eq!(members(&assignment), expected, "at most {most}");
+        }
+    }
+
+    #[test]
+    fn a_slot_that_moves_changes_its_connection() {
+        let mut assignment = Assignment::new(1, BLOCK);
+        for (session, port) in [1, 1, 1, 2].into_iter().enumerate() {
+            assignment.assign(session, &node(port));
+        }
+        assert_eq!(assignment.assign(1, &node(1)), 0, "it is there");
+        assert_eq!(assignment.assign(1, &node(2)), 1);
+        assert_eq!(members(&assignment), [vec![0, 2], vec![3, 1]]);
+        assert_eq!(assignment.assign(0, &node(3)), 2);
+        assert_eq!(assignment.assign(2, &node(3)), 2);
+        assert_eq!(members(&assignment), [vec![], vec![3, 1], vec![0, 2]]);
+        assert_eq!(assignment.assign(3, &node(1)), 0, "a connection without sessions is used again");
+        assert_eq!(assignment.assign(3, &node(2)), 1);
+        assignment.tidy();
+        assert_eq!(members(&assignment), [vec![1, 3], vec![0, 2]]);
+        assignment.remove(1);
+        assert_eq!((assignment.place(1), members(&assignment)), (None, vec![vec![3], vec![0, 2]]));
+    }
+
+    #[test]
+    fn sessions_of_a_connection_take_turns() {
+        let mut assignment = Assignment::new(1, BLOCK);
+        for session in [4, 5, 6, 7] {
+            assignment.assign(session, &node(1));
+        }
+        let mut asked = Vec::new();
+        for _ in 0..6 {
+            let next = assignment.order(0)[0];
+            asked.push(next);
+            assignment.took_turn(0, next);
+        }
+        assert_eq!(asked, [4, 5, 6, 7, 4, 5]);
+        assignment.took_turn(0, 6);
+        assert_eq!(assignment.order(0), [7, 4, 5, 6], "the one in front had nothing to ask for");
+        assignment.remove(4);
+        assert_eq!(assignment.order(0), [7, 5, 6], "it is still that one's turn");
+        assignment.remove(7);
+        assert_eq!(assignment.order(0), [5, 6]);
+        assignment.took_turn(0, 7);
+        assert_eq!(assignment.order(0), [5, 6]);
+    }
+
+    #[test]
+    fn a_connection_pauses_for_longer_and_longer_when_no_session_has_anything() {
+        let pauses = |block| {
+            let (mut assignment, now) = (Assignment::new(1, block), Instant::now());
+            for session in 0..3 {
+                assignment.assign(session, &node(1));
+            }
+            let mut pauses = Vec::new();
+            for _ in 0..10 {
+                for _ in 0..2 {
+                    assignment.answered(0, false, 3, now);
+                }
+                assert_eq!(assignment.rests(0, now + LONGEST_PAUSE), None);
+                assignment.answered(0, false, 3, now);
+                pauses.push(assignment.rests(0, now).map_or(0, |until| (until - now).as_millis()));
+            }
+            assignment.answered(0, true, 3, now);
+            assert_eq!(assignment.rests(0, now), None);
+            (0..3).for_each(|_| assignment.answered(0, false, 3, now));
+            assert_eq!(assignment.rests(0, now), Some(now + FIRST_PAUSE));
+            assert_eq!(assignment.rests(0, now + FIRST_PAUSE), None);
+            pauses
+        };
+        assert_eq!(pauses(BLOCK), [1, 2, 4, 8, 16, 32, 64, 100, 100, 100]);
+        assert_eq!(pauses(Duration::from_millis(20)), [1, 2, 4, 8, 16, 20, 20, 20, 20, 20]);
+    }
+
+    #[test]
+    fn a_pause_begins_when_all_active_sessions_had_nothing_in_a_row() {
+        let (mut assignment, now) = (Assignment::new(1, BLOCK), Instant::now());
+        for session in 0..3 {
+            assignment.assign(session, &node(1));
+        }
+        for has_more in [false, false, true, false, false] {
+            assignment.answered(0, has_more, 3, now);
+            assert_eq!(assignment.rests(0, now), None);
+        }
+        assignment.answered(0, false, 2, now);
+        assert_eq!(assignment.rests(0, now), Some(now + FIRST_PAUSE));
+        assignment.opened(0, 0);
+        assert_eq!(assignment.rests(0, now), None, "another connection is asked at once");
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_is_noticed_once_and_tried_again_in_time() {
+        let (mut assignment, now) = (Assignment::new(1, BLOCK), Instant::now());
+        assignment.assign(0, &node(1));
+        assert!(!assignment.closed(0), "there was none yet");
+        assignment.opened(0, 0);
+        assert!(assignment.closed(0) && !assignment.closed(0));
+        let later = now + FIRST_PAUSE;
+        assignment.put_off(0, later);
+        assert_eq!((assignment.connects_at(0, now), assignment.has_failed(0)), (Some(later), false));
+        assignment.failed(0, later);
+        assert_eq!((assignment.connects_at(0, later), assignment.has_failed(0)), (None, true));
+        assignment.opened(0, 0);
+        assert_eq!((assignment.connects_at(0, now), assignment.has_failed(0)), (None, false));
+    }
+
+    #[test]
+    fn the_session_whose_request_was_lost_connects_and_others_ask_before_it() {
+        let mut assignment = Assignment::new(1, BLOCK);
+        for session in 0..3 {
+            assignment.assign(session, &node(1));
+        }
+        for asked in [0, 1, 2] {
+            assignment.took_turn(0, asked);
+            assignment.turn_back(0);
+            assert_eq!(assignment.order(0)[0], asked, "it connects");
+            assignment.opened(0, asked);
+            assert_eq!(assignment.order(0)[0], (asked + 1) % 3);
+        }
+        assignment.opened(0, 0);
+        assert_eq!(assignment.order(0), [0, 1, 2], "it has asked for nothing yet");
+        assignment.turn_back(0);
+        assignment.took_turn(0, 2);
+        assignment.opened(0, 0);
+        assert_eq!(assignment.order(0)[0], 1, "the other one was refused, and this one connected");
+        assignment.opened(0, 1);
+        assert_eq!(assignment.order(0)[0], 1);
+    }
+}
