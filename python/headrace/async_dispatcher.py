@@ -578,6 +578,8 @@ class AsyncDispatcher:
         if future.done():
             return
         if not self._is_closed:  # there `_shut` does this
+            # Before the descriptors are closed: uvloop aborts the process where one of them is watched.
+            self._watch([])
             self._end_flushes(self._native.end_batch(self._futures))
             # At once: the descriptors that were closed may be those of others soon.
             self._advance()

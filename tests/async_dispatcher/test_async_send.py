@@ -428,3 +428,20 @@ def test_metrics_have_its_counters(run: Run, any_server: LocalServer) -> None:
             assert [sample.value for sample in samples if sample.name == "headrace_delivered_total"] == [1]
 
     run(main())
+
+
+def test_a_flush_that_times_out_watches_its_connection_no_longer(run: Run, any_server: LocalServer) -> None:
+    """uvloop aborts the process where a descriptor is closed while it is watched."""
+
+    async def main() -> None:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
+            await dispatcher.send(b"0")
+            assert dispatcher._sockets
+            with stopped(any_server):
+                await dispatcher.produce(b"1")
+                (failure,) = (await dispatcher.flush(timeout=0)).failed
+                assert failure.code == "TIMEOUT"
+                assert not dispatcher._sockets
+            await dispatcher.send(b"2")
+
+    run(main())
