@@ -445,3 +445,22 @@ def test_a_flush_that_times_out_watches_its_connection_no_longer(run: Run, any_s
             await dispatcher.send(b"2")
 
     run(main())
+
+
+def test_a_report_counts_retries_that_began_before_its_outcomes(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
+    async def main() -> None:
+        policy = RetryPolicy(retry_unknown=True, initial_backoff=0.01, max_backoff=0.01, deadline=60)
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=0.2), retry=policy) as dispatcher:
+            await dispatcher.send(b"0")
+            client.client_pause(60_000, all=False)
+            await dispatcher.produce(b"1")
+            await turns_until(lambda: dispatcher.stats().possible_duplicates, 60)
+            client.client_unpause()
+            report = await dispatcher.flush()
+            stats = dispatcher.stats()
+            assert report.retries == stats.retries >= 1
+            assert report.possible_duplicates == stats.possible_duplicates >= 1
+
+    run(main())

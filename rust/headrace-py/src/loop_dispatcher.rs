@@ -99,8 +99,9 @@ impl Driven {
         if count > 0 {
             self.settled += count;
             self.is_to_skip |= self.skips_failed && report.failed() > 0;
-            self.router.route(report, |awaited| receive(futures, awaited).is_ok());
         }
+        // Without an outcome too: it counts retries.
+        self.router.route(report, |awaited| receive(futures, awaited).is_ok());
         if self.is_to_skip
             && self.settled == self.taken
             && let Some(dispatcher) = self.dispatcher.dispatcher()
