@@ -7,7 +7,8 @@
 #   make read-kills   the examples that hand entries on, killed at random moments: KILLS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make consumer-kills   processes of a consumer group killed at work: KILLS=100 ENTRIES=100000 SEED=1 SERVER=8.6
 #   make send-kills   headrace send killed ten times in 2 GB, and 10 GB through a pipe: MEGABYTES=2000 PIPED=10000 KILLS=10 SEED=1
-#   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome
+#   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome;
+#                ARGUMENTS="--client async" does this under the tasks of an AsyncDispatcher
 #   make campaign-read FAULTS=10000 SEED=1   the same for reading, with streams that change and readers that are killed
 #   make campaign-cluster FAULTS=300 SEED=1   slots that move, masters that fail, connections cut at any byte, in clusters;
 #                ARGUMENTS="--results FILE" keeps the episodes, and a later run goes on behind them

@@ -1,6 +1,7 @@
 """The fault tests: real servers behind a fault proxy. Exits with 1 if headrace reports a wrong outcome.
 
 python -m faults campaign --faults 900 --seed 1   random faults, and tables of the results
+python -m faults campaign --client async          the same over AsyncDispatcher, with tasks that are cancelled
 python -m faults sweep                            a pipeline that is cut after each byte, on each server
 python -m faults replay SEED/SERVER/MODE/…        one episode of a campaign; a failure prints this command
 """
@@ -15,11 +16,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .campaign import Share, ShareResult, pairs, program_of, redis_py_pairs, run, run_share
+from .campaign import Share, ShareResult, async_pairs, pairs, program_of, redis_py_pairs, run, run_share
 from .command import chosen_of, list_of, run_command
 from .episode import REDIS_PY
 from .sweep import sweep
-from .tables import kinds_table, markdown, pairs_table, record, violations_table
+from .tables import calls_table, kinds_table, markdown, pairs_table, record, violations_table
 from .testbed import FaultTestbed
 
 
@@ -37,7 +38,12 @@ def _parser() -> argparse.ArgumentParser:
     campaign.add_argument("--faults", type=int, default=900, help="faults for headrace, over all pairs")
     campaign.add_argument("--seed", type=int, default=1)
     campaign.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    campaign.add_argument("--pairs", type=list_of, help="such as redis-8.6/idmp,valkey-9.1/redis-py; default: all")
+    campaign.add_argument("--client", choices=["dispatcher", "async"], default="dispatcher", help="default: dispatcher")
+    campaign.add_argument(
+        "--pairs",
+        type=list_of,
+        help="such as redis-8.6/idmp,valkey-9.1/redis-py; of async redis-8.6/async-idmp; default: all",
+    )
     swept = commands.add_parser("sweep")
     swept.set_defaults(command=_sweep)
     swept.add_argument("--step", type=int, default=1, help="bytes between cuts")
@@ -51,7 +57,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _campaign(arguments: argparse.Namespace) -> int:
-    chosen = chosen_of([*pairs(), *redis_py_pairs()], arguments.pairs)
+    is_async = arguments.client == "async"
+    chosen = chosen_of(async_pairs() if is_async else [*pairs(), *redis_py_pairs()], arguments.pairs)
     # redis-py gets as many faults per server as headrace in one mode.
     ours = sum(mode != REDIS_PY for _, mode in chosen) or len(chosen)
     total = -(-arguments.faults // ours) * len(chosen)
@@ -66,12 +73,13 @@ def _campaign(arguments: argparse.Namespace) -> int:
                     )
 
         done = run(chosen, total, arguments.seed, arguments.jobs, on_result)
-    tables = pairs_table(done), violations_table(done), kinds_table(done)
+    tables = [pairs_table(done), violations_table(done), kinds_table(done), *([calls_table(done)] if is_async else [])]
     print(*tables, sep="\n\n")
     wrong = [failure for each in done if each.share.mode != REDIS_PY for failure in each.failures]
     if arguments.record:
         command = f"make campaign FAULTS={arguments.faults} SEED={arguments.seed}"
-        record(arguments.record, "campaign", command, *tables)
+        command += ' ARGUMENTS="--client async"' if is_async else ""
+        record(arguments.record, "campaign-async" if is_async else "campaign", command, *tables)
     print(f"\n{len(wrong)} violations by headrace")
     return 1 if wrong else 0
 

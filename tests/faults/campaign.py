@@ -14,7 +14,7 @@ from typing import Any
 from support import modes
 from support.servers import Program, find_programs
 
-from .episode import REDIS_PY, EpisodeResult, kinds_for, run_episode
+from .episode import ASYNC, REDIS_PY, EpisodeResult, kinds_for, run_episode
 from .testbed import FaultTestbed
 
 #: Maximum faults per episode.
@@ -98,6 +98,11 @@ def run_share(share: Share, only: int | None = None) -> ShareResult:
 def pairs() -> list[tuple[str, str]]:
     """Each server program of this machine with each mode that it supports."""
     return [(pair.program.label, pair.mode) for pair in modes.pairs()]
+
+
+def async_pairs() -> list[tuple[str, str]]:
+    """The same pairs with an `AsyncDispatcher`."""
+    return [(label, ASYNC + mode) for label, mode in pairs()]
 
 
 def redis_py_pairs() -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .async_sender import AsyncHeadrace
 from .checker import Message, Violation, violations
 from .fault_kinds import KINDS, FaultKind
 from .proxy import Direction
@@ -20,6 +21,8 @@ ROW_TOO_LARGE = "row too large"
 
 #: The mode name of the sender used for comparison.
 REDIS_PY = "redis-py"
+#: What the mode of an `AsyncDispatcher` begins with.
+ASYNC = "async-"
 
 KEY = "events"
 #: Minimum bytes of an entry beside its payload, and of its reply, so that each fault reaches its byte.
@@ -40,6 +43,8 @@ class EpisodeResult:
     replays: int = 0
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
+    #: Of an `AsyncDispatcher`: where outcomes arrived, what was cancelled, and how it was called.
+    calls: Counter[str] = field(default_factory=Counter)
 
     def __iadd__(self, other: EpisodeResult) -> EpisodeResult:
         for name, value in vars(other).items():
@@ -50,10 +55,11 @@ class EpisodeResult:
 def kinds_for(mode: str) -> list[str]:
     """The kinds of faults for a mode, each as often as its weight."""
     names = [name for name, kind in KINDS.items() for _ in range(kind.weight)]
-    if mode in ("script", "idmp"):
+    # An AsyncDispatcher has no token with a script, so that nothing begins a batch again.
+    if mode in ("script", "idmp", ASYNC + "idmp"):
         names += [CRASH] * 3
     # In script mode the rows behind it are blocked: tests/delivery/test_exactly_once.py covers that.
-    if mode != "script":
+    if mode.removeprefix(ASYNC) != "script":
         names += [ROW_TOO_LARGE] * 3
     return names
 
@@ -66,13 +72,14 @@ def run_episode(testbed: FaultTestbed, mode: str, names: Sequence[str], rng: ran
 class _Episode:
     def __init__(self, testbed: FaultTestbed, mode: str, rng: random.Random) -> None:
         self.testbed = testbed
-        self.mode = mode
+        self.is_async = mode.startswith(ASYNC)
+        self.mode = mode.removeprefix(ASYNC)
         self.rng = rng
         self.messages: list[Message] = []
         self.result = EpisodeResult()
         self.size = rng.choice([10, 200, 3000])
         # The server deduplicates per stream, so `idmp` has no column of stream keys.
-        self.keys = rng.choice([[KEY], [KEY], [KEY, "orders", "payments"]]) if mode in ("off", "script") else [KEY]
+        self.keys = rng.choice([[KEY], [KEY], [KEY, "orders", "payments"]]) if self.mode in ("off", "script") else [KEY]
         self.struck: list[str] = []
         self.options = rng.getrandbits(64)
         self.sender = self._sender()
@@ -96,11 +103,14 @@ class _Episode:
     def _sender(self) -> Sender:
         # Each sender of an episode has the same options.
         rng = random.Random(self.options)
-        return (
-            RedisPy(self.testbed, rng)
-            if self.mode == REDIS_PY
-            else Headrace(self.testbed, self.mode, KEY, rng, "token")
-        )
+        if self.mode == REDIS_PY:
+            return RedisPy(self.testbed, rng)
+        if self.is_async:
+            return AsyncHeadrace(self.testbed, self.mode, KEY, rng, "token", is_calm=self._begins_again())
+        return Headrace(self.testbed, self.mode, KEY, rng, "token")
+
+    def _begins_again(self) -> bool:
+        return CRASH in self.struck or self.result.replays > 0
 
     def _more(self, count: int, size: int | None = None) -> list[Message]:
         """Add messages to the episode, of random size unless `size` says which."""
@@ -184,7 +194,7 @@ class _Episode:
 
     def _finish(self) -> None:
         """Collect the last outcomes, and compare all with the streams once no copy of a message can arrive any more."""
-        self.sender.flush()
+        self.sender.finish()
         self._close_sender()
         self.testbed.settle()
         self._account()
@@ -204,8 +214,11 @@ class _Episode:
         reported = self.sender.reported
         stored = self.testbed.stored(self.keys)
         kinds = [KINDS[name] for name in self.struck if name in KINDS]
-        promise = self.sender.promise(kinds, again=CRASH in self.struck or self.result.replays > 0)
-        self.result.violations += violations(self.messages, reported.outcomes, stored, promise)
+        promise = self.sender.promise(kinds, again=self._begins_again())
+        messages, wrong = self.sender.account(self.messages, stored)
+        if isinstance(self.sender, AsyncHeadrace):
+            self.result.calls = Counter(self.sender.counts)
+        self.result.violations += [*wrong, *violations(messages, reported.outcomes, stored, promise)]
         self.result.messages = len(self.messages)
         self.result.delivered = sum(outcome.code is None for outcome in reported.outcomes)
         self.result.unknown = sum(outcome.written == "unknown" for outcome in reported.outcomes)

@@ -12,9 +12,10 @@ import pyarrow
 import redis
 
 from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
+from headrace.stats import Stats
 from support.pipelines import Outcome, outcomes
 
-from .checker import Message, Promise
+from .checker import Message, Promise, Stored, Violation
 from .fault_kinds import TIMEOUT, FaultKind
 from .testbed import PASSWORD, USER, FaultTestbed
 
@@ -45,6 +46,9 @@ class Sender(Protocol):
 
     def send(self, messages: Sequence[Message]) -> None: ...
     def flush(self) -> None: ...
+    def finish(self) -> None:
+        """Wait until everything that was sent has its outcome, and collect it."""
+
     def close(self) -> None:
         """End it as a crash does: pending messages get no outcome. A second call does nothing."""
 
@@ -54,16 +58,17 @@ class Sender(Protocol):
         `again`: another sender had begun the batch before.
         """
 
+    def account(self, messages: Sequence[Message], stored: Stored) -> tuple[Sequence[Message], list[Violation]]:
+        """Those of these messages that were accepted, in this order, and what is wrong with the others."""
 
-class Headrace:
-    """A dispatcher of mode `off`, `script` or `idmp`, with other options at random."""
 
-    def __init__(self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random, token: str) -> None:
+class ModeSender:
+    """What the senders of headrace share: the mode `off`, `script` or `idmp`, and other options at random."""
+
+    def __init__(self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random) -> None:
         self.reported = Reported()
         self.mode = mode
-        self.replays = mode != "off"
         self._rng = rng
-        self._keyed = False
         policy = RetryPolicy(**PATIENT)  # type: ignore[arg-type]
         options: dict[str, Any] = {"window_max_entries": rng.choice([1, 10, 100, 1000, 8192]), "classify": "failover"}
         self.in_flight, self.per_reply = options["window_max_entries"], 1
@@ -83,50 +88,20 @@ class Headrace:
                     options |= {"ordered": True, "window_max_entries": None}
         if testbed.program.can("waitaof") and rng.random() < 0.15:
             options |= {"wait_aof": True, "wait_every": rng.choice([1, 10, 500, 8192])}
-        endpoint = Endpoint(
+        self._endpoint = Endpoint(
             host="127.0.0.1", port=testbed.proxy.port, stream_key=key, username=USER, password=PASSWORD,
             connect_timeout=TIMEOUT, command_timeout=TIMEOUT, maxlen=self._maxlen, maxlen_approximate=False,
             tls=testbed.tls_ca_cert is not None, tls_ca_cert=testbed.tls_ca_cert,
         )  # fmt: skip
-        self._dispatcher = Dispatcher(endpoint, **options)
-        if self.replays:
-            self._dispatcher.begin(token)
+        self._options = options
+
+    def stats(self) -> Stats:
+        """The counters of the dispatcher."""
+        raise NotImplementedError
 
     @property
     def connections(self) -> int:
-        return self._dispatcher.stats().connections
-
-    def send(self, messages: Sequence[Message]) -> None:
-        """Send messages one by one or as a record batch."""
-        own_keys = any(message.key != self._dispatcher.endpoint.stream_key for message in messages)
-        if not own_keys and self._rng.random() < 0.3:
-            for message in messages:
-                self._dispatcher.produce(message.payload, message.message_id)
-        else:
-            columns = {
-                "payload": pyarrow.array([message.payload for message in messages], pyarrow.binary()),
-                "id": [message.message_id for message in messages],
-                "key": [message.key for message in messages],
-                "note": ["a note"] * len(messages),
-                "some": ["a note" if place % 3 else None for place in range(len(messages))],
-                "entry": ["*"] * len(messages),
-            }
-            # Each is another form of a row in a script call.
-            layouts: list[dict[str, Any]] = [{}, {}, {"fields": ["note", "payload"]}, {"fields": ["payload", "some"]}]
-            if self.mode != "idmp":
-                layouts.append({"entry_id": "entry"})
-            layout = {**self._rng.choice(layouts), "stream_key": "key" if own_keys else None}
-            self._dispatcher.produce_batch(pyarrow.record_batch(columns), message_id="id", **layout)
-        if self._rng.random() < 0.2:
-            self._collect(self._dispatcher.poll())
-
-    def flush(self) -> None:
-        self._collect(self._dispatcher.flush())
-
-    def close(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            super(Dispatcher, self._dispatcher).close()
+        return self.stats().connections
 
     def promise(self, kinds: Sequence[FaultKind], again: bool) -> Promise:
         refused = any(kind.refuses for kind in kinds)
@@ -139,7 +114,7 @@ class Headrace:
             ordered = not (refused or failed) or (self._ordered and not again)
             return Promise(ordered=ordered, unknown_ordered=True)
         # Not as many as faults: on a busy machine a retry may time out too.
-        lost_in_flight = self._dispatcher.stats().reconnects * self.in_flight
+        lost_in_flight = self.stats().reconnects * self.in_flight
         return Promise(
             duplicates=min(self.reported.possible_duplicates, lost_in_flight) if self.retry == "always" else 0,
             ordered=self.retry == "never" or not refused,
@@ -147,9 +122,70 @@ class Headrace:
             trimmed=self._maxlen is not None,
         )
 
-    def _collect(self, report: DeliveryReport) -> None:
-        self.reported.outcomes += outcomes(report)
+    def columns(self, messages: Sequence[Message]) -> tuple[pyarrow.RecordBatch, dict[str, Any]]:
+        """A record batch of these messages, and a layout for it, which is drawn."""
+        own_keys = any(message.key != self._endpoint.stream_key for message in messages)
+        columns = {
+            "payload": pyarrow.array([message.payload for message in messages], pyarrow.binary()),
+            "id": [message.message_id for message in messages],
+            "key": [message.key for message in messages],
+            "note": ["a note"] * len(messages),
+            "some": ["a note" if place % 3 else None for place in range(len(messages))],
+            "entry": ["*"] * len(messages),
+        }
+        # Each is another form of a row in a script call.
+        layouts: list[dict[str, Any]] = [{}, {}, {"fields": ["note", "payload"]}, {"fields": ["payload", "some"]}]
+        if self.mode != "idmp":
+            layouts.append({"entry_id": "entry"})
+        layout = {**self._rng.choice(layouts), "stream_key": "key" if own_keys else None, "message_id": "id"}
+        return pyarrow.record_batch(columns), layout
+
+    def _collect(self, report: DeliveryReport) -> list[Outcome]:
+        collected = outcomes(report)
+        self.reported.outcomes += collected
         self.reported.possible_duplicates += report.possible_duplicates
+        return collected
+
+
+class Headrace(ModeSender):
+    """A `Dispatcher`."""
+
+    def __init__(self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random, token: str) -> None:
+        super().__init__(testbed, mode, key, rng)
+        self.replays = mode != "off"
+        self._dispatcher = Dispatcher(self._endpoint, **self._options)
+        if self.replays:
+            self._dispatcher.begin(token)
+
+    def stats(self) -> Stats:
+        return self._dispatcher.stats()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send messages one by one or as a record batch."""
+        own_keys = any(message.key != self._endpoint.stream_key for message in messages)
+        if not own_keys and self._rng.random() < 0.3:
+            for message in messages:
+                self._dispatcher.produce(message.payload, message.message_id)
+        else:
+            record_batch, layout = self.columns(messages)
+            self._dispatcher.produce_batch(record_batch, **layout)
+        if self._rng.random() < 0.2:
+            self._collect(self._dispatcher.poll())
+
+    def flush(self) -> None:
+        self._collect(self._dispatcher.flush())
+
+    def finish(self) -> None:
+        self.flush()
+
+    def close(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            super(Dispatcher, self._dispatcher).close()
+
+    def account(self, messages: Sequence[Message], stored: Stored) -> tuple[Sequence[Message], list[Violation]]:
+        del stored
+        return messages, []
 
 
 class RedisPy:
@@ -179,8 +215,15 @@ class RedisPy:
         while self._waiting:
             self._execute(self._waiting[: self.in_flight])
 
+    def finish(self) -> None:
+        self.flush()
+
     def close(self) -> None:
         self._client.close()
+
+    def account(self, messages: Sequence[Message], stored: Stored) -> tuple[Sequence[Message], list[Violation]]:
+        del stored
+        return messages, []
 
     def promise(self, kinds: Sequence[FaultKind], again: bool) -> Promise:
         del kinds, again

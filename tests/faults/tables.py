@@ -55,6 +55,15 @@ def violations_table(done: Sequence[ShareResult]) -> str:
     return markdown(("messages with a wrong outcome", "headrace", "redis-py"), rows, left=1)
 
 
+def calls_table(done: Sequence[ShareResult]) -> str:
+    """Where tasks that call an `AsyncDispatcher` received outcomes, and what was cancelled, in Markdown."""
+    counts: Counter[str] = Counter()
+    for played in done:
+        counts += played.result.calls
+    rows = [(what, f"{count:,}") for what, count in sorted(counts.items())]
+    return markdown(("messages, flushes and episodes of tasks", "number"), rows, left=1)
+
+
 def record(document: Path, mark: str, command: str, *tables: str) -> None:
     """Put tables between the marks of a document, below the command that made them."""
     text = document.read_text()
