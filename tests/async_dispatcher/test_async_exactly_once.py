@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
-from headrace import AsyncDispatcher, ConfigError, Delivered, DeliveryError, RetryPolicy, StateError
+from faults.proxy import Pair, Proxy
+from headrace import AsyncDispatcher, ConfigError, Delivered, DeliveryError, Endpoint, RetryPolicy, StateError
 from headrace.testing import LocalServer
+from support.fixture_types import StartServer
 from support.pipelines import KEY, endpoint_to, stored
+from support.servers import DURABLE
 
 from .conftest import Run
 
@@ -70,6 +74,38 @@ def test_messages_that_wait_while_a_failure_is_skipped_are_sent(
             assert sum(isinstance(result, Delivered) for result in results) == 50 - len(failed) > 0
 
     run(main())
+
+
+def test_a_failure_is_skipped_once_the_reply_to_waitaof_is_there(
+    run: Run, start_server: StartServer, connect: Callable[..., redis.Redis]
+) -> None:
+    """Every message has its outcome before; `run` fails if the loop reports an exception."""
+    server = start_server(transport="tcp", config=DURABLE)
+    client = connect(server)
+    client.set(KEY, "no stream")
+    stalled: list[Pair] = []
+
+    def stall(pair: Pair) -> None:
+        pair.stall("replies")
+        stalled.append(pair)
+
+    async def main(port: int) -> None:
+        endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY)
+        async with AsyncDispatcher(endpoint, exactly_once="script", wait_aof=True) as dispatcher:
+            with pytest.raises(DeliveryError, match="WRONGTYPE"):
+                await dispatcher.send(b"0")
+            client.delete(KEY)
+            next_one = asyncio.create_task(dispatcher.send(b"1"))
+            await asyncio.sleep(0.1)
+            assert not next_one.done()
+            proxy.after(0.0, lambda: stalled[0].resume("replies"))
+            assert (await next_one).entry_id
+
+    assert server.port is not None
+    with Proxy(server.port) as proxy:
+        proxy.within("replies", rb"WRONGTYPE[^\r]*\r\n:0\r\n", 1.0, stall)
+        run(main(proxy.port))
+        assert stalled
 
 
 def test_idmp_needs_message_ids(any_server: LocalServer) -> None:

@@ -105,8 +105,9 @@ impl Driven {
         if self.is_to_skip
             && self.settled == self.taken
             && let Some(dispatcher) = self.dispatcher.dispatcher()
+            // Not while a WAIT is in flight, with nothing to confirm: its reply leads here again.
+            && dispatcher.skip_failed().is_ok()
         {
-            dispatcher.skip_failed().map_err(|error| to_py(&error))?;
             self.is_to_skip = false;
         }
         Ok(())
