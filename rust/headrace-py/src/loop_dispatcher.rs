@@ -94,7 +94,7 @@ impl Driven {
     }
 
     /// Passes the outcomes of a report to the futures that await them: `futures` has one for each message, in their order.
-    fn settle(&mut self, report: &DeliveryReport, futures: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn settle(&mut self, report: &DeliveryReport, futures: &Bound<'_, PyAny>) {
         let count = report.delivered() + report.failed();
         if count > 0 {
             self.settled += count;
@@ -110,7 +110,6 @@ impl Driven {
         {
             self.is_to_skip = false;
         }
-        Ok(())
     }
 }
 
@@ -253,7 +252,7 @@ impl PyLoopDispatcher {
             let dispatcher = &mut driven.dispatcher;
             let progress = py.detach(|| dispatcher.advance()).map_err(|error| to_py(&error))?;
             if let Some(report) = progress.report {
-                driven.settle(&report, futures)?;
+                driven.settle(&report, futures);
             }
             let sockets = progress.sockets.iter();
             let sockets: Vec<_> = sockets.map(|socket| (socket.connection, socket.fd, socket.writable)).collect();
@@ -272,7 +271,7 @@ impl PyLoopDispatcher {
             let Some(dispatcher) = driven.dispatcher.dispatcher() else { return Ok(driven.settled) };
             let report = without_gil(py, |signals| dispatcher.flush(Some(Duration::ZERO), signals))?;
             driven.sockets = None;
-            driven.settle(&report, futures)?;
+            driven.settle(&report, futures);
             Ok(driven.settled)
         })
     }
