@@ -44,7 +44,12 @@ def send_through_relay(run: Run, server: LocalServer, endpoint_options: dict[str
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"exactly_once": "script"}, {"wait_aof": True}, {"exactly_once": "idmp", "exactly_once_key": "message_id"}],
+    [
+        {},
+        {"exactly_once": "script"},
+        {"wait_aof": True, "wait_timeout": 30},
+        {"exactly_once": "idmp", "exactly_once_key": "message_id"},
+    ],
     ids=["off", "script", "wait", "idmp"],
 )
 @pytest.mark.needs("idmp", "waitaof")
