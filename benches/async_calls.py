@@ -77,7 +77,7 @@ def redis_asyncio(target: Target) -> tuple[Callable[[int], Any], Callable[[bytes
 
 
 async def called(call: Callable[[bytes], Awaitable[object]], target: Target, tasks: int) -> int:
-    """Call it for each row, in so many tasks."""
+    """Call it for each row, in this number of tasks."""
     rows = payloads(target)
 
     async def work(first: int) -> None:

@@ -62,7 +62,7 @@ class AsyncDispatcher:
 
     It is a `Dispatcher` that no call blocks: it has the same options, outcomes and guarantees, and works on asyncio's
     loop and on uvloop. It has no thread, but for host names, passwords and files that are looked up. All messages of
-    one turn of the loop go out together, so many tasks that each await one message share round trips.
+    one turn of the loop go out together: tasks that each await one message share round trips.
 
     **Order.** Messages are accepted in the order of the calls. Where the window is full, calls wait for room, and none
     overtakes another. A call that is cancelled before its message was accepted sends nothing. Afterwards the message
@@ -514,7 +514,7 @@ class AsyncDispatcher:
         self._sockets = now
 
     def _wake_in(self, seconds: float) -> None:
-        """Go on after so many seconds, or earlier."""
+        """Go on after this number of seconds, or earlier."""
         if seconds <= 0:
             self._schedule()
             return

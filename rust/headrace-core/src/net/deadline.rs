@@ -226,8 +226,8 @@ impl<'w> Deadline<'w> {
         self.wait_while(None, Some(until), &mut rest).await.map(drop)
     }
 
-    /// Waits for one slice by `poll`, which is told how long it may take and returns what it found; where the caller waits by itself,
-    /// until it finds something without waiting. `socket`, `until`: see [`DeferredWait`].
+    /// Waits for one slice by `poll`, which gets the longest time and returns what it found; where the caller waits by itself, until
+    /// it finds something without waiting. `socket`, `until`: see [`DeferredWait`].
     pub(super) async fn wait_while(
         &mut self,
         socket: Option<(RawFd, bool)>,
