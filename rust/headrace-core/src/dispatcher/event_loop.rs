@@ -77,8 +77,10 @@ impl LoopDispatcher {
     ///
     /// A message is sent, sent again after a pause, or fails (`TIMEOUT`) when its server is silent for longer than `command_timeout`,
     /// just as in `flush`. A connect that fails also fails the messages that come until the reports have an outcome for each message;
-    /// the next one connects again. Ordinals start again at 0 with a flush alone, which then waits for nothing. A host name, a password that is asked for, and the
-    /// files of passwords and certificates are looked up on a thread; nothing else needs one.
+    /// the next one connects again. Ordinals start again at 0 with a flush alone, which then waits for nothing.
+    ///
+    /// Host names, passwords that are asked for, and the files of passwords and certificates are looked up on a thread; nothing else
+    /// needs one.
     ///
     /// Errors: as [`Dispatcher::poll`]. The outcomes so far are in the next report then, and nothing is lost.
     pub fn advance(&mut self) -> Result<Progress> {
