@@ -187,7 +187,8 @@ fn a_peer_without_tls_is_distinguished_from_an_untrusted_one() {
             if let Some(reply) = reply {
                 assert!(stream.read(&mut buf).unwrap() > 0);
                 stream.write_all(reply).unwrap();
-                stream.shutdown(Shutdown::Write).unwrap();
+                // The client may have reset the connection already.
+                let _ = stream.shutdown(Shutdown::Write);
                 while stream.read(&mut buf).is_ok_and(|read| read > 0) {}
             } else {
                 assert!(stream.read(&mut buf).unwrap() > 0);
