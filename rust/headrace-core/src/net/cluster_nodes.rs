@@ -1,5 +1,6 @@
 //! The nodes of a cluster: which there are, and what they say about who has which slots.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
@@ -95,9 +96,7 @@ impl ClusterNodes {
         let candidates = self.candidates(cluster.seeds(settings.port), ends);
         let mut faults = Vec::new();
         for (tried, node) in candidates.iter().enumerate() {
-            let share = patience.left() / u32::try_from(candidates.len() - tried).unwrap_or(u32::MAX);
-            let mut part = patience.until(Instant::now() + share);
-            match self.ask(endpoint, settings, node, &mut part).await {
+            match self.ask(endpoint, settings, node, &mut patience.part(candidates.len() - tried)).await {
                 Ok(map) => return Ok(map),
                 Err(ConnectError::Fault(fault)) => faults.push(fault),
                 Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
@@ -106,7 +105,8 @@ impl ClusterNodes {
         Err(no_answer(slot, faults).into())
     }
 
-    /// What `node` says about who has which slots.
+    /// What `node` says about who has which slots. Its name may be that of several nodes: each of its addresses is asked, one after
+    /// the other, so that one which is reached and silent leaves time for the next.
     pub(super) async fn ask(
         &mut self,
         endpoint: &Endpoint,
@@ -117,7 +117,37 @@ impl ClusterNodes {
         let address = Address::Tcp { host: node.host.clone(), port: node.port };
         let title = format!("the node {node}");
         let (access, timeout) = (endpoint.access(), settings.connect_timeout);
-        let peer = Peer { address: &address, title, access, greeting: Greeting::Lookup, timeout };
+        let mut peer = Peer { address: &address, dial: None, title, access, greeting: Greeting::Lookup, timeout };
+        let addresses = peer.addresses(patience).await?;
+        self.ask_each(&mut peer, &addresses, node, patience).await
+    }
+
+    pub(super) async fn ask_each(
+        &mut self,
+        peer: &mut Peer<'_>,
+        addresses: &[SocketAddr],
+        node: &Node,
+        patience: &mut Deadline<'_>,
+    ) -> Result<SlotMap, ConnectError> {
+        let mut refusal = Fault::new(code::DNS, "the host name has no address");
+        for (tried, address) in addresses.iter().enumerate() {
+            peer.dial = Some(*address);
+            match self.ask_peer(peer, node, &mut patience.part(addresses.len() - tried)).await {
+                // One that does not pass is that of all of them.
+                Err(ConnectError::Fault(fault)) if code::is_away(&refusal.code) => refusal = fault,
+                Err(ConnectError::Fault(_)) => {}
+                answered => return answered,
+            }
+        }
+        Err(refusal.into())
+    }
+
+    async fn ask_peer(
+        &mut self,
+        peer: &Peer<'_>,
+        node: &Node,
+        patience: &mut Deadline<'_>,
+    ) -> Result<SlotMap, ConnectError> {
         let mut transport = peer.connect(patience).await?;
         let fault = match self.ask_on(&mut transport, node, patience).await {
             Ok(Ok(map)) => {
@@ -244,7 +274,7 @@ pub(super) async fn open(
     let address = Address::Tcp { host: node.host.clone(), port: node.port };
     let greeting = Greeting::Server { endpoint, settings, streams };
     let (access, timeout) = (endpoint.access(), settings.connect_timeout);
-    Peer { address: &address, title: node.to_string(), access, greeting, timeout }.connect(patience).await
+    Peer { address: &address, dial: None, title: node.to_string(), access, greeting, timeout }.connect(patience).await
 }
 
 /// Where to connect for a name that `sender` has shown.

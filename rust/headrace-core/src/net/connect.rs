@@ -54,7 +54,7 @@ pub(crate) async fn decide(
     let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
     let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
     let (title, access, timeout) = (address.to_string(), endpoint.access(), settings.connect_timeout);
-    let peer = Peer { address: &address, title, access, greeting, timeout };
+    let peer = Peer { address: &address, dial: None, title, access, greeting, timeout };
     let (transport, mode) = peer.find(&mut Deadline::new(deadline, watch)).await?;
     let is_of_cluster = mode == Mode::Cluster;
     *endpoint = endpoint.decided(is_of_cluster);

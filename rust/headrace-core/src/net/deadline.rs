@@ -182,6 +182,12 @@ impl<'w> Deadline<'w> {
         Deadline { end: deadline.min(self.end), watch: &mut *self.watch, stage: self.stage, silence: None }
     }
 
+    /// The same watch with an equal part of the time that is left, for the next of `tries`.
+    pub(super) fn part(&mut self, tries: usize) -> Deadline<'_> {
+        let part = self.left() / u32::try_from(tries).unwrap_or(u32::MAX);
+        self.until(Instant::now() + part)
+    }
+
     pub(crate) fn enter(&mut self, stage: Stage) {
         self.stage = stage;
         self.note(ConnectStep::Stage(stage.name()));

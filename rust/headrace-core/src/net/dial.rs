@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
@@ -26,8 +26,7 @@ pub(super) async fn dial_tcp(addresses: &[SocketAddr], patience: &mut Deadline<'
     patience.enter(Stage::Open);
     let mut last = ConnectError::Fault(Fault::new(code::DNS, "the host name has no address"));
     for (tried, address) in addresses.iter().enumerate() {
-        let share = patience.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-        match dial_one(*address, &mut patience.until(Instant::now() + share)).await {
+        match dial_one(*address, &mut patience.part(addresses.len() - tried)).await {
             Ok(socket) => {
                 patience.note(ConnectStep::Reached(*address));
                 return Ok(socket);
@@ -99,6 +98,7 @@ mod tests {
     use super::super::block_on::block_on;
     use super::super::deadline::NeverInterrupted;
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn an_address_that_swallows_packets_leaves_time_for_the_next() {

@@ -81,8 +81,7 @@ impl MasterLookup {
         for tried in 0..count {
             let place = (self.first + tried) % count;
             let Some(node) = sentinels.nodes.get(place) else { continue };
-            let share = patience.left() / u32::try_from(count - tried).unwrap_or(u32::MAX);
-            let (began, mut part) = (Instant::now(), patience.until(Instant::now() + share));
+            let (began, mut part) = (Instant::now(), patience.part(count - tried));
             let (sentinel, master) = match ask_new(node, sentinels, settings.connect_timeout, &mut part).await {
                 Ok(answer) => answer,
                 Err(ConnectError::Fault(refusal)) => {
@@ -300,7 +299,7 @@ async fn confirm(
 
 fn peer<'a>(node: &Node, address: &'a Address, sentinels: &'a Sentinels, timeout: Duration) -> Peer<'a> {
     let title = format!("the sentinel {node}");
-    Peer { address, title, access: &sentinels.access, greeting: Greeting::Lookup, timeout }
+    Peer { address, dial: None, title, access: &sentinels.access, greeting: Greeting::Lookup, timeout }
 }
 
 /// Connects to a sentinel alone.
@@ -354,7 +353,7 @@ async fn open_master(
     let title = format!("the master '{}' at {address}", sentinels.master);
     let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
     let (access, timeout) = (endpoint.access(), settings.connect_timeout);
-    let peer = Peer { address, title, access, greeting, timeout };
+    let peer = Peer { address, dial: None, title, access, greeting, timeout };
     let mut transport = peer.connect(patience).await?;
     patience.enter(Stage::Request);
     let refused = match transport.query(&redis::cmd("HELLO"), patience).await {

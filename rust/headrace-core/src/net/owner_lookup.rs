@@ -50,8 +50,7 @@ impl OwnerLookup {
             self.nodes.candidates(cluster.seeds(settings.port), (None, refused.first().map(|(owner, _)| owner)));
         let mut faults = Vec::new();
         for (tried, node) in candidates.iter().enumerate() {
-            let share = patience.left() / u32::try_from(candidates.len() - tried).unwrap_or(u32::MAX);
-            let mut part = patience.until(Instant::now() + share);
+            let mut part = patience.part(candidates.len() - tried);
             let owner = match self.nodes.ask(endpoint, settings, node, &mut part).await.map(|map| map.owner(self.slot))
             {
                 Ok(Some(owner)) => owner,

@@ -1,5 +1,6 @@
 //! One server or sentinel: connects to it, shakes hands, and explains what went wrong.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::connect_step::ConnectStep;
@@ -17,6 +18,8 @@ use crate::secret::Secret;
 /// A server or a sentinel, and what to say to it.
 pub(super) struct Peer<'a> {
     pub(super) address: &'a Address,
+    /// The address of its host to use. `None`: each is tried, until a socket is open.
+    pub(super) dial: Option<SocketAddr>,
     /// The peer in messages.
     pub(super) title: String,
     pub(super) access: &'a Access,
@@ -26,6 +29,17 @@ pub(super) struct Peer<'a> {
 }
 
 impl Peer<'_> {
+    /// The addresses of its host; never none.
+    pub(super) async fn addresses(&self, patience: &mut Deadline<'_>) -> Result<Vec<SocketAddr>, ConnectError> {
+        let Address::Tcp { host, port } = self.address else {
+            return Err(Fault::new(code::CONFIG, "a socket file has no addresses").into());
+        };
+        resolve(host, *port, patience).await.map_err(|error| match error {
+            ConnectError::Fault(fault) => self.explained(fault, patience.stage()).into(),
+            ConnectError::Interrupted => error,
+        })
+    }
+
     /// Connects, and shakes hands.
     pub(super) async fn connect(&self, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
         self.find(patience).await.map(|(transport, _)| transport)
@@ -109,7 +123,10 @@ impl Peer<'_> {
         }
         let socket = match self.address {
             Address::Tcp { host, port } => {
-                let addresses = resolve(host, *port, patience).await?;
+                let addresses = match self.dial {
+                    Some(address) => vec![address],
+                    None => resolve(host, *port, patience).await?,
+                };
                 for address in &addresses {
                     patience.note(ConnectStep::Address(*address));
                 }
@@ -195,7 +212,7 @@ mod tests {
         let options = [("host", OptionValue::text("db1")), ("stream_key", OptionValue::text("s")), ("tls", on)];
         let endpoint = Endpoint::new(options.map(|(name, value)| (name.to_owned(), value)), Form::Typed).unwrap();
         let (title, timeout) = (address.to_string(), Duration::from_millis(1500));
-        Peer { address: &address, title, access: endpoint.access(), greeting: Greeting::Lookup, timeout }
+        Peer { address: &address, dial: None, title, access: endpoint.access(), greeting: Greeting::Lookup, timeout }
             .explained(fault, stage)
     }
 

@@ -47,7 +47,8 @@ impl ServerLookup {
                 let title = address.to_string();
                 let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
                 let timeout = settings.connect_timeout;
-                Peer { address: &address, title, access: endpoint.access(), greeting, timeout }.connect(patience).await
+                let access = endpoint.access();
+                Peer { address: &address, dial: None, title, access, greeting, timeout }.connect(patience).await
             }
             (Self::Master(master), None, _) => master.connect(endpoint, settings, patience).await,
             // Of another endpoint.

@@ -1,5 +1,6 @@
 //! The transport with real servers and with misbehaving peers.
 
+mod names;
 mod sockets;
 mod tls;
 
