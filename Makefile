@@ -14,6 +14,7 @@
 #                ARGUMENTS="--results FILE" keeps the episodes, and a later run goes on behind them
 #   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
 #   make sweep-read   a reader and a consumer that are cut behind each of their bytes, on every server: some minutes
+#   make time-zones   the zones that the compiled-in tables get wrong, by the package tzdata
 #   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|stream_reply|encoder|connections|lanes|session EXECUTIONS=1000000 SEED=1 FIRST=0
 #                TARGET=arrow: record batches through the Arrow C data interface, valid and broken
@@ -48,7 +49,7 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills send-kills campaign campaign-read \
-        campaign-cluster sweep sweep-read bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
+        campaign-cluster sweep sweep-read time-zones bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
         memcheck bench bench-instructions bench-programs lint docs clean prepare clippy rust-tests-build failpoints spark-env \
         servers machine
 help:
@@ -105,6 +106,9 @@ ENTRIES := 100000
 SERVER := 8.6
 consumer-kills: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m consumer_kills --kills $(KILLS) --entries $(ENTRIES) --seed $(SEED) --server $(SERVER) $(ARGUMENTS)
+
+time-zones: machine $(VENV)/.test servers
+	@PYTHONPATH=tests $(PY) -m time_zones
 
 send-kills: KILLS := 10
 MEGABYTES := 2000

@@ -29,7 +29,7 @@ ROWS = [
     {"shards"},
     {"cluster"},
     {"counters", "extension", "nested", "resp", "retry", "secret", "utf8"},
-    {"calendar", "contain", "decimal", "error", "fail", "random"},
+    {"calendar", "contain", "decimal", "error", "fail", "random", "time_zones"},
 ]
 # What the crate must not be built with.
 FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
@@ -60,6 +60,7 @@ IMPURE = {
     "reader/line.rs",
     "reader/rounds.rs",
     "reading/link.rs",
+    "time_zones.rs",
 }
 IMPURITIES = re.compile(
     r"Instant::now|\.elapsed\(\)|SystemTime|UNIX_EPOCH|clock_gettime|thread::sleep|getrandom|std::(?:net|fs|env|os)\b|socket2::"

@@ -1,6 +1,7 @@
 """The native half of headrace; `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` are for use."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, TypedDict, final
 
 from typing_extensions import disjoint_base
@@ -34,6 +35,7 @@ __all__ = [
     "read_options",
     "shard_numbers",
     "split_dead_letters",
+    "time_zones",
 ]
 
 __version__: Final[str]
@@ -50,6 +52,9 @@ def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
 
 def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
     """Read the options of a table from text. A missing option has its default, or None if it has none."""
+
+def time_zones() -> tuple[str, Path | None]:
+    """Return the release of the IANA time zone database in use, and its folder, or None if it is compiled in."""
 
 class _ArrowArray(Protocol):
     """A record batch of any Arrow library."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from command.conftest import HEADRACE, Command, Ended
+from headrace._headrace import time_zones
 from headrace.testing import LocalServer
 from headrace_command.check.arguments import MODES
 from support import Program
@@ -87,6 +88,13 @@ def test_the_mode_that_is_asked_for_decides_the_end(command: Command, server: Lo
     assert command("check", "s", "--for", "script", *user, environment=environment).code == 0
     other = command("check", "t", "--for", "plain", *user, environment=environment)
     assert (other.code, "+xadd ~t" in other.err) == (3, True), other
+
+
+def test_the_release_of_the_time_zones_is_named(command: Command) -> None:
+    found = steps(command("check", "-o", "json"))["time zones"]
+    release, folder = time_zones()
+    assert (found["state"], found["version"], found["folder"]) == ("ok", release, folder and str(folder))
+    assert found["text"].startswith(f"{release} of IANA, ")
 
 
 def test_what_may_not_be_asked_is_unknown(command: Command, server: LocalServer, connect: Connect) -> None:

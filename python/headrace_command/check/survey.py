@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace import CommandError, ConnectionFailedError
+from headrace._headrace import time_zones
 from headrace.tables import CODES
 from headrace_command.check import state_findings
 from headrace_command.check.arguments import MODES
@@ -62,6 +63,7 @@ class Survey:
                 state, has_key=self._key is not None, endpoint_is=self._topology, skew=skew
             )
             yield from found
+            yield _time_zones()
             rights = None
             if self._key is not None:
                 rights, seconds = node.rights(state, self._key)
@@ -160,6 +162,14 @@ def _nodes(reply: object, node_map: Mapping[str, str]) -> list[tuple[str, int, s
                 host, _, mapped = node_map.get(shown, shown).rpartition(":")
                 found.setdefault((host, int(mapped)), "replica" if place else "master")
     return [(host, port, role) for (host, port), role in sorted(found.items())]
+
+
+def _time_zones() -> Finding:
+    """Of this machine: by them timestamps become text."""
+    version, folder = time_zones()
+    text = f"{version} of IANA, " + ("compiled in" if folder is None else f"in {folder}")
+    details = {"version": version, "folder": None if folder is None else str(folder)}
+    return Finding("time zones", "ok", text, details=details)
 
 
 def _acl(rights: Rights, user: bytes, seconds: float, *, is_new: bool) -> Finding:

@@ -72,6 +72,7 @@ mod secret;
 #[path = "../tests/common/mod.rs"]
 mod server_of_tests;
 mod shards;
+pub mod time_zones;
 mod utf8;
 
 #[cfg(test)] // tests/common names the crate as other crates do

@@ -29,6 +29,7 @@ mod signals;
 mod stream_reader;
 mod survey;
 mod tables;
+mod time_zones;
 mod unpack;
 
 // An unwinding panic becomes a Python exception. An aborting one would end the caller's process with all its messages.
@@ -72,6 +73,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tables::code_table, module)?)?;
     module.add_function(wrap_pyfunction!(tables::option_table, module)?)?;
     module.add_function(wrap_pyfunction!(tables::read_options, module)?)?;
+    module.add_function(wrap_pyfunction!(time_zones::time_zones, module)?)?;
     #[cfg(feature = "failpoints")]
     module.add_function(wrap_pyfunction!(failpoints::panic_at, module)?)?;
     Ok(())

@@ -225,7 +225,7 @@ impl<'a> Values<'a> {
             }
             DataType::Time64(unit) => Self::Time64(natives::<Time64NanosecondType>(array)?, *unit),
             DataType::Timestamp(unit, _) => {
-                let zone = if let Shape::Zoned(zone) = shape { Some(*zone) } else { None };
+                let zone = if let Shape::Zoned(zone) = shape { Some(zone.clone()) } else { None };
                 Self::Timestamp(Timestamps::new(timestamps(array, *unit)?, *unit, zone))
             }
             DataType::Utf8 => text(Bytes::small(array.as_string_opt()?)),

@@ -1,26 +1,22 @@
 //! The time zones of timestamp columns: a zone's offset from UTC at an instant.
 
-use arrow_array::timezone::Tz;
-use chrono::{DateTime, Offset, TimeZone, Utc};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
-use crate::calendar::{SECONDS_PER_DAY, days_from_year, year_of};
+use crate::calendar::SECONDS_PER_DAY;
+use crate::time_zones;
 
 /// The zone that a timestamp column names.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Zone {
     /// A constant offset, in seconds east of UTC.
     Fixed(i32),
     /// A zone of the IANA database: its offset depends on the instant.
-    Named {
-        /// Its table.
-        zone: Tz,
-        /// The offset after the end of the table, if it no longer changes.
-        final_offset: Option<i32>,
-    },
+    Named(TimeZone),
 }
 
-/// The last full year of the compiled-in IANA table, which ends with the year 2100.
-const LAST_TABLED_YEAR: i64 = 2099;
+/// The calendar repeats after 400 years, weekdays included.
+const CYCLE: i64 = 146_097 * SECONDS_PER_DAY;
 
 impl Zone {
     /// Parses the forms that Arrow allows (`Europe/Berlin`, `+05:30`), and the other forms that Spark accepts as a session
@@ -33,60 +29,30 @@ impl Zone {
         if offset.starts_with(['+', '-']) {
             return parse_offset(offset).map(Self::Fixed);
         }
-        name.parse().ok().map(Self::named)
-    }
-
-    fn named(zone: Tz) -> Self {
-        let days = days_from_year(LAST_TABLED_YEAR)..days_from_year(LAST_TABLED_YEAR + 1);
-        let mut offsets = days.map(|day| offset_in(zone, day * SECONDS_PER_DAY));
-        let first = offsets.next();
-        Self::Named { zone, final_offset: first.filter(|first| offsets.all(|offset| offset == *first)) }
+        time_zones::find(name).map(Self::Named)
     }
 
     /// Whether the offset depends on the instant.
-    pub(super) fn changes(self) -> bool {
-        matches!(self, Self::Named { .. })
+    pub(super) fn changes(&self) -> bool {
+        matches!(self, Self::Named(_))
     }
 
     /// Seconds east of UTC, `second` seconds after 1970-01-01T00:00:00Z.
-    pub(super) fn offset(self, second: i64) -> i32 {
+    pub(super) fn offset(&self, second: i64) -> i32 {
         match self {
-            Self::Fixed(offset) => offset,
-            Self::Named { zone, final_offset } => match (equivalent_second(second), final_offset) {
-                (Some(_), Some(offset)) => offset,
-                (Some(equal), None) => offset_in(zone, equal),
-                (None, _) => offset_in(zone, second),
-            },
+            Self::Fixed(offset) => *offset,
+            Self::Named(zone) => zone.to_offset(equivalent(second)).seconds(),
         }
     }
 }
 
-fn offset_in(zone: Tz, second: i64) -> i32 {
-    // Instants that chrono cannot hold are more than 262,000 years ago.
-    let instant = DateTime::from_timestamp(second, 0).unwrap_or(DateTime::<Utc>::MIN_UTC);
-    zone.offset_from_utc_datetime(&instant.naive_utc()).fix().local_minus_utc()
-}
-
-/// For a second after the end of the table, the same second of an equivalent year (same weekdays, same length) within it;
-/// `None` for a second within the table.
-///
-/// The rules of daylight saving time go by month and weekday and continue after the table, as in Java; 9999-12-31 is a
-/// common way to write "never".
-fn equivalent_second(second: i64) -> Option<i64> {
-    // Avoids computing the year for most values.
-    const END: i64 = 4_102_444_800;
-    if second < END {
-        return None;
-    }
-    let year = year_of(second.div_euclid(SECONDS_PER_DAY));
-    let start = days_from_year(year);
-    let length = days_from_year(year + 1) - start;
-    // In 28 years, common years and leap years start on each weekday. The latest year is the best: some zones have dates of
-    // Ramadan in their tables, up to 2087.
-    let mut equal =
-        (LAST_TABLED_YEAR - 27..=LAST_TABLED_YEAR).rev().map(|year| (days_from_year(year), days_from_year(year + 1)));
-    let equal_start = equal.find(|(from, to)| to - from == length && (from - start) % 7 == 0).map(|(from, _)| from);
-    Some(second - (start - equal_start.unwrap_or(start)) * SECONDS_PER_DAY)
+/// The instant with the same offset that [`Timestamp`] holds. It ends with the year 9999; the rules of daylight saving time go by month
+/// and weekday, and continue. Before the year -9999 there is local mean time alone.
+fn equivalent(second: i64) -> Timestamp {
+    let last = Timestamp::MAX.as_second();
+    let beyond = second.saturating_sub(last);
+    let within = if beyond > 0 { last - CYCLE + 1 + (beyond - 1) % CYCLE } else { second };
+    Timestamp::from_second(within).unwrap_or(Timestamp::MIN)
 }
 
 /// `+5`, `+05`, `+05:30`, `+0530`, `+05:30:15`, `+053015`; east is positive.
@@ -193,10 +159,9 @@ mod tests {
 
     #[test]
     fn a_zone_that_ended_daylight_saving_time_keeps_its_offset() {
-        // Morocco's table has the dates of Ramadan up to 2087, and a constant offset after that.
-        let casablanca = Zone::parse("Africa/Casablanca").unwrap();
+        let kolkata = Zone::parse("Asia/Kolkata").unwrap();
         for month in 0..2000 {
-            assert_eq!(casablanca.offset(4_102_444_800 + month * 30 * SECONDS_PER_DAY), 3600, "{month}");
+            assert_eq!(kolkata.offset(4_102_444_800 + month * 30 * SECONDS_PER_DAY), 19_800, "{month}");
         }
     }
 
