@@ -53,6 +53,7 @@ IMPURE = {
     "producer/clock.rs",
     "producer/drive.rs",
     "producer/link.rs",
+    "producer/opening.rs",
     "producer/retry_waits.rs",
     "producer/shard_registry.rs",
     "random.rs",

@@ -11,8 +11,10 @@ mod encode;
 mod lanes;
 mod link;
 mod node_states;
+mod opening;
 mod outcome_queue;
 mod preflight;
+mod preparation;
 mod replica_count;
 mod retry_waits;
 mod shard_registry;
@@ -55,8 +57,8 @@ use link::Link;
 use node_states::NodeStates;
 #[cfg(not(any(test, fuzzing)))]
 use outcome_queue::OutcomeQueue;
+use preparation::{Groups, Registry};
 use retry_waits::RetryWaits;
-use shard_registry::{Groups, Registry};
 
 /// If a quarter of the window drains within this time, the next wait ends with the first byte.
 const QUICK: Duration = Duration::from_micros(500);
@@ -90,6 +92,8 @@ pub(crate) struct Producer {
     opened: u64,
     /// Of each lane: which of these its socket is.
     numbers: Vec<u64>,
+    /// How many waits there were for sockets that were being opened beside others.
+    waits: u64,
     /// Which server to connect to, where there is one.
     servers: ServerLookup,
     /// The nodes of a cluster.
@@ -156,6 +160,7 @@ impl Producer {
             retry_waits: vec![RetryWaits::default()],
             opened: 0,
             numbers: vec![0],
+            waits: 0,
             servers,
             nodes,
             node_states: NodeStates::default(),
@@ -269,7 +274,7 @@ impl Producer {
     fn lane_down(&self, at: usize) -> Option<&Arc<Failure>> {
         match self.links.get(at) {
             Some(Link::Down(failure)) => Some(failure),
-            Some(Link::Closed | Link::Open(_)) | None => None,
+            Some(Link::Closed | Link::Opening(_) | Link::Open(_)) | None => None,
         }
     }
 
@@ -473,6 +478,7 @@ impl Producer {
 
     /// Fails every message that waits, and replaces the connections that some wait for.
     pub(crate) fn abort(&mut self, fault: &Fault) {
+        self.leave_openings(|_, connection| connection.is_idle());
         for at in 0..self.links.len() {
             if self.links.len() == 1 || !self.lanes.get(at).is_idle() {
                 self.disconnect(at, &Disconnect { is_final: true, ..fault.clone().into() });

@@ -241,7 +241,7 @@ impl Drive {
                 waiting.push(at);
             }
         }
-        let is_interrupted = Transport::wait_any(&mut sockets, timeout);
+        let is_interrupted = Transport::wait_any(&mut sockets, &[], timeout);
         let waited = now.elapsed();
         for at in waiting {
             self.lines[at].session.took(waited, Duration::ZERO);

@@ -171,7 +171,7 @@ impl Rounds {
         }
         let waiting = self.lines.iter_mut().filter(|line| line.session.awaits_reply());
         let mut sockets: Vec<_> = waiting.filter_map(|line| line.link.socket(&line.session)).collect();
-        Transport::wait_any(&mut sockets, timeout);
+        Transport::wait_any(&mut sockets, &[], timeout);
     }
 }
 

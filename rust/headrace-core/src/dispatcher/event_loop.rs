@@ -16,9 +16,10 @@ use crate::retry::{RetryEnd, RetryWait};
 /// What [`LoopDispatcher::advance`] did, and when it is to be called again: as soon as one of the sockets is ready, or at the deadline.
 #[derive(Debug)]
 pub struct Progress {
-    /// The outcomes since the last report, in produce order. `None`: a connection is being opened, and nothing else is done meanwhile.
+    /// The outcomes since the last report, in produce order. `None`: a connection is being opened, and nothing else is done meanwhile. In a
+    /// cluster that is so while nodes are asked which of them have the streams; connections to these are opened side by side.
     pub report: Option<DeliveryReport>,
-    /// The sockets to wait for: all that are open, or the one that is being opened.
+    /// The sockets to wait for: all that are open or being opened, or without a report the one that is needed first.
     pub sockets: Vec<Interest>,
     /// When to call again though no socket is ready: a server was silent for too long, a retry is due, the sentinels are to be asked,
     /// or (at an instant that is over) bytes wait that were received already. `None`: never.
@@ -31,8 +32,6 @@ pub struct Progress {
 pub struct LoopDispatcher {
     state: State,
     deferral: Arc<Mutex<Deferral>>,
-    /// How many waits for the opening of a connection there were.
-    waits: u64,
 }
 
 /// The first number of a connection that is being opened.
@@ -51,7 +50,10 @@ type Returned = (Box<Dispatcher>, Deferring, Result<()>);
 /// What the call that opens a connection waits for.
 #[derive(Debug, Default)]
 struct Deferral {
-    wait: Option<DeferredWait>,
+    /// The socket, and until when.
+    wait: Option<(Option<Interest>, Instant)>,
+    /// How many waits there were.
+    waits: u64,
     is_interrupted: bool,
 }
 
@@ -60,7 +62,7 @@ impl LoopDispatcher {
     pub fn new(dispatcher: Dispatcher, watch: Box<dyn Watch>) -> Self {
         let deferral = Arc::default();
         let watch = Deferring { watch, deferral: Arc::clone(&deferral) };
-        Self { state: State::Here(Box::new(dispatcher), watch), deferral, waits: 0 }
+        Self { state: State::Here(Box::new(dispatcher), watch), deferral }
     }
 
     /// The dispatcher, to produce messages; what waits in it is sent by [`advance`](Self::advance). `None`: a connection is being opened,
@@ -133,14 +135,9 @@ impl LoopDispatcher {
                 done.map(|()| Step::Errand)
             }
             Poll::Pending => {
-                let wait = self.deferral().wait;
-                self.waits += 1;
-                let socket = wait.and_then(|wait| wait.socket);
-                let sockets = socket
-                    .map(|(fd, writable)| Interest { connection: OPENING + self.waits, fd, writable })
-                    .into_iter()
-                    .collect();
-                Ok(Step::Done(Progress { report: None, sockets, deadline: wait.map(|wait| wait.until) }))
+                let (socket, until) = self.deferral().wait.unzip();
+                let sockets = socket.flatten().into_iter().collect();
+                Ok(Step::Done(Progress { report: None, sockets, deadline: until }))
             }
         }
     }
@@ -206,7 +203,9 @@ impl Watch for Deferring {
         true
     }
 
-    fn defer(&mut self, wait: DeferredWait) {
-        self.deferral().wait = Some(wait);
+    fn defer(&mut self, wait: DeferredWait<'_>) {
+        let mut deferral = self.deferral();
+        deferral.waits += 1;
+        deferral.wait = Some((wait.interest(OPENING + deferral.waits), wait.until));
     }
 }

@@ -19,7 +19,7 @@ use crate::resp::value;
 const MAX_NODES: usize = 4_000;
 
 /// The nodes that the cluster has listed, those that own slots first. No other one gets credentials.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ClusterNodes {
     listed: Vec<Node>,
     /// Where to connect for what the nodes show.

@@ -1,12 +1,31 @@
 //! Commands that are not the hot path, with replies of one line each: redis-rs packs and parses them, our socket carries them.
 
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
 use redis::parse_redis_value;
 
-use super::deadline::{ConnectError, Deadline};
+use super::deadline::{ConnectError, Deadline, Waited};
 use super::socket::Readiness;
 use super::stream::Transport;
 use crate::error::{Fault, code};
 use crate::resp::line_reader::LineReader;
+
+/// A connection on which bytes can be received or, if `writable`, sent.
+struct OfTransport<'a> {
+    transport: &'a mut Transport,
+    writable: bool,
+}
+
+impl Waited for OfTransport<'_> {
+    fn wait(&mut self, timeout: Duration) -> Readiness {
+        self.transport.wait(self.writable, timeout)
+    }
+
+    fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
+        self.transport.as_fd().map(|fd| (fd, self.writable))
+    }
+}
 
 impl Transport {
     /// Waits until bytes can be received or, if `writable`, sent. It may return before: then it is called again.
@@ -15,8 +34,7 @@ impl Transport {
         patience: &mut Deadline<'_>,
         writable: bool,
     ) -> Result<Readiness, ConnectError> {
-        let socket = Some((self.descriptor(), writable));
-        patience.wait_while(socket, None, |timeout| self.wait(writable, timeout)).await
+        patience.wait_while(&mut OfTransport { transport: self, writable }, None).await
     }
 
     /// Sends `packed` and waits for `replies` lines, which are returned with their markers and without their ends.
@@ -90,7 +108,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use std::io::{Read, Write};
     use std::net::Shutdown;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::super::block_on::block_on;
     use super::super::deadline::NeverInterrupted;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use socket2::Socket;
 
 use super::change::ServerChange;
 use super::connect_step::ConnectStep;
+use super::interest::Interest;
 use super::socket::{self, Readiness};
 use crate::endpoint::NoPassword;
 use crate::error::{Fault, code};
@@ -37,7 +38,7 @@ pub trait Watch: Send {
     /// The servers of an endpoint changed. `endpoint`: where messages go, or come from; without a secret.
     fn server_changed(&mut self, _endpoint: &dyn fmt::Display, _change: &ServerChange) {}
 
-    /// A connect came to this step.
+    /// A connect came to this step. Connects of a dispatcher to nodes of a cluster go on side by side, and are not reported.
     fn connect_step(&mut self, _step: ConnectStep<'_>) {}
 
     /// Whether the caller has an event loop, and waits by itself for what [`defer`](Self::defer) says. Otherwise calls block.
@@ -45,17 +46,40 @@ pub trait Watch: Send {
         false
     }
 
+    /// Whether passwords and files are read in the call that connects, though it may wait for them. Otherwise a thread reads them.
+    fn reads_inline(&self) -> bool {
+        !self.defers()
+    }
+
     /// The call goes on after this wait.
-    fn defer(&mut self, _wait: DeferredWait) {}
+    fn defer(&mut self, _wait: DeferredWait<'_>) {}
 }
 
 /// What a caller with an event loop waits for while a connection is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeferredWait {
+#[derive(Debug, Clone, Copy)]
+pub struct DeferredWait<'a> {
     /// The descriptor of a socket: until it is readable, or also until it is writable. It is open until the call goes on.
-    pub socket: Option<(RawFd, bool)>,
+    pub socket: Option<(BorrowedFd<'a>, bool)>,
     /// Until then, though the socket is not ready.
     pub until: Instant,
+    /// Whether it is another wait than the last one, perhaps for another socket with the same descriptor.
+    pub is_new: bool,
+}
+
+impl DeferredWait<'_> {
+    /// The socket, for a connection of this number.
+    pub fn interest(&self, connection: u64) -> Option<Interest> {
+        self.socket.map(|(fd, writable)| Interest { connection, fd: fd.as_raw_fd(), writable })
+    }
+}
+
+/// What a call waits for.
+pub(super) trait Waited {
+    /// Waits for `timeout` at most, and returns what it found.
+    fn wait(&mut self, timeout: Duration) -> Readiness;
+
+    /// See [`DeferredWait`].
+    fn socket(&self) -> Option<(BorrowedFd<'_>, bool)>;
 }
 
 /// Fewer replicas are waited for than there are.
@@ -206,9 +230,9 @@ impl<'w> Deadline<'w> {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Whether the caller waits by itself, so that nothing may block.
-    pub(super) fn defers(&self) -> bool {
-        self.watch.defers()
+    /// See [`Watch::reads_inline`].
+    pub(super) fn reads_inline(&self) -> bool {
+        self.watch.reads_inline()
     }
 
     /// Fails when the deadline is over, or the watch ends the wait.
@@ -218,42 +242,37 @@ impl<'w> Deadline<'w> {
 
     /// Waits until bytes can be received or, if `writable`, sent. It may return before: then it is called again.
     pub(super) async fn wait_for(&mut self, socket: &Socket, writable: bool) -> Result<Readiness, ConnectError> {
-        let wanted = Some((socket.as_raw_fd(), writable));
-        self.wait_while(wanted, None, |timeout| socket::poll(socket, writable, timeout)).await
+        self.wait_while(&mut OfSocket { socket, writable }, None).await
     }
 
     /// Lets time pass.
     pub(super) async fn pause(&mut self, pause: Duration) -> Result<(), ConnectError> {
         let until = Instant::now() + pause;
-        let mut rest = |timeout: Duration| {
-            thread::sleep(timeout.min(until.saturating_duration_since(Instant::now())));
-            Readiness { interrupted: Instant::now() >= until, ..Readiness::default() }
-        };
-        self.wait_while(None, Some(until), &mut rest).await.map(drop)
+        self.wait_while(&mut Pause { until }, Some(until)).await.map(drop)
     }
 
-    /// Waits for one slice by `poll`, which gets the longest time and returns what it found; where the caller waits by itself, until
-    /// it finds something without waiting. `socket`, `until`: see [`DeferredWait`].
+    /// Waits for one slice; where the caller waits by itself, until something is found without waiting. `until`: see [`DeferredWait`].
     pub(super) async fn wait_while(
         &mut self,
-        socket: Option<(RawFd, bool)>,
+        waited: &mut impl Waited,
         until: Option<Instant>,
-        mut poll: impl FnMut(Duration) -> Readiness,
     ) -> Result<Readiness, ConnectError> {
+        let mut is_new = true;
         poll_fn(|_| {
             let slice = match self.slice() {
                 Ok(slice) => slice,
                 Err(error) => return Poll::Ready(Err(error)),
             };
             if !self.watch.defers() {
-                return Poll::Ready(Ok(poll(slice)));
+                return Poll::Ready(Ok(waited.wait(slice)));
             }
-            let ready = poll(Duration::ZERO);
+            let ready = waited.wait(Duration::ZERO);
             if ready != Readiness::default() {
                 return Poll::Ready(Ok(ready));
             }
             let until = until.map_or(self.end, |until| until.min(self.end));
-            self.watch.defer(DeferredWait { socket, until });
+            self.watch.defer(DeferredWait { socket: waited.socket(), until, is_new });
+            is_new = false;
             Poll::Pending
         })
         .await
@@ -269,6 +288,38 @@ impl<'w> Deadline<'w> {
             return Err(Fault::new(code::TIMEOUT, format!("timed out {}", self.stage)).into());
         }
         Ok(left.min(SLICE))
+    }
+}
+
+/// A socket that can be received from or, if `writable`, sent to.
+struct OfSocket<'a> {
+    socket: &'a Socket,
+    writable: bool,
+}
+
+impl Waited for OfSocket<'_> {
+    fn wait(&mut self, timeout: Duration) -> Readiness {
+        socket::poll(self.socket, self.writable, timeout)
+    }
+
+    fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
+        Some((self.socket.as_fd(), self.writable))
+    }
+}
+
+/// Time that passes.
+struct Pause {
+    until: Instant,
+}
+
+impl Waited for Pause {
+    fn wait(&mut self, timeout: Duration) -> Readiness {
+        thread::sleep(timeout.min(self.until.saturating_duration_since(Instant::now())));
+        Readiness { interrupted: Instant::now() >= self.until, ..Readiness::default() }
+    }
+
+    fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
+        None
     }
 }
 

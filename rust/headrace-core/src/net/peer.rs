@@ -95,7 +95,7 @@ impl Peer<'_> {
         call: impl FnOnce(&Access) -> T + Send + 'static,
         patience: &mut Deadline<'_>,
     ) -> Result<T, ConnectError> {
-        if !is_slow || !patience.defers() {
+        if !is_slow || patience.reads_inline() {
             return Ok(call(self.access));
         }
         patience.enter(Stage::Password);

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -44,9 +44,10 @@ pub(super) fn receive(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
 
 /// Waits until one of several sockets can be read, or written where that is asked for, for `timeout` at most. Returns whether a
 /// signal ended the wait.
-pub(super) fn poll_any<'a>(sockets: impl Iterator<Item = (&'a Socket, bool)>, timeout: Duration) -> bool {
+pub(super) fn poll_any<'a>(sockets: impl Iterator<Item = (BorrowedFd<'a>, bool)>, timeout: Duration) -> bool {
     let wanted = |writable| if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-    let mut fds: Vec<_> = sockets.map(|(socket, writable)| PollFd::new(socket, wanted(writable))).collect();
+    let mut fds: Vec<_> =
+        sockets.map(|(socket, writable)| PollFd::from_borrowed_fd(socket, wanted(writable))).collect();
     let timeout = Timespec::try_from(timeout).ok();
     rustix::event::poll(&mut fds, timeout.as_ref()) == Err(rustix::io::Errno::INTR)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::IoSlice;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use socket2::Socket;
@@ -144,12 +144,17 @@ impl Transport {
     }
 
     /// Waits until one of several sockets is ready for what is wanted of it, for `timeout` at most. Returns whether a signal ended
-    /// the wait. Without any it only waits.
-    pub(crate) fn wait_any(sockets: &mut [(&mut Self, Wanted)], timeout: Duration) -> bool {
+    /// the wait. Without any it only waits. `others`: sockets of connections that do not stand yet, each with whether bytes are to be
+    /// sent.
+    pub(crate) fn wait_any(
+        sockets: &mut [(&mut Self, Wanted)],
+        others: &[(BorrowedFd<'_>, bool)],
+        timeout: Duration,
+    ) -> bool {
         let has_bytes = sockets.iter_mut().map(|(transport, wanted)| transport.prepare(wanted.bytes));
         let timeout = if has_bytes.fold(false, |any, one| any | one) { Duration::ZERO } else { timeout };
-        let wanted = sockets.iter().map(|(transport, wanted)| (transport.socket(), wanted.writable));
-        socket::poll_any(wanted, timeout)
+        let wanted = sockets.iter().map(|(transport, wanted)| (transport.socket().as_fd(), wanted.writable));
+        socket::poll_any(wanted.chain(others.iter().copied()), timeout)
     }
 
     /// Prepares the socket for a wait for so many bytes. Returns whether bytes can be received without waiting.
@@ -199,6 +204,15 @@ impl Transport {
             return -1;
         }
         self.socket().as_raw_fd()
+    }
+
+    /// The same, as long as it is open.
+    pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        #[cfg(any(test, fuzzing))]
+        if matches!(self.0, Stream::Mock(_)) {
+            return None;
+        }
+        Some(self.socket().as_fd())
     }
 
     fn socket(&self) -> &Socket {

@@ -50,7 +50,7 @@ impl Producer {
             }
             self.report_changes(false, watch);
             if !moved && let Ok(patience) = self.give_up_silent_lanes(&mut renewed) {
-                let until = [patience, self.next_check()]
+                let until = [patience, self.next_check(), self.next_opening()]
                     .into_iter()
                     .flatten()
                     .fold(until, |until, other| Some(earlier(until, other)));
@@ -61,6 +61,9 @@ impl Producer {
 
     fn advance_lane(&mut self, at: usize, now: Instant, renewed: &mut Vec<usize>, watch: &mut dyn Watch) -> Pass {
         let pass = if self.lanes.get(at).is_idle() {
+            if matches!(self.links[at], Link::Opening(_)) {
+                self.links[at] = Link::Closed;
+            }
             Pass::Idle
         } else {
             self.drive_lane(at, Goal::Empty, now, renewed, watch)
@@ -103,13 +106,26 @@ impl Producer {
         if self.lanes.get(0).awaits_answer() { self.servers.due() } else { None }
     }
 
-    /// The sockets that are open, prepared for a wait by the caller. Whether bytes of one were received that wait here, so that the
+    /// When to go on with a socket that is being opened.
+    fn next_opening(&self) -> Option<Instant> {
+        let wakes = |link: &Link| if let Link::Opening(opening) = link { Some(opening.wakes()) } else { None };
+        self.links.iter().filter_map(wakes).min()
+    }
+
+    /// The sockets that are open, and those that are being opened, prepared for a wait by the caller. Whether bytes of one were received that wait here, so that the
     /// caller is not to wait.
     pub(crate) fn interests(&mut self) -> (Vec<Interest>, bool) {
         let Self { links, lanes, numbers, .. } = self;
         let (mut interests, mut has_bytes) = (Vec::with_capacity(links.len()), false);
         for (at, (link, number)) in links.iter_mut().zip(numbers).enumerate() {
-            let Link::Open(transport) = link else { continue };
+            let transport = match link {
+                Link::Open(transport) => transport,
+                Link::Opening(opening) => {
+                    interests.extend(opening.interest());
+                    continue;
+                }
+                Link::Closed | Link::Down(_) => continue,
+            };
             has_bytes |= transport.prepare(1);
             let writable = lanes.get_mut(at).has_unsent() || transport.wants_write();
             interests.push(Interest { connection: *number, fd: transport.descriptor(), writable });

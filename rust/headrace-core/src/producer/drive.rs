@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::Producer;
@@ -72,6 +73,8 @@ impl Producer {
                 }
             }
         }
+        let is_ended = driven.is_err();
+        self.leave_openings(|_, connection| is_ended || connection.is_idle());
         self.report_waits(watch);
         self.report_changes(goal == Goal::Empty, watch);
         self.publish_nodes();
@@ -80,12 +83,14 @@ impl Producer {
 
     fn drive_on(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let started = Instant::now();
+        // Its time was over while the caller made no call, which says nothing of the server.
+        self.leave_openings(|opening, _| opening.is_over(started));
         let mut renewed = Vec::new();
         while !self.reached(goal) {
             let now = Instant::now();
             self.check(now, watch)?;
             if deadline.is_some_and(|deadline| deadline <= now) {
-                self.time_out(goal);
+                self.time_out(goal, watch);
                 continue;
             }
             if self.lanes.all().all(|connection| connection.in_flight.is_empty() && !connection.retry.is_active()) {
@@ -133,6 +138,9 @@ impl Producer {
         if self.lanes.is_of_cluster() {
             let (connection, mut cx) = self.connection(at, now);
             connection.give_up_unprovable(&mut cx);
+            if let Poll::Ready(errand) = self.go_on_opening(at, watch) {
+                return errand.map_or(Pass::Moved, Pass::Errand);
+            }
         }
         let step = self.take_retry_step(at, now);
         if step.is_some() {
@@ -155,6 +163,7 @@ impl Producer {
                 self.end_retries(at, now);
             }
             Link::Closed => return Pass::Errand(Errand::Open),
+            Link::Opening(_) => return Pass::Idle,
             Link::Open(_) if self.servers.is_due(now) => return Pass::Errand(Errand::CheckMaster),
             Link::Open(_) if self.lanes.get(at).needs_ping(now) => self.lanes.get_mut(at).ping(),
             Link::Open(_) => match self.step(at) {
@@ -166,9 +175,10 @@ impl Producer {
         Pass::Moved
     }
 
-    /// The caller waits no longer. Replies that are here already count.
-    fn time_out(&mut self, goal: Goal) {
+    /// The caller waits no longer. Replies that are here already count, and connects that fail by now say why.
+    fn time_out(&mut self, goal: Goal, watch: &dyn Watch) {
         for at in 0..self.links.len() {
+            self.end_opening(at, watch);
             if let Err(broken) = self.receive(at) {
                 self.disconnect(at, &broken);
             }
@@ -259,6 +269,9 @@ impl Producer {
         }
         for at in 0..self.links.len() {
             let connection = self.lanes.get(at);
+            if let Link::Opening(opening) = &self.links[at] {
+                timeout = timeout.min(opening.wakes().saturating_duration_since(now));
+            }
             if !connection.awaits_answer() {
                 continue;
             }
@@ -289,12 +302,17 @@ impl Producer {
         {
             transport.wait_for(bytes, writable, timeout).interrupted
         } else {
-            let open = links.iter_mut().enumerate().filter_map(|(at, link)| match link {
-                Link::Open(transport) => wanted_of(at, transport).map(|wanted| (&mut **transport, wanted)),
-                Link::Closed | Link::Down(_) => None,
-            });
-            let mut sockets: Vec<_> = open.collect();
-            Transport::wait_any(&mut sockets, timeout)
+            let (mut sockets, mut opening) = (Vec::with_capacity(links.len()), Vec::new());
+            for (at, link) in links.iter_mut().enumerate() {
+                match link {
+                    Link::Open(transport) => {
+                        sockets.extend(wanted_of(at, transport).map(|wanted| (&mut **transport, wanted)));
+                    }
+                    Link::Opening(it) => opening.extend(it.socket()),
+                    Link::Closed | Link::Down(_) => {}
+                }
+            }
+            Transport::wait_any(&mut sockets, &opening, timeout)
         };
         if interrupted && watch.interrupted() {
             return Err(Error::Interrupted);

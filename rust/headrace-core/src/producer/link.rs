@@ -1,19 +1,22 @@
 //! The sockets of the lanes: how they are opened, and how they end.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::Producer;
 use super::clock;
 use super::dedup::Dedup;
-use super::preflight::{self, Requirement};
+use super::opening::{Ended, OnFailure, Opening};
+use super::preflight::Requirement;
+use super::preparation::{Groups, Opened, Preparation, Registry};
 use super::retry_waits::RetryWaits;
 use crate::cluster::Redirect;
-use crate::connection::{Detour, Disconnect};
+use crate::connection::{Connection, Detour, Disconnect};
 use crate::endpoint::{Node, Settings};
 use crate::error::{Error, Failure, Fault, Result, Written, code};
-use crate::net::{ClusterNodes, ConnectError, ServerLookup, Transport, Watch};
-use crate::net::{connect_to_node, connect_with, decide, is_redirect};
+use crate::net::{ClusterNodes, ConnectError, ServerLookup, TooFewReplicas, Transport, Watch};
+use crate::net::{connect_with, decide, is_redirect};
 
 /// How often the nodes of a cluster are asked at most who has which slots, because they redirect messages.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -23,6 +26,8 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 pub(super) enum Link {
     /// There is none; the first need opens one.
     Closed,
+    /// It is being opened, while the other lanes go on.
+    Opening(Box<Opening>),
     Open(Box<Transport>),
     /// Connecting failed: the rest of the batch fails with it, without another try.
     Down(Arc<Failure>),
@@ -31,20 +36,24 @@ pub(super) enum Link {
 /// What is done for a lane by asking servers, one question after the other: not by its socket becoming ready.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// To open its socket.
+    /// To open its socket, or to begin with that.
     Open,
+    /// To ask where its messages go, for no socket to its node could be opened.
+    Reopen(NotOpened),
+    /// To end the call: the caller's own code was asked for a password, and wants that.
+    Interrupt,
     /// To go on with the nodes that the server named, for what it refused.
     Follow(Vec<Detour>),
     /// To ask the sentinels who the master is.
     CheckMaster,
 }
 
-/// A socket whose server can do what the options ask for.
-struct Opened {
-    transport: Transport,
-    command_timeout: Duration,
-    /// How many replicas to wait for, if these are all that the server has.
-    replicas: Option<u64>,
+/// A socket to a node that could not be opened.
+#[derive(Debug)]
+pub(crate) struct NotOpened {
+    fault: Fault,
+    /// Until when it may be tried.
+    until: Instant,
 }
 
 impl Producer {
@@ -58,51 +67,68 @@ impl Producer {
     ) -> Result<()> {
         match errand {
             Errand::Open => self.open(at, deadline, watch).await,
+            Errand::Reopen(failed) => self.reopen(at, failed, deadline, watch).await,
+            Errand::Interrupt => Err(Error::Interrupted),
             Errand::Follow(detours) => self.follow(at, &detours, Instant::now(), watch).await,
             Errand::CheckMaster => self.check_master(Instant::now(), watch).await,
         }
     }
 
-    /// Opens the socket of a lane. If that fails, every message that waits for it fails, and so does the rest of the batch.
+    /// Opens the socket of a lane. If that fails, every message that waits for it fails, and so does the rest of the batch. In a cluster
+    /// it is only begun with: other lanes go on meanwhile.
     async fn open(&mut self, at: usize, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         match self.open_socket(at, deadline, watch).await {
-            Ok(Some(Opened { transport, command_timeout, replicas })) => {
-                self.node_states.opened(at, self.outcomes.recorder.counters(), Instant::now());
-                self.lanes.get_mut(at).opened(command_timeout, replicas, Instant::now());
-                self.links[at] = Link::Open(Box::new(transport));
-                self.opened += 1;
-                self.numbers[at] = self.opened;
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(ConnectError::Interrupted) => Err(Error::Interrupted),
-            Err(ConnectError::Fault(fault)) => {
-                let failure = self.failure(&fault, self.batch.unattempted);
-                let retries = self.rules.retry.is_some() && self.rules.classifier.may_pass(&fault);
-                // Not a byte of what waits was handed to this socket.
-                self.disconnect(at, &Disconnect { may_be_written: false, is_final: !retries, ..fault.into() });
-                if !retries {
-                    self.links[at] = Link::Down(failure);
-                }
-                Ok(())
-            }
+            Ok(Some(opened)) => self.use_socket(at, opened, watch),
+            Ok(None) => {}
+            Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
+            Err(ConnectError::Fault(fault)) => self.not_opened(at, &fault),
+        }
+        Ok(())
+    }
+
+    /// The socket of a lane is open.
+    fn use_socket(&mut self, at: usize, opened: Opened, watch: &mut dyn Watch) {
+        let Opened { transport, command_timeout, replicas, too_few } = opened;
+        if let Some((wanted, count)) = too_few.filter(|_| self.recorder().counters().connections.get() == 0) {
+            watch.too_few_replicas(&TooFewReplicas { endpoint: &self.endpoint, wanted, count });
+        }
+        self.node_states.opened(at, self.outcomes.recorder.counters(), Instant::now());
+        self.lanes.get_mut(at).opened(command_timeout, replicas, Instant::now());
+        self.links[at] = Link::Open(Box::new(transport));
+        self.opened += 1;
+        self.numbers[at] = self.opened;
+    }
+
+    /// There is no socket for a lane.
+    fn not_opened(&mut self, at: usize, fault: &Fault) {
+        let failure = self.failure(fault, self.batch.unattempted);
+        let retries = self.rules.retry.is_some() && self.rules.classifier.may_pass(fault);
+        // Not a byte of what waits was handed to this socket.
+        self.disconnect(at, &Disconnect { may_be_written: false, is_final: !retries, ..fault.clone().into() });
+        if !retries {
+            self.links[at] = Link::Down(failure);
         }
     }
 
-    /// A socket. `None`: what waited for the lane waits for
-    /// another one now.
-    async fn open_socket(
-        &mut self,
-        at: usize,
-        deadline: Option<Instant>,
-        watch: &mut dyn Watch,
-    ) -> std::result::Result<Option<Opened>, ConnectError> {
+    /// The settings for a connect that ends with the call.
+    fn settings_until(&self, deadline: Option<Instant>) -> std::result::Result<Settings, Fault> {
         let settings = self.endpoint.settings().map_err(|error| Fault::new(code::CONFIG, error.to_string()));
         let mut settings: Settings = settings?;
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             settings.connect_timeout = settings.connect_timeout.min(left);
         }
+        Ok(settings)
+    }
+
+    /// A socket. `None`: it is being opened, or what waited for the lane waits for another one now.
+    async fn open_socket(
+        &mut self,
+        at: usize,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<Option<Opened>, ConnectError> {
+        let mut settings = self.settings_until(deadline)?;
         let until = Instant::now() + settings.connect_timeout;
         let first = self.decide(&mut settings, watch).await?;
         if !self.lanes.is_of_cluster() {
@@ -110,51 +136,171 @@ impl Producer {
                 Some(transport) => transport,
                 None => connect_with(&mut self.servers, &self.endpoint, &settings, watch).await?,
             };
-            return self.checked(at, &settings, transport, until, watch).await.map(Some);
+            let mut preparation = self.preparation(at, settings);
+            let opened = preparation.run(transport, Some(&mut self.servers), until, watch).await;
+            self.learn(&preparation);
+            return opened.map(Some);
         }
         let was_located = self.located.is_some();
         if !was_located && !self.locate(at, &settings, None, watch).await? {
             return Ok(None);
         }
-        let first = Settings {
-            connect_timeout: until.saturating_duration_since(Instant::now()) / if was_located { 2 } else { 1 },
-            ..settings
+        settings.connect_timeout = until.saturating_duration_since(Instant::now()) / if was_located { 2 } else { 1 };
+        let on_failure = if was_located { OnFailure::AskOthers } else { OnFailure::AskAfterRedirect };
+        self.begin_opening(at, settings, until, on_failure)?;
+        Ok(None)
+    }
+
+    /// Begins to open a socket to the node of a lane.
+    fn begin_opening(
+        &mut self,
+        at: usize,
+        settings: Settings,
+        until: Instant,
+        on_failure: OnFailure,
+    ) -> std::result::Result<(), Fault> {
+        let Some(node) = self.lanes.node(at).cloned() else {
+            return Err(Fault::new(code::NO_SLOT, format!("no node has slot {}", self.lanes.home_slot())));
         };
-        match self.open_node(at, &first, watch).await {
-            Err(ConnectError::Fault(fault)) if was_located || is_redirect(&fault) => {
-                // The node may be gone: others know. If it says that another one has the slot, others may not have heard of that.
-                settings.connect_timeout = until.saturating_duration_since(Instant::now());
-                let sender = if is_redirect(&fault) { self.lanes.node(at).cloned() } else { None };
-                match self.locate(at, &settings, sender.as_ref(), watch).await {
-                    Ok(false) => Ok(None),
-                    Ok(true) if is_redirect(&fault) => self.open_node(at, &settings, watch).await.map(Some),
-                    Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),
-                    Ok(true) | Err(ConnectError::Fault(_)) => Err(fault.into()),
-                }
+        let preparation = self.preparation(at, settings);
+        self.links[at] = Link::Opening(Box::new(Opening::new(preparation, node, until, on_failure)));
+        Ok(())
+    }
+
+    /// Goes on with the socket of a lane, if it is being opened. `Pending`: there is nothing to do but to wait. `Ready`: it is open, or
+    /// this is to be done.
+    pub(super) fn go_on_opening(&mut self, at: usize, watch: &mut dyn Watch) -> Poll<Option<Errand>> {
+        let Self { links, waits, lanes, .. } = self;
+        let Link::Opening(opening) = &mut links[at] else { return Poll::Pending };
+        let Poll::Ready(ended) = opening.poll(waits, watch) else {
+            // Messages for other nodes do not wait for room in its buffer.
+            lanes.get_mut(at).tried_to_send();
+            return Poll::Pending;
+        };
+        let (until, on_failure) = opening.next_try();
+        self.links[at] = Link::Closed;
+        Poll::Ready(match self.ended(at, ended) {
+            Ok(opened) => {
+                self.use_socket(at, opened, watch);
+                None
             }
-            opened => opened.map(Some),
+            Err(ConnectError::Interrupted) => Some(Errand::Interrupt),
+            Err(ConnectError::Fault(fault)) => match on_failure {
+                OnFailure::AskAfterRedirect if is_redirect(&fault) => Some(Errand::Reopen(NotOpened { fault, until })),
+                OnFailure::AskOthers => Some(Errand::Reopen(NotOpened { fault, until })),
+                OnFailure::AskAfterRedirect | OnFailure::Fail => {
+                    self.not_opened(at, &fault);
+                    None
+                }
+            },
+        })
+    }
+
+    /// If the socket of a lane cannot be opened by now, it fails with what is known.
+    pub(super) fn end_opening(&mut self, at: usize, watch: &dyn Watch) {
+        let Link::Opening(opening) = &mut self.links[at] else { return };
+        let Poll::Ready(ended) = opening.poll(&mut self.waits, watch) else { return };
+        self.links[at] = Link::Closed;
+        if let Err(ConnectError::Fault(fault)) = self.ended(at, ended) {
+            self.not_opened(at, &fault);
         }
     }
 
-    /// A socket to the node of a lane.
-    async fn open_node(
-        &mut self,
-        at: usize,
-        settings: &Settings,
-        watch: &mut dyn Watch,
-    ) -> std::result::Result<Opened, ConnectError> {
-        let until = Instant::now() + settings.connect_timeout;
-        let Some(node) = self.lanes.node(at) else {
-            let message = format!("no node has slot {}", self.lanes.home_slot());
-            return Err(Fault::new(code::NO_SLOT, message).into());
-        };
-        let is_home = at == self.lanes.home();
-        let first = if is_home { self.endpoint.first_streams() } else { &[] };
-        let connected = connect_to_node(&self.endpoint, settings, node, first, watch).await;
-        if let Err(ConnectError::Fault(fault)) = &connected {
+    /// What an opening came to, as the node's counters show it too.
+    fn ended(&mut self, at: usize, ended: Ended) -> std::result::Result<Opened, ConnectError> {
+        let Ended { preparation, opened, is_reached } = ended;
+        self.learn(&preparation);
+        if let Err(ConnectError::Fault(fault)) = opened.as_ref().map(drop)
+            && !is_reached
+        {
             self.node_states.failed(at, fault, Instant::now(), clock::unix_millis());
         }
-        self.checked(at, settings, connected?, until, watch).await
+        opened
+    }
+
+    /// The node of a lane may be gone: others know. If it says that another one has the slot, others may not have heard of that.
+    async fn reopen(
+        &mut self,
+        at: usize,
+        failed: NotOpened,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let NotOpened { fault, until } = failed;
+        match self.open_elsewhere(at, &fault, deadline.map_or(until, |deadline| until.min(deadline)), watch).await {
+            Ok(()) => Ok(()),
+            Err(ConnectError::Interrupted) => Err(Error::Interrupted),
+            Err(ConnectError::Fault(fault)) => {
+                self.not_opened(at, &fault);
+                Ok(())
+            }
+        }
+    }
+
+    async fn open_elsewhere(
+        &mut self,
+        at: usize,
+        fault: &Fault,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<(), ConnectError> {
+        let settings = self.settings_until(Some(until))?;
+        let sender = if is_redirect(fault) { self.lanes.node(at).cloned() } else { None };
+        match self.locate(at, &settings, sender.as_ref(), watch).await {
+            Ok(false) => Ok(()),
+            Ok(true) if is_redirect(fault) => {
+                let settings = self.settings_until(Some(until))?;
+                Ok(self.begin_opening(at, settings, until, OnFailure::Fail)?)
+            }
+            Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),
+            Ok(true) | Err(ConnectError::Fault(_)) => Err(fault.clone().into()),
+        }
+    }
+
+    /// What is to be done on a new socket of a lane.
+    fn preparation(&mut self, at: usize, settings: Settings) -> Preparation {
+        let key = self.key_of(at).to_vec();
+        // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
+        let is_asking = self.lanes.get(at).is_asking(self.lanes.of_key(&key).0);
+        let requirements = if is_asking { Vec::new() } else { self.requirements(&key, settings.command_timeout) };
+        let keys = self.endpoint.shards().map(|shards| shards.keys()).unwrap_or_default();
+        let shards = keys.iter().cloned().partition(|key| self.lanes.of_key(key).1 == at);
+        Preparation {
+            endpoint: self.endpoint.clone(),
+            settings,
+            nodes: self.nodes.clone(),
+            node: self.lanes.node(at).cloned(),
+            is_home: at == self.lanes.home(),
+            registry: self.registry,
+            groups: self.groups,
+            shards,
+            key,
+            requirements,
+            replicas: self.lanes.get(at).wait.as_ref().map(|wait| wait.durability.replicas),
+            is_first: self.recorder().counters().connections.get() == 0,
+        }
+    }
+
+    /// Keeps what was found out on a new socket.
+    fn learn(&mut self, preparation: &Preparation) {
+        if preparation.registry == Registry::Seen {
+            self.registry = Registry::Seen;
+        }
+        if preparation.groups == Groups::Created {
+            self.groups = Groups::Created;
+        }
+    }
+
+    /// Gives up the sockets that are being opened for which `is_left` says so. What waits for them stays.
+    pub(super) fn leave_openings(&mut self, is_left: impl Fn(&Opening, &Connection) -> bool) {
+        let Self { links, lanes, .. } = self;
+        for (at, link) in links.iter_mut().enumerate() {
+            if let Link::Opening(opening) = link
+                && is_left(opening, lanes.get(at))
+            {
+                *link = Link::Closed;
+            }
+        }
     }
 
     /// Finds out whether the server is a node of a cluster, if the endpoint leaves that open. Returns the connection to it, if it is
@@ -176,47 +322,6 @@ impl Producer {
             self.is_routed = false;
         }
         Ok(first)
-    }
-
-    /// A new connection whose server can do what the options ask for.
-    async fn checked(
-        &mut self,
-        at: usize,
-        settings: &Settings,
-        mut transport: Transport,
-        until: Instant,
-        watch: &mut dyn Watch,
-    ) -> std::result::Result<Opened, ConnectError> {
-        let checked = match self.check_shards(at, settings, &mut transport, until, watch).await {
-            Ok(()) => self.check_server(at, settings, &mut transport, until, watch).await,
-            Err(error) => Err(error),
-        };
-        match checked {
-            Ok(replicas) => Ok(Opened { transport, command_timeout: settings.command_timeout, replicas }),
-            Err(error) => {
-                transport.abort();
-                Err(self.explained(error))
-            }
-        }
-    }
-
-    /// Checks whether the server of a new socket can do what the options ask for. Returns how many replicas it has, if that says for
-    /// how many to wait.
-    async fn check_server(
-        &mut self,
-        at: usize,
-        settings: &Settings,
-        transport: &mut Transport,
-        until: Instant,
-        watch: &mut dyn Watch,
-    ) -> std::result::Result<Option<u64>, ConnectError> {
-        let key = self.key_of(at);
-        // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
-        if !self.lanes.get(at).is_asking(self.lanes.of_key(key).0) {
-            let requirements = self.requirements(key, settings.command_timeout);
-            preflight::check(&requirements, transport, key, self.endpoint.nomkstream(), until, watch).await?;
-        }
-        self.count_replicas(at, transport, until, watch).await
     }
 
     /// A stream of the lane: the endpoint's, where it does not matter which.
@@ -351,18 +456,6 @@ impl Producer {
                 self.disconnect(0, &fault.into());
                 Ok(())
             }
-        }
-    }
-
-    /// The same error, with the endpoint before it if the socket was lost: a server's own words need none.
-    fn explained(&self, error: ConnectError) -> ConnectError {
-        match error {
-            ConnectError::Fault(fault) if code::is_away(&fault.code) => {
-                let message = format!("cannot connect to {}: {}", self.endpoint, fault.message);
-                // Built again only to be cut to the longest message.
-                Fault { message: Fault::new(code::CONNECT, message).message, ..fault }.into()
-            }
-            ConnectError::Fault(_) | ConnectError::Interrupted => error,
         }
     }
 

@@ -19,6 +19,7 @@ const LONGEST: u64 = 86_400;
 const MAKER: &str = "headrace-setup";
 
 /// What a server must be able to do.
+#[derive(Debug)]
 pub(super) enum Requirement {
     /// To run the script with all rights that it needs, and to keep its marker.
     Script { marker_key: Vec<u8> },

@@ -2,46 +2,40 @@
 
 use std::time::Instant;
 
-use super::Producer;
+use super::preparation::{Preparation, Replicas};
 use crate::error::Fault;
-use crate::net::{ConnectError, Deadline, TooFewReplicas, Transport, Watch, connected_replicas};
+use crate::net::{ConnectError, Deadline, ServerLookup, Transport, Watch, connected_replicas};
 
 /// The code of a server that has too few replicas.
 const NOREPLICAS: &str = "NOREPLICAS";
 
-impl Producer {
-    /// Counts the replicas, unless none is waited for. `None`: the number that is waited for is given.
+impl Preparation {
+    /// Counts the replicas, unless none is waited for, or as many as the caller says.
     pub(super) async fn count_replicas(
         &mut self,
-        at: usize,
         transport: &mut Transport,
+        servers: Option<&mut ServerLookup>,
         until: Instant,
         watch: &mut dyn Watch,
-    ) -> Result<Option<u64>, ConnectError> {
-        let Some(wanted) = self.lanes.get(at).wait.as_ref().map(|wait| wait.durability.replicas) else {
-            return Ok(None);
-        };
-        let is_first = self.recorder().counters().connections.get() == 0;
-        if wanted == Some(0) || (wanted.is_some() && !is_first) {
-            return Ok(None);
+    ) -> Result<Replicas, ConnectError> {
+        let Some(wanted) = self.replicas else { return Ok(Replicas::default()) };
+        if wanted == Some(0) || (wanted.is_some() && !self.is_first) {
+            return Ok(Replicas::default());
         }
-        let counted = self.ask_for_replicas(at, transport, &mut Deadline::new(until, watch)).await?;
+        let counted = self.ask_for_replicas(transport, servers, &mut Deadline::new(until, watch)).await?;
         match (wanted, counted) {
             (None, Ok(0)) => {
                 let message = "wait_replicas 'all' needs at least one replica, and the server has none";
                 Err(Fault::new(NOREPLICAS, message).into())
             }
-            (None, Ok(count)) => Ok(Some(count)),
+            (None, Ok(count)) => Ok(Replicas { all: Some(count), too_few: None }),
             (None, Err(refusal)) => {
                 let message = format!("wait_replicas 'all' has to count the replicas: {}", refusal.message);
                 Err(Fault { message: Fault::new(NOREPLICAS, message).message, ..refusal }.into())
             }
-            (Some(wanted), Ok(count)) if wanted < count => {
-                watch.too_few_replicas(&TooFewReplicas { endpoint: &self.endpoint, wanted, count });
-                Ok(None)
-            }
+            (Some(wanted), Ok(count)) if wanted < count => Ok(Replicas { all: None, too_few: Some((wanted, count)) }),
             // Not every user may count.
-            (Some(_), Ok(_) | Err(_)) => Ok(None),
+            (Some(_), Ok(_) | Err(_)) => Ok(Replicas::default()),
         }
     }
 
@@ -49,13 +43,14 @@ impl Producer {
     /// node lists none that has no data yet, and a sentinel lists a new one late.
     async fn ask_for_replicas(
         &mut self,
-        at: usize,
         transport: &mut Transport,
+        servers: Option<&mut ServerLookup>,
         patience: &mut Deadline<'_>,
     ) -> Result<Result<u64, Fault>, ConnectError> {
-        let listed = match self.lanes.node(at) {
-            Some(node) => self.nodes.replicas_of(transport, node, patience).await?.transpose(),
-            None => self.servers.replicas(&self.endpoint, patience).await?,
+        let listed = match (&self.node, servers) {
+            (Some(node), _) => self.nodes.replicas_of(transport, node, patience).await?.transpose(),
+            (None, Some(servers)) => servers.replicas(&self.endpoint, patience).await?,
+            (None, None) => None,
         };
         let connected = connected_replicas(transport, patience).await?;
         Ok(match (listed, connected) {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::Producer;
+use super::preparation::{Groups, Preparation, Registry};
 use crate::cluster::{Redirect, slot};
 use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::{Fault, code};
@@ -20,28 +20,11 @@ const MAX_HOPS: u32 = 5;
 /// Which part of the time for connecting the groups of other nodes' shards may take.
 const SHARE_OF_GROUPS: u32 = 4;
 
-/// What is known of the registry of shards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Registry {
-    Unknown,
-    /// It was there, and fitted: it may not be written again.
-    Seen,
-}
-
-/// Whether the consumer group was created in the shards of all nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Groups {
-    Unknown,
-    Created,
-}
-
-impl Producer {
-    /// Checks the registry of shards, if there are some, and creates the consumer group in those that the lane leads to; the first
-    /// time also in the others.
+impl Preparation {
+    /// Checks the registry of shards, if there are some, and creates the consumer group in those that the node has; the first time also
+    /// in the others.
     pub(super) async fn check_shards(
         &mut self,
-        at: usize,
-        settings: &Settings,
         transport: &mut Transport,
         until: Instant,
         watch: &mut dyn Watch,
@@ -49,14 +32,10 @@ impl Producer {
         let Some(shards) = self.endpoint.shards().cloned() else { return Ok(()) };
         let endpoint = self.endpoint.clone();
         let registry = ShardRegistry { name: endpoint.stream_key(), shards: &shards };
-        self.check_registry(at, registry, settings, transport, until, watch).await?;
-        let (here, others): (Vec<_>, Vec<_>) =
-            shards.keys().iter().cloned().partition(|key| self.lanes.of_key(key).1 == at);
-        make_groups(transport, &endpoint, &here, &mut Deadline::new(until, watch)).await?;
+        self.check_registry(registry, transport, until, watch).await?;
+        make_groups(transport, &endpoint, &self.shards.0, &mut Deadline::new(until, watch)).await?;
         match endpoint.consumer_group() {
-            Some(group) if self.groups == Groups::Unknown => {
-                self.make_other_groups(group, &others, settings, until, watch).await
-            }
+            Some(group) if self.groups == Groups::Unknown => self.make_other_groups(group, until, watch).await,
             Some(_) | None => Ok(()),
         }
     }
@@ -66,18 +45,16 @@ impl Producer {
     async fn make_other_groups(
         &mut self,
         group: &[u8],
-        shards: &[Vec<u8>],
-        settings: &Settings,
         until: Instant,
         watch: &mut dyn Watch,
     ) -> Result<(), ConnectError> {
         self.groups = Groups::Created;
         let now = Instant::now();
         let connect_timeout = until.saturating_duration_since(now) / SHARE_OF_GROUPS;
-        let settings = &Settings { connect_timeout, ..*settings };
-        let (Self { endpoint, nodes, .. }, until) = (self, now + connect_timeout);
+        let settings = &Settings { connect_timeout, ..self.settings };
+        let (Self { endpoint, nodes, shards, .. }, until) = (self, now + connect_timeout);
         let mut owners = Owners { endpoint, settings, nodes, server: None, map: None, open: Vec::new(), until, watch };
-        for shard in shards {
+        for shard in &shards.1 {
             match owners.ask(shard, &create_group(group, shard)).await {
                 Err(ConnectError::Interrupted) => {
                     owners.close();
@@ -91,30 +68,28 @@ impl Producer {
         Ok(())
     }
 
-    /// Checks the registry, on the new socket of a lane if it leads to its node; otherwise only where nothing is known yet. Writes
-    /// it, if there is neither a registry nor a shard.
+    /// Checks the registry, on a new socket to its node; on another one only where nothing is known yet. Writes it, if there is neither
+    /// a registry nor a shard.
     async fn check_registry(
         &mut self,
-        at: usize,
         registry: ShardRegistry<'_>,
-        settings: &Settings,
         transport: &mut Transport,
         until: Instant,
         watch: &mut dyn Watch,
     ) -> Result<(), ConnectError> {
-        let is_here = at == self.lanes.home();
-        if !is_here && self.registry == Registry::Seen {
+        if !self.is_home && self.registry == Registry::Seen {
             return Ok(());
         }
-        let is_complete = is_here
+        let is_of_cluster = self.endpoint.cluster().is_some();
+        let is_complete = self.is_home
             && match transport.query(&registry.asking(), &mut Deadline::new(until, watch)).await? {
-                Err(refusal) if is_redirect(&refusal) && self.lanes.is_of_cluster() => false,
+                Err(refusal) if is_redirect(&refusal) && is_of_cluster => false,
                 answer => registry.missing(answer)?.is_none(),
             };
         if !is_complete {
             let is_known = self.registry == Registry::Seen;
-            let Self { endpoint, nodes, .. } = self;
-            let server = if endpoint.cluster().is_none() { Some(transport) } else { None };
+            let Self { endpoint, settings, nodes, .. } = self;
+            let server = if is_of_cluster { None } else { Some(transport) };
             let mut owners = Owners { endpoint, settings, nodes, server, map: None, open: Vec::new(), until, watch };
             let completed = owners.complete(registry, is_known).await;
             owners.close();

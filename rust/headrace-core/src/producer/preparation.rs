@@ -1,0 +1,120 @@
+//! What is done on a new socket before its first message. It has all that it needs, so that it can go on while the producer sends to
+//! other nodes.
+
+use std::time::{Duration, Instant};
+
+use super::preflight::{self, Requirement};
+use crate::endpoint::{Endpoint, Node, Settings};
+use crate::error::{Fault, code};
+use crate::net::{ClusterNodes, ConnectError, ServerLookup, Transport, Watch, connect_to_node};
+
+/// What is known of the registry of shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Registry {
+    Unknown,
+    /// It was there, and fitted: it may not be written again.
+    Seen,
+}
+
+/// Whether the consumer group was created in the shards of all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Groups {
+    Unknown,
+    Created,
+}
+
+/// A socket whose server can do what the options ask for.
+pub(super) struct Opened {
+    pub(super) transport: Transport,
+    pub(super) command_timeout: Duration,
+    /// How many replicas to wait for, if these are all that the server has.
+    pub(super) replicas: Option<u64>,
+    /// How many replicas are waited for, and how many there are, if these are more.
+    pub(super) too_few: Option<(u64, u64)>,
+}
+
+/// How many replicas a socket's server has.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Replicas {
+    /// See [`Opened::replicas`].
+    pub(super) all: Option<u64>,
+    /// See [`Opened::too_few`].
+    pub(super) too_few: Option<(u64, u64)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Preparation {
+    pub(super) endpoint: Endpoint,
+    pub(super) settings: Settings,
+    /// The nodes that the cluster listed when it began.
+    pub(super) nodes: ClusterNodes,
+    /// The node that the socket leads to; `None`: the only server.
+    pub(super) node: Option<Node>,
+    /// Whether the node has the endpoint's stream.
+    pub(super) is_home: bool,
+    pub(super) registry: Registry,
+    pub(super) groups: Groups,
+    /// The shards that the socket's node has, and those of other nodes.
+    pub(super) shards: (Vec<Vec<u8>>, Vec<Vec<u8>>),
+    /// A stream of the node.
+    pub(super) key: Vec<u8>,
+    /// What the server must be able to do.
+    pub(super) requirements: Vec<Requirement>,
+    /// How many replicas are waited for; `Some(None)`: all.
+    pub(super) replicas: Option<Option<u64>>,
+    /// Whether no socket was opened before.
+    pub(super) is_first: bool,
+}
+
+impl Preparation {
+    /// A socket to the node.
+    pub(super) async fn connect(&self, node: &Node, watch: &mut dyn Watch) -> Result<Transport, ConnectError> {
+        let streams = if self.is_home { self.endpoint.first_streams() } else { &[] };
+        connect_to_node(&self.endpoint, &self.settings, node, streams, watch).await
+    }
+
+    /// Checks whether the server of a new socket can do what the options ask for. `servers`: the lookup of the only one.
+    pub(super) async fn run(
+        &mut self,
+        mut transport: Transport,
+        servers: Option<&mut ServerLookup>,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<Opened, ConnectError> {
+        match self.check(&mut transport, servers, until, watch).await {
+            Ok(Replicas { all, too_few }) => {
+                let command_timeout = self.settings.command_timeout;
+                Ok(Opened { transport, command_timeout, replicas: all, too_few })
+            }
+            Err(error) => {
+                transport.abort();
+                Err(self.explained(error))
+            }
+        }
+    }
+
+    async fn check(
+        &mut self,
+        transport: &mut Transport,
+        servers: Option<&mut ServerLookup>,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<Replicas, ConnectError> {
+        self.check_shards(transport, until, watch).await?;
+        let Self { endpoint, requirements, key, .. } = self;
+        preflight::check(requirements, transport, key, endpoint.nomkstream(), until, watch).await?;
+        self.count_replicas(transport, servers, until, watch).await
+    }
+
+    /// The same error, with the endpoint before it if the socket was lost: a server's own words need none.
+    fn explained(&self, error: ConnectError) -> ConnectError {
+        match error {
+            ConnectError::Fault(fault) if code::is_away(&fault.code) => {
+                let message = format!("cannot connect to {}: {}", self.endpoint, fault.message);
+                // Built again only to be cut to the longest message.
+                Fault { message: Fault::new(code::CONNECT, message).message, ..fault }.into()
+            }
+            ConnectError::Fault(_) | ConnectError::Interrupted => error,
+        }
+    }
+}
