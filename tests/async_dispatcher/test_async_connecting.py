@@ -16,6 +16,8 @@ from headrace.testing import LocalCluster, LocalSentinel, LocalServer
 from support import Certs, programs_with
 from support.fixture_types import StartServer
 from support.pipelines import KEY, connections, endpoint_to, outcomes, stored
+from support.processes import stopped
+from support.shards import key_of
 
 from .conftest import Run
 from .relays import relay, silence
@@ -135,6 +137,33 @@ def test_the_nodes_of_a_cluster_leave_the_loop_to_others(run: Run) -> None:
                     return await asyncio.gather(*(dispatcher.send(b"x", key=b"%d" % key) for key in range(200)))
 
         assert len({delivered.entry_id for delivered in run(main())}) > 1
+
+
+def test_other_nodes_go_on_while_the_connection_to_one_is_opened(run: Run) -> None:
+    """Outcomes come in the order of the messages: the one before it has its own, and those behind it are sent."""
+    (program, *_) = sorted(programs_with([]), reverse=True)
+    with LocalCluster(program.path, replicas=0, node_timeout=60) as cluster:
+        home = cluster.owner("s")
+        endpoint = Endpoint(
+            nodes=[f"127.0.0.1:{home.port}"], shards=8, shard_names="spread", stream_key="s", connect_timeout=100
+        )
+        owners = [cluster.owner(name.decode()) for name in endpoint.stream_keys]
+        still = next(owner for owner in owners if owner is not home)
+        here, there = owners.index(home), owners.index(still)
+
+        async def main() -> None:
+            send = asyncio.get_running_loop().create_task
+            async with asyncio.timeout(60), AsyncDispatcher(endpoint) as dispatcher:
+                with stopped(still), redis.Redis(port=home.port or 0) as client:
+                    first = send(dispatcher.send(b"x", key=key_of(here, 8)))
+                    waiting = send(dispatcher.send(b"x", key=key_of(there, 8)))
+                    assert (await first).entry_id
+                    behind = [send(dispatcher.send(b"x", key=key_of(here, 8))) for _ in range(100)]
+                    await turns_until(lambda: client.xlen(endpoint.stream_keys[here]) == 101, 30)
+                    assert not waiting.done()
+                await asyncio.gather(waiting, *behind)
+
+        run(main())
 
 
 def test_what_comes_while_a_connection_is_opened_waits_in_line(run: Run, tcp_server: LocalServer, connect: Any) -> None:

@@ -174,6 +174,13 @@ impl RetryQueue {
         self.new.push_back(pending);
     }
 
+    /// No socket could be opened: if commands that were never sent fail, it is for that, not for what they were queued behind.
+    pub(crate) fn blame(&mut self, failure: &Arc<Failure>) {
+        for pending in self.pending.iter_mut().chain(&mut self.new).filter(|pending| pending.cause == Cause::New) {
+            pending.failure = Arc::clone(failure);
+        }
+    }
+
     fn count_waiting(&mut self, pending: &PendingRetry) {
         self.waiting += 1;
         self.waiting_bytes += pending.bytes.len() as u64;

@@ -83,8 +83,7 @@ impl Producer {
 
     fn drive_on(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let started = Instant::now();
-        // Its time was over while the caller made no call, which says nothing of the server.
-        self.leave_openings(|opening, _| opening.is_over(started));
+        self.leave_openings(|opening, _| opening.is_missed(started));
         let mut renewed = Vec::new();
         while !self.reached(goal) {
             let now = Instant::now();
@@ -262,6 +261,8 @@ impl Producer {
         renewed: &mut Vec<usize>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
+        // No pass goes on with these: a socket that is ready would end each wait.
+        self.leave_openings(|_, connection| connection.is_idle());
         let now = Instant::now();
         let mut timeout = WATCH_EVERY;
         for until in [deadline, pause].into_iter().flatten() {

@@ -103,6 +103,7 @@ impl Producer {
     fn not_opened(&mut self, at: usize, fault: &Fault) {
         let failure = self.failure(fault, self.batch.unattempted);
         let retries = self.rules.retry.is_some() && self.rules.classifier.may_pass(fault);
+        self.lanes.get_mut(at).retry.blame(&failure);
         // Not a byte of what waits was handed to this socket.
         self.disconnect(at, &Disconnect { may_be_written: false, is_final: !retries, ..fault.clone().into() });
         if !retries {

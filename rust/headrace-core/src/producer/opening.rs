@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::preparation::{Opened, Preparation};
 use crate::endpoint::Node;
@@ -14,6 +14,9 @@ use crate::net::{ConnectError, DeferredWait, Interest, Watch};
 
 /// The first number of a connection that is being opened so.
 const OPENING: u64 = 3 << 62;
+
+/// For how long no call may go on with an opening before its end: less is what a producer does between two calls.
+const MISSED: Duration = Duration::from_millis(100);
 
 /// What an opening came to.
 pub(super) struct Ended {
@@ -33,6 +36,8 @@ pub(super) struct Opening {
     wait: Option<Wait>,
     /// When this try ends.
     ends: Instant,
+    /// When it was gone on with last.
+    went_on: Instant,
     /// When the last try for the lane ends.
     until: Instant,
     on_failure: OnFailure,
@@ -74,7 +79,7 @@ impl Opening {
             Ended { preparation, opened, is_reached }
         };
         let work: Work = Box::pin(work);
-        Self { work: Mutex::new(work), side, wait: None, ends, until, on_failure }
+        Self { work: Mutex::new(work), side, wait: None, ends, went_on: now, until, on_failure }
     }
 
     /// Goes on without waiting. `waits`: how many waits of openings there were.
@@ -85,6 +90,7 @@ impl Opening {
             side.is_held = self.wait.as_ref().is_some_and(|wait| wait.held.is_some());
             side.holds = !watch.defers();
         }
+        self.went_on = Instant::now();
         let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner);
         let polled = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if polled.is_ready() {
@@ -109,9 +115,9 @@ impl Opening {
         (self.until, self.on_failure)
     }
 
-    /// Whether its time is over.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.ends <= now
+    /// Whether its time ended while no call went on with it, which says nothing of the node.
+    pub(super) fn is_missed(&self, now: Instant) -> bool {
+        self.ends <= now && now.saturating_duration_since(self.went_on) > MISSED
     }
 
     /// When to go on, if its socket is not ready before.

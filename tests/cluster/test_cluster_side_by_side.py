@@ -1,0 +1,232 @@
+"""Connections to nodes that are opened side by side: one that takes long does not stop what goes to other nodes."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
+from headrace.testing import LocalCluster
+from support.clusters import StartCluster, rows_of
+from support.interrupts import interrupted
+from support.processes import in_child, resume, stop, wait_until
+
+STREAMS = 12
+#: Longer than any test takes.
+LONG = 100.0
+#: Beyond what the timeouts allow, for a machine that is busy.
+SLACK = 3.0
+
+pytestmark = pytest.mark.needs("redis-8.6")
+
+
+class Still:
+    """A cluster with one master that stands still, to which there is no connection."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.keys = [f"s{number}" for number in range(STREAMS)]
+        self.owners = {key: cluster.owner(key) for key in self.keys}
+        self.server = self.owners["s0"]
+        self.there = [key for key in self.keys if self.owners[key] is self.server]
+        self.elsewhere = [key for key in self.keys if key not in self.there]
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        stop(self.server)
+        try:
+            yield
+        finally:
+            resume(self.server)
+
+    def endpoint(self, **options: Any) -> Endpoint:
+        """It leads to the other nodes, so that the cluster is found."""
+        nodes = [f"127.0.0.1:{server.port}" for server in self.cluster.servers if server is not self.server]
+        given = {"stream_key": self.elsewhere[0], "nodes": nodes, "connect_timeout": LONG, **options}
+        return Endpoint(**given)
+
+    def rows(self, rows: range) -> pa.Table:
+        """Row n goes to stream n, with 500 bytes."""
+        return pa.table({"payload": [b"%0500d" % n for n in rows], "key": [self.keys[n % STREAMS] for n in rows]})
+
+    def produce(self, dispatcher: Dispatcher, rows: range) -> None:
+        dispatcher.produce_batch(self.rows(rows), payload="payload", stream_key="key")
+
+    def begin_to_connect(self, dispatcher: Dispatcher) -> int:
+        """Produce until a connection to the node that stands still is being opened. Returns how many rows there are."""
+        rows = 0
+        while not self.sockets():
+            assert rows < 100_000
+            self.produce(dispatcher, range(rows, rows + 600))
+            rows += 600
+        return rows
+
+    def lengths(self) -> set[int]:
+        """How many rows the streams of the others have."""
+        found = set()
+        for key in self.elsewhere:
+            with redis.Redis(unix_socket_path=self.owners[key].unix_socket) as client:
+                found.add(client.xlen(key))
+        return found
+
+    def sockets(self) -> set[str]:
+        """The sockets of this process that lead to the node that stands still, as the system lists them."""
+        ours = set()
+        for entry in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # that of this list
+                ours.add(str(entry.readlink()))
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        port = f":{self.server.port:04X}"
+        return {socket for line in lines if line[2].endswith(port) and (socket := f"socket:[{line[9]}]") in ours}
+
+
+@pytest.fixture
+def still(start_cluster: StartCluster) -> Still:
+    return Still(start_cluster(replicas=0, node_timeout=60))
+
+
+def check_order(still: Still, rows: int) -> None:
+    for number, key in enumerate(still.keys):
+        assert rows_of(still.cluster, key) == list(range(number, rows, STREAMS))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"retry": RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=LONG)},
+        {"exactly_once": "script"},
+    ],
+    ids=["plain", "policy", "script"],
+)
+def test_rows_of_other_nodes_arrive_while_one_connects(still: Still, options: dict[str, Any]) -> None:
+    """With more bytes for the one that stands still than are encoded before they are sent."""
+    rows = 2_400
+    # A run of the script takes the room of a thousand entries.
+    dispatcher = Dispatcher(still.endpoint(), window_max_entries=100_000, **options)
+    with dispatcher, ThreadPoolExecutor() as pool:
+        with still.stopped():
+
+            def send() -> DeliveryReport:
+                for first in range(0, rows, 600):
+                    still.produce(dispatcher, range(first, first + 600))
+                return dispatcher.flush()
+
+            sending = pool.submit(send)
+            wait_until(lambda: still.lengths() == {rows // STREAMS}, 40)
+            assert not sending.done()
+        report = sending.result()
+        assert (report.delivered, list(report.failed)) == (rows, [])
+    check_order(still, rows)
+
+
+@pytest.mark.needs("idmp")
+def test_a_row_whose_stream_stands_still_waits_alone(still: Still) -> None:
+    """With IDMP all rows are of one stream, whose connection may take as long as it may."""
+    endpoint = still.endpoint(stream_key=still.there[0])
+    with Dispatcher(endpoint, exactly_once="idmp") as dispatcher, ThreadPoolExecutor() as pool:
+        with still.stopped():
+            dispatcher.produce(b"0")
+            sending = pool.submit(dispatcher.flush)
+            wait_until(still.sockets, 20)
+        assert sending.result().delivered == 1
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize(
+    "retry", [None, RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=2.5)], ids=["plain", "policy"]
+)
+def test_a_node_that_does_not_answer_costs_its_rows_one_connect(still: Still, retry: RetryPolicy | None) -> None:
+    """For a whole batch; the rows of other nodes do not wait for it."""
+    with Dispatcher(still.endpoint(connect_timeout=1.0), retry=retry) as dispatcher, still.stopped():
+        rows = still.rows(range(2_400))
+        began = time.monotonic()
+        for batch in rows.to_batches(max_chunksize=600):
+            dispatcher.produce_batch(batch, payload="payload", stream_key="key")
+        report = dispatcher.flush()
+        took = time.monotonic() - began
+        failed = {int(failure.message_id) for failure in report.failed}
+        assert failed == {row for row in range(2_400) if still.keys[row % STREAMS] in still.there}
+        assert {(failure.code, failure.kind, failure.written) for failure in report.failed} == {
+            ("TIMEOUT", "retryable", "no")
+        }
+        assert all("timed out while waiting for the reply to CLIENT SETINFO" in it.message for it in report.failed)
+        assert report.delivered == 2_400 - len(failed)
+        # Half a second for the node itself, and what other nodes say of it; or the policy's deadline and a last try.
+        assert took < (0.5 if retry is None else 2.5 + 1.0) + SLACK
+
+
+def end_with_a_timeout(dispatcher: Dispatcher) -> None:
+    report = dispatcher.flush(timeout=0.3)
+    assert {failure.code for failure in report.failed} == {"TIMEOUT"}
+
+
+def end_with_ctrl_c(dispatcher: Dispatcher) -> None:
+    with interrupted():
+        dispatcher.flush()
+
+
+def end_with_an_exception(dispatcher: Dispatcher) -> None:
+    """It closes the dispatcher, after it has waited for 5 s."""
+    with pytest.raises(LookupError), dispatcher:
+        raise LookupError
+
+
+@pytest.mark.parametrize("end", [end_with_a_timeout, end_with_ctrl_c, end_with_an_exception])
+def test_a_call_that_ends_leaves_no_descriptor(still: Still, end: Callable[[Dispatcher], None]) -> None:
+    dispatcher = Dispatcher(still.endpoint())
+    try:
+        with still.stopped():
+            still.begin_to_connect(dispatcher)
+            end(dispatcher)
+            assert not still.sockets()
+    finally:
+        if not dispatcher.closed:
+            _ = dispatcher.flush().ok  # failures count as seen
+            dispatcher.close()
+
+
+def test_a_dispatcher_that_is_dropped_leaves_no_descriptor(still: Still) -> None:
+    with still.stopped():
+        dispatcher = Dispatcher(still.endpoint())
+        still.begin_to_connect(dispatcher)
+        with pytest.warns(ResourceWarning, match="messages were dropped with"):
+            del dispatcher
+        gc.collect()
+        assert not still.sockets()
+
+
+def test_a_forked_child_has_nothing_of_a_connect(still: Still) -> None:
+    with Dispatcher(still.endpoint()) as dispatcher:
+        with still.stopped():
+            rows = still.begin_to_connect(dispatcher)
+            before = still.sockets()
+
+            def child() -> tuple[int, set[str]]:
+                dispatcher.produce(b"0")
+                return dispatcher.flush().delivered, still.sockets()
+
+            assert in_child(child) == (1, set())
+            assert still.sockets() == before, "the parent's goes on"
+        assert dispatcher.flush().delivered == rows
+
+
+@pytest.mark.timed
+def test_time_without_a_call_is_not_that_of_the_node(still: Still) -> None:
+    """A connect that a call has begun is begun again by the next one, if its time is over by then."""
+    with Dispatcher(still.endpoint(connect_timeout=10.0)) as dispatcher:
+        with still.stopped():
+            rows = still.begin_to_connect(dispatcher)
+            began = time.monotonic()
+            wait_until(lambda: time.monotonic() - began > 5.5)
+        report = dispatcher.flush()
+        assert (report.delivered, list(report.failed)) == (rows, [])
