@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncDispatcher, ClosedError, ConnectionFailedError, Delivered, DeliveryError, Endpoint
+from headrace import (
+    AsyncDispatcher,
+    ClosedError,
+    ConnectionFailedError,
+    Delivered,
+    DeliveryError,
+    Dispatcher,
+    Endpoint,
+)
 from headrace.testing import LocalCluster, LocalSentinel, LocalServer
 from support import Certs, programs_with
 from support.fixture_types import StartServer
@@ -150,6 +158,9 @@ def test_other_nodes_go_on_while_the_connection_to_one_is_opened(run: Run) -> No
         owners = [cluster.owner(name.decode()) for name in endpoint.stream_keys]
         still = next(owner for owner in owners if owner is not home)
         here, there = owners.index(home), owners.index(still)
+        with Dispatcher(endpoint) as dispatcher:
+            # Before it writes the registry of shards, a producer looks at all of them.
+            assert dispatcher.dispatch(b"x", key=key_of(here, 8))
 
         async def main() -> None:
             send = asyncio.get_running_loop().create_task
@@ -159,7 +170,7 @@ def test_other_nodes_go_on_while_the_connection_to_one_is_opened(run: Run) -> No
                     waiting = send(dispatcher.send(b"x", key=key_of(there, 8)))
                     assert (await first).entry_id
                     behind = [send(dispatcher.send(b"x", key=key_of(here, 8))) for _ in range(100)]
-                    await turns_until(lambda: client.xlen(endpoint.stream_keys[here]) == 101, 30)
+                    await turns_until(lambda: client.xlen(endpoint.stream_keys[here]) == 102, 30)
                     assert not waiting.done()
                 await asyncio.gather(waiting, *behind)
 

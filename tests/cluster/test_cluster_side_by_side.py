@@ -111,8 +111,8 @@ def check_order(still: Still, rows: int) -> None:
 def test_rows_of_other_nodes_arrive_while_one_connects(still: Still, options: dict[str, Any]) -> None:
     """With more bytes for the one that stands still than are encoded before they are sent."""
     rows = 2_400
-    # A run of the script takes the room of a thousand entries.
-    dispatcher = Dispatcher(still.endpoint(), window_max_entries=100_000, **options)
+    # A run of the script takes the room of 400 entries, as does each row that waits for the outcome of one before it.
+    dispatcher = Dispatcher(still.endpoint(), window_max_entries=1_000_000, **options)
     with dispatcher, ThreadPoolExecutor() as pool:
         with still.stopped():
 

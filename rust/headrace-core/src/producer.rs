@@ -479,8 +479,12 @@ impl Producer {
     /// Fails every message that waits, and replaces the connections that some wait for.
     pub(crate) fn abort(&mut self, fault: &Fault) {
         self.leave_openings(|_, connection| connection.is_idle());
+        let failure = self.failure(fault, self.batch.unattempted);
         for at in 0..self.links.len() {
             if self.links.len() == 1 || !self.lanes.get(at).is_idle() {
+                if matches!(self.links[at], Link::Opening(_)) {
+                    self.lanes.get_mut(at).retry.blame(&failure);
+                }
                 self.disconnect(at, &Disconnect { is_final: true, ..fault.clone().into() });
             }
         }
