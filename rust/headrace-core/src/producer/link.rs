@@ -277,7 +277,7 @@ impl Producer {
             shards,
             key,
             requirements,
-            replicas: self.lanes.get(at).wait.as_ref().map(|wait| wait.durability.replicas),
+            durability: self.lanes.get(at).wait.as_ref().map(|wait| wait.durability.clone()),
             is_first: self.recorder().counters().connections.get() == 0,
         }
     }

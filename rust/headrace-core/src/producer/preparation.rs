@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::preflight::{self, Requirement};
+use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::{Fault, code};
 use crate::net::{ClusterNodes, ConnectError, ServerLookup, Transport, Watch, connect_to_node};
@@ -60,8 +61,8 @@ pub(super) struct Preparation {
     pub(super) key: Vec<u8>,
     /// What the server must be able to do.
     pub(super) requirements: Vec<Requirement>,
-    /// How many replicas are waited for; `Some(None)`: all.
-    pub(super) replicas: Option<Option<u64>>,
+    /// What is waited for before a message counts as delivered.
+    pub(super) durability: Option<Durability>,
     /// Whether no socket was opened before.
     pub(super) is_first: bool,
 }

@@ -18,7 +18,9 @@ impl Preparation {
         until: Instant,
         watch: &mut dyn Watch,
     ) -> Result<Replicas, ConnectError> {
-        let Some(wanted) = self.replicas else { return Ok(Replicas::default()) };
+        let Some(wanted) = self.durability.as_ref().map(|durability| durability.replicas) else {
+            return Ok(Replicas::default());
+        };
         if wanted == Some(0) || (wanted.is_some() && !self.is_first) {
             return Ok(Replicas::default());
         }
