@@ -170,7 +170,9 @@ def test_completion_in_bash(tmp_path: Path) -> None:
     assert completed("headrace", "sen") == {"send"}
     assert "--exactly-once" in completed("headrace", "send", "s", "--ex")
     assert completed("headrace", "send", "s", "--format", "") == {"lines", "jsonl", "csv", "tsv", "parquet", "arrow"}
-    assert completed("headrace", "completion", "") >= {"bash", "zsh", "fish"}
+    assert completed("headrace", "completion", "") == {"bash", "zsh", "fish"}
+    assert completed("headrace", "dead-letters", "") == {"list", "show", "replay", "drop"}
+    assert completed("headrace", "send", "s", "o") == set(), "so that the shell completes files"
 
 
 def test_every_option_is_completed() -> None:
@@ -180,3 +182,15 @@ def test_every_option_is_completed() -> None:
             for name in action.choices or ():
                 assert name in script
         assert "exactly-once" in script
+
+
+def test_completion_in_other_shells_knows_what_they_lack() -> None:
+    zsh, fish = (
+        subprocess.run([HEADRACE, "completion", shell], capture_output=True, check=True).stdout.decode()
+        for shell in ("zsh", "fish")
+    )
+    # Without a .zshrc nothing has loaded compdef, and it takes a bare name in ${…:…} for a modifier.
+    assert zsh.index("compinit -D") < zsh.index("bashcompinit")
+    assert ":1:$((COMP_CWORD-1))}" in zsh
+    assert "-f -a 'list show replay drop'\n" in fish
+    assert "-f -a send -d 'Send rows" in fish

@@ -8,25 +8,34 @@ from collections.abc import Iterator
 from headrace_command.exit_code import ExitCode
 from headrace_command.parser import make_parser
 from headrace_command.run import Run
+from headrace_command.verbs import VERBS
 
 __all__ = ["run"]
 
 _BASH = """\
 _headrace() {{
     local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb= word
-    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    for word in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
         case $word in -*) ;; *) verb=$word; break ;; esac
     done
     case $verb:$previous in
 {values}    esac
-    case $verb in
-{options}        *) COMPREPLY=($(compgen -W "{verbs} --help --version" -- "$current")) ;;
+    case $verb:$current in
+{options}        :*) COMPREPLY=($(compgen -W "{verbs} --help --version" -- "$current")) ;;
     esac
 }}
 complete -o default -F _headrace headrace
 """
-_BASH_OPTIONS = '        {verb}) COMPREPLY=($(compgen -W "{words}" -- "$current")) ;;\n'
+#: Without a match the shell completes files.
+_BASH_WORDS = '        {verb}:{current}*) COMPREPLY=($(compgen -W "{words}" -- "$current")) ;;\n'
 _BASH_VALUES = '        {verb}:{flag}) COMPREPLY=($(compgen -W "{words}" -- "$current")); return ;;\n'
+#: What follows the flag belongs to it: a file, or anything.
+_FISH_VALUE = " -r"
+#: Without `compinit` there is no `compdef`, which `bashcompinit` calls.
+_ZSH_BEGIN = """\
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -D }
+autoload -U +X bashcompinit && bashcompinit
+"""
 
 
 def run(run: Run) -> ExitCode:
@@ -50,15 +59,17 @@ def _options(parser: ArgumentParser) -> Iterator[tuple[str, Action]]:
             yield flag, action
 
 
-def _choices(parser: ArgumentParser) -> list[str]:
-    """The values of positional arguments, and all flags."""
-    values = [str(value) for action in parser._actions if not action.option_strings for value in action.choices or ()]
-    return values + [flag for flag, _ in _options(parser)]
+def _values(parser: ArgumentParser) -> list[str]:
+    """The values of positional arguments."""
+    return [str(value) for action in parser._actions if not action.option_strings for value in action.choices or ()]
 
 
 def _bash(parser: ArgumentParser) -> str:
     verbs = _verbs(parser)
-    options = "".join(_BASH_OPTIONS.format(verb=name, words=" ".join(_choices(own))) for name, own in verbs.items())
+    options = ""
+    for name, own in verbs.items():
+        options += _BASH_WORDS.format(verb=name, current="-", words=" ".join(flag for flag, _ in _options(own)))
+        options += _BASH_WORDS.format(verb=name, current="", words=" ".join(_values(own)))
     values = "".join(
         _BASH_VALUES.format(verb=name, flag=flag, words=" ".join(map(str, action.choices)))
         for name, own in verbs.items()
@@ -69,17 +80,29 @@ def _bash(parser: ArgumentParser) -> str:
 
 
 def _zsh(parser: ArgumentParser) -> str:
-    """Zsh understands the functions of bash."""
-    return "#compdef headrace\nautoload -U +X bashcompinit && bashcompinit\n" + _bash(parser)
+    """Zsh understands the functions of bash. What completes at all may not be loaded yet."""
+    return "#compdef headrace\n" + _ZSH_BEGIN + _bash(parser)
 
 
 def _fish(parser: ArgumentParser) -> str:
     verbs = _verbs(parser)
-    lines = [f"complete -c headrace -n __fish_use_subcommand -f -a {name}" for name in verbs]
+    lines = [f"complete -c headrace -n __fish_use_subcommand -f -a {name} -d '{_text(name)}'" for name in verbs]
     for name, own in verbs.items():
         condition = f"complete -c headrace -n '__fish_seen_subcommand_from {name}'"
+        if values := " ".join(_values(own)):
+            is_first = f"__fish_seen_subcommand_from {name}; and not __fish_seen_subcommand_from {values}"
+            lines.append(f"complete -c headrace -n '{is_first}' -f -a '{values}'")
         for flag, action in _options(own):
             kind = "-l" if flag.startswith("--") else "-s"
             values = f" -x -a '{' '.join(map(str, action.choices))}'" if action.choices else ""
-            lines.append(f"{condition} {kind} {flag.lstrip('-')}{values}")
+            lines.append(f"{condition} {kind} {flag.lstrip('-')}{values or _FISH_VALUE * _takes_value(action)}")
     return "\n".join(lines) + "\n"
+
+
+def _takes_value(action: Action) -> bool:
+    return action.nargs != 0
+
+
+def _text(name: str) -> str:
+    """What a verb does, for a string in single quotes."""
+    return next(verb.text for verb in VERBS if name in (verb.name, *verb.aliases)).replace("'", "\\'")
