@@ -72,19 +72,22 @@ def _code_of(run: Run, arguments: Namespace) -> ExitCode:
         run.messages.error(str(error))
         return ExitCode.USAGE
     except Exception as error:
-        code, text = _explained(error)
+        code, text = _explained(error, vars(arguments))
         if arguments.debug:
             import traceback
 
-            run.messages.say(traceback.format_exc())
+            run.messages.trace(traceback.format_exc())
         run.messages.error(text)
         return code
 
 
-def _explained(error: Exception) -> tuple[ExitCode, str]:
+def _explained(error: Exception, given: dict[str, object]) -> tuple[ExitCode, str]:
     import headrace
 
     text = str(error)
+    option = getattr(error, "option", None)
+    if option in given:  # and not in the URL, or in the environment
+        text = text.replace(option, "--" + option.replace("_", "-"), 1)
     if isinstance(error, headrace.ConfigError | headrace.SchemaError | headrace.MessageError):
         return ExitCode.USAGE, text
     if isinstance(error, headrace.ConnectionFailedError | headrace.CommandError):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from textwrap import wrap
 
 from headrace_command.escape import printable
 
 __all__ = ["Messages"]
 
 _RED, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
+#: A terminal without a size says 0.
+_NARROWEST = 20
 
 
 class Messages:
@@ -30,30 +33,60 @@ class Messages:
     def say(self, text: str) -> None:
         """Write a message, unless the command is quiet."""
         if not self._quiet:
-            self._write(printable(text))
+            self._write("", "", text)
+
+    def trace(self, text: str) -> None:
+        """Write the lines of a traceback."""
+        for line in text.splitlines():
+            self._write_line(printable(line))
 
     def warn(self, text: str) -> None:
         """Write a warning, unless the command is quiet."""
         if not self._quiet:
-            self._write(f"{self._colored('warning:', _YELLOW)} {printable(text)}")
+            self._write("warning: ", _YELLOW, text)
 
     def error(self, text: str) -> None:
         """Write an error."""
-        self._write(f"{self._colored('headrace:', _RED)} {printable(text)}")
+        self._write("headrace: ", _RED, text)
 
     def show(self, text: str) -> None:
         """Replace the line of progress."""
         self._clear()
-        sys.stderr.write(text)
+        # A line that is wrapped could not be removed as a whole.
+        sys.stderr.write(text if self._columns is None else text[: self._columns - 1])
         sys.stderr.flush()
         self._transient = True
+
+    def ask(self, question: str) -> None:
+        """Write a question, whose answer stands behind it."""
+        self._clear()
+        sys.stderr.write(f"{printable(question)} ")
+        sys.stderr.flush()
 
     def end_progress(self) -> None:
         """Remove the line of progress."""
         self._clear()
         sys.stderr.flush()
 
-    def _write(self, line: str) -> None:
+    def _write(self, prefix: str, color: str, text: str) -> None:
+        """Write a message. On a terminal it is wrapped between words."""
+        line = prefix + printable(text)
+        lines = [line]
+        if self._columns is not None:
+            lines = wrap(line, self._columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        first, *others = lines or [line]
+        if prefix and self._color:
+            first = f"{color}{prefix.rstrip()}{_PLAIN} {first.removeprefix(prefix)}"
+        for shown in (first, *others):
+            self._write_line(shown)
+
+    @property
+    def _columns(self) -> int | None:
+        """The characters of a line of the terminal, if there is one that says so."""
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns if self.is_terminal else 0
+        return columns if columns >= _NARROWEST else None
+
+    def _write_line(self, line: str) -> None:
         self._clear()
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
@@ -62,6 +95,3 @@ class Messages:
         if self._transient:
             sys.stderr.write("\r\x1b[K")
             self._transient = False
-
-    def _colored(self, text: str, color: str) -> str:
-        return f"{color}{text}{_PLAIN}" if self._color else text

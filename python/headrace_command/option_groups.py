@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace, _ArgumentGroup
 
 from headrace_command.option_rows import DISPATCHER, PRODUCER, SERVER, STREAM
 
 __all__ = ["add_connection", "add_producer", "add_rows", "connection_options", "producer_options"]
+
+_NAMES = {name for name, *_ in (*SERVER, *STREAM, *PRODUCER, *DISPATCHER)}
 
 
 def add_connection(parser: ArgumentParser) -> None:
@@ -62,4 +65,7 @@ def _metavar(name: str) -> str:
 
 
 def _help(text: str) -> str:
-    return text.replace("%", "%%")
+    """The text of an option, which names others as the library does: here they are flags."""
+    return re.sub(
+        r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]) if found[0] in _NAMES else found[0], text
+    ).replace("%", "%%")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from headrace_command.escape import printable
@@ -55,6 +56,21 @@ class Output:
         """The most characters of a line of a sentence: what fits on the terminal, and is easy to read."""
         columns = os.get_terminal_size(sys.stdout.fileno()).columns if self.is_terminal else 0
         return min(columns, _WIDEST) if columns >= _NARROWEST else _WIDEST
+
+    def fitting(self, lines: Sequence[str], above: int) -> list[str]:
+        """The lines that fit on the terminal below `above` others, so that its end does not push them out."""
+        if not self.is_terminal:
+            return list(lines)
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        if columns < _NARROWEST:
+            return list(lines)
+        # The cursor stands in the last row.
+        left = rows - above - 1
+        ends = list(accumulate(-(-max(len(line), 1) // columns) for line in lines))
+        if not ends or ends[-1] <= left:
+            return list(lines)
+        shown = sum(end < left for end in ends)
+        return [*lines[:shown], f"… {len(lines) - shown} more lines: a higher window shows them"]
 
     def flush(self) -> None:
         """Send what was written."""

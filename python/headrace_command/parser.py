@@ -37,7 +37,7 @@ def _positionals(parser: ArgumentParser) -> list[str]:
     for action in parser._actions:
         if not action.option_strings:
             name = str(action.metavar or "|".join(map(str, action.choices or [action.dest])))
-            shown.append(f"[{name}…]" if action.nargs == "*" else f"[{name}]" if action.nargs == "?" else name)
+            shown.append({"*": f"[{name}…]", "+": f"{name}…", "?": f"[{name}]"}.get(str(action.nargs), name))
     return shown
 
 

@@ -44,6 +44,26 @@ def test_wrong_arguments_end_with_2(any_command: Command, arguments: list[str]) 
     assert "usage: headrace" in ended.err
 
 
+def test_only_what_is_required_is_asked_for(any_command: Command) -> None:
+    assert "the following arguments are required: STREAM\n" in any_command("send").err
+    assert "required: list|show|replay|drop, STREAM\n" in any_command("dead-letters").err
+    assert "usage: headrace read [OPTION…] STREAM…\n" in any_command("read").err
+
+
+def test_options_are_named_as_flags(any_command: Command) -> None:
+    ended = any_command("send", "s", "-u", "rediss://127.0.0.1", "--tls-ca-cert", "/nowhere")
+    assert (ended.code, "headrace: --tls-ca-cert: '/nowhere' cannot be read" in ended.err) == (2, True)
+    for verb in VERBS:
+        text = b" ".join(any_command(verb.name, "--help").out.split())
+        assert b"tls_key" not in text
+        assert b"Needs --tls-key" in text or not verb.connects
+
+
+def test_a_traceback_has_lines(any_command: Command, tmp_path: Path) -> None:
+    ended = any_command("send", "s", "--debug", "--tls", "--tls-ca-cert", "/nowhere")
+    assert "Traceback (most recent call last):\n  File " in ended.err
+
+
 def test_an_option_wins_over_the_url_and_the_url_over_the_environment(
     any_command: Command, any_server: LocalServer, client: Any
 ) -> None:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import termios
 from collections.abc import Callable
+from typing import Any
 
 import redis
 
@@ -88,6 +89,14 @@ def test_dead_letters_are_a_note(any_command: Command, any_server: LocalServer, 
     client.xadd("other", {"payload": "x"})
     found = json.loads(any_command("inspect", "s", "--sample", "0", "--dead-letters", "other", "-o", "jsonl").out)
     assert found["dead_letters"] == {"stream": "other", "length": 1}
+
+
+def test_a_group_that_is_not_there_is_named_beside_those_that_are(any_command: Command, client: Any) -> None:
+    client.xadd("s", {"payload": "x"})
+    client.xgroup_create("s", "billing", "0")
+    ended = any_command("inspect", "s", "--sample", "0", "--group", "biling")
+    assert (ended.code, ended.out) == (1, b"")
+    assert ended.err == "headrace: the stream 's' has no group 'biling': there is 'billing'\n"
 
 
 def test_a_watched_screen_fits_on_the_terminal(any_server: LocalServer, connect: Connect) -> None:

@@ -32,7 +32,8 @@ def client(server: LocalServer, connect: Connect) -> redis.Redis:
 
 
 def rows(ended: Ended) -> list[dict[str, Any]]:
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0
+    assert ended.err == "" if ended.out else ended.err.startswith("no entries in ")
     return [json.loads(line) for line in ended.out.splitlines()]
 
 
@@ -321,3 +322,10 @@ def test_a_closed_stdout_ends_quietly_with_141(server: LocalServer, client: redi
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=60) == 141
+
+
+def test_a_stream_without_entries(command: Command, client: Any) -> None:
+    ended = command("read", "s")
+    assert (ended.code, ended.out, ended.err) == (0, b"", "no entries in s\n")
+    client.xadd("s", {"payload": "x"}, id="1-0")
+    assert command("read", "s", "--from", "2-0").err == "no entries in s between these ends\n"

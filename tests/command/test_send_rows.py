@@ -181,7 +181,7 @@ def test_trimming_and_names_of_fields(any_command: Command, client: Any) -> None
         (["--shard-key", "a", "-f", "jsonl"], "--shard-key needs --shards"),
         (["--exactly-once", "a", "--shards", "2"], "--exactly-once is for one stream: not with --shards"),
         (["--dead-letters", "d"], "--dead-letters needs --on-bad-row dead-letter"),
-        (["--window-max-entries", "x"], "window_max_entries must be an integer of at least 1, got 'x'"),
+        (["--window-max-entries", "x"], "--window-max-entries must be an integer of at least 1, got 'x'"),
         (["/nowhere/a.csv"], "there is no file '/nowhere/a.csv'"),
         (["-", "-"], "stdin ('-') is given twice"),
         (["--tls-key", "-----BEGIN X"], "--tls-key takes the path of a file"),

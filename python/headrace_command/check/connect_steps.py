@@ -128,4 +128,5 @@ def _failure(failure: Failure, steps: Sequence[Step], total: float, *, has_tls: 
         name = "SOCKET"
     known = CODES.get(code)
     passes = known is not None and known.passes
-    return Finding(name, "fail", text if what is None else f"{text}: {what}", total - began, passes=passes, code=code)
+    text = text if what is None else f"{text.removesuffix(': see tls_ca_cert').rstrip('.')}: {what}"
+    return Finding(name, "fail", text, total - began, passes=passes, code=code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 from headrace_command.check.finding import Finding
@@ -12,6 +13,8 @@ from headrace_command.output import Output
 __all__ = ["write"]
 
 _WORDS = {"ok": "ok", "warn": "warn", "fail": "FAIL", "unknown": "unknown", "no": "no"}
+#: The fewest characters of a line that a text is divided into.
+_LEAST_ROOM = 20
 
 
 def write(output: Output, findings: Sequence[Finding], target: str, *, is_good: bool, modes: Sequence[str]) -> None:
@@ -44,8 +47,17 @@ def write(output: Output, findings: Sequence[Finding], target: str, *, is_good: 
             title = section
         where = f"{finding.node}: " if finding.name == "node" else ""
         word = "no" if finding.is_mode and finding.state == "fail" and _name(finding) not in modes else finding.state
-        line = f"  {_WORDS[word]:<7}  {_name(finding):<{width}}  {_time(finding.seconds):>8}  {where}{finding.text}"
-        output.text(printable(line))
+        head = f"  {_WORDS[word]:<7}  {_name(finding):<{width}}  {_time(finding.seconds):>8}  "
+        for place, part in enumerate(_wrapped(output, printable(where + finding.text), len(head))):
+            output.text((" " * len(head) if place else printable(head)) + part)
+
+
+def _wrapped(output: Output, text: str, indent: int) -> list[str]:
+    """A text in the lines that it has behind an indent: more than one only on a terminal."""
+    room = output.width - indent
+    if not output.is_terminal or room < _LEAST_ROOM:
+        return [text]
+    return wrap(text, room, break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def _name(finding: Finding) -> str:

@@ -53,7 +53,7 @@ def _until_good(run: Run, survey: Survey) -> tuple[list[Finding], list[Finding]]
             return findings, failures
         if failures[0].text != said:
             said = failures[0].text
-            run.messages.say(f"waiting {left:.0f} s at most: {failures[0].name}: {said}")
+            run.messages.say(f"waiting for up to {round(left, 1):g} s: {failures[0].name}: {said}")
         time.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
 

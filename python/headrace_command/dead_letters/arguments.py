@@ -15,9 +15,10 @@ LAYOUT_ROWS = tuple(row for row in PRODUCER if row[0] in ("maxlen", "maxlen_appr
 
 def add(parser: ArgumentParser) -> None:
     """Add them."""
-    parser.add_argument("action", choices=("list", "show", "replay", "drop"), help="What to do.")
+    actions = ("list", "show", "replay", "drop")
+    parser.add_argument("action", metavar="|".join(actions), choices=actions, help="What to do.")
     parser.add_argument("stream", metavar="STREAM", help="Key of the stream of dead letters.")
-    parser.add_argument("ids", metavar="ID", nargs="*", help="Entry IDs of letters, right behind STREAM.")
+    parser.add_argument("ids", metavar="ID", nargs="*", default=[], help="Entry IDs of letters, right behind STREAM.")
     chosen = parser.add_argument_group("which letters")
     chosen.add_argument("--all", action="store_true", help="replay, drop: all letters that are there now.")
     chosen.add_argument("--only-code", metavar="CODE", help="Only letters of the Spark writer with this error code.")

@@ -21,6 +21,6 @@ def consents(question: str, messages: Messages, *, is_given: bool) -> bool:
         return True
     if not (sys.stdin.isatty() and messages.is_terminal):
         raise UsageError(f"{question}: without a terminal this needs --yes")
-    messages.show(f"{question}? [y/N] ")
+    messages.ask(f"{question}? [y/N]")
     answer = sys.stdin.readline().strip().lower()
     return answer in ("y", "yes")

@@ -52,6 +52,8 @@ class Look(NamedTuple):
     memory: int | None
     dead_letters: tuple[bytes, int] | None
     groups: list[GroupLook]
+    #: The names of all groups, also of those that were not asked for.
+    group_names: list[bytes]
 
 
 def look(commands: Commands, key: bytes, only: bytes | None, dead_key: bytes) -> Look | None:
@@ -85,8 +87,10 @@ def look(commands: Commands, key: bytes, only: bytes | None, dead_key: bytes) ->
         memory=memory if isinstance(memory, int) else None,
         dead_letters=(dead_key, dead) if isinstance(dead, int) and dead else None,
         groups=[],
+        group_names=[],
     )
     named = [_pairs(group) for group in _listed(groups)]
+    found = found._replace(group_names=[group[b"name"] for group in named])
     return found._replace(groups=_groups(commands, found, [g for g in named if only is None or g[b"name"] == only]))
 
 

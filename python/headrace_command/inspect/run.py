@@ -16,7 +16,7 @@ from headrace_command.inspect.document import document
 from headrace_command.inspect.look import Look, look
 from headrace_command.inspect.own_options import own_options
 from headrace_command.inspect.screen import lines
-from headrace_command.inspect.units import duration
+from headrace_command.inspect.units import count, duration
 from headrace_command.run import Run
 from headrace_command.usage_error import UsageError
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _DAY = 86_400
+#: The groups that are named where the one that was asked for is not there.
+_MOST_NAMED = 10
 
 
 def run(run: Run) -> ExitCode:
@@ -87,7 +89,7 @@ class _Inspection:
                     self._run.output.clear()
                     now = datetime.now().astimezone()
                     self._run.output.text(f"{now:%H:%M:%S}, every {duration(interval)}; Ctrl-C ends it")
-                self._show(looks)
+                self._show(looks, is_watched=True)
                 self._run.output.flush()
                 self._before = looks
             time.sleep(interval)
@@ -99,9 +101,10 @@ class _Inspection:
                 found[key] = of_key
         return found
 
-    def _show(self, looks: dict[bytes, Look]) -> ExitCode:
+    def _show(self, looks: dict[bytes, Look], *, is_watched: bool = False) -> ExitCode:
         code = ExitCode.OK
         documents = []
+        screen: list[str] = []
         # At each look: sentinels may name another master.
         command_line = CommandLine(self._endpoint, address_of(self._endpoint, self._commands), self._own)
         for number, key in enumerate(self._keys):
@@ -112,8 +115,10 @@ class _Inspection:
             now = looks[key]
             if self._group is not None and not now.groups:
                 name = os.fsdecode(self._group)
-                self._run.messages.error(f"the stream {os.fsdecode(key)!r} has no group {name!r}")
+                self._run.messages.error(f"the stream {os.fsdecode(key)!r} has no group {name!r}{_others(now)}")
                 code = ExitCode.FAILED
+                if now.group_names and self._run.output.form == "text":
+                    continue
             stream = compare(self._before.get(key), now)
             stuck_after = self._run.arguments.stuck_after
             findings = diagnose(stream, stuck_after)
@@ -123,12 +128,20 @@ class _Inspection:
                 documents.append(document(stream, findings, command_line))
                 continue
             if number:
-                self._run.output.text("")
-            for line in lines(stream, findings, command_line, stuck_after, self._run.output.width):
-                self._run.output.text(line)
+                screen.append("")
+            screen += lines(stream, findings, command_line, stuck_after, self._run.output.width)
+        for line in self._run.output.fitting(screen, above=1) if is_watched else screen:
+            self._run.output.text(line)
         if self._run.output.form == "jsonl":
             for value in documents:
                 self._run.output.row(value)
         elif documents and self._run.output.form == "json":
             self._run.output.value(documents if len(self._keys) > 1 else documents[0])
         return code
+
+
+def _others(stream: Look) -> str:
+    """The groups that are there."""
+    names = ", ".join(repr(os.fsdecode(name)) for name in stream.group_names[:_MOST_NAMED])
+    more = len(stream.group_names) - _MOST_NAMED
+    return (names and f": there is {names}") + (f" and {count(more, 'more group')}" if more > 0 else "")

@@ -65,6 +65,7 @@ class _Reading:
         )
         self._bad = 0
         self._has_line_ends = False
+        self._is_empty = True
 
     def print_all(self, span: Span) -> ExitCode:
         """Print the entries of the span."""
@@ -76,6 +77,7 @@ class _Reading:
         with self._reader(span, follows=self._run.arguments.follow) as reader:
             try:
                 for batch in reader:
+                    self._is_empty = False
                     show(batch)
                     if flushes:
                         self._run.output.flush()
@@ -145,6 +147,10 @@ class _Reading:
 
     def _ended(self, reader: Reader) -> ExitCode:
         messages = self._run.messages
+        if self._is_empty and not reader.lost:
+            given = self._run.arguments
+            has_ends = any(end is not None for end in (given.start, given.since, given.end))
+            messages.say(f"no entries in {', '.join(given.streams)}{' between these ends' if has_ends else ''}")
         if self._has_line_ends:
             messages.warn("some payloads have line ends, and are several lines here: -o jsonl keeps them apart")
         if self._bad > _NAMED:

@@ -14,7 +14,9 @@ FORMATS = ("lines", "jsonl", "csv", "tsv", "parquet", "arrow")
 def add(parser: ArgumentParser) -> None:
     """Add them."""
     parser.add_argument("stream", metavar="STREAM", help="The key of the stream.")
-    parser.add_argument("files", metavar="FILE", nargs="*", help="Files, in this order; none, or '-': stdin.")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", default=[], help="Files, in this order; none, or '-': stdin."
+    )
     _add_input(parser)
     _add_rows(parser)
     _add_outcomes(parser)

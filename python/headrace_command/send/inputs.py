@@ -54,6 +54,11 @@ class Input:
         return self._file == "-"
 
     @property
+    def is_terminal(self) -> bool:
+        """Whether a person types it."""
+        return self.is_stdin and os.isatty(0)
+
+    @property
     def path(self) -> str:
         """Its path, for a reader that needs a file it can seek in.
 

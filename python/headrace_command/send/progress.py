@@ -36,7 +36,7 @@ class Progress:
         self._shown_at = now
         rate = rows / max(now - self._began, 0.001)
         share = f"  {min(100 * bytes_read // self._total, 100):3d} %" if self._total else ""
-        self._messages.show(f"{rows:,} rows  {rate:,.0f}/s{share}")
+        self._messages.show(f"{rows:,} row{'' if rows == 1 else 's'}  {rate:,.0f}/s{share}")
 
     def finish(self) -> None:
         """Remove the line."""
