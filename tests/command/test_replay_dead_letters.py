@@ -95,11 +95,18 @@ def test_only_one_code_is_replayed_and_a_dry_run_changes_nothing(command: Comman
     consumer_letter(client, 3)
     arguments = ("dead-letters", "replay", "dead", "--all", "--to", "t", "--only-code", "OOM")
     dry = command(*arguments, "--dry-run")
-    assert "dry run: replay 1 letters of dead: 1 to t" in dry.err
+    assert "dry run: replay 1 letter of dead: 1 to t" in dry.err
     assert (client.xlen("dead"), client.exists("t")) == (3, 0)
     assert command(*arguments, "--yes").code == 0
     assert payloads(client, "t") == [b"a"]
     assert client.xlen("dead") == 2
+
+
+def test_a_stream_without_dead_letters(command: Command, client: Any) -> None:
+    assert "no letters in orders" in command("dead-letters", "list", "orders").err
+    client.xadd("orders", {"payload": "x"})
+    ended = command("dead-letters", "list", "orders")
+    assert "1 entry is no dead letter: give the stream of dead letters, such as orders:dead" in ended.err
 
 
 def test_named_letters_are_taken_and_missing_ones_are_reported(command: Command, client: Any) -> None:
@@ -178,7 +185,7 @@ def test_rows_of_spark_get_the_form_that_is_asked_for(command: Command, client: 
     replay = ("dead-letters", "replay", "dead", "--all", "--yes", "--to")
     plain = command(*replay, "t")
     assert plain.code == 0
-    assert b"1 skipped: a row of Spark without a payload" in plain.out
+    assert b"1 skipped: a row without a payload" in plain.out
     for key, option, expected in (
         ("json", ("--json",), {b"payload": b'{"id":7,"body":"x"}'}),
         ("payload", ("--payload", "body"), {b"payload": b"x"}),

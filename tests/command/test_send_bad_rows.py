@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from command.conftest import Command
@@ -33,6 +35,7 @@ def test_the_first_bad_row_ends_it(any_command: Command, client: Any) -> None:
     assert ended.code == 1
     assert "headrace: stdin:3: BAD_ROW: the row is no JSON: Expecting value at character 0\n" in ended.err
     assert "2 delivered, 1 failed (BAD_ROW 1)" in ended.err
+    assert "stopped at the first bad row; the rest was not sent: --on-bad-row skip or dead-letter goes on" in ended.err
     assert payloads(client) == [b"1", b"2"]
 
 
@@ -60,6 +63,32 @@ def test_bad_rows_become_dead_letters(any_command: Command, client: Any) -> None
     for letter in letters:
         assert (letter[b"stream_key"], letter[b"code"], letter[b"written"]) == (b"s", b"BAD_ROW", b"no")
         assert (letter[b"kind"], letter[b"source"]) == (b"permanent", b"stdin")
+
+
+def test_dead_letters_of_send_are_listed_shown_and_replayed(any_command: Command, client: Any) -> None:
+    sent = any_command("send", "s", *ARGUMENTS, "--on-bad-row", "dead-letter", stdin=b'{"a": 1}\nnope\n')
+    assert "1 failed (BAD_ROW 1), 1 dead letter in" in sent.err
+    assert "the dead letters are in s:dead: headrace dead-letters list shows them" in sent.err
+    listed = any_command("dead-letters", "list", "s:dead", "-o", "jsonl")
+    assert "1 letter: 1 of headrace send" in listed.err
+    letter = json.loads(listed.out)
+    assert (letter["origin"], letter["stream"], letter["place"]) == ("send", "s", "stdin:2")
+    shown = any_command("dead-letters", "show", "s:dead", letter["id"])
+    assert b"written by     headrace send\n" in shown.out
+    assert b"row            stdin:2\n" in shown.out
+    assert any_command("dead-letters", "replay", "s:dead", "--all", "--allow-stream", "s", "--yes").code == 0
+    assert payloads(client) == [b"1", b"nope"]
+    assert client.xlen("s:dead") == 0
+
+
+def test_dead_letters_of_rows_of_arrow_are_replayed(any_command: Command, client: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "rows.parquet")
+    client.set("s", "no stream")
+    file = str(tmp_path / "rows.parquet")
+    assert any_command("send", "s", file, "--on-bad-row", "dead-letter").code == 1
+    ended = any_command("dead-letters", "replay", "s:dead", "--all", "--to", "t", "--fields", "id", "--yes")
+    assert ended.code == 0, ended
+    assert [fields[b"id"] for _, fields in client.xrange("t")] == [b"1", b"2"]
 
 
 def test_rows_that_the_server_refuses_become_dead_letters(any_command: Command, client: Any) -> None:

@@ -67,7 +67,7 @@ class EntryCommand:
 
     def _fields(self, letter: Letter) -> Sequence[bytes]:
         own = letter.own
-        if letter.origin == "spark":
+        if letter.is_of_row:
             own = [(self._payload_field, value) for _, value in own]
         words = [part for pair in own for part in pair]
         if self._ts_field is not None:

@@ -32,18 +32,20 @@ class Letter:
         reason: Why, in words.
         failures: How often the entry failed in its group, of a consumer's letters.
         written: Whether the entry may be in the stream all the same, of Spark's letters: "no" or "unknown".
+        place: File and line of the row, of letters of `headrace send`.
         own: The fields of the entry itself.
     """
 
     entry_id: bytes
     fields: Sequence[Pair]
-    origin: Literal["consumer", "spark", "other"] = "other"
+    origin: Literal["consumer", "spark", "send", "other"] = "other"
     stream: bytes | None = None
     original_id: bytes | None = None
     code: bytes | None = None
     reason: bytes | None = None
     failures: bytes | None = None
     written: bytes | None = None
+    place: bytes | None = None
     own: Sequence[Pair] = field(default=())
 
     @classmethod
@@ -54,20 +56,46 @@ class Letter:
         if tuple(name for name, _ in tail) == _OF_CONSUMER:
             stream, original_id, reason, failures = (value for _, value in tail)
             own = fields[: -len(_OF_CONSUMER)]
-            return cls(entry_id, fields, "consumer", stream, original_id, None, reason, failures, None, own)
+            return cls(
+                entry_id,
+                fields,
+                "consumer",
+                stream=stream,
+                original_id=original_id,
+                reason=reason,
+                failures=failures,
+                own=own,
+            )
         found = dict(fields)
         if not all(name in found for name in _OF_SPARK):
             return cls(entry_id, fields, own=fields)
         own = [(name, found[name]) for name in (b"payload", b"row") if name in found]
         code, reason, written = found[b"code"], found[b"message"], found[b"written"]
+        source = found.get(b"source")
         return cls(
-            entry_id, fields, "spark", found[b"stream_key"], found.get(b"entry_id"), code, reason, None, written, own
+            entry_id,
+            fields,
+            "spark" if source is None else "send",
+            stream=found[b"stream_key"],
+            original_id=found.get(b"entry_id"),
+            code=code,
+            reason=reason,
+            written=written,
+            place=None if source is None else source + b":" + found[b"ordinal"],
+            own=own,
         )
 
     @property
     def row(self) -> bytes | None:
-        """The row of the Spark writer that has no payload: an Arrow IPC stream."""
-        return next((value for name, value in self.own if name == b"row"), None) if self.origin == "spark" else None
+        """The row that has no payload, of the Spark writer or of `headrace send`: an Arrow IPC stream."""
+        if not self.is_of_row:
+            return None
+        return next((value for name, value in self.own if name == b"row"), None)
+
+    @property
+    def is_of_row(self) -> bool:
+        """Whether a row could not be written, so that its own fields are not those of an entry."""
+        return self.origin in ("spark", "send")
 
     @property
     def milliseconds(self) -> int:

@@ -13,6 +13,7 @@ from headrace_command.output import Output
 __all__ = ["Listing", "age"]
 
 _TITLES = ("ID", "AGE", "STREAM", "CODE OR REASON", "FAILURES", "WRITTEN")
+_REASON = _TITLES.index("CODE OR REASON")
 #: The longest text in a column, in characters. JSON has all of it.
 _WIDEST = 60
 
@@ -48,7 +49,7 @@ class Listing:
                 for letter in page:
                     self._output.row(self.row(letter))
             else:
-                for line in _aligned([*titles, *map(self._cells, page)]):
+                for line in _aligned(self._fitting([*titles, *map(self._cells, page)])):
                     self._output.text(line)
                 titles = []
             self._output.flush()
@@ -68,6 +69,7 @@ class Listing:
         writers = {
             "consumer": "a consumer group",
             "spark": "the Spark writer",
+            "send": "headrace send",
             "other": "unknown: this is no dead letter",
         }
         facts = {
@@ -75,6 +77,7 @@ class Listing:
             "age": age(self._now - letter.milliseconds / 1000),
             "written by": writers[letter.origin],
             "stream": letter.stream,
+            "row": letter.place,
             "original ID": letter.original_id,
             "code": letter.code,
             "reason": letter.reason,
@@ -88,7 +91,7 @@ class Listing:
 
     def row(self, letter: Letter) -> dict[str, Any]:
         """A letter as an object of JSON, without its fields."""
-        names = ("stream", "original_id", "code", "reason", "written")
+        names = ("stream", "original_id", "code", "reason", "written", "place")
         values = {name: value for name in names if (value := getattr(letter, name)) is not None}
         row: dict[str, Any] = {
             "id": letter.entry_id.decode(),
@@ -101,6 +104,14 @@ class Listing:
             row["failures"] = int(digits) if digits.isdigit() else json_bytes(letter.failures)
         row["bytes"] = letter.size
         return row
+
+    def _fitting(self, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        """The rows, with a column of reasons that leaves each in one line of the terminal."""
+        widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+        room = max(self._output.width - sum(widths) + widths[_REASON] - 1, len(_TITLES[_REASON]))
+        if not self._output.is_terminal:
+            return list(rows)
+        return [(*row[:_REASON], _cut(row[_REASON], room), *row[_REASON + 1 :]) for row in rows]
 
     def _cells(self, letter: Letter) -> Sequence[str]:
         why = letter.code or letter.reason or (b"" if letter.origin != "other" else b"(no dead letter)")
@@ -148,8 +159,11 @@ class Listing:
 
 
 def _short(value: bytes) -> str:
-    text = printable(value[: 4 * _WIDEST])
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+    return _cut(printable(value[: 4 * _WIDEST]), _WIDEST)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -108,10 +108,21 @@ def _list(run: Run, letters: LetterStream) -> ExitCode:
                     return
 
     Listing(run.output, time.time()).write(chosen())
-    names = {"consumer": "of a consumer group", "spark": "of the Spark writer", "other": "no dead letters"}
-    parts = [f"{count} {names[origin]}" for origin, count in origins.items()]
-    run.messages.say(f"{origins.total()} letters: {', '.join(parts)}" if parts else "no letters")
+    names = {"consumer": "of a consumer group", "spark": "of the Spark writer", "send": "of headrace send"}
+    others = origins.pop("other", 0)
+    parts = [f"{count:,} {names[origin]}" for origin, count in origins.items()]
+    key = printable(run.stream)
+    run.messages.say(f"{_letters(origins.total())}: {', '.join(parts)}" if parts else f"no letters in {key}")
+    if others:
+        entries = "1 entry is" if others == 1 else f"{others:,} entries are"
+        run.messages.say(
+            f"{entries} no dead letter{'' if others == 1 else 's'}: give the stream of dead letters, such as {key}:dead"
+        )
     return ExitCode.OK
+
+
+def _letters(count: int) -> str:
+    return f"{count:,} letter{'' if count == 1 else 's'}"
 
 
 def _show(run: Run, letters: LetterStream) -> ExitCode:
@@ -144,7 +155,7 @@ def _drop(run: Run, letters: LetterStream, commands: Commands) -> ExitCode:
     selection = Selection(run.arguments, is_replay=False)
     count = sum(selection.takes(letter) for page in pages() for letter in page)
     tally = Tally(run.output, "dropped")
-    question = f"drop {count} letters of {printable(run.stream)}, which cannot be undone"
+    question = f"drop {_letters(count)} of {printable(run.stream)}, which cannot be undone"
     if count and _goes_on(run, question):
         remover = Remover(commands, run.stream, tally)
         chosen = Selection(run.arguments, is_replay=False)
@@ -170,9 +181,9 @@ def _replay(run: Run, letters: LetterStream, commands: Commands, *, is_cluster: 
     delivery = _AT_LEAST_ONCE if is_apart or has_rows else _ONCE
     tally = Tally(run.output, "replayed")
     names = ", ".join(f"{count} to {printable(to)}" for to, count in islice(targets.most_common(), 10))
-    question = f"replay {targets.total()} letters of {printable(run.stream)}: {names}"
+    question = f"replay {_letters(targets.total())} of {printable(run.stream)}: {names}"
     if delivery == _AT_LEAST_ONCE:
-        why = "rows of Spark" if has_rows else "streams of another slot"
+        why = "rows without a payload" if has_rows else "streams of another slot"
         run.messages.say(
             f"at least once: entries of {why} are added before the letter is deleted; after a crash in between, "
             "the next replay adds them again"

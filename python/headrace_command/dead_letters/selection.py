@@ -39,5 +39,5 @@ class Selection:
         if letter.written not in (None, b"no") and not self._includes_unknown:
             return "written: unknown, so the entry may be in the stream already: --include-unknown"
         if letter.row is not None and not self._takes_rows:
-            return "a row of Spark without a payload: --payload, --fields or --json says what its entry is"
+            return "a row without a payload: --payload, --fields or --json says what its entry is"
         return None

@@ -39,7 +39,9 @@ class Letters:
         row = block.rows[at] if isinstance(block.rows, list) else _as_ipc(block.rows.slice(at, 1))
         fields = {"payload" if isinstance(block.rows, list) else "row": row, "stream_key": self._stream}
         fields |= {name: value.encode() for name, value in failure.items()}
-        fields |= {"ordinal": b"%d" % (block.first + at), "source": block.file.encode("utf-8", "surrogateescape")}
+        # Every letter of Spark has a partition, and what reads letters goes by that.
+        fields |= {"partition": b"0", "ordinal": b"%d" % (block.first + at)}
+        fields |= {"source": block.file.encode("utf-8", "surrogateescape")}
         self._letters.append(list(fields.items()))
         if len(self._letters) >= _MOST_ROWS:
             self.flush()

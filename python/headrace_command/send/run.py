@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace_command.escape import printable
 from headrace_command.exit_code import ExitCode
 from headrace_command.option_groups import producer_options
 from headrace_command.run import Run
@@ -66,6 +67,8 @@ def run(run: Run) -> ExitCode:
     source = _source(inputs, form, arguments, max_row_bytes)
     of_endpoint, of_dispatcher = producer_options(arguments)
     endpoint = run.endpoint(run.stream, of_endpoint)
+    if any(file.is_terminal for file in inputs):
+        run.messages.say("rows are read from the terminal, one per line: Ctrl-D ends them")
     tally = Tally()
     progress = Progress(run.messages, arguments.progress, _total(inputs))
     with ExitStack() as resources:
@@ -76,7 +79,7 @@ def run(run: Run) -> ExitCode:
         linger = arguments.linger if any(file.size is None for file in inputs) else 0.0
         sender = Sender(dispatcher, rows, letters, tally, stops=arguments.on_bad_row == "stop", linger=linger)
         blocks = _shown(source, sender, tally, progress)
-        code = ExitCode.OK
+        code, is_stopped = ExitCode.OK, False
         try:
             if arguments.exactly_once is None:
                 sender.send_all(blocks)
@@ -89,14 +92,14 @@ def run(run: Run) -> ExitCode:
                     resumed.send(blocks)
                     tally.skipped = resumed.skipped
         except StoppedError:
-            pass
+            is_stopped = True
         except (UsageError, HeadraceError) as error:
             code = _broken_off(run, sender, tally, error)
         except KeyboardInterrupt:
             code = _interrupted(run, sender)
         finally:
             progress.finish()
-    _say(run, tally, progress)
+    _say(run, tally, progress, is_stopped=is_stopped)
     return ExitCode.worst(code, tally.exit_code)
 
 
@@ -134,16 +137,23 @@ def _interrupted(run: Run, sender: Sender) -> ExitCode:
     return run.signals.exit_code
 
 
-def _say(run: Run, tally: Tally, progress: Progress) -> None:
+def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> None:
     for place, code, message in tally.first:
         run.messages.error(f"{place}: {code}: {message}")
     if (more := tally.failures - len(tally.first)) > 0:
         run.messages.error(f"… and {more:,} more")
+    if is_stopped and not tally.unreachable:
+        run.messages.say(
+            "stopped at the first bad row; the rest was not sent: --on-bad-row skip or dead-letter goes on"
+        )
     if run.output.form == "text":
         seconds = progress.seconds
         run.messages.say(f"{tally} in {seconds:,.1f} s" if seconds >= 1 else f"{tally} in {seconds * 1000:.0f} ms")
     else:
         run.output.row(tally.to_json())
+    if tally.dead_letters:
+        key = printable(_letters_key(run))
+        run.messages.say(f"the dead letters are in {key}: headrace dead-letters list shows them")
 
 
 def _form_of(file: Input) -> str:
@@ -213,8 +223,12 @@ def _letters(run: Run, tally: Tally) -> Letters | None:
         if arguments.dead_letters is not None:
             raise UsageError("--dead-letters needs --on-bad-row dead-letter")
         return None
-    key = run.stream + b":dead" if arguments.dead_letters is None else os.fsencode(arguments.dead_letters)
-    return Letters(run.endpoint(key), run.stream, tally)
+    return Letters(run.endpoint(_letters_key(run)), run.stream, tally)
+
+
+def _letters_key(run: Run) -> bytes:
+    key = run.arguments.dead_letters
+    return run.stream + b":dead" if key is None else os.fsencode(key)
 
 
 def _reading(arguments: Namespace, form: str, inputs: Sequence[Input]) -> dict[str, object]:

@@ -86,5 +86,5 @@ class Tally:
         if self.unknown:
             parts.append(f"{self.unknown:,} of these may have been written")
         if self.dead_letters:
-            parts.append(f"{self.dead_letters:,} dead letters")
+            parts.append(f"{self.dead_letters:,} dead letter{'' if self.dead_letters == 1 else 's'}")
         return ", ".join(parts)
