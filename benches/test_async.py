@@ -1,4 +1,4 @@
-"""Tasks that each await one message: `AsyncDispatcher.send` beside `redis.asyncio`, on asyncio and uvloop."""
+"""Tasks that each await one message: `AsyncDispatcher.send` beside `redis.asyncio` and the floor, on both loops."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ MESSAGES = {1: 20_000, 100: 100_000, 1_000: 200_000}
 SEND = Contender("headrace send", "benches.async_calls:send")
 #: So few that a turn lasts seconds, not minutes.
 XADD = Contender("redis.asyncio xadd, with hiredis", "benches.async_calls:xadd", max_rows=20_000)
+FLOOR = Contender("prepared bytes and a bare protocol", "benches.async_floor:prepared")
 PIPELINE = Contender("redis.asyncio, one task with pipelines of 1,000", "benches.async_calls:pipeline")
 RUNS = [(tasks, loop) for tasks in MESSAGES for loop in ("asyncio", "uvloop")]
 
@@ -28,7 +29,7 @@ BENCH = Bench(
     "async",
     "tasks that each await one message at a time: XADD MAXLEN ~ 100,000 with payload (120 bytes) and ts",
     columns=(RATE, CLIENT_CPU),
-    ratios=((SEND.name, XADD.name), (SEND.name, PIPELINE.name)),
+    ratios=((SEND.name, XADD.name), (SEND.name, FLOOR.name), (SEND.name, PIPELINE.name)),
     compared=(RATE, CLIENT_CPU),
 )
 
@@ -38,7 +39,7 @@ def name_of(run: tuple[int, str]) -> str:
     return f"{tasks:,} task{'s' * (tasks > 1)}, {loop}"
 
 
-@pytest.mark.parametrize(("number", "run", "contender"), interleaved(RUNS, [SEND, XADD, PIPELINE], name_of))
+@pytest.mark.parametrize(("number", "run", "contender"), interleaved(RUNS, [SEND, XADD, FLOOR, PIPELINE], name_of))
 def test_async(
     number: int,
     run: tuple[int, str],
