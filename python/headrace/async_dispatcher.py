@@ -122,6 +122,9 @@ class AsyncDispatcher:
         #: How many messages must have their outcome, and who waits for that.
         self._flushes: deque[tuple[int, _Future]] = deque()
         self._is_scheduled = False
+        #: Whether the last turn that sent had a single message, which a task awaits. The next one then goes at once:
+        #: with several tasks that would divide what one call sends for all of them.
+        self._is_alone = False
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = math.inf
         #: By connection and descriptor: whether the loop waits until it can be written.
@@ -169,6 +172,8 @@ class AsyncDispatcher:
         if not self._line and self._produce(payload, message_id, key, True):
             self._futures.append(future)
             if not self._is_scheduled:
+                if self._is_alone and len(self._futures) == 1:
+                    return await self._send_alone(future)
                 self._is_scheduled = True
                 self._call_soon(self._advance_soon)
         else:
@@ -446,6 +451,25 @@ class AsyncDispatcher:
             line.popleft()
             turn.is_over = True
 
+    async def _send_alone(self, future: _Future) -> Delivered:
+        """Send a message of this turn at once, and wait for its outcome."""
+        try:
+            try:
+                self._advance()
+            except Exception as error:
+                # It does not concern the task: the loop reports it, as that of a callback.
+                assert self._bound is not None
+                self._bound.call_exception_handler({"message": "headrace: an error while sending", "exception": error})
+            if future.done():  # others must have their turn of the loop
+                await asyncio.sleep(0)
+            outcome = await future
+        except BaseException:
+            self._give_up(future, None)
+            raise
+        if outcome.__class__ is Delivered:
+            return outcome
+        raise _error(outcome)
+
     def _give_up(self, future: _Future, turn: _Turn | None) -> None:
         """The task was cancelled: what it would have received goes into the next report."""
         if not future.done():
@@ -475,7 +499,9 @@ class AsyncDispatcher:
 
     def _advance(self) -> None:
         """Send, receive, pass outcomes on and take more, as far as that goes without waiting."""
-        self._is_scheduled = False
+        if self._is_scheduled:
+            self._is_scheduled = False
+            self._is_alone = len(self._futures) == 1
         try:
             sockets, seconds, settled = self._do_advance(self._futures)
         except BaseException:

@@ -14,6 +14,7 @@ from headrace import AsyncDispatcher, ConfigError, Delivered, DeliveryError, End
 from headrace.testing import LocalServer
 from support.fixture_types import StartServer
 from support.pipelines import KEY, endpoint_to, stored
+from support.processes import stopped
 from support.servers import DURABLE
 
 from .conftest import Run
@@ -127,10 +128,11 @@ def test_idmp_writes_each_message_id_once(run: Run, any_server: LocalServer, cli
             sent = await asyncio.gather(*(dispatcher.send(b"%d" % n, message_id=n) for n in range(100)))
             with pytest.raises(DeliveryError, match="NULL_MESSAGE_ID"):
                 await dispatcher.send(b"without")
-            task = asyncio.create_task(dispatcher.send(b"x", message_id="x"))
-            await asyncio.sleep(0)
-            with pytest.raises(StateError, match="flush before begin"):
-                dispatcher.begin("import-8")
+            with stopped(any_server):
+                task = asyncio.create_task(dispatcher.send(b"x", message_id="x"))
+                await asyncio.sleep(0)
+                with pytest.raises(StateError, match="flush before begin"):
+                    dispatcher.begin("import-8")
             await task
             return {delivered.entry_id for delivered in sent}
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import AsyncDispatcher, DeliveryError, MessageError
+from headrace import AsyncDispatcher, Delivered, DeliveryError, MessageError
 from headrace.testing import LocalServer
 from support.pipelines import KEY, endpoint_to, outcomes, stored
 from support.processes import stopped
@@ -164,11 +164,11 @@ def test_an_outcome_that_its_task_could_not_receive_is_in_the_next_report(
             await dispatcher.produce(b"x")
             assert len((await dispatcher.flush()).failed) == 2 * fails
             for message_id, reported in (("mine", "mine"), (None, "0")):
-                task = asyncio.create_task(dispatcher.send(b"x", message_id))
-                await turns_until(lambda: dispatcher._futures)
-                with before_receipt(dispatcher, task.cancel):
-                    await asyncio.wait([task])
-                assert task.cancelled()
+                tasks: list[asyncio.Task[Delivered]] = []
+                with before_receipt(dispatcher, lambda tasks=tasks: tasks[0].cancel()):  # type: ignore[misc]
+                    tasks.append(asyncio.create_task(dispatcher.send(b"x", message_id)))
+                    await asyncio.wait(tasks)
+                assert tasks[0].cancelled()
                 report = await dispatcher.flush()
                 (outcome,) = outcomes(report)
                 assert (outcome.message_id, outcome.code) == (reported, "WRONGTYPE" if fails else None)

@@ -150,7 +150,7 @@ def test_each_message_is_awaited_or_in_the_report(run: Run, any_server: LocalSer
             rows = pa.record_batch({"payload": ["a", None], "id": ["row-0", "row-1"]})
             await dispatcher.produce_batch(rows, message_id="id")
             report = await dispatcher.flush()
-            assert all(task.result().entry_id for task in tasks)
+            assert all(delivered.entry_id for delivered in await asyncio.gather(*tasks))
             ids = [outcome.message_id for outcome in outcomes(report)]
             assert ids == [*(f"produced-{number}" for number in range(100)), "row-0", "row-1"]
             assert report.failed_ids == ["row-1"]
