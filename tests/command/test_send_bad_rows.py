@@ -35,7 +35,9 @@ def test_the_first_bad_row_ends_it(any_command: Command, client: Any) -> None:
     assert ended.code == 1
     assert "headrace: stdin:3: BAD_ROW: the row is no JSON: Expecting value at character 0\n" in ended.err
     assert "2 delivered, 1 failed (BAD_ROW 1)" in ended.err
-    assert "stopped at the first bad row; the rest was not sent: --on-bad-row skip or dead-letter goes on" in ended.err
+    assert (
+        "stopped at the first bad row: the rest was not sent; with --on-bad-row skip or dead-letter it is" in ended.err
+    )
     assert payloads(client) == [b"1", b"2"]
 
 

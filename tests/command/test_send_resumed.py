@@ -178,3 +178,20 @@ def test_skipped_rows_are_not_sent_when_it_is_resumed(any_command: Command, clie
     assert "1 delivered, 3 sent before, 1 failed (BAD_ROW 1)" in ended.err
     assert payloads(client) == [b"1", b"3", b"5"]
     assert client.exists(CHECKPOINT)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_a_row_that_was_corrected_is_sent_with_those_behind_it(any_command: Command, client: Any, bad: int) -> None:
+    arguments = ("send", "s", "-f", "jsonl", "--payload", "a", *NAMED)
+    rows = [b'{"a": %d}' % number for number in range(3)]
+    wrong = rows.copy()
+    wrong[bad] = b"nope"
+    for _ in range(2):
+        stopped = any_command(*arguments, stdin=b"\n".join(wrong))
+        assert stopped.code == 1
+        assert f"stdin:{bad + 1}: BAD_ROW: the row is no JSON" in stopped.err
+        assert "the rest was not sent; correct the row, and run the command again" in stopped.err
+        assert payloads(client) == [b"%d" % number for number in range(bad)]
+    resumed = any_command(*arguments, stdin=b"\n".join(rows))
+    assert resumed.code == 0, resumed
+    assert payloads(client) == [b"0", b"1", b"2"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace_command.send.block import Block
 from headrace_command.send.checkpoint import Checkpoint, Checkpoints
+from headrace_command.send.prepared import Prepared
 from headrace_command.send.sender import Rows, Sender
 from headrace_command.usage_error import UsageError
 
@@ -93,16 +94,25 @@ class ResumedImport:
                 rest.append(block.split(done)[1])
         before = self._position - sum(len(block.rows) for block in rest)
         if rest:
-            self._send(rest, before)
+            self._send([self._rows.prepare(block) for block in rest], before)
 
     def _send_block(self, block: Block) -> None:
-        first = self._position
-        self._pass(block)
-        self._send([block], first)
+        prepared, first = self._rows.prepare(block), self._position
+        end = self._sender.end_of(prepared)
+        if end is None:
+            self._pass(block)
+            self._send([prepared], first)
+            return
+        # The bad row is behind the checkpoint, so that another run may find it corrected.
+        head, tail = block.split(end)
+        if head.rows:
+            self._pass(head)
+            self._send([self._rows.prepare(head)], first)
+        self._sender.send(tail)
 
-    def _send(self, blocks: list[Block], first: int) -> None:
+    def _send(self, parts: list[Prepared], first: int) -> None:
         version = self._checkpoints.advance(first, self._position, self._hash.hexdigest())
         self._dispatcher.begin(self._name, version)
-        for block in blocks:
-            self._sender.send(block)
+        for prepared in parts:
+            self._sender.send_prepared(prepared)
         self._sender.settle()

@@ -28,7 +28,7 @@ from headrace_command.send.records import Records
 from headrace_command.send.resumed import ResumedImport
 from headrace_command.send.sender import Rows, Sender
 from headrace_command.send.stopped import StoppedError
-from headrace_command.send.tally import Tally
+from headrace_command.send.tally import BAD_ROW, Tally
 from headrace_command.usage_error import UsageError
 
 if TYPE_CHECKING:
@@ -143,9 +143,10 @@ def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> Non
     if (more := tally.failures - len(tally.first)) > 0:
         run.messages.error(f"… and {more:,} more")
     if is_stopped and not tally.unreachable:
-        run.messages.say(
-            "stopped at the first bad row; the rest was not sent: --on-bad-row skip or dead-letter goes on"
-        )
+        what = "; with --on-bad-row skip or dead-letter it is"
+        if run.arguments.exactly_once is not None:  # which goes on with the same options alone
+            what = "; correct the row, and run the command again" if BAD_ROW in tally.failed else ""
+        run.messages.say(f"stopped at the first bad row: the rest was not sent{what}")
     if run.output.form == "text":
         seconds = progress.seconds
         run.messages.say(f"{tally} in {seconds:,.1f} s" if seconds >= 1 else f"{tally} in {seconds * 1000:.0f} ms")

@@ -82,9 +82,20 @@ class Sender:
         Raises:
             StoppedError: A row is bad, and that ends it. All rows before it have their outcomes.
         """
-        prepared = self._rows.prepare(block)
-        first_bad = min(prepared.bad, default=None)
-        if first_bad is not None and self._stops:
+        self.send_prepared(self._rows.prepare(block))
+
+    def end_of(self, prepared: Prepared) -> int | None:
+        """The index of the row that ends it, if there is one."""
+        return min(prepared.bad, default=None) if self._stops else None
+
+    def send_prepared(self, prepared: Prepared) -> None:
+        """Send rows that are prepared.
+
+        Raises:
+            StoppedError: As `send`.
+        """
+        block, first_bad = prepared.block, self.end_of(prepared)
+        if first_bad is not None:
             self._produce(prepared.before(first_bad))
             self.settle()
             self._tally.fail(block.place(first_bad), BAD_ROW, prepared.bad[first_bad])
