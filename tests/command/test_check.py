@@ -77,7 +77,7 @@ def test_the_mode_that_is_asked_for_decides_the_end(command: Command, server: Lo
     user, environment = ("--username", "app", "--password-env", "PW"), {"PW": "pw"}
     good = command("check", "s", "--for", "plain", *user, environment=environment)
     assert good.code == 0, good
-    bad = command("check", "s", "--for", "plain", "--for", "script", "-o", "json", *user, environment=environment)
+    bad = command("check", "s", "--for", "plain,script", "-o", "json", *user, environment=environment)
     assert bad.code == 3
     found = states(bad)
     assert (found["plain"], found["script"], found["reader"]) == ("ok", "fail", "fail")

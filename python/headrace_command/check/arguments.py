@@ -12,6 +12,15 @@ __all__ = ["MODES", "add"]
 MODES = ("plain", "trimming", "script", "idmp", "wait_replicas", "wait_aof", "reader", "consumer", "inspect")
 
 
+class _Lists(tuple[str, ...]):
+    """Words that a list may hold, for an argument that is one."""
+
+    __slots__ = ()
+
+    def __contains__(self, words: object) -> bool:
+        return isinstance(words, list) and all(tuple.__contains__(self, word) for word in words)
+
+
 def add(parser: ArgumentParser) -> None:
     """Add them."""
     parser.add_argument("stream", metavar="STREAM", nargs="?", help="Key of the stream that rights are checked for.")
@@ -19,10 +28,11 @@ def add(parser: ArgumentParser) -> None:
         "--for",
         dest="modes",
         metavar="MODE",
-        action="append",
-        choices=MODES,
+        action="extend",
+        type=lambda text: text.split(","),
+        choices=_Lists(MODES),
         default=[],
-        help=f"What must be possible, or the command ends with 3: {', '.join(MODES)}; may be given several times. "
+        help=f"What must be possible, or the command ends with 3: {', '.join(MODES)}; several with commas. "
         "Without it only the connection must succeed.",
     )
     parser.add_argument("--strict", action="store_true", help="With --for: what may not be asked ends with 3 too.")
