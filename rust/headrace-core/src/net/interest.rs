@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interest {
     /// The number of the connection, counted from 1 by its dispatcher; one from 2^63 on is that of a connection that is being opened,
-    /// another one for each of its waits. The system gives the descriptor of a closed socket to the next one that is opened, so only this number
-    /// shows that a socket was replaced, and must be registered again.
+    /// another one for each of its waits. The system gives the descriptor of a closed socket to the next one that is opened, so only this
+    /// number shows that a socket was replaced, and must be registered again.
     pub connection: u64,
     /// Its descriptor. It belongs to the dispatcher, whose next call may close it.
     pub fd: RawFd,

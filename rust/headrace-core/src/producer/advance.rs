@@ -112,8 +112,8 @@ impl Producer {
         self.links.iter().filter_map(wakes).min()
     }
 
-    /// The sockets that are open, and those that are being opened, prepared for a wait by the caller. Whether bytes of one were received that wait here, so that the
-    /// caller is not to wait.
+    /// The sockets that are open, and those that are being opened, prepared for a wait by the caller. Whether bytes of one were received
+    /// that wait here, so that the caller is not to wait.
     pub(crate) fn interests(&mut self) -> (Vec<Interest>, bool) {
         let Self { links, lanes, numbers, .. } = self;
         let (mut interests, mut has_bytes) = (Vec::with_capacity(links.len()), false);
