@@ -59,8 +59,8 @@ IMPURE = {
     "random.rs",
     "reader/drive.rs",
     "reader/line.rs",
-    "reader/rounds.rs",
     "reading/link.rs",
+    "reading/rounds.rs",
     "time_zones.rs",
 }
 IMPURITIES = re.compile(

@@ -115,6 +115,25 @@ def test_streams_that_share_a_connection_take_turns(cluster: LocalCluster, key: 
     assert len({batch.stream for batch in batches[:10]}) == len(keys)
 
 
+def test_a_stream_with_many_entries_stops_no_other_one(cluster: LocalCluster, key: str) -> None:
+    owner = cluster.owner(key)
+    names = (f"{key} {number}" for number in range(1_000))
+    keys = [*itertools.islice((name for name in names if cluster.owner(name) is owner), 3)]
+    with Reader(endpoint_of(cluster, key), keys, fields=["payload"], batch_rows=10, connections=1) as reader:
+        assert reader.read(timeout=0.3) is None
+        add(cluster, keys[0], *range(2_000))
+        streams = []
+        for number in range(4):
+            batch = reader.read(timeout=20)
+            assert batch is not None
+            streams.append(batch.stream.decode())
+            if number == 0:
+                add(cluster, keys[1], 1)
+        # What was asked for before, a batch of the first one, and that of the other one.
+        assert streams[0] == keys[0]
+        assert keys[1] in streams
+
+
 @pytest.mark.parametrize("connections", [1, 2, None])
 def test_each_server_has_at_most_as_many_connections(cluster: LocalCluster, key: str, connections: int | None) -> None:
     endpoint, expected = shards_of(cluster, key, 600)

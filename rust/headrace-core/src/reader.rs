@@ -3,8 +3,8 @@
 mod drive;
 mod line;
 mod options;
-mod rounds;
 mod sessions;
+mod sharing;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,15 +19,14 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::reading::{
-    Backward, BackwardSession, End, Pages, Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream,
-    by_slot, endpoint_of,
+    Assignment, Backward, BackwardSession, End, Pages, Paging, Position, ReadBatch, Rounds, Session, SessionOptions,
+    Start, Stream, by_slot, endpoint_of,
 };
 
 pub use options::{READER_OPTIONS, ReaderOptions};
 
 use drive::Drive;
 use options::{Beginning, Way};
-use rounds::Rounds;
 use sessions::Sessions;
 
 /// Reads the entries of streams, each stream in the order of its IDs, over one connection, or over one for each slot of a cluster
@@ -197,7 +196,7 @@ fn connections(
     let endpoints: Vec<Endpoint> = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
     // One stream after the other has one connection at a time anyhow.
     let most = options.connections.filter(|_| endpoint.cluster().is_some() && groups.len() > 1 && !in_order);
-    let rounds = most.and_then(|most| Rounds::new(&endpoints, most, options.block));
+    let rounds = most.and_then(|most| Rounds::new(&endpoints, Assignment::new(most, options.block)));
     let sessions = groups.iter().map(|keys| session(keys, options, groups.len())).collect();
     let sessions = Sessions::new(sessions, in_order, options.limit);
     Ok((sessions, Drive::new(endpoints, rounds, options.retry.as_ref(), counters)))

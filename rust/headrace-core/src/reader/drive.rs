@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::line::{Line, Pass};
-use super::rounds::{Round, Rounds};
+use super::line::Line;
 use super::sessions::Sessions;
+use super::sharing::Sharing;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{Transport, Watch};
-use crate::reading::{Link, ReadBatch, WATCH_EVERY};
+use crate::reading::{Link, Pass, ReadBatch, Round, Rounds, WATCH_EVERY};
 use crate::retry::RetryPolicy;
 
 /// The sockets of all sessions.
@@ -83,7 +83,7 @@ impl Drive {
 
     fn read_ahead(&mut self, at: usize, sessions: &mut Sessions) {
         if let Some(rounds) = &mut self.rounds {
-            return rounds.read_ahead(at, &mut self.lines, sessions);
+            return rounds.read_ahead(at, &mut Sharing::new(&mut self.lines, sessions, None));
         }
         let link = &mut self.lines[at].link;
         sessions.with(at, |session| {
@@ -96,7 +96,9 @@ impl Drive {
     fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         match (&mut self.rounds, &mut self.lines[..]) {
             (Some(rounds), lines) => {
-                let Round { has_moved, pause } = rounds.run(lines, sessions, deadline, &mut self.failed, watch)?;
+                let Round { has_moved, pause, failed } =
+                    rounds.run(&mut Sharing::new(lines, sessions, deadline), watch)?;
+                self.failed.extend(failed.into_iter().map(|(_, error)| error));
                 let goes_on = has_moved || !self.failed.is_empty();
                 if goes_on { Ok(()) } else { self.wait(sessions, deadline, pause, watch) }
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::sessions::Sessions;
 use crate::error::Result;
 use crate::net::Watch;
-use crate::reading::{Link, wait_for_more};
+use crate::reading::{Link, Pass, wait_for_more};
 
 /// The socket of a session.
 #[derive(Debug)]
@@ -15,16 +15,6 @@ pub(super) struct Line {
     lingers: Option<Instant>,
     /// When to connect again: the time that a try took is given to the other sessions behind it.
     rests: Option<Instant>,
-}
-
-/// What a pass over a session came to.
-pub(super) enum Pass {
-    /// Something moved, or may move now.
-    Moved,
-    /// It waits for its socket, or for nothing.
-    Idle,
-    /// It waits for this time.
-    Paused(Instant),
 }
 
 impl Line {

@@ -10,15 +10,13 @@ use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, opti
 use crate::entries::{ColumnsPlan, Unpack};
 use crate::error::{Error, Result};
 use crate::reading::{
-    End, MAX_BATCH_ROWS, Position, Start, columns, first_backward, last_backward, read_body, read_metadata,
+    End, MAX_BATCH_ROWS, MAX_CONNECTIONS, Position, Start, columns, first_backward, last_backward, read_body,
+    read_metadata,
 };
 use crate::resp::EntryId;
 use crate::retry::RetryPolicy;
 use crate::retry_options::{RETRY_OPTIONS, read_retry};
 use crate::rows::PAYLOAD_FIELD;
-
-/// One for each slot of a cluster.
-const MAX_CONNECTIONS: i64 = 16_384;
 
 /// Every option of a reader.
 pub const READER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + RETRY_OPTIONS.len() }>(&[OWN, RETRY_OPTIONS]);

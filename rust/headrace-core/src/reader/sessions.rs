@@ -1,7 +1,7 @@
 //! The sessions of a reader: one, or one for each slot of a cluster that has some of its streams. No I/O and no clock.
 //!
 //! Each has a connection of its own, so that each can wait for new entries, and follow its slot to another node; or some share one, see
-//! `rounds.rs`. What all share is here: the limit, the turns, and the position, which names the streams of all.
+//! `reading/rounds.rs`. What all share is here: the limit, the turns, and the position, which names the streams of all.
 
 use crate::error::{Error, Result};
 use crate::reading::{Pages, Position, ReadBatch};

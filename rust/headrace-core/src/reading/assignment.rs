@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::Node;
 
+/// The most connections to a node: one for each slot of a cluster.
+pub(crate) const MAX_CONNECTIONS: i64 = 16_384;
 /// The pause behind the first round in which no session had anything. It doubles from round to round.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause: 64 streams on 3 nodes then cost about 1,300 commands per second. Shorter if the server is to wait for less.

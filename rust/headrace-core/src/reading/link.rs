@@ -85,6 +85,14 @@ impl Link {
         &self.endpoint
     }
 
+    /// What a try to connect needs of the endpoint, as it is now.
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        let mut settings = self.endpoint.settings()?;
+        settings.connect_timeout =
+            self.longest.map_or(settings.connect_timeout, |most| most.min(settings.connect_timeout));
+        Ok(settings)
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }
@@ -171,9 +179,7 @@ impl Link {
         watch: &mut dyn Watch,
         prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> std::result::Result<(), Trouble>,
     ) -> Result<()> {
-        let mut settings = self.endpoint.settings()?;
-        settings.connect_timeout =
-            self.longest.map_or(settings.connect_timeout, |most| most.min(settings.connect_timeout));
+        let mut settings = self.settings()?;
         if let Err(fault) = self.decide(&mut settings, watch)? {
             return self.endure(fault, watch);
         }

@@ -1,10 +1,8 @@
 //! Which nodes of a cluster have the streams of a reader, as the nodes said it last.
 
-use std::result;
-
 use crate::cluster::Redirect;
-use crate::endpoint::{Endpoint, Node};
-use crate::error::{Fault, Result};
+use crate::endpoint::{Endpoint, Node, Settings};
+use crate::error::Fault;
 use crate::net::{ClusterNodes, ConnectError, SlotMap, Watch, block_on};
 
 /// What the nodes of a cluster said about who has which slots: one answer for all sessions, where each would ask for itself.
@@ -33,14 +31,14 @@ impl Owners {
     pub(crate) fn ask(
         &mut self,
         endpoint: &Endpoint,
+        settings: &Settings,
         slot: u16,
         watch: &mut dyn Watch,
-    ) -> Result<result::Result<(), ConnectError>> {
-        let settings = endpoint.settings()?;
+    ) -> Result<(), ConnectError> {
         let ends = (self.sender.as_ref(), self.lost.as_ref());
-        Ok(block_on(self.nodes.ask_any(endpoint, &settings, slot, ends, watch)).map(|map| {
+        block_on(self.nodes.ask_any(endpoint, settings, slot, ends, watch)).map(|map| {
             (self.map, self.sender, self.lost) = (Some(map), None, None);
-        }))
+        })
     }
 
     /// Where `sender` sent a command, if the cluster has listed that node.

@@ -1,0 +1,104 @@
+//! The sessions of a reader as those of connections that they share.
+
+use std::time::{Duration, Instant};
+
+use super::line::{Line, left};
+use super::sessions::Sessions;
+use crate::error::{Error, Fault};
+use crate::net::Watch;
+use crate::reading::{Asked, Link, Members, Trouble};
+
+/// All sessions and their sockets, for some passes.
+pub(super) struct Sharing<'a> {
+    lines: &'a mut [Line],
+    sessions: &'a mut Sessions,
+    deadline: Option<Instant>,
+    /// Whether only sessions go on that have not begun yet.
+    begins: bool,
+}
+
+impl<'a> Sharing<'a> {
+    pub(super) fn new(lines: &'a mut [Line], sessions: &'a mut Sessions, deadline: Option<Instant>) -> Self {
+        Self { begins: !sessions.has_begun(), lines, sessions, deadline }
+    }
+
+    /// Lets a session ask for what comes next. Returns whether it did.
+    fn ask(&mut self, at: usize, is_shared: bool, waits: Option<Duration>) -> bool {
+        self.sessions.with(at, |session| {
+            session.share(is_shared);
+            session.request(waits);
+            session.awaits_reply()
+        })
+    }
+}
+
+impl Members for Sharing<'_> {
+    fn link(&mut self, at: usize) -> &mut Link {
+        &mut self.lines[at].link
+    }
+
+    fn pass_on(&mut self, from: usize, to: usize) {
+        if let Ok([from, to]) = self.lines.get_disjoint_mut([from, to]) {
+            from.link.pass_on(&mut to.link);
+        }
+    }
+
+    fn is_active(&self, at: usize) -> bool {
+        self.sessions.is_active(at) && !(self.begins && self.sessions.get(at).has_begun())
+    }
+
+    fn is_busy(&self, at: usize) -> bool {
+        let session = self.sessions.get(at);
+        session.awaits_reply() || session.is_suspended()
+    }
+
+    fn blocks(&self, at: usize) -> bool {
+        !self.sessions.get(at).blocks_for().is_zero()
+    }
+
+    fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked {
+        let put_off = rests.or_else(|| self.lines[at].lingers(at, self.sessions, self.deadline));
+        if let Some(until) = put_off {
+            return Asked::At(until);
+        }
+        let waits = if is_shared { Duration::ZERO } else { left(self.deadline) };
+        if self.ask(at, is_shared, Some(waits)) { Asked::Yes } else { Asked::No }
+    }
+
+    fn request_ahead(&mut self, at: usize, is_shared: bool) -> bool {
+        self.ask(at, is_shared, None)
+    }
+
+    fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<(), Error> {
+        let link = &mut self.lines[at].link;
+        self.sessions.with(at, |session| link.connect(session, watch, |_, _, _| Ok(())))
+    }
+
+    fn step(&mut self, at: usize, watch: &mut dyn Watch) -> Result<bool, Trouble> {
+        let link = &mut self.lines[at].link;
+        self.sessions.with(at, |session| link.step(session, watch)).map_err(Trouble::Fault)
+    }
+
+    fn send(&mut self, at: usize) {
+        let link = &mut self.lines[at].link;
+        let _ = self.sessions.with(at, |session| link.send(session));
+    }
+
+    fn answered(&mut self, at: usize) -> Option<bool> {
+        Some(self.sessions.get(at).has_more())
+    }
+
+    fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<(), Error> {
+        let link = &mut self.lines[at].link;
+        self.sessions.with(at, |session| link.lose(session, fault, watch))
+    }
+
+    fn close(&mut self, at: usize) {
+        let link = &mut self.lines[at].link;
+        self.sessions.with(at, |session| link.close(session, false));
+    }
+
+    fn disconnected(&mut self, at: usize) {
+        self.sessions.with(at, |session| session.disconnected());
+    }
+}
