@@ -44,6 +44,7 @@ IMPURE = {
     "consumer/keeper.rs",
     "consumer/line.rs",
     "consumer/setup.rs",
+    "consumer/sharing.rs",
     "dispatcher.rs",
     "endpoint.rs",
     "endpoint",

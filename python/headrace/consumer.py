@@ -68,6 +68,7 @@ class ConsumerOptions(TypedDict, total=False):
     batch_bytes: int
     page_bytes: int
     block: float
+    connections: int | None
     linger: float
     min_idle: float
     renew: bool

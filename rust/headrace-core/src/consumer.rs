@@ -18,6 +18,7 @@ mod rules;
 mod session;
 mod setup;
 mod shared;
+mod sharing;
 mod sink;
 mod stream;
 mod turns;
@@ -36,7 +37,7 @@ use crate::endpoint::Endpoint;
 use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
 use crate::net::Watch;
-use crate::reading::{Link, Paging, by_slot, endpoint_of};
+use crate::reading::{Assignment, Link, Paging, Rounds, by_slot, endpoint_of};
 use crate::resp::EntryId;
 
 pub use batch::ConsumerBatch;
@@ -60,7 +61,7 @@ const MAX_RELEASED: usize = 65_536;
 const DRAIN: Duration = Duration::from_millis(1_500);
 
 /// One consumer of a group, over a connection that reads and one that keeps its leases, in a cluster for each slot that has some of
-/// its streams.
+/// its streams, unless the option `connections` lets slots share them.
 ///
 /// [`open`](Self::open) connects. [`next_batch`](Self::next_batch) hands out entries, which stay pending until the caller says
 /// of them, by the [`handle`](Self::handle), that they are done, failed or released.
@@ -141,8 +142,9 @@ impl Consumer {
             let link = Link::new(endpoint.clone(), options.retry.clone(), Arc::clone(&counters));
             Line::new(session, link, Arc::clone(ledger), Arc::clone(&opening))
         });
+        let rounds = rounds(&endpoints, options.connections, options.block);
         Ok(Self {
-            drive: Drive::new(lines.collect(), Arc::clone(&shared), options.min_idle),
+            drive: Drive::new(lines.collect(), rounds, Arc::clone(&shared), options.min_idle),
             keeper: None,
             places: Arc::new(places(&groups)),
             shared,
@@ -190,6 +192,7 @@ impl Consumer {
                 let names = consumer.options.names.clone();
                 let keeper = Keeper::start(
                     consumer.endpoints.clone(),
+                    rounds(&consumer.endpoints, consumer.options.connections.map(|_| 1), consumer.options.block),
                     Arc::clone(&consumer.shared),
                     names,
                     renews,
@@ -287,9 +290,9 @@ impl Consumer {
         let mut namesakes = Namesakes::default();
         let mut gives_back = settled.lines;
         for (at, is_free) in gives_back.iter_mut().enumerate() {
-            let line = &mut self.drive.lines[at];
-            *is_free = *is_free && !line.finds_namesake(&mut namesakes, deadline, watch)?;
+            *is_free = *is_free && !self.drive.finds_namesake(at, &mut namesakes, deadline, watch)?;
             if *is_free {
+                let line = &mut self.drive.lines[at];
                 line.session.drop_ready(line.may_come_late);
                 self.shared.ledger(at).release_all(clock::now());
             }
@@ -501,6 +504,12 @@ fn session(
         extra: options.extra.clone(),
     };
     Session::new(streams.collect(), session, Arc::clone(plan), ledger)
+}
+
+/// How the streams of several slots share connections, at most `most` to each node, if they are to.
+fn rounds(endpoints: &[Endpoint], most: Option<usize>, block: Duration) -> Option<Rounds> {
+    let most = most.filter(|_| endpoints.len() > 1)?;
+    Rounds::new(endpoints, Assignment::new(most, block))
 }
 
 fn places(groups: &[Vec<&[u8]>]) -> Places {

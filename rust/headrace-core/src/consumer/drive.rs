@@ -8,19 +8,22 @@ use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
 use super::clock;
-use super::line::{Line, Namesakes, Pass, Reads, left};
+use super::line::{Line, Namesakes, Reads, left};
 use super::shared::Shared;
+use super::sharing::{Aim, Sharing};
 use super::turns::Turns;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{ServerChange, Transport, Watch};
-use crate::reading::{Exchange, WATCH_EVERY};
+use crate::reading::{Exchange, Pass, Round, Rounds, WATCH_EVERY};
 use crate::retry::{RetryEnd, RetryWait};
 
-/// All connections that read: one, or one for each slot of a cluster that has some of the streams.
+/// All connections that read: one, or in a cluster one for each slot that has some of the streams, or those that slots share.
 #[derive(Debug)]
 pub(super) struct Drive {
     pub(super) lines: Vec<Line>,
+    /// How the lines share connections, if they do.
+    rounds: Option<Rounds>,
     shared: Arc<Shared>,
     pub(super) namesakes: Namesakes,
     turns: Turns,
@@ -42,10 +45,11 @@ pub(super) struct Settled {
 }
 
 impl Drive {
-    pub(super) fn new(lines: Vec<Line>, shared: Arc<Shared>, min_idle: Duration) -> Self {
+    pub(super) fn new(lines: Vec<Line>, rounds: Option<Rounds>, shared: Arc<Shared>, min_idle: Duration) -> Self {
         Self {
             turns: Turns::new(lines.len(), min_idle),
             lines,
+            rounds,
             shared,
             namesakes: Namesakes::default(),
             failed: VecDeque::new(),
@@ -61,6 +65,18 @@ impl Drive {
 
     /// Connects, and makes the groups.
     pub(super) fn until_open(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        if self.rounds.is_some() {
+            while !self.lines.iter().all(Line::has_begun) {
+                let Round { has_moved, pause, failed } = self.run_rounds(Aim::Begun, watch)?;
+                if let Some((_, error)) = failed.into_iter().next() {
+                    return Err(error);
+                }
+                if !has_moved {
+                    self.wait(pause, watch)?;
+                }
+            }
+            return Ok(());
+        }
         for line in &mut self.lines {
             while !line.is_open() {
                 line.open_in_time(Duration::MAX, &mut self.namesakes, watch)?;
@@ -117,11 +133,19 @@ impl Drive {
             line.session.now = now;
             let Some(batch) = line.session.take() else { continue };
             if self.turns.took(at, now) {
-                line.read_ahead();
+                self.read_ahead(at);
             }
             return Some(batch);
         }
         None
+    }
+
+    fn read_ahead(&mut self, at: usize) {
+        let Self { rounds, lines, turns, namesakes, .. } = self;
+        match rounds {
+            Some(rounds) => rounds.read_ahead(at, &mut Sharing { lines, turns, namesakes, aim: Aim::Batch(None) }),
+            None => lines[at].read_ahead(),
+        }
     }
 
     /// The line that asked for an entry that must be alone. Its batch comes next, and no other line asks for such an entry meanwhile: if
@@ -135,37 +159,114 @@ impl Drive {
         if self.lines.len() == 1 {
             return Ok(());
         }
-        for line in &mut self.lines {
-            // A reply that is here may be in front of it.
-            for _ in 0..2 {
-                if line.is_open() && !line.ledger().is_settled() {
-                    note(&mut self.failed, line.pass(Reads::No, None, watch))?;
-                }
+        // A reply that is here may be in front of it.
+        for _ in 0..2 {
+            let wanted: Vec<bool> = (0..self.lines.len())
+                .map(|at| self.is_connected(at) && !self.lines[at].ledger().is_settled())
+                .collect();
+            if !wanted.contains(&true) {
+                break;
             }
+            let round = self.pass_work(&wanted, None, watch)?;
+            self.failed.extend(round.failed.into_iter().map(|(_, error)| error));
         }
         Ok(())
     }
 
     /// Looks at all of several sockets, if that was not done for a while: what came waits there without a renewal.
     fn look(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        let now = clock::now();
-        if !self.turns.looks(now) {
-            return Ok(());
-        }
-        for line in &mut self.lines {
-            if line.awaits_reply() {
-                line.session.now = now;
-                note(&mut self.failed, line.step(watch))?;
-            }
+        if self.turns.looks(clock::now()) {
+            let round = self.step_all(watch)?;
+            self.failed.extend(round.failed.into_iter().map(|(_, error)| error));
         }
         Ok(())
+    }
+
+    /// Moves the bytes of requests that were made, without waiting.
+    fn step_all(&mut self, watch: &mut dyn Watch) -> Result<Round> {
+        if self.rounds.is_some() {
+            return self.run_rounds(Aim::Work(&vec![false; self.lines.len()]), watch);
+        }
+        let mut round = Round::default();
+        let now = clock::now();
+        for (at, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| line.awaits_reply()) {
+            line.ask(watch)?;
+            line.session.now = now;
+            match line.step(watch) {
+                Ok(moved) => round.has_moved |= moved,
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(other) => round.failed.push((at, other)),
+            }
+        }
+        Ok(round)
+    }
+
+    /// One pass over the lines of `wanted` that sends what the caller said.
+    fn pass_work(&mut self, wanted: &[bool], deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<Round> {
+        if self.rounds.is_some() {
+            return self.run_rounds(Aim::Work(wanted), watch);
+        }
+        let mut round = Round::default();
+        for (at, line) in self.lines.iter_mut().enumerate().filter(|(at, _)| wanted[*at]) {
+            line.ask(watch)?;
+            let passed = if line.is_open() {
+                line.pass(Reads::No, deadline, watch).map(|pass| round.has_moved |= pass == Pass::Moved)
+            } else {
+                let tried = connect(line, &mut self.rests, &mut self.namesakes, watch);
+                tried.map(|next| {
+                    round.has_moved |= next.is_none();
+                    round.pause = sooner(round.pause, next);
+                })
+            };
+            match passed {
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(other) => round.failed.push((at, other)),
+                Ok(()) => {}
+            }
+        }
+        Ok(round)
     }
 
     /// One pass: connects, asks, sends, receives or waits.
     fn run(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         match &mut self.lines[..] {
             [line] => line.run(deadline, &mut self.namesakes, watch),
+            _ if self.rounds.is_some() => self.run_shared(deadline, watch),
             _ => self.run_all(deadline, watch),
+        }
+    }
+
+    /// One pass over connections that lines share.
+    fn run_shared(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let Round { has_moved, pause, failed } = self.run_rounds(Aim::Batch(deadline), watch)?;
+        self.failed.extend(failed.into_iter().map(|(_, error)| error));
+        if let Some(at) = self.turns.order().next()
+            && !self.is_connected(at)
+        {
+            self.turns.had_nothing(at, Instant::now());
+        }
+        if has_moved || !self.failed.is_empty() {
+            return Ok(());
+        }
+        let until = [deadline, pause, self.turns.rests()].into_iter().fold(None, sooner);
+        self.wait(until, watch)
+    }
+
+    /// One pass over each connection that lines share.
+    fn run_rounds(&mut self, aim: Aim<'_>, watch: &mut dyn Watch) -> Result<Round> {
+        let Self { rounds, lines, turns, namesakes, .. } = self;
+        rounds.as_mut().map_or_else(
+            || Ok(Round::default()),
+            |rounds| rounds.run(&mut Sharing { lines, turns, namesakes, aim }, watch),
+        )
+    }
+
+    /// Whether there is a connection that the line can use.
+    fn is_connected(&mut self, at: usize) -> bool {
+        let Self { rounds, lines, turns, namesakes, .. } = self;
+        match rounds {
+            Some(rounds) => rounds.is_connected(at, &mut Sharing { lines, turns, namesakes, aim: Aim::Begun }),
+            None => lines[at].is_open(),
         }
     }
 
@@ -272,32 +373,16 @@ impl Drive {
                 let lines = (0..failed.len()).map(|at| !failed[at] && !open.contains(&at)).collect();
                 return Ok(Settled { lines, error });
             }
-            let (mut has_moved, mut awaits_reply, mut pause) = (false, false, deadline);
-            for at in open {
-                let line = &mut self.lines[at];
-                line.ask(watch)?;
-                let passed = if line.is_open() {
-                    line.pass(Reads::No, deadline, watch).map(|pass| has_moved |= matches!(pass, Pass::Moved))
-                } else {
-                    let tried = connect(line, &mut self.rests, &mut self.namesakes, watch);
-                    tried.map(|next| {
-                        has_moved |= next.is_none();
-                        pause = sooner(pause, next);
-                    })
-                };
-                awaits_reply |= line.awaits_reply();
-                match passed {
-                    Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    Err(other) => {
-                        failed[at] = true;
-                        error.get_or_insert(other);
-                    }
-                    Ok(()) => {}
-                }
+            let wanted: Vec<bool> = (0..failed.len()).map(|at| open.contains(&at)).collect();
+            let round = self.pass_work(&wanted, deadline, watch)?;
+            for (at, other) in round.failed {
+                failed[at] = true;
+                error.get_or_insert(other);
             }
-            match (has_moved, awaits_reply) {
+            let awaits_reply = open.iter().any(|at| self.lines[*at].awaits_reply());
+            match (round.has_moved, awaits_reply) {
                 (true, _) => {}
-                (false, true) => self.wait(pause, watch)?,
+                (false, true) => self.wait(sooner(deadline, round.pause), watch)?,
                 // The keeper has the rest, or it is too early to connect.
                 (false, false) => thread::sleep(Duration::from_millis(1).min(left(deadline))),
             }
@@ -308,22 +393,52 @@ impl Drive {
     pub(super) fn drain(&mut self, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
         let mut error = None;
         while self.lines.iter().any(Line::awaits_reply) && !left(Some(deadline)).is_zero() {
-            let mut has_moved = false;
-            let now = clock::now();
-            for line in self.lines.iter_mut().filter(|line| line.awaits_reply()) {
-                line.ask(watch)?;
-                line.session.now = now;
-                match line.step(watch) {
-                    Ok(moved) => has_moved |= moved,
-                    Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    Err(other) => error = Some(other),
-                }
-            }
-            if !has_moved {
+            let round = self.step_all(watch)?;
+            error = round.failed.into_iter().map(|(_, error)| error).next_back().or(error);
+            if !round.has_moved {
                 self.wait(Some(deadline), watch)?;
             }
         }
         error.map_or(Ok(()), Err)
+    }
+
+    /// Whether another process has the name of this consumer now, by the server of line `at`. Where `deadline` comes first, it may have it.
+    pub(super) fn finds_namesake(
+        &mut self,
+        at: usize,
+        namesakes: &mut Namesakes,
+        deadline: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<bool> {
+        if self.rounds.is_none() {
+            return self.lines[at].finds_namesake(namesakes, deadline, watch);
+        }
+        let wanted: Vec<bool> = (0..self.lines.len()).map(|other| other == at).collect();
+        loop {
+            let left = left(Some(deadline));
+            if left.is_zero() {
+                return Ok(true);
+            }
+            if self.lend(at)
+                && let Some(is_found) = self.lines[at].look_for_namesake(namesakes, left, watch)?
+            {
+                return Ok(is_found);
+            }
+            let Round { has_moved, pause, failed } = self.run_rounds(Aim::Work(&wanted), watch)?;
+            if let Some((_, error)) = failed.into_iter().next() {
+                return Err(error);
+            }
+            if !has_moved {
+                self.wait(sooner(pause, Some(deadline)), watch)?;
+            }
+        }
+    }
+
+    /// Gives the line the connection that it shares, unless a reply is to come on it. Returns whether it has it now.
+    fn lend(&mut self, at: usize) -> bool {
+        let Self { rounds, lines, turns, namesakes, .. } = self;
+        let mut sharing = Sharing { lines, turns, namesakes, aim: Aim::Begun };
+        rounds.as_mut().is_some_and(|rounds| rounds.lend(at, &mut sharing))
     }
 
     /// Ends the connections.

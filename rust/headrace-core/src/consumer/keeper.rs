@@ -1,5 +1,5 @@
 //! The thread that renews leases, and sends what the caller said while a connection that reads is waiting. It has a connection
-//! of its own beside each of those.
+//! of its own beside each of those, or one to each node where lines share them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result, code};
 use crate::net::{Transport, Watch};
 use crate::random;
-use crate::reading::{Exchange, Input, Link, Outbox, WATCH_EVERY};
+use crate::reading::{Asked, Exchange, Input, Link, Members, Outbox, Rounds, Trouble, WATCH_EVERY};
 use crate::resp::framing::Framing;
 use crate::retry::RetryPolicy;
 
@@ -38,16 +38,18 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. `endpoints`: one for each ledger. `renews`: how often leases are renewed; `None`: never. `retry`: how
-    /// long it pauses before it connects again, which it does for as long as the consumer lives.
+    /// Starts the thread. `endpoints`: one for each ledger. `rounds`: how these share connections, if they do. `renews`: how often
+    /// leases are renewed; `None`: never. `retry`: how long it pauses before it connects again, which it does for as long as the
+    /// consumer lives.
     pub(super) fn start(
         endpoints: Vec<Endpoint>,
+        rounds: Option<Rounds>,
         shared: Arc<Shared>,
         names: Names,
         renews: Option<Duration>,
         retry: RetryPolicy,
     ) -> std::io::Result<Self> {
-        let run = move || Rounds::new(endpoints, shared, &names, renews, retry).run();
+        let run = move || Keeping::new(endpoints, rounds, shared, &names, renews, retry).run();
         Builder::new().name("headrace-keeper".to_owned()).spawn(run).map(|thread| Self { thread: Some(thread) })
     }
 
@@ -65,10 +67,12 @@ impl Keeper {
     }
 }
 
-/// The rounds of the thread: wait, take work, send it, read the replies.
-struct Rounds {
+/// What the thread does: wait, take work, send it, read the replies.
+struct Keeping {
     shared: Arc<Shared>,
     lines: Vec<Line>,
+    /// How the lines share connections, if they do.
+    rounds: Option<Rounds>,
     renews: Option<Duration>,
     retry: RetryPolicy,
     /// The line that is the first to connect.
@@ -88,9 +92,10 @@ struct Line {
     rests: Option<Instant>,
 }
 
-impl Rounds {
+impl Keeping {
     fn new(
         endpoints: Vec<Endpoint>,
+        rounds: Option<Rounds>,
         shared: Arc<Shared>,
         names: &Names,
         renews: Option<Duration>,
@@ -107,40 +112,15 @@ impl Rounds {
             rests: None,
         };
         let lines = endpoints.into_iter().zip(shared.shares()).map(line).collect();
-        Self { shared, lines, renews, retry, first: 0, rests: None }
+        Self { shared, lines, rounds, renews, retry, first: 0, rests: None }
     }
 
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let mut watch = Until(Arc::clone(&self.shared));
         while !shared.ends() {
-            let (mut has_moved, mut is_long, mut until) = (false, true, LONGEST);
-            let total = self.lines.len();
-            for at in (self.first..self.first + total).map(|at| at % total) {
-                let line = &mut self.lines[at];
-                if !line.session.awaits_reply() {
-                    let (left, has_work) = line.left(&shared, self.renews);
-                    is_long &= !has_work;
-                    let left = left.max(line.rested());
-                    if !left.is_zero() {
-                        until = until.min(left);
-                        continue;
-                    }
-                    if !line.link.is_open() {
-                        let now = Instant::now();
-                        if let Some(rests) = self.rests.filter(|rests| *rests > now) {
-                            until = until.min(rests - now);
-                            continue;
-                        }
-                        has_moved |= line.connect(&mut watch, &self.retry, self.renews);
-                        self.rests = (!line.link.is_open()).then(|| Instant::now() + now.elapsed());
-                        self.first = (at + 1) % total;
-                        continue;
-                    }
-                    line.session.request(clock::now());
-                }
-                has_moved |= line.step(&mut watch, &self.retry, self.renews);
-            }
+            let Turn { has_moved, is_long, until } =
+                if self.rounds.is_some() { self.pass_shared(&mut watch) } else { self.pass(&mut watch) };
             if !has_moved {
                 self.wait(until, is_long, &mut watch);
             }
@@ -148,6 +128,55 @@ impl Rounds {
         for line in &mut self.lines {
             line.link.close(&mut line.session, false);
         }
+    }
+
+    /// One pass over all lines, each with a connection.
+    fn pass(&mut self, watch: &mut Until) -> Turn {
+        let shared = Arc::clone(&self.shared);
+        let mut turn = Turn::default();
+        let total = self.lines.len();
+        for at in (self.first..self.first + total).map(|at| at % total) {
+            let line = &mut self.lines[at];
+            if !line.session.awaits_reply() {
+                if !turn.is_due(line, &shared, self.renews) {
+                    continue;
+                }
+                if !line.link.is_open() {
+                    let now = Instant::now();
+                    if let Some(rests) = self.rests.filter(|rests| *rests > now) {
+                        turn.until = turn.until.min(rests - now);
+                        continue;
+                    }
+                    turn.has_moved |= line.connect(watch, &self.retry, self.renews);
+                    self.rests = (!line.link.is_open()).then(|| Instant::now() + now.elapsed());
+                    self.first = (at + 1) % total;
+                    continue;
+                }
+                line.session.request(clock::now());
+            }
+            turn.has_moved |= line.step(watch, &self.retry, self.renews);
+        }
+        turn
+    }
+
+    /// One pass over the connections that lines share.
+    fn pass_shared(&mut self, watch: &mut Until) -> Turn {
+        let Self { shared, lines, rounds, renews, retry, .. } = self;
+        let mut turn = Turn::default();
+        let mut is_due = |line: &mut Line| !line.session.awaits_reply() && turn.is_due(line, shared, *renews);
+        let due: Vec<bool> = lines.iter_mut().map(&mut is_due).collect();
+        let Some(rounds) = rounds else { return turn };
+        // The only error is that the thread is to end.
+        let round = rounds.run(&mut Keepers { lines, due: &due }, watch).unwrap_or_default();
+        for (at, error) in round.failed {
+            lines[at].ended(&Err(error), retry, *renews);
+            turn.until = Duration::ZERO;
+        }
+        turn.has_moved = round.has_moved;
+        if let Some(pause) = round.pause {
+            turn.until = turn.until.min(pause.saturating_duration_since(Instant::now()));
+        }
+        turn
     }
 
     /// Waits for replies, or for work. `is_long`: there is none.
@@ -172,6 +201,109 @@ impl Rounds {
         let waiting = self.lines.iter_mut().filter(|line| line.session.awaits_reply());
         let mut sockets: Vec<_> = waiting.filter_map(|line| line.link.socket(&line.session)).collect();
         Transport::wait_any(&mut sockets, &[], timeout);
+    }
+}
+
+/// What a pass over all lines came to.
+struct Turn {
+    has_moved: bool,
+    /// Whether nothing is to be done before a renewal.
+    is_long: bool,
+    /// The time until the next pass.
+    until: Duration,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self { has_moved: false, is_long: true, until: LONGEST }
+    }
+}
+
+impl Turn {
+    /// Whether the line is to send something now. Otherwise the next pass comes when it is to.
+    fn is_due(&mut self, line: &mut Line, shared: &Shared, renews: Option<Duration>) -> bool {
+        let (left, has_work) = line.left(shared, renews);
+        self.is_long &= !has_work;
+        let left = left.max(line.rested());
+        if !left.is_zero() {
+            self.until = self.until.min(left);
+        }
+        left.is_zero()
+    }
+}
+
+/// The lines as those of connections that they share, for a pass.
+struct Keepers<'a> {
+    lines: &'a mut [Line],
+    /// Which of them have something to send.
+    due: &'a [bool],
+}
+
+impl Members for Keepers<'_> {
+    fn link(&mut self, at: usize) -> &mut Link {
+        &mut self.lines[at].link
+    }
+
+    fn pass_on(&mut self, from: usize, to: usize) {
+        if let Ok([from, to]) = self.lines.get_disjoint_mut([from, to]) {
+            from.link.pass_on(&mut to.link);
+        }
+    }
+
+    fn is_active(&self, at: usize) -> bool {
+        self.due[at]
+    }
+
+    fn is_busy(&self, at: usize) -> bool {
+        self.lines[at].session.awaits_reply()
+    }
+
+    fn blocks(&self, _: usize) -> bool {
+        false
+    }
+
+    fn request(&mut self, at: usize, _: bool, _: Option<Instant>) -> Asked {
+        self.lines[at].session.request(clock::now());
+        if self.is_busy(at) { Asked::Yes } else { Asked::No }
+    }
+
+    fn request_ahead(&mut self, _: usize, _: bool) -> bool {
+        false
+    }
+
+    fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<()> {
+        let line = &mut self.lines[at];
+        line.link.connect(&mut line.session, watch, |_, _, _| Ok(()))
+    }
+
+    fn step(&mut self, at: usize, watch: &mut dyn Watch) -> std::result::Result<bool, Trouble> {
+        let line = &mut self.lines[at];
+        line.link.step(&mut line.session, watch).map_err(Trouble::Fault)
+    }
+
+    fn send(&mut self, at: usize) {
+        let line = &mut self.lines[at];
+        let _ = line.link.send(&mut line.session);
+    }
+
+    fn answered(&mut self, at: usize) -> Option<bool> {
+        let line = &mut self.lines[at];
+        (line.failures, line.rests) = (0, None);
+        None
+    }
+
+    fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+        let line = &mut self.lines[at];
+        line.link.lose(&mut line.session, fault, watch)
+    }
+
+    fn close(&mut self, at: usize) {
+        let line = &mut self.lines[at];
+        line.link.close(&mut line.session, false);
+    }
+
+    fn disconnected(&mut self, at: usize) {
+        self.lines[at].session.disconnected();
     }
 }
 

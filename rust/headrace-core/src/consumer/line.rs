@@ -14,7 +14,7 @@ use super::work::Names;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result};
 use crate::net::{Transport, Wanted, Watch};
-use crate::reading::{Exchange, Link, Trouble, wait_for_more};
+use crate::reading::{Exchange, Link, Pass, Trouble, wait_for_more};
 
 /// What the connections of a consumer do first, the same for all.
 #[derive(Debug)]
@@ -27,6 +27,22 @@ pub(super) struct Opening {
     pub(super) create: Option<Create>,
     /// Whether streams may move to another node, and then seem to be deleted here.
     pub(super) is_of_cluster: bool,
+}
+
+impl Opening {
+    /// What is done once for the streams of a line.
+    fn begin(&self, setup: &mut Setup<'_>, keys: &[Arc<[u8]>]) -> std::result::Result<(), Trouble> {
+        let (acks, claims) = self.needs;
+        for key in keys {
+            setup.check_rights(key, &self.names, acks, claims)?;
+            match &self.create {
+                Some(create) => setup.create(key, &self.names, create)?,
+                None if !setup.exists(key, &self.names)? => return Err(group_missing(key, &self.names).into()),
+                None => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether another consumer has the name of this one, by the servers that were asked.
@@ -47,16 +63,6 @@ pub(super) enum Reads {
     Waits,
 }
 
-/// What a pass over a line came to.
-pub(super) enum Pass {
-    /// Something moved, or may move now.
-    Moved,
-    /// It waits for its socket, or for nothing.
-    Idle,
-    /// It waits for this time.
-    Paused(Instant),
-}
-
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) session: Session,
@@ -65,12 +71,13 @@ pub(super) struct Line {
     keys: Vec<Arc<[u8]>>,
     opening: Arc<Opening>,
     has_begun: bool,
-    /// The connection before this one.
+    /// Its connection, or the one before it. `None`: nothing is sent over one that was not answered.
     identity: Option<Identity>,
     /// Whether a connection was lost that may not have ended: the server may get its last request at any time.
     pub(super) may_come_late: bool,
     /// Until when the entries that came wait for more of them, where other lines go on meanwhile.
     lingers: Option<Instant>,
+    reads: bool,
 }
 
 impl Line {
@@ -86,6 +93,7 @@ impl Line {
             identity: None,
             may_come_late: false,
             lingers: None,
+            reads: false,
         }
     }
 
@@ -140,21 +148,80 @@ impl Line {
         link.connect(session, watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, watch };
             let new = setup.identity()?;
-            let has_ended = match (&*identity, &new) {
-                (Some(old), Some(new)) => setup.end(old, new)?,
-                _ => !*has_begun,
-            };
-            *may_come_late |= !has_ended;
-            *identity = new;
-            if *has_begun {
-                return setup.name(&opening.client_name);
+            let has_ended = identity.as_ref().map_or(Ok(true), |old| setup.end(old, &new))?;
+            *may_come_late |= *has_begun && !has_ended;
+            *identity = Some(new.clone());
+            if !*has_begun {
+                opening.begin(&mut setup, keys)?;
+                namesakes.look(&mut setup, &new, &opening.client_name, LOOKS_FOR)?;
             }
-            begin(&mut setup, keys, &opening.names, opening.needs, opening.create.as_ref())?;
-            namesakes.look(&mut setup, identity.as_ref(), &opening.client_name, LOOKS_FOR)?;
             setup.name(&opening.client_name)?;
             *has_begun = true;
             Ok(())
         })
+    }
+
+    /// Connects line `at` for all `members`, which share the connection.
+    pub(super) fn open_for(lines: &mut [Self], at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<()> {
+        let left_behind = |member: &usize| lines[*member].identity.clone().map(|identity| (*member, identity));
+        let left_behind: Vec<(usize, Identity)> = members.iter().filter_map(left_behind).collect();
+        let Self { session, link, opening, .. } = &mut lines[at];
+        session.now = clock::now();
+        let mut opened = None;
+        link.connect(session, watch, |transport, silence, watch| {
+            let mut setup = Setup { transport, silence, watch };
+            let new = setup.identity()?;
+            let mut unended = Vec::new();
+            for (member, old) in &left_behind {
+                if !setup.end(old, &new)? {
+                    unended.push(*member);
+                }
+            }
+            setup.name(&opening.client_name)?;
+            opened = Some((new, unended));
+            Ok(())
+        })?;
+        if let Some((new, unended)) = opened {
+            for member in members {
+                lines[*member].identity = None;
+            }
+            for member in unended {
+                lines[member].may_come_late = true;
+            }
+            lines[at].identity = Some(new);
+        }
+        Ok(())
+    }
+
+    /// Gives the connection to another line. No reply is to come on it.
+    pub(super) fn pass_on(&mut self, other: &mut Self) {
+        self.link.pass_on(&mut other.link);
+        let new = self.identity.take();
+        if let (Some(old), Some(new)) = (&other.identity, &new) {
+            other.may_come_late |= !old.is_of_another_server(new);
+        }
+        other.identity = new;
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Makes the groups, over a connection that other lines use too.
+    pub(super) fn begin(
+        &mut self,
+        namesakes: &mut Namesakes,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<(), Trouble> {
+        let Self { link, keys, opening, identity, .. } = self;
+        let Some(identity) = identity else { return Ok(()) };
+        let begun = link.consult(watch, |transport, silence, watch| {
+            let mut setup = Setup { transport, silence, watch };
+            opening.begin(&mut setup, keys)?;
+            namesakes.look(&mut setup, identity, &opening.client_name, LOOKS_FOR)
+        });
+        self.has_begun = matches!(begun, Some(Ok(())));
+        begun.unwrap_or(Ok(()))
     }
 
     /// One pass over the only line: connects, asks, sends, receives or waits.
@@ -183,53 +250,91 @@ impl Line {
 
     /// Asks for entries, if `reads` says so, and moves bytes, without waiting. There is a connection.
     pub(super) fn pass(&mut self, reads: Reads, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<Pass> {
+        let until = self.request(reads, deadline);
+        let has_moved = self.step(watch)?;
+        Ok(if has_moved { Pass::Moved } else { until.map_or(Pass::Idle, Pass::Paused) })
+    }
+
+    /// Sends what the caller said, and asks for entries, if `reads` says so. Returns until when those that came wait for more of them.
+    pub(super) fn request(&mut self, reads: Reads, deadline: Option<Instant>) -> Option<Instant> {
         let now = Instant::now();
         let pause = self.session.pause();
         let until = if pause.is_zero() { now } else { *self.lingers.get_or_insert(now + pause.min(left(deadline))) };
         self.session.now = clock::now();
-        if reads == Reads::No || now < until {
+        self.reads = reads != Reads::No && now >= until;
+        if !self.reads {
             self.session.request_work();
-        } else {
-            self.lingers = None;
-            if !pause.is_zero() {
-                self.session.paused();
-            }
-            self.session.request(Some(if reads == Reads::Waits { left(deadline) } else { Duration::ZERO }));
+            return Some(until).filter(|_| reads != Reads::No);
         }
-        match self.step(watch)? {
-            true => Ok(Pass::Moved),
-            false if now < until && reads != Reads::No => Ok(Pass::Paused(until)),
-            false => Ok(Pass::Idle),
+        self.lingers = None;
+        if !pause.is_zero() {
+            self.session.paused();
         }
+        self.session.request(Some(if reads == Reads::Waits { left(deadline) } else { Duration::ZERO }));
+        None
+    }
+
+    /// Whether the last request was one for entries.
+    pub(super) fn reads(&self) -> bool {
+        self.reads
     }
 
     /// Receives what is there, and sends what the socket takes. Returns whether anything moved.
     pub(super) fn step(&mut self, watch: &mut dyn Watch) -> Result<bool> {
-        let was_blocked = self.session.blocks();
+        match self.try_step(watch) {
+            Ok(moved) => Ok(moved),
+            Err(fault) => self.lose(fault, watch).map(|()| true),
+        }
+    }
+
+    /// The same; a fault is to be passed to [`lose`](Self::lose).
+    pub(super) fn try_step(&mut self, watch: &mut dyn Watch) -> std::result::Result<bool, Fault> {
         let stepped = self.link.step(&mut self.session, watch);
         self.session.looked();
-        match stepped {
-            Ok(moved) => Ok(moved),
-            Err(fault) => match self.missing(&fault) {
-                missing if was_blocked && self.opening.is_of_cluster && (missing.is_some() || fault.code == "ASK") => {
-                    // A stream that moves is deleted here: servers say that, or name the other node, to a client that waits for
-                    // its entries, and then it may have arrived. The next command shows whether it has, and whether its group is gone.
-                    self.link.close(&mut self.session, false);
-                    Ok(true)
-                }
-                Some(error) => {
-                    self.link.close(&mut self.session, false);
-                    Err(error)
-                }
-                None => self.link.lose(&mut self.session, fault, watch).map(|()| true),
-            },
+        stepped
+    }
+
+    /// The connection is of no further use. What was asked for is asked for again, or the caller gets the error.
+    pub(super) fn lose(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+        match self.missing(&fault) {
+            missing
+                if self.session.blocks()
+                    && self.opening.is_of_cluster
+                    && (missing.is_some() || fault.code == "ASK") =>
+            {
+                // A stream that moves is deleted here: servers say that, or name the other node, to a client that waits for
+                // its entries, and then it may have arrived. The next command shows whether it has, and whether its group is gone.
+                self.link.close(&mut self.session, false);
+                Ok(())
+            }
+            Some(error) => {
+                self.link.close(&mut self.session, false);
+                Err(error)
+            }
+            None => self.link.lose(&mut self.session, fault, watch),
         }
+    }
+
+    /// The link, where lines share their connections.
+    pub(super) fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    /// Sends what the socket takes. A fault shows again in the next call.
+    pub(super) fn send(&mut self) {
+        let _ = self.link.send(&mut self.session);
+    }
+
+    /// What it shares with other lines is gone.
+    pub(super) fn disconnected(&mut self) {
+        self.session.now = clock::now();
+        self.session.disconnected();
     }
 
     /// The server gets the next page ready while the caller works. A fault shows again in the next call.
     pub(super) fn read_ahead(&mut self) {
         self.session.request(None);
-        let _ = self.link.send(&mut self.session);
+        self.send();
     }
 
     /// For how long the server may go on being silent. `None`: no reply is to come. One that was silent for too long is given up.
@@ -260,17 +365,31 @@ impl Line {
             if left.is_zero() {
                 return Ok(true);
             }
-            let Self { link, identity, opening, .. } = self;
-            let found = link.consult(watch, |transport, silence, watch| {
-                let mut setup = Setup { transport, silence: silence.min(left), watch };
-                namesakes.look(&mut setup, identity.as_ref(), &opening.client_name, left.min(LOOKS_FOR))
-            });
-            match found {
-                Some(Ok(())) => return Ok(namesakes.is_found),
-                Some(Err(Trouble::Error(error))) => return Err(error),
-                Some(Err(Trouble::Fault(fault))) => self.link.lose(&mut self.session, fault, watch)?,
+            match self.look_for_namesake(namesakes, left, watch)? {
+                Some(is_found) => return Ok(is_found),
+                None if self.link.is_open() => {}
                 None => self.open_in_time(left, &mut Namesakes::default(), watch)?,
             }
+        }
+    }
+
+    /// The same over the connection that there is, within the time that is `left`. `None`: there is none.
+    pub(super) fn look_for_namesake(
+        &mut self,
+        namesakes: &mut Namesakes,
+        left: Duration,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<bool>> {
+        let Self { link, identity: Some(identity), opening, .. } = self else { return Ok(None) };
+        let found = link.consult(watch, |transport, silence, watch| {
+            let mut setup = Setup { transport, silence: silence.min(left), watch };
+            namesakes.look(&mut setup, identity, &opening.client_name, left.min(LOOKS_FOR))
+        });
+        match found {
+            Some(Ok(())) => Ok(Some(namesakes.is_found)),
+            Some(Err(Trouble::Error(error))) => Err(error),
+            Some(Err(Trouble::Fault(fault))) => self.link.lose(&mut self.session, fault, watch).map(|()| None),
+            None => Ok(None),
         }
     }
 
@@ -311,36 +430,17 @@ impl Namesakes {
     fn look(
         &mut self,
         setup: &mut Setup<'_>,
-        identity: Option<&Identity>,
+        identity: &Identity,
         name: &ClientName,
         time: Duration,
     ) -> std::result::Result<(), Trouble> {
-        let is_asked = identity.is_some_and(|identity| self.asked.contains(identity.run_id()));
+        let is_asked = identity.run_id().is_some_and(|run_id| self.asked.contains(run_id));
         if !self.is_found && !is_asked {
             self.is_found = setup.finds_namesake(name, time)?;
-            self.asked.extend(identity.map(|identity| identity.run_id().to_owned()));
+            self.asked.extend(identity.run_id().map(str::to_owned));
         }
         Ok(())
     }
-}
-
-/// What the first connection does.
-fn begin(
-    setup: &mut Setup<'_>,
-    keys: &[Arc<[u8]>],
-    names: &Names,
-    (acks, claims): (bool, bool),
-    create: Option<&Create>,
-) -> std::result::Result<(), Trouble> {
-    for key in keys {
-        setup.check_rights(key, names, acks, claims)?;
-        match create {
-            Some(create) => setup.create(key, names, create)?,
-            None if !setup.exists(key, names)? => return Err(group_missing(key, names).into()),
-            None => {}
-        }
-    }
-    Ok(())
 }
 
 /// The time until the deadline.

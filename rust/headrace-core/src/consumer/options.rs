@@ -12,7 +12,7 @@ use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, opti
 use crate::entries::ColumnsPlan;
 use crate::error::{Error, Result};
 use crate::group::Start;
-use crate::reading::{MAX_BATCH_ROWS, columns, read_body, read_metadata};
+use crate::reading::{MAX_BATCH_ROWS, MAX_CONNECTIONS, columns, read_body, read_metadata};
 use crate::retry::RetryPolicy;
 use crate::retry_options::{RETRY_OPTIONS, read_retry};
 
@@ -60,6 +60,10 @@ option_table! {
     page_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(1024 * 1024));
     /// How long the server waits for new entries before it is asked again.
     block => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(1.0));
+    /// In a cluster: most connections to each node that read, beside one that renews leases. Slots that share one are asked in turn,
+    /// without a wait for entries at the server: if none of them had anything, they pause for up to `block` or 0.1 s, whichever is
+    /// less. By default each slot that has streams has both for itself.
+    connections => option(Takes::Integer { min: 1, max: MAX_CONNECTIONS });
     /// How long new entries wait for more of them before they are handed out.
     linger => option(Takes::Seconds { min: 0.0, max: 60.0 }).or(Float(0.005));
     /// How long an entry may be with a consumer that does not renew it before another one takes it over. The same for all
@@ -105,6 +109,7 @@ pub struct ConsumerOptions {
     pub(super) batch_bytes: usize,
     pub(super) page_bytes: u64,
     pub(super) block: Duration,
+    pub(super) connections: Option<usize>,
     pub(super) linger: Duration,
     pub(super) min_idle: Duration,
     pub(super) renews: bool,
@@ -165,6 +170,7 @@ impl ConsumerOptions {
             batch_bytes,
             page_bytes: given.integer_or_default("page_bytes")?,
             block: given.seconds_or_default("block")?,
+            connections: given.integer("connections")?,
             linger: given.seconds_or_default("linger")?,
             min_idle,
             renews: given.boolean_or_default("renew")?,

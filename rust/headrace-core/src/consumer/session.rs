@@ -73,6 +73,8 @@ enum Linger {
 /// Whether the next entries are asked for before the reply in front is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ahead {
+    /// Others use the connection too.
+    Never,
     No,
     /// When the end of the reply is here.
     May,
@@ -216,6 +218,16 @@ impl Session {
     fn check_alone(&mut self) {
         if self.isolates() && !self.is_ready() {
             self.alone = Alone::May;
+        }
+    }
+
+    /// Whether others use the connection too: then the next page is not asked for before the one that is here was read, for it would be
+    /// their turn.
+    pub(super) fn share(&mut self, is_shared: bool) {
+        match (is_shared, self.ahead) {
+            (true, _) => self.ahead = Ahead::Never,
+            (false, Ahead::Never) => self.ahead = Ahead::No,
+            (false, _) => {}
         }
     }
 

@@ -22,14 +22,19 @@ type Result<T> = std::result::Result<T, Trouble>;
 /// A connection as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
-    client_id: i64,
-    run_id: String,
+    /// The ID of the client, and that of the server's process. `None`: the user has no right to ask.
+    ids: Option<(i64, String)>,
 }
 
 impl Identity {
     /// That of the server's process.
-    pub(super) fn run_id(&self) -> &str {
-        &self.run_id
+    pub(super) fn run_id(&self) -> Option<&str> {
+        self.ids.as_ref().map(|(_, run_id)| &**run_id)
+    }
+
+    /// Whether it is of another server than `other`, as far as is known.
+    pub(super) fn is_of_another_server(&self, other: &Self) -> bool {
+        self.run_id().zip(other.run_id()).is_some_and(|(own, other)| own != other)
     }
 }
 
@@ -48,23 +53,25 @@ pub(super) struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Who this connection is. `None`: the user has no right to ask.
-    pub(super) fn identity(&mut self) -> Result<Option<Identity>> {
-        let Ok(Value::Int(client_id)) = self.ask(redis::cmd("CLIENT").arg("ID"))? else { return Ok(None) };
-        let Ok(Value::BulkString(info)) = self.ask(redis::cmd("INFO").arg("server"))? else { return Ok(None) };
+    /// Who this connection is.
+    pub(super) fn identity(&mut self) -> Result<Identity> {
+        let none = Ok(Identity { ids: None });
+        let Ok(Value::Int(client_id)) = self.ask(redis::cmd("CLIENT").arg("ID"))? else { return none };
+        let Ok(Value::BulkString(info)) = self.ask(redis::cmd("INFO").arg("server"))? else { return none };
         let info = String::from_utf8_lossy(&info);
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-        Ok(run_id.map(|run_id| Identity { client_id, run_id: run_id.trim().to_owned() }))
+        Ok(Identity { ids: run_id.map(|run_id| (client_id, run_id.trim().to_owned())) })
     }
 
     /// Ends the connection `old` of the same server, so that what it was sent is not executed later. Returns whether nothing of it can
     /// be: without the right to end it, the pending entries are to be looked at again.
     pub(super) fn end(&mut self, old: &Identity, new: &Identity) -> Result<bool> {
-        if old.run_id != new.run_id || old.client_id == new.client_id {
+        let (Some((old_id, old_run)), Some((new_id, new_run))) = (&old.ids, &new.ids) else { return Ok(false) };
+        if old_run != new_run || old_id == new_id {
             return Ok(true);
         }
         // 0 if there is no such connection any more.
-        Ok(self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old.client_id))?.is_ok())
+        Ok(self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old_id))?.is_ok())
     }
 
     /// Whether another consumer has the same name for all of `time`: each sees the other's pending entries as its own. Without the

@@ -92,6 +92,19 @@ impl Rounds {
         }
     }
 
+    /// Whether the session can use a connection that is open.
+    pub(crate) fn is_connected(&self, at: usize, members: &mut dyn Members) -> bool {
+        self.assignment.place(at).is_some_and(|place| self.holder(place, members).is_some())
+    }
+
+    /// Gives the connection that the session uses to it, unless another one waits for a reply. Returns whether it has it now.
+    pub(crate) fn lend(&mut self, at: usize, members: &mut dyn Members) -> bool {
+        let Some(place) = self.assignment.place(at) else { return false };
+        let Some(holder) = self.holder(place, members).filter(|holder| !members.is_busy(*holder)) else { return false };
+        self.give(place, holder, at, members);
+        true
+    }
+
     /// The sessions of a connection that go on now, from the one whose turn it is.
     fn active(&self, place: usize, members: &dyn Members) -> Vec<usize> {
         self.assignment.order(place).into_iter().filter(|at| members.is_active(*at)).collect()
