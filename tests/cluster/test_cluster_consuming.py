@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -22,6 +22,12 @@ from support.groups import GROUP, pending_of
 from support.processes import wait_until
 
 SHARDS = 12
+
+
+@pytest.fixture(params=[None, 1], ids=["own", "shared"])
+def connections(request: pytest.FixtureRequest) -> int | None:
+    """The most connections to each node: one for each slot, or one that all slots share."""
+    return cast("int | None", request.param)
 
 
 def client_of(cluster: LocalCluster, key: str) -> Any:
@@ -61,17 +67,18 @@ def take_all(consumer: Consumer, count: int, *, ack: bool = True) -> dict[str, l
     return dict(found)
 
 
-def test_each_entry_once_and_acknowledged(cluster: LocalCluster, key: str) -> None:
+def test_each_entry_once_and_acknowledged(cluster: LocalCluster, key: str, connections: int | None) -> None:
     keys = keys_on_all_masters(cluster, key)
     expected = {name: as_ids(range(1, 501 + number)) for number, name in enumerate(keys)}
     for name, ids in expected.items():
         add(cluster, name, range(1, len(ids) + 1))
-    with consumer(cluster, keys, batch_rows=100) as consuming:
+    with consumer(cluster, keys, batch_rows=100, connections=connections) as consuming:
         assert take_all(consuming, 3_015) == expected
         report = consuming.flush()
         assert (report.handed_over, report.acked, report.redelivered) == (3_015, 3_015, 0)
         assert consuming.poll(timeout=0) is None
-        assert (consuming.stats().connections, consuming.stats().entries) == (6, 3_015)
+        assert consuming.stats().entries == 3_015
+        assert consuming.stats().connections == (3 if connections else 6)
     assert pending(cluster, keys) == {name: {} for name in keys}
 
 
@@ -129,29 +136,32 @@ def test_what_a_consumer_left_is_found_by_its_name_and_by_others_in_time(cluster
     assert pending(cluster, keys) == {name: {} for name in keys}
 
 
-def test_the_end_gives_back_what_is_pending_on_all_nodes(cluster: LocalCluster, key: str) -> None:
+def test_the_end_gives_back_what_is_pending_on_all_nodes(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
         add(cluster, name, range(1, 11))
-    with consumer(cluster, keys, "a") as first:
+    with consumer(cluster, keys, "a", connections=connections) as first:
         batch = next_batch(first)
         first.ack(batch)
         next_batch(first)
     others = [name for name in keys if name != batch.stream.decode()]
     # They count as if they had not been delivered, and others get them at once, not after a minute.
     assert pending(cluster, [batch.stream.decode()]) == {batch.stream.decode(): {}}
-    with consumer(cluster, keys, "b") as second:
+    with consumer(cluster, keys, "b", connections=connections) as second:
         assert take_all(second, 50) == {name: as_ids(range(1, 11)) for name in others}
         assert second.flush().redelivered == 0
     assert pending(cluster, keys) == {name: {} for name in keys}
 
 
 @pytest.mark.timed
-def test_leases_of_all_streams_are_renewed(cluster: LocalCluster, key: str) -> None:
+def test_leases_of_all_streams_are_renewed(cluster: LocalCluster, key: str, connections: int | None) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
         add(cluster, name, range(1, 6))
-    with consumer(cluster, keys, "a", min_idle=1.5) as first, consumer(cluster, keys, "b", min_idle=1.5) as second:
+    options: dict[str, Any] = {"min_idle": 1.5, "connections": connections}
+    with consumer(cluster, keys, "a", **options) as first, consumer(cluster, keys, "b", **options) as second:
         batches: list[ConsumerBatch] = []
         while sum(batch.num_rows for batch in batches) < 30:
             batches.append(next_batch(first))
@@ -183,7 +193,7 @@ def test_dead_letters_are_in_the_slot_of_their_stream(cluster: LocalCluster, key
         assert (letter[b"dead:stream"], letter[b"dead:id"], letter[b"n"]) == (name.encode(), b"2-0", b"2")
 
 
-def test_one_entry_after_the_other_is_delivered_alone(cluster: LocalCluster, key: str) -> None:
+def test_one_entry_after_the_other_is_delivered_alone(cluster: LocalCluster, key: str, connections: int | None) -> None:
     """Each may be the end of the process: then only the one that was handed out has failed."""
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
@@ -192,7 +202,7 @@ def test_one_entry_after_the_other_is_delivered_alone(cluster: LocalCluster, key
             client.xgroup_create(name, GROUP, id="0")
             client.xreadgroup(GROUP, "c", {name: ">"})
             client.xclaim(name, GROUP, "c", 0, ["1-0"], retrycount=20)
-    with consumer(cluster, keys, claim=False) as consuming:
+    with consumer(cluster, keys, claim=False, connections=connections) as consuming:
         for left in range(5, -1, -1):
             batch = next_batch(consuming)
             counts = sorted(
@@ -267,9 +277,9 @@ def test_other_shards_than_those_of_the_stream_are_refused(cluster: LocalCluster
         consumer_of(endpoint_of(cluster, key, shards=5))
 
 
-def test_a_missing_group_stops_its_stream_alone(cluster: LocalCluster, key: str) -> None:
+def test_a_missing_group_stops_its_stream_alone(cluster: LocalCluster, key: str, connections: int | None) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
-    with consumer(cluster, keys, block=0.1) as consuming:
+    with consumer(cluster, keys, block=0.1, connections=connections) as consuming:
         with client_of(cluster, keys[0]) as client:
             client.xgroup_destroy(keys[0], GROUP)
         found: list[str] = []
@@ -291,12 +301,12 @@ def test_a_missing_group_stops_its_stream_alone(cluster: LocalCluster, key: str)
 
 @pytest.mark.timed
 def test_what_comes_to_others_while_the_caller_works_for_long_is_not_delivered_again_and_again(
-    cluster: LocalCluster, key: str
+    cluster: LocalCluster, key: str, connections: int | None
 ) -> None:
     """It lies in their sockets without a renewal, so at most one of them asks meanwhile."""
     keys = keys_on_all_masters(cluster, key)
     options: dict[str, Any] = {"min_idle": 2.0, "batch_rows": 1, "block": 60.0, "claim": False}
-    with consumer(cluster, keys, **options, metadata=["entry_id", "deliveries"]) as consuming:
+    with consumer(cluster, keys, **options, connections=connections, metadata=["entry_id", "deliveries"]) as consuming:
         assert consuming.poll(timeout=0.5) is None
         # All of them wait for entries.
         for name in keys:

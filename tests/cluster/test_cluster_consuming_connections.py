@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import ConfigError, Consumer, Endpoint, GroupMissingError
+from headrace import ConfigError, Consumer, ConsumerBatch, Endpoint, GroupMissingError
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import another_master, endpoint_of, keys_on_all_masters
 from support.consumers import as_ids, consumer_of, next_batch
@@ -262,7 +262,7 @@ def test_a_slot_that_moves_while_entries_of_it_are_with_the_caller(cluster: Loca
     for name in keys:
         add(cluster, name, range(1, 4))
     with consumer(cluster, keys, connections=1, min_idle=3.0) as consuming:
-        batches = []
+        batches: list[ConsumerBatch] = []
         while sum(batch.num_rows for batch in batches) < 27:
             batches.append(next_batch(consuming))
         for name in keys[:4]:

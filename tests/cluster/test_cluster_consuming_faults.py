@@ -7,7 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -31,6 +31,12 @@ from support.load import BATCH, RATE, Load
 from support.processes import stopped, wait_until
 
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+
+
+@pytest.fixture(params=[None, 1], ids=["own", "shared"])
+def connections(request: pytest.FixtureRequest) -> int | None:
+    """The most connections to each node: one for each slot, or one that all slots share."""
+    return cast("int | None", request.param)
 
 
 class Worker:
@@ -73,18 +79,22 @@ def pending(cluster: LocalCluster, keys: list[str], without: LocalServer | None 
     return count
 
 
-def test_each_entry_is_acknowledged_while_slots_move_by_keys(cluster: LocalCluster, key: str) -> None:
-    check_entries_while_slots_move(cluster, key, cluster.move_slot)
+def test_each_entry_is_acknowledged_while_slots_move_by_keys(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
+    check_entries_while_slots_move(cluster, key, cluster.move_slot, connections)
 
 
 @pytest.mark.needs("moves-as-one")
-def test_each_entry_is_acknowledged_while_slots_move_as_one(cluster: LocalCluster, key: str) -> None:
-    check_entries_while_slots_move(cluster, key, partial(move_as_one, cluster))
+def test_each_entry_is_acknowledged_while_slots_move_as_one(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
+    check_entries_while_slots_move(cluster, key, partial(move_as_one, cluster), connections)
 
 
-def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSlot) -> None:
+def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSlot, connections: int | None) -> None:
     keys = keys_on_all_masters(cluster, key)
-    worker = Worker(cluster, keys)
+    worker = Worker(cluster, keys, connections=connections)
     with Dispatcher(endpoint_of(cluster, key)) as dispatcher, ThreadPoolExecutor() as pool:
         load = Load(dispatcher, RATE // 4, keys)
         writing, consuming = pool.submit(load.run), pool.submit(worker.run)
@@ -140,13 +150,13 @@ def test_a_stream_that_moves_while_its_entries_are_waited_for(cluster: LocalClus
         assert consumer.flush().acked == 3
 
 
-def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
+def test_a_master_that_is_killed(start_cluster: StartCluster, connections: int | None) -> None:
     """Its streams go on at its replica, those of the others meanwhile."""
     cluster = start_cluster(config={"cluster-require-full-coverage": False})
     keys = keys_on_all_masters(cluster, "s")
     old = cluster.owner(keys[0])
     theirs = [name for name in keys if cluster.owner(name) is not old]
-    worker = Worker(cluster, keys)
+    worker = Worker(cluster, keys, connections=connections)
     written = 1_500
     with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT, wait_replicas=1, wait_timeout=20) as dispatcher:
         table = {"payload": [b"%d" % n for n in range(written)], "key": [keys[n % 6] for n in range(written)]}
@@ -172,14 +182,16 @@ def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
 
 
 @pytest.mark.timed
-def test_a_node_that_stands_still_stops_neither_entries_nor_leases_of_others(start_cluster: StartCluster) -> None:
+def test_a_node_that_stands_still_stops_neither_entries_nor_leases_of_others(
+    start_cluster: StartCluster, connections: int | None
+) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out."""
     cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)
     keys = keys_on_all_masters(cluster, "s", 6)
     still = cluster.owner(keys[0])
     theirs = [name for name in keys if cluster.owner(name) is not still]
     endpoint = endpoint_of(cluster, keys[0], command_timeout=0.5, connect_timeout=1.0)
-    with consumer_of(endpoint, "c", keys, block=0.2, min_idle=3.0) as consumer:
+    with consumer_of(endpoint, "c", keys, block=0.2, min_idle=3.0, connections=connections) as consumer:
         assert consumer.poll(timeout=0.1) is None
         for name in (keys[0], theirs[0]):
             with redis.Redis(port=cluster.owner(name).port or 0) as client:

@@ -42,6 +42,7 @@ def main() -> int:
             timeout=arguments.timeout,
             topology=arguments.topology,
             disturbances=arguments.changes if arguments.topology == "cluster" else 0,
+            connections=arguments.connections,
         )
         try:
             outcome = run(plan, program, folder / names)
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--changes", type=int, default=30, help="slots that move and replicas that take over, in a cluster"
     )
+    parser.add_argument("--connections", type=int, help="most connections of a process to each node that read")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds of a run")
     return parser
 

@@ -52,6 +52,8 @@ class Plan:
     topology: Topology = "single"
     #: How often a slot moves, or a replica takes over, in a cluster.
     disturbances: int = 0
+    #: The most connections of a worker to each node of a cluster; None: one for each slot.
+    connections: int | None = None
 
 
 @dataclass
@@ -97,7 +99,9 @@ def run(plan: Plan, program: Program, folder: Path) -> Outcome:
     poison = frozenset(dice.sample(range(plan.entries), plan.poison))
     with start(plan.topology, program, STREAMS) as target:
         entries = Entries(plan.entries, poison, target.streams)
-        setting = Setting(folder, target.endpoint, target.streams, plan.batch_rows, plan.min_idle, plan.work)
+        setting = Setting(
+            folder, target.endpoint, target.streams, plan.batch_rows, plan.min_idle, plan.work, plan.connections
+        )
         create(setting.database)
         target.fill(entries)
         this = _Run(plan, setting, target)

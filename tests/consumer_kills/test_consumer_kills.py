@@ -14,15 +14,23 @@ from consumer_kills.worker import MAX_FAILURES, STREAM_KEY
 from support.servers import find_programs
 
 ENTRIES = Entries(100, frozenset({50}))
+SHARED = {"topology": "cluster", "connections": 1}
 HEALTHY = [number for number in range(100) if number != 50]
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_killed_processes_lose_nothing_and_poison_becomes_a_dead_letter(topology: str) -> None:
+@pytest.mark.parametrize("more", [*({"topology": topology} for topology in TOPOLOGIES), SHARED], ids=str)
+def test_killed_processes_lose_nothing_and_poison_becomes_a_dead_letter(more: dict[str, object]) -> None:
     program = max(find_programs()).label
-    options = {"server": program, "kills": 4, "entries": 2_000, "poison": 1, "batch-rows": 16, "timeout": 50}
-    options |= {"topology": topology, "changes": 3}
+    options: dict[str, object] = {
+        "server": program,
+        "kills": 4,
+        "entries": 2_000,
+        "poison": 1,
+        "batch-rows": 16,
+        "timeout": 50,
+    }
+    options |= {**more, "changes": 3}
     command = [sys.executable, "-m", "consumer_kills", *(f"--{name}={value}" for name, value in options.items())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

@@ -40,6 +40,8 @@ class Setting:
     min_idle: float
     #: The most seconds of work before a commit, and behind it.
     work: float
+    #: The most connections to each node of a cluster; None: one for each slot.
+    connections: int | None = None
 
     @property
     def database(self) -> Path:
@@ -86,6 +88,7 @@ def work(setting: Setting, place: int, name: str, seed: str) -> None:
             consumer=name,
             batch_rows=setting.batch_rows,
             min_idle=setting.min_idle,
+            connections=setting.connections,
             max_failures=MAX_FAILURES,
             dead_letter_key=DEAD_LETTER_KEY,
             # Nodes that hand their slots over.
