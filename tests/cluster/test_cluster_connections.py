@@ -119,7 +119,7 @@ def test_a_stream_with_many_entries_stops_no_other_one(cluster: LocalCluster, ke
     owner = cluster.owner(key)
     names = (f"{key} {number}" for number in range(1_000))
     keys = [*itertools.islice((name for name in names if cluster.owner(name) is owner), 3)]
-    with Reader(endpoint_of(cluster, key), keys, fields=["payload"], batch_rows=10, connections=1) as reader:
+    with Reader(endpoint_of(cluster, key), keys, fields=["payload"], batch_rows=10, linger=0, connections=1) as reader:
         assert reader.read(timeout=0.3) is None
         add(cluster, keys[0], *range(2_000))
         streams = []
