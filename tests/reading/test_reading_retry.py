@@ -349,7 +349,7 @@ def test_the_keeper_of_a_consumer_finds_the_server_again(start_server: StartServ
         with pytest.raises(ConnectionFailedError):
             consumer.flush()
         server.restart()
-        wait_until(lambda: consumer.report().acked == 3)
+        wait_until(lambda: consumer.report().acked == 3, 30)
 
 
 @pytest.mark.parametrize(
