@@ -226,7 +226,7 @@ impl<'w> Deadline<'w> {
         self.stage
     }
 
-    pub(super) fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
@@ -246,7 +246,7 @@ impl<'w> Deadline<'w> {
     }
 
     /// Lets time pass.
-    pub(super) async fn pause(&mut self, pause: Duration) -> Result<(), ConnectError> {
+    pub(crate) async fn pause(&mut self, pause: Duration) -> Result<(), ConnectError> {
         let until = Instant::now() + pause;
         self.wait_while(&mut Pause { until }, Some(until)).await.map(drop)
     }

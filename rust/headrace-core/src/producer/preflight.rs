@@ -18,6 +18,9 @@ const LONGEST: u64 = 86_400;
 /// A consumer group that makes the stream, and is gone at once.
 const MAKER: &str = "headrace-setup";
 
+/// How long to wait before a command is sent again whose slot is being moved.
+const WHILE_MOVING: Duration = Duration::from_millis(20);
+
 /// What a server must be able to do.
 #[derive(Debug)]
 pub(super) enum Requirement {
@@ -64,8 +67,17 @@ struct Memory {
 }
 
 impl Server<'_, '_> {
+    /// While a slot is moved, its node refuses commands for keys that it no longer has: what can be said of the stream, the node says
+    /// that gets it. It is asked again until the move is over, when it names that one, or until its time is.
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Result<Value, Fault>, ConnectError> {
-        self.transport.query(command, self.patience).await
+        loop {
+            let replied = self.transport.query(command, self.patience).await?;
+            let is_moving = replied.as_ref().is_err_and(|refusal| ["ASK", "TRYAGAIN"].contains(&&*refusal.code));
+            if !is_moving || self.patience.left() <= WHILE_MOVING {
+                return Ok(replied);
+            }
+            self.patience.pause(WHILE_MOVING).await?;
+        }
     }
 
     /// Whether WAIT will be refused is known before the first message.
