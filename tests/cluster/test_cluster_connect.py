@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +16,9 @@ from headrace.metrics import PrometheusCollector
 from headrace.testing import LocalCluster, LocalServer
 from support import Program
 from support.certs import Certs
-from support.clusters import StartCluster, endpoint_of, keys_on_all_masters
+from support.clusters import Move, StartCluster, another_master, endpoint_of, keys_on_all_masters
 from support.fake_server import FakeServer, Peer
+from support.processes import wait_until
 
 
 def code_of(endpoint: Endpoint, **options: Any) -> tuple[str, str, str]:
@@ -383,3 +385,28 @@ def test_metrics_name_the_nodes(cluster: LocalCluster, key: str) -> None:
         families = list(PrometheusCollector(dispatcher).collect())
         servers = {sample.labels["server"] for family in families for sample in family.samples}
         assert servers == {",".join(cluster.nodes)}
+
+
+def test_a_new_socket_is_checked_although_its_stream_is_on_the_move(cluster: LocalCluster, key: str) -> None:
+    """The node that still has the slot refuses the check, until it names the other one."""
+    source = cluster.owner(key)
+    with redis.Redis(unix_socket_path=source.unix_socket) as client:
+
+        def refused() -> int:
+            errors: Any = client.info("errorstats")
+            return int(errors.get("errorstat_ASK", {"count": 0})["count"])
+
+        client.xadd(key, {"payload": "before"})
+        move = Move(cluster, key, another_master(cluster, key))
+        move.take(key)
+        before = refused()
+        with Dispatcher(endpoint_of(cluster, key), exactly_once="script") as dispatcher, ThreadPoolExecutor() as pool:
+            dispatcher.begin("token")
+            dispatcher.produce(b"behind")
+            flush = pool.submit(dispatcher.flush)
+            wait_until(lambda: refused() >= before + 3)
+            move.finish()
+            assert flush.result(60).ok
+    with redis.Redis(unix_socket_path=cluster.owner(key).unix_socket) as client:
+        entries: Any = client.xrange(key)
+        assert [fields[b"payload"] for _, fields in entries] == [b"before", b"behind"]
