@@ -139,7 +139,9 @@ OTHER = "0" * 39 + "1"
     "migrating slot, two keys",
 )
 def cluster(tools: ScenarioTools) -> Steps:
-    server, client = tools.start(transport="tcp", config={"cluster-enabled": "yes"})
+    # The other node does not exist: once it is missed, this one is of a minority, and the cluster down.
+    config = {"cluster-enabled": "yes", "cluster-node-timeout": "600000"}
+    server, client = tools.start(transport="tcp", config=config)
     source = ErrorSource(server, live=False)
 
     def cluster(*command: str | int) -> Any:
