@@ -67,8 +67,8 @@ struct Memory {
 }
 
 impl Server<'_, '_> {
-    /// While a slot is moved, its node refuses commands for keys that it no longer has: what can be said of the stream, the node says
-    /// that gets it. It is asked again until the move is over, when it names that one, or until its time is.
+    /// Sends a command. A node refuses it for keys that it has handed over, as long as it still has their slot: then it is sent again,
+    /// until the move is over and the node names the new owner, or until the time is up.
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Result<Value, Fault>, ConnectError> {
         loop {
             let replied = self.transport.query(command, self.patience).await?;
