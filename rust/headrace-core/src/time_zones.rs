@@ -15,7 +15,7 @@ use jiff::tz::TimeZone;
 /// Where systems have their zones; the variable `TZDIR` names another folder.
 const FOLDERS: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
 
-/// A zone that no name of a place leads to.
+/// The zone of a machine on which none was set: not one to write timestamps in.
 const PLACEHOLDER: &str = "Factory";
 
 static DATABASE: LazyLock<Database> = LazyLock::new(|| Database::find(folder().as_deref()));

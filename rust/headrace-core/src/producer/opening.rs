@@ -15,7 +15,7 @@ use crate::net::{ConnectError, DeferredWait, Interest, Watch};
 /// The first number of a connection that is being opened so.
 const OPENING: u64 = 3 << 62;
 
-/// For how long no call may go on with an opening before its end: less is what a producer does between two calls.
+/// How long an opening may have gone without a poll when its time ends: a caller does as much between two calls.
 const MISSED: Duration = Duration::from_millis(100);
 
 /// What an opening came to.
@@ -30,13 +30,13 @@ pub(super) struct Ended {
 type Work = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 pub(super) struct Opening {
-    /// Locked by no one: a future need not be `Sync`, and a producer is.
+    /// The lock only makes it `Sync`, as a producer is: one caller at a time has the opening.
     work: Mutex<Work>,
     side: Arc<Mutex<Side>>,
     wait: Option<Wait>,
     /// When this try ends.
     ends: Instant,
-    /// When it was gone on with last.
+    /// When it was polled last.
     went_on: Instant,
     /// When the last try for the lane ends.
     until: Instant,
