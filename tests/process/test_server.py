@@ -219,6 +219,19 @@ def test_a_port_in_use_is_an_error(tcp_server: LocalServer, monkeypatch: pytest.
         assert other.port == tcp_server.port + 1
 
 
+@pytest.mark.parametrize("config", [{}, {"cluster-enabled": True}])
+def test_no_outgoing_connection_takes_the_port_of_a_server(
+    start_server: StartServer, program: Program, config: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one that is being restarted, and where a node of a cluster listens for other nodes."""
+    highest = iter(range(-1, -9, -1))
+    monkeypatch.setattr("headrace.testing.local_server.secrets.choice", lambda ports: ports[next(highest)])
+    server = start_server(program, transport="tcp", config=config)
+    assert server.port is not None
+    last = server.port + (10_000 if config else 0)
+    assert last < int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+
+
 def test_the_search_order_for_a_server(
     any_server: LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -29,8 +29,9 @@ Transport = Literal["unix", "tcp", "tls"]
 Directive = str | int | bool | os.PathLike[str]
 
 # Below the ports that Linux (32768 and up) and macOS (49152 and up) give to outgoing connections, so that none of
-# them can take the port while a server is being restarted.
-_PORTS = range(20_000, 32_000)
+# them can take the port while a server is being restarted. A node of a cluster also listens 10,000 above its port.
+_PORTS = range(26_000, 32_000)
+_NODE_PORTS = range(10_000, 16_000)
 _PORT_TRIES = 20
 
 # Directives that this module sets itself: the server's addresses, files and mode.
@@ -251,8 +252,9 @@ class LocalServer:
         if self._transport == "unix" or self._port is not None:
             self._start()
             return
+        ports = _NODE_PORTS if "cluster-enabled" in self._directives else _PORTS
         for tries_left in reversed(range(_PORT_TRIES)):
-            self._port = secrets.choice(_PORTS)  # not `random`: a test run that seeds it would repeat its choices
+            self._port = secrets.choice(ports)  # not `random`: a test run that seeds it would repeat its choices
             try:
                 self._start()
             except LocalServerError:
