@@ -74,10 +74,14 @@ def test_nothing_is_sent_again_and_what_was_appended_is(
     assert "0 delivered, 10 sent before" in ended.err
     assert client.info("commandstats").get("cmdstat_xadd", {}).get("calls") == before
     write_rows(path, range(15))
-    ended = command("send", "s", str(path), *NAMED, "-o", "json")
+    ended = command("send", "s", str(path), *NAMED, "-o", "json", "--progress", "always")
     assert ended.code == 0
     report = json.loads(ended.out)
     assert (report["delivered"], report["deduplicated"], report["skipped"]) == (5, 0, 10)
+    assert "5 rows  " in ended.err
+    ended = command("send", "s", str(path), *NAMED, "--progress", "always")
+    assert "comparing with the earlier run: 15 rows  100 %" in ended.err
+    assert "0 rows" not in ended.err
     assert payloads(client) == [b"row %d" % row for row in range(15)]
 
 

@@ -25,18 +25,29 @@ class Progress:
         self._messages = messages
         self._is_shown = wanted == "always" or (wanted == "auto" and messages.is_terminal)
         self._total = total
-        self._began = time.monotonic()
+        self._began = self._sends_since = time.monotonic()
         self._shown_at = 0.0
 
-    def show(self, rows: int, bytes_read: int) -> None:
-        """Show how far it is, not too often."""
+    def show(self, rows: int, compared: int, bytes_read: int) -> None:
+        """Show how far it is, not too often.
+
+        Args:
+            rows: Those that were sent.
+            compared: Those that an earlier run has sent, and this one has compared.
+            bytes_read: Bytes of the input so far.
+        """
         now = time.monotonic()
+        if not rows:
+            self._sends_since = now
         if not self._is_shown or now - self._shown_at < _INTERVAL:
             return
         self._shown_at = now
-        rate = rows / max(now - self._began, 0.001)
         share = f"  {min(100 * bytes_read // self._total, 100):3d} %" if self._total else ""
-        self._messages.show(f"{rows:,} row{'' if rows == 1 else 's'}  {rate:,.0f}/s{share}")
+        if compared and not rows:
+            self._messages.show(f"comparing with the earlier run: {_rows(compared)}{share}")
+            return
+        rate = rows / max(now - self._sends_since, 0.001)
+        self._messages.show(f"{_rows(rows)}  {rate:,.0f}/s{share}")
 
     def finish(self) -> None:
         """Remove the line."""
@@ -47,3 +58,7 @@ class Progress:
     def seconds(self) -> float:
         """How long it took."""
         return time.monotonic() - self._began
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"

@@ -10,6 +10,7 @@ from headrace_command.send.block import Block
 from headrace_command.send.checkpoint import Checkpoint, Checkpoints
 from headrace_command.send.prepared import Prepared
 from headrace_command.send.sender import Rows, Sender
+from headrace_command.send.tally import Tally
 from headrace_command.usage_error import UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +27,13 @@ class ResumedImport:
         sender: Sends the rows of a block.
         rows: What makes rows of a block.
         checkpoints: Where the import is.
+        name: Of the import.
+        tally: Counts the rows that were sent before.
     """
 
-    def __init__(self, dispatcher: Dispatcher, sender: Sender, rows: Rows, checkpoints: Checkpoints, name: str) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, sender: Sender, rows: Rows, checkpoints: Checkpoints, name: str, tally: Tally
+    ) -> None:
         self._dispatcher = dispatcher
         self._sender = sender
         self._rows = rows
@@ -36,8 +41,7 @@ class ResumedImport:
         self._name = name
         self._hash = hashlib.sha256()
         self._position = 0
-        #: Rows that were in the stream before.
-        self.skipped = 0
+        self._tally = tally
 
     def send(self, blocks: Iterable[Block | None]) -> None:
         """Send all blocks.
@@ -59,6 +63,7 @@ class ResumedImport:
                 if self._position >= found.first:
                     last.append(head)
                 self._pass(head)
+                self._tally.compared = self._position
                 if self._position == found.last:
                     self._compare(found)
                     self._go_on(last, written, found.first)
@@ -83,13 +88,13 @@ class ResumedImport:
 
     def _go_on(self, blocks: list[Block], written: int, first: int) -> None:
         """Send those rows of the last block that are not in the stream. They are a block of their own."""
-        self.skipped = first
+        self._tally.skipped = first
         rest = []
         for block in blocks:
             indices = self._rows.prepare(block).indices
             done = indices[written] if written < len(indices) else len(block.rows)
             written -= min(written, len(indices))
-            self.skipped += done
+            self._tally.skipped += done
             if done < len(block.rows):
                 rest.append(block.split(done)[1])
         before = self._position - sum(len(block.rows) for block in rest)

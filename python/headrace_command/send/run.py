@@ -88,9 +88,8 @@ def run(run: Run) -> ExitCode:
                 ttl = int(of_dispatcher.get("token_ttl", _TOKEN_TTL))
                 with closing(Checkpoints(endpoint, run.stream, arguments.exactly_once, options, ttl)) as checkpoints:
                     run.messages.say(f"until {checkpoints.until} it can be resumed, with the same --exactly-once")
-                    resumed = ResumedImport(dispatcher, sender, rows, checkpoints, arguments.exactly_once)
+                    resumed = ResumedImport(dispatcher, sender, rows, checkpoints, arguments.exactly_once, tally)
                     resumed.send(blocks)
-                    tally.skipped = resumed.skipped
         except StoppedError:
             is_stopped = True
         except (UsageError, HeadraceError) as error:
@@ -107,7 +106,7 @@ def _shown(source: Records | Batches, sender: Sender, tally: Tally, progress: Pr
     """The blocks of a source, with progress after each."""
     for block in source.blocks():
         yield block
-        progress.show(tally.delivered + sender.open, source.bytes_read)
+        progress.show(tally.delivered + sender.open, tally.compared, source.bytes_read)
 
 
 def _broken_off(run: Run, sender: Sender, tally: Tally, error: Exception) -> ExitCode:

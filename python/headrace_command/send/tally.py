@@ -22,6 +22,7 @@ class Tally:
         deduplicated: Those of them that an earlier run had written.
         failed: Rows that are not, by code.
         unknown: Those of them that may be in the stream all the same.
+        compared: Rows that an earlier run had read, and this one has compared with its checkpoint.
         skipped: Rows that an earlier run had sent, and this one did not.
         dead_letters: Rows that are in the stream of dead letters.
         unreachable: Whether a row failed because there was no connection, or no right.
@@ -33,6 +34,7 @@ class Tally:
         self.deduplicated = 0
         self.failed: dict[str, int] = {}
         self.unknown = 0
+        self.compared = 0
         self.skipped = 0
         self.dead_letters = 0
         self.unreachable = False
