@@ -17,6 +17,7 @@ import redis
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace.spark.source.stream import HAS_LIMITS
 from headrace.testing import LocalServer
 from support.programs import run_file
 
@@ -75,7 +76,10 @@ def main(unix_socket: str, folder: str) -> None:
     client.xreadgroup("busy", "a-consumer", {"busy": ">"}, count=1)
     options = {"unix_socket": unix_socket, "stream_key": "events", "password": SECRET, "starting": "earliest"}
     describe(spark, options)
-    stream(spark, {**options, "max_entries_per_trigger": "5", "commit_group": "lag"}, f"{folder}/checkpoint/lag")
+    capped = {**options, "max_entries_per_trigger": "5", "commit_group": "lag"}
+    if not HAS_LIMITS:
+        capped["available_now"] = "true"
+    stream(spark, capped, f"{folder}/checkpoint/lag")
     for number in range(11, 21):
         client.xadd("events", {"payload": "x"}, id=f"{number}-0")
     client.xtrim("events", maxlen=3, approximate=False)
