@@ -167,7 +167,7 @@ class ReaderStats:
         bytes_received: Bytes received, after decryption.
         requests: Requests that were sent, each with all its commands.
         connections: Connections that were opened and authenticated.
-        reconnects: The part of `connections` that replaced a lost connection.
+        reconnects: The part of `connections` that replaced one that was lost, or whose stream is on another node now.
         retry_waits: Waits for a server that was away or busy, whatever the number of attempts (`retry`).
         retry_wait_seconds: Seconds of these waits, each from its first failure, including a wait in progress.
         last_entry_time: The time of the entry that was handed out last, by its ID, in seconds since 1970. None: there

@@ -91,9 +91,28 @@ def test_each_entry_of_all_shards_once_and_in_order(cluster: LocalCluster, key: 
     owners = per_master(cluster, endpoint.stream_keys)
     with Reader(endpoint, end="latest", fields=["payload"], batch_rows=70, connections=connections) as reader:
         batches = list(reader)
-        assert reader.stats().connections == sum(min(slots, connections) for slots in owners.values())
+        stats, expected_connections = reader.stats(), sum(min(slots, connections) for slots in owners.values())
+        assert (stats.connections, stats.reconnects) == (expected_connections, 0)
         assert (reader.is_finished, reader.lost, reader.is_lost_exact) == (True, 0, True)
     assert by_stream(batches) == expected
+
+
+def test_a_connection_that_takes_the_place_of_a_lost_one_counts_as_such(cluster: LocalCluster, key: str) -> None:
+    endpoint, _ = shards_of(cluster, key, 300)
+    masters = len(per_master(cluster, endpoint.stream_keys))
+    with Reader(endpoint, fields=["payload"], connections=1, retry=PATIENT) as reader:
+
+        def read_to(count: int) -> None:
+            while reader.stats().rows < count:
+                reader.read()
+
+        read_to(300)
+        with redis.Redis(port=cluster.owner(endpoint.stream_keys[0].decode()).port or 0) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+        shards_of(cluster, key, 300)
+        read_to(600)
+        stats = reader.stats()
+    assert (stats.connections, stats.reconnects) == (masters + 1, 1)
 
 
 def test_streams_that_share_a_connection_take_turns(cluster: LocalCluster, key: str) -> None:

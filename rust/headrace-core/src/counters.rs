@@ -79,7 +79,9 @@ pub struct ReadCounters {
     pub(crate) lost: Counter,
     pub(crate) bytes_received: Counter,
     pub(crate) requests: Counter,
-    pub(crate) connections: Counter,
+    connections: Counter,
+    lost_connections: Counter,
+    reconnects: Counter,
     pub(crate) retry_waits: Counter,
     retry_wait_nanos: Counter,
     last_entry_ms: Counter,
@@ -102,6 +104,8 @@ pub struct ReadCounterValues {
     pub requests: u64,
     /// Connections whose handshake succeeded.
     pub connections: u64,
+    /// Those of them that replaced one that was lost, or whose stream is on another node now.
+    pub reconnects: u64,
     /// Waits for a server that is away or busy, including the current one.
     pub retry_waits: u64,
     /// Total seconds of these waits so far.
@@ -120,6 +124,19 @@ impl ReadCounters {
         self.last_entry_ms.set(last_ms.saturating_add(1));
     }
 
+    /// A connection was made: of several that read, the next one after a loss replaces it.
+    pub(crate) fn connected(&self) {
+        self.connections.add(1);
+        if self.reconnects.get() < self.lost_connections.get() {
+            self.reconnects.add(1);
+        }
+    }
+
+    /// A connection was lost, or its stream is on another node.
+    pub(crate) fn lost_connection(&self) {
+        self.lost_connections.add(1);
+    }
+
     pub(crate) fn waited(&self, time: Duration) {
         self.retry_wait_nanos.add_time(time);
     }
@@ -134,6 +151,7 @@ impl ReadCounters {
             bytes_received: self.bytes_received.get(),
             requests: self.requests.get(),
             connections: self.connections.get(),
+            reconnects: self.reconnects.get(),
             retry_waits: self.retry_waits.get(),
             retry_wait_seconds: Duration::from_nanos(self.retry_wait_nanos.get()).as_secs_f64(),
             last_entry_ms: self.last_entry_ms.get().checked_sub(1),

@@ -120,6 +120,7 @@ impl PyReadCounters {
             bytes_received,
             requests,
             connections,
+            reconnects,
             retry_waits,
             retry_wait_seconds,
             last_entry_ms,
@@ -132,7 +133,7 @@ impl PyReadCounters {
             ("bytes_received", bytes_received),
             ("requests", requests),
             ("connections", connections),
-            ("reconnects", connections.saturating_sub(1)),
+            ("reconnects", reconnects),
             ("retry_waits", retry_waits),
         ] {
             read.set_item(name, count)?;

@@ -204,7 +204,7 @@ impl Link {
         }
         self.open = Some((transport, settings.command_timeout));
         self.outage.connected();
-        self.counters.connections.add(1);
+        self.counters.connected();
         self.used = Instant::now();
         session.disconnected();
         Ok(())
@@ -343,6 +343,9 @@ impl Link {
         fault: Fault,
         watch: &mut dyn Watch,
     ) -> Result<()> {
+        if self.is_open() {
+            self.counters.lost_connection();
+        }
         self.close(session, false);
         self.endure(fault, watch)
     }
