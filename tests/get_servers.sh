@@ -11,6 +11,7 @@
 set -euo pipefail
 
 [ $# -eq 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
+tools=$(cd "$(dirname "$0")/../tools" && pwd)
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 
@@ -18,56 +19,14 @@ say() { echo "get_servers: $*" >&2; }
 has() { [ -x "$dir/$1" ] && [ -x "$dir/$1-cli" ]; }
 
 if has redis-7.0 && has redis-8.6 && has valkey-9.1; then exit 0; fi
-for tool in apt-get dpkg-deb dpkg; do
-    command -v "$tool" > /dev/null || { say "no $tool on this machine, so no servers are fetched"; exit 0; }
-done
-
-# The mirror is the one the machine was set up with, in either form of apt's sources: "deb URI suite …", "URIs: URI".
-mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2> /dev/null \
-    | grep -v '^ *#' | grep -oE '(https?|file|mirror\+[a-z]+):/[^ ]*/debian/?( |$)' | head -n 1 | tr -d ' ' || true)
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-if [ -z "$mirror" ] || [ ! -e "$keyring" ]; then
-    say "this machine's apt has no Debian mirror or no Debian keyring, so no servers are fetched"
-    exit 0
-fi
+# shellcheck source=tools/debian_packages.sh
+. "$tools/debian_packages.sh"
+find_mirror servers || exit 0
 
 triplet=$(uname -m)-linux-gnu
+architecture=$(dpkg --print-architecture)
 work=$(mktemp -d "$dir/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-
-# download SUITE PACKAGE…: the packages into the current folder, with lists and caches of our own for that suite.
-download() {
-    local suite=$1 state=$work/apt-$1
-    shift
-    if [ ! -d "$state" ]; then
-        mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
-        echo "deb [signed-by=$keyring] $mirror $suite main" > "$state/sources.list"
-        cat > "$state/apt.conf" << EOF
-#clear APT::Update::Post-Invoke;            // container images clean the machine's own cache here
-#clear APT::Update::Post-Invoke-Success;
-Dir::Etc::SourceList "$state/sources.list";
-Dir::Etc::SourceParts "-";
-Dir::State::Lists "$state/lists";
-Dir::State::Status "/dev/null";             // what is installed on the machine is of no interest
-Dir::Cache "$state/cache";
-Debug::NoLocking "true";
-APT::Sandbox::User "$(id -un)";
-Acquire::Languages "none";
-Acquire::Retries "3";
-EOF
-        apt-get -c "$state/apt.conf" -qq update
-    fi
-    apt-get -c "$state/apt.conf" -qq download "$@"
-}
-
-# unpack NAME: the packages of the current folder into DIR/root-NAME.
-unpack() {
-    mkdir root
-    local package
-    for package in *.deb; do dpkg-deb --extract "$package" root; done
-    rm -rf "$dir/root-$1"
-    mv root "$dir/root-$1"
-}
 
 # program NAME ROOT PROGRAM: DIR/NAME, which runs PROGRAM of DIR/root-ROOT with its own loader and libraries.
 program() {
@@ -95,9 +54,9 @@ report() {
 if ! has redis-7.0; then
     say "fetching Redis 7.0 (Debian 12)"
     mkdir "$work/7.0" && cd "$work/7.0"
-    download bookworm redis-server redis-tools libc6 libgcc-s1 libstdc++6 libatomic1 libjemalloc2 liblzf1 libssl3 \
+    download bookworm "$architecture" redis-server redis-tools libc6 libgcc-s1 libstdc++6 libatomic1 libjemalloc2 liblzf1 libssl3 \
         libsystemd0 libcap2 libgcrypt20 libgpg-error0 liblz4-1 liblzma5 libzstd1
-    unpack bookworm
+    unpack "$dir/root-bookworm"
     program redis-7.0 bookworm redis-server
     program redis-7.0-cli bookworm redis-cli
     report redis-7.0
@@ -105,10 +64,10 @@ fi
 if ! has redis-8.6 || ! has valkey-9.1; then
     say "fetching Redis 8.6 (Debian experimental) and Valkey 9.1 (Debian sid)"
     mkdir "$work/new" && cd "$work/new"
-    download sid valkey-server valkey-tools libc6 libgcc-s1 libstdc++6 libatomic1 libhiredis1.1.0 libjemalloc2 liblzf1 \
+    download sid "$architecture" valkey-server valkey-tools libc6 libgcc-s1 libstdc++6 libatomic1 libhiredis1.1.0 libjemalloc2 liblzf1 \
         libssl3t64 libsystemd0 libcap2 libgcrypt20 libgpg-error0 liblz4-1 liblzma5 libzstd1 zlib1g
-    download experimental redis-server redis-tools
-    unpack sid
+    download experimental "$architecture" redis-server redis-tools
+    unpack "$dir/root-sid"
     program redis-8.6 sid redis-server
     program redis-8.6-cli sid redis-cli
     program valkey-9.1 sid valkey-server
