@@ -23,6 +23,9 @@
 #   make memcheck   a little of make fuzz, and what handles secrets, under valgrind
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
+#   make wheels    the wheels of a release and the sdist into dist/wheels, by zig, checked and tested: TARGETS="x86_64-manylinux sdist"
+#                ONLY="tls and not kills" chooses tests; TESTS= runs none
+#   make wheels-twice   builds a wheel and the sdist twice, in other folders and on another day, and compares the bytes
 #   make prepare    everything that CI builds and installs; with --jobs=6 side by side
 #   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
 #   make docs    the Rust documentation
@@ -50,8 +53,8 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills send-kills campaign campaign-read \
         campaign-cluster sweep sweep-read time-zones bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
-        memcheck bench bench-instructions bench-programs lint docs clean prepare clippy rust-tests-build failpoints spark-env \
-        servers machine
+        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint docs clean prepare clippy \
+        rust-tests-build failpoints spark-env servers machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
@@ -76,10 +79,16 @@ BESIDE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --numpro
 # Without the other files, which take seconds to collect.
 marked = $(shell grep --recursive --files-with-matches --include='test_*.py' 'pytest\.mark\.$(1)' tests)
 python-tests: machine $(VENV)/.test $(VENV)/polars-1/.done servers failpoints
-	@$(PY) -m pytest -m "not alone and not timed" $(BESIDE) $(WORKERS) $(CLUSTERS:%=--ignore=%)
-	@$(PY) -m pytest -m "not alone and not timed" $(BESIDE) $(CLUSTER_WORKERS) $(CLUSTERS)
-	@$(PY) -m pytest -m "timed and not alone" $(BESIDE) $(TIMED_WORKERS) $(call marked,timed)
-	@$(PY) -m pytest -m alone $(call marked,alone)
+	$(call run-tests,$(PY))
+
+# run-tests PYTHON: all tests, but those of the folders in WITHOUT; with ONLY those that it chooses, in one go.
+WITHOUT :=
+define run-tests
+	@$(1) -m pytest -m "not alone and not timed" $(BESIDE) $(WORKERS) $(CLUSTERS:%=--ignore=%) $(WITHOUT:%=--ignore=%)
+	@$(1) -m pytest -m "not alone and not timed" $(BESIDE) $(CLUSTER_WORKERS) $(CLUSTERS)
+	@$(1) -m pytest -m "timed and not alone" $(BESIDE) $(TIMED_WORKERS) $(filter-out $(WITHOUT) $(WITHOUT:%=%/%),$(call marked,timed))
+	@$(1) -m pytest -m alone $(filter-out $(WITHOUT) $(WITHOUT:%=%/%),$(call marked,alone))
+endef
 
 # The oldest version differs most from the newest, on which `make test` runs. ONLY="datasource and not kills" chooses tests.
 SPARK := 4.0
@@ -192,6 +201,28 @@ bench-programs: machine
 	$(STEP) "Building the programs of the benchmarks" cargo build $(LOCKED) --release --package headrace-bench \
 	    --features contenders
 
+# zig compiles for each platform. The x86_64 wheel for manylinux is tested as it will be installed, without Spark; the one for
+# aarch64 writes into a real server, emulated.
+TARGETS :=
+TESTS := yes
+WHEEL_PY := .wheels/test/bin/python
+wheels: machine servers
+	@"$$(tools/check_machine.sh)" tools/wheels.py $(TARGETS)
+	@$(if $(and $(TESTS),$(if $(TARGETS),$(filter x86_64-manylinux,$(TARGETS)),all)),$(MAKE) wheel-tests,:)
+
+wheel-tests: WITHOUT = tests/docs tests/spark tests/spark_kills \
+    $(shell grep --recursive --files-with-matches '^from headrace\.spark' --include='test_*.py' tests)
+wheel-tests: export HEADRACE_TEST_POLARS_1 := $(abspath $(VENV)/polars-1)
+wheel-tests: machine servers failpoints $(VENV)/polars-1/.done
+ifeq ($(ONLY),)
+	$(call run-tests,$(WHEEL_PY))
+else
+	@$(WHEEL_PY) -m pytest -k "$(ONLY)" $(BESIDE) $(WORKERS) $(WITHOUT:%=--ignore=%)
+endif
+
+wheels-twice: machine
+	@"$$(tools/check_machine.sh)" tools/wheels_twice.py
+
 lint: machine $(VENV)/.lint clippy
 	@cargo fmt --all --check
 	@$(VENV)/bin/ruff check --quiet
@@ -210,7 +241,7 @@ docs: machine
 	@echo "The Rust documentation is in $${CARGO_TARGET_DIR:-target}/doc/headrace_core/index.html"
 
 clean:
-	rm -rf $(VENV) dist target .servers .bench .spark-envs
+	rm -rf $(VENV) dist target .servers .bench .spark-envs .wheels
 
 # Side by side, because the release build is at the end on one core, and installing waits for the network.
 prepare: $(VENV)/.lint $(VENV)/polars-1/.done spark-env servers clippy rust-tests-build failpoints bench-programs

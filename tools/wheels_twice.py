@@ -1,0 +1,85 @@
+"""Builds a wheel and the sdist of HEAD twice, and compares them byte by byte.
+
+The second build has another folder, of another length, other folders of cargo and of caches, with crates fetched
+again, other times of files, another time zone and umask, and with `faketime`, where there is one, a date years later.
+
+    tools/wheels_twice.py
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGETS = ("x86_64-manylinux", "sdist")
+LATER = "2031-05-06 07:08:09"
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        near, far = Path(folder, "a"), Path(folder, "b", "in a folder with a name that is much longer", "clone")
+        build(near, {})
+        cargo = Path(folder, "cargo")
+        others = {"CARGO_HOME": cargo, "XDG_CACHE_HOME": Path(folder, "cache"), "TZ": "Pacific/Apia", "LC_ALL": "C"}
+        build(far, {name: str(value) for name, value in others.items()}, is_later=True)
+        first, second = (sorted((clone / "dist" / "wheels").iterdir()) for clone in (near, far))
+        equal = [is_equal(*pair) for pair in zip(first, second, strict=True)]
+    return 0 if all(equal) and len(equal) == len(TARGETS) else 1
+
+
+def build(clone: Path, environment: Mapping[str, str], *, is_later: bool = False) -> None:
+    variables = {**os.environ, **environment}
+    for name in ("CARGO_TARGET_DIR", "SOURCE_DATE_EPOCH"):
+        variables.pop(name, None)
+    before = ["env"]
+    previous = os.umask(0o077 if is_later else 0o022)
+    try:
+        run("git", "clone", "--quiet", "--no-hardlinks", ROOT, clone)
+        # The tools take long to install, and are the same.
+        (clone / ".wheels").mkdir()
+        (clone / ".wheels" / "tools").symlink_to(ROOT / ".wheels" / "tools", target_is_directory=True)
+        if is_later:
+            for path in clone.rglob("*"):
+                os.utime(path, (1_000_000_000, 1_000_000_000), follow_symlinks=False)
+            # With the date of today, which certificates need.
+            run("cargo", "fetch", "--locked", "--quiet", "--manifest-path", clone / "Cargo.toml", environment=variables)
+            if faketime := shutil.which("faketime"):
+                variables |= {"CARGO_NET_OFFLINE": "true", "NO_FAKE_STAT": "1"}
+                before = [faketime, LATER]
+            else:
+                print("there is no faketime: both builds are of today")
+        run(*before, sys.executable, clone / "tools" / "wheels.py", "--build-only", *TARGETS, environment=variables)
+    finally:
+        os.umask(previous)
+
+
+def is_equal(first: Path, second: Path) -> bool:
+    if first.name == second.name and first.read_bytes() == second.read_bytes():
+        print(f"equal: {first.name}, {first.stat().st_size} bytes")
+        return True
+    print(f"not equal: {first.name} and {second.name}")
+    if first.suffix == second.suffix == ".whl":
+        for name, *_ in sorted(members(first) ^ members(second)):
+            print(f"  differs: {name}")
+    return False
+
+
+def members(wheel: Path) -> set[tuple[str, int, tuple[int, ...], int]]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {(info.filename, info.CRC, info.date_time, info.external_attr) for info in archive.infolist()}
+
+
+def run(*words: object, environment: Mapping[str, str] | None = None) -> None:
+    if subprocess.run(list(map(str, words)), env=environment, check=False).returncode:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
