@@ -40,6 +40,8 @@ WORK = ROOT / ".wheels"
 RESULTS = ROOT / "dist" / "wheels"
 LIBRARY = "headrace/_headrace.abi3.so"
 MESSAGES = 10_000
+#: What wheels name in place of the folder of the clone.
+CLONE = Path("/headrace")
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,11 @@ def main() -> int:
     parser.add_argument(
         "--install", type=Path, metavar="WHEEL", help="build nothing, and install this one for the tests"
     )
+    parser.add_argument("--only-tools", action="store_true", help="build nothing, and install what it takes to build")
     arguments = parser.parse_args()
+    if arguments.only_tools:
+        print(f"the tools are in {Path(tool('maturin')).parent}")
+        return 0
     if arguments.install:
         print(install(arguments.install))
         return 0
@@ -122,7 +128,7 @@ def build_wheel(name: str, target: Target) -> Path:
             *(tool("maturin"), "build", "--release", "--locked", "--interpreter", sys.executable),
             *(() if target.is_apple else ("--zig",)),
             *("--target", target.rust, "--compatibility", target.compatibility, "--out", out),
-            environment={**reproducible(), **remapped(target.rust)},
+            environment={**reproducible(), **remapped()},
         )
         (wheel,) = out.glob("*.whl")
         fix_sbom(wheel)
@@ -149,30 +155,32 @@ def reproducible() -> dict[str, str]:
     return {"SOURCE_DATE_EPOCH": epoch, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "CARGO_INCREMENTAL": "0"}
 
 
-def remapped(rust: str) -> dict[str, str]:
-    """Flags by which compilers write a name in place of each folder of this machine. The last that fits counts."""
+def remapped() -> dict[str, str]:
+    """Flags by which rustc writes a name in place of each folder of this machine. The last that fits counts.
+
+    The C code among the crates names no files, as its assertions are off.
+    """
     folders = {
         cargo_home(): "/cargo",
         # Where rust-src is installed, what the standard library inlines is named by it.
         Path(output("rustc", "--print", "sysroot")) / "lib/rustlib/src/rust": f"/rustc/{rust_commit()}",
-        ROOT: "/headrace",
         Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute(): "/target",
+        ROOT: CLONE,
     }
     flags = [f"--remap-path-prefix={folder}={name}" for folder, name in folders.items()]
     if given := os.environ.get("RUSTFLAGS"):
         flags = [*given.split(), *flags]
-    in_c = " ".join(f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items())
-    return {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags), f"CFLAGS_{rust.replace('-', '_')}": in_c}
+    return {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)}
 
 
 def fix_sbom(wheel: Path) -> None:
-    """Take the random number and the time out of the SBOM that maturin wrote; nothing else of the wheel changes."""
+    """Take the random number, the time and the folder of the clone out of the SBOM that maturin wrote."""
     with zipfile.ZipFile(wheel) as archive:
         members = [(info, archive.read(info)) for info in archive.infolist()]
     changed = {}
     for index, (info, content) in enumerate(members):
         if "/sboms/" in info.filename and info.filename.endswith(".cyclonedx.json"):
-            sbom = json.loads(content)
+            sbom = json.loads(content.replace(ROOT.as_uri().encode(), CLONE.as_uri().encode()))
             sbom.pop("serialNumber", None)
             sbom["metadata"].pop("timestamp", None)
             changed[info.filename] = json.dumps(sbom, indent=2, ensure_ascii=False).encode() + b"\n"

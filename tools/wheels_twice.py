@@ -23,6 +23,7 @@ LATER = "2031-05-06 07:08:09"
 
 
 def main() -> int:
+    run(sys.executable, ROOT / "tools" / "wheels.py", "--only-tools")
     with tempfile.TemporaryDirectory() as folder:
         near, far = Path(folder, "a"), Path(folder, "b", "in a folder with a name that is much longer", "clone")
         build(near, {})
@@ -42,7 +43,6 @@ def build(clone: Path, environment: Mapping[str, str], *, is_later: bool = False
     previous = os.umask(0o077 if is_later else 0o022)
     try:
         run("git", "clone", "--quiet", "--no-hardlinks", ROOT, clone)
-        # The tools take long to install, and are the same.
         (clone / ".wheels").mkdir()
         (clone / ".wheels" / "tools").symlink_to(ROOT / ".wheels" / "tools", target_is_directory=True)
         if is_later:
