@@ -24,7 +24,7 @@
 #   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make wheels    the wheels of a release and the sdist into dist/wheels, by zig, checked and tested: TARGETS="x86_64-manylinux sdist"
-#                ONLY="tls and not kills" chooses tests; TESTS= runs none
+#                TESTS=tests/outcomes or ONLY="tls and not kills" chooses tests; TESTS= runs none
 #   make wheels-twice   builds a wheel and the sdist twice, in other folders and on another day, and compares the bytes
 #   make msrv    compiles with the oldest Rust that is supported
 #   make prepare    everything that CI builds and installs; with --jobs=6 side by side
@@ -205,20 +205,20 @@ bench-programs: machine
 # zig compiles for each platform. The x86_64 wheel for manylinux is tested as it will be installed, without Spark; the one for
 # aarch64 writes into a real server, emulated.
 TARGETS :=
-TESTS := yes
+TESTS := tests
 WHEEL_PY := .wheels/test/bin/python
 wheels: machine servers
 	@"$$(tools/check_machine.sh)" tools/wheels.py $(TARGETS)
 	@$(if $(and $(TESTS),$(if $(TARGETS),$(filter x86_64-manylinux,$(TARGETS)),all)),$(MAKE) wheel-tests,:)
 
 wheel-tests: WITHOUT = tests/docs tests/spark tests/spark_kills \
-    $(shell grep --recursive --files-with-matches '^from headrace\.spark' --include='test_*.py' tests)
+    $(filter-out tests/docs/% tests/spark/%,$(shell grep --recursive --files-with-matches '^from headrace\.spark' tests))
 wheel-tests: export HEADRACE_TEST_POLARS_1 := $(abspath $(VENV)/polars-1)
-wheel-tests: machine servers $(if $(ONLY),,failpoints $(VENV)/polars-1/.done)
-ifeq ($(ONLY),)
+wheel-tests: machine servers $(if $(ONLY)$(filter-out tests,$(TESTS)),,failpoints $(VENV)/polars-1/.done)
+ifeq ($(ONLY)$(filter-out tests,$(TESTS)),)
 	$(call run-tests,$(WHEEL_PY))
 else
-	@$(WHEEL_PY) -m pytest -k "$(ONLY)" $(BESIDE) $(WORKERS) $(WITHOUT:%=--ignore=%)
+	@$(WHEEL_PY) -m pytest $(TESTS) $(if $(ONLY),-k "$(ONLY)") $(BESIDE) $(WORKERS) $(WITHOUT:%=--ignore=%)
 endif
 
 wheels-twice: machine

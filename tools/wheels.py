@@ -277,8 +277,9 @@ def libraries(target: Target) -> Callable[[Path], str]:
 def abi3(wheel: Path) -> str:
     if "-cp311-abi3-" not in wheel.name:
         sys.exit(f"{wheel.name} is not for the stable ABI of Python 3.11 and newer")
-    said = output(tool("abi3audit"), "--strict", "--summary", wheel, errors=True)
-    return f"abi3audit: {said.splitlines()[-1].strip()}"
+    said = " ".join(output(tool("abi3audit"), "--strict", "--summary", wheel, errors=True).split())
+    match = re.search(r"\d+ extensions? scanned;.*", said)
+    return f"abi3audit: {match[0] if match else said}"
 
 
 def sdist_members(sdist: Path) -> str:
@@ -316,10 +317,8 @@ def runs(name: str) -> list[Callable[[Path], str]]:
 
 def install(wheel: Path) -> str:
     """Installs the wheel in an environment of its own, in which `make wheels` then runs the tests."""
-    folder = WORK / "test"
-    step("Making an environment for the wheel", sys.executable, "-m", "venv", "--clear", folder)
+    folder = environment("test", test_packages())
     pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet")
-    step("Installing what the tests need (the first time some minutes)", *pip, *test_packages())
     step("Installing the wheel", *pip, "--no-deps", "--force-reinstall", wheel)
     said = output(folder / "bin" / "python", "-I", "-c", IMPORT)
     return f"install: in an environment of its own, imports as {said}"
@@ -378,16 +377,21 @@ def server(program: Path) -> Iterator[Path]:
 
 
 def tool(name: str) -> str:
-    """A program of the extra `wheels`, in an environment of its own, which is made on the first call."""
-    folder = WORK / "tools"
-    wanted = "\n".join([sys.version, *extras_of_the_project()["wheels"]])
+    """A program of the extra `wheels`."""
+    return str(environment("tools", extras_of_the_project()["wheels"]) / "bin" / name)
+
+
+def environment(name: str, packages: list[str]) -> Path:
+    """A virtual environment with these packages alone, which is made on the first call."""
+    folder = WORK / name
+    wanted = "\n".join([sys.version, *packages])
     stamp = folder / ".packages"
     if not stamp.exists() or stamp.read_text() != wanted:
-        step("Making an environment for the tools", sys.executable, "-m", "venv", "--clear", folder)
-        packages = extras_of_the_project()["wheels"]
-        step("Installing zig, maturin and checks", folder / "bin" / "python", "-m", "pip", "install", *packages)
+        step(f"Making the environment {name}", sys.executable, "-m", "venv", "--clear", folder)
+        python = folder / "bin" / "python"
+        step("Installing its packages (the first time some minutes)", python, "-m", "pip", "install", *packages)
         stamp.write_text(wanted)
-    return str(folder / "bin" / name)
+    return folder
 
 
 def extras_of_the_project() -> dict[str, list[str]]:
