@@ -1,42 +1,45 @@
-"""Carries Arrow record batches into Redis Streams, with a delivery outcome for every message, and out of them."""
+"""Carries Arrow record batches into Redis Streams, with a delivery outcome for every message, and out of them.
 
-import warnings
-from typing import TYPE_CHECKING
+Each name is imported when it is first used: a program pays for the classes that it needs.
+"""
 
 from headrace._headrace import Delivered, __version__, debug_build
-from headrace.consumer import Consumer, ConsumerBatch, ReadReport
-from headrace.dead_letters import read_dead_letters
-from headrace.dispatcher import Dispatcher
-from headrace.endpoint import Endpoint, InsecureWarning
-from headrace.errors import (
-    ClosedError,
-    CommandError,
-    ConcurrentUseError,
-    ConfigError,
-    ConnectionFailedError,
-    DataLossError,
-    DeliveryError,
-    FieldError,
-    GroupMissingError,
-    HeadraceError,
-    InternalError,
-    LeaseLostError,
-    MessageError,
-    ReaderError,
-    SchemaError,
-    StateError,
-    StreamReplacedError,
-)
-from headrace.failure import Failure
-from headrace.group import Group
-from headrace.inspect import Inspection, inspect
-from headrace.reader import ReadBatch, Reader
-from headrace.report import DeliveryReport
-from headrace.retry import RetryPolicy
-from headrace.unpack import unpack, unpack_arrow
+
+# That of `typing` would take longer to import than all of this. Type checkers take the name for true.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from headrace.async_dispatcher import AsyncDispatcher
+    from headrace.consumer import Consumer, ConsumerBatch, ReadReport
+    from headrace.dead_letters import read_dead_letters
+    from headrace.dispatcher import Dispatcher
+    from headrace.endpoint import Endpoint, InsecureWarning
+    from headrace.errors import (
+        ClosedError,
+        CommandError,
+        ConcurrentUseError,
+        ConfigError,
+        ConnectionFailedError,
+        DataLossError,
+        DeliveryError,
+        FieldError,
+        GroupMissingError,
+        HeadraceError,
+        InternalError,
+        LeaseLostError,
+        MessageError,
+        ReaderError,
+        SchemaError,
+        StateError,
+        StreamReplacedError,
+    )
+    from headrace.failure import Failure
+    from headrace.group import Group
+    from headrace.inspection import Inspection, inspect
+    from headrace.reader import ReadBatch, Reader
+    from headrace.report import DeliveryReport
+    from headrace.retry import RetryPolicy
+    from headrace.unpacking import unpack, unpack_arrow
 
 __all__ = [
     "AsyncDispatcher",
@@ -78,15 +81,44 @@ __all__ = [
     "unpack_arrow",
 ]
 
+_MODULES = {
+    "AsyncDispatcher": "async_dispatcher",
+    "Consumer": "consumer",
+    "ConsumerBatch": "consumer",
+    "DeliveryReport": "report",
+    "Dispatcher": "dispatcher",
+    "Endpoint": "endpoint",
+    "Failure": "failure",
+    "Group": "group",
+    "InsecureWarning": "endpoint",
+    "Inspection": "inspection",
+    "ReadBatch": "reader",
+    "ReadReport": "consumer",
+    "Reader": "reader",
+    "RetryPolicy": "retry",
+    "inspect": "inspection",
+    "read_dead_letters": "dead_letters",
+    "unpack": "unpacking",
+    "unpack_arrow": "unpacking",
+}
+
 if debug_build:
+    import warnings
+
     warnings.warn("this is a debug build of headrace, many times slower than a release build", stacklevel=2)
 
 
-def __getattr__(name: str) -> object:
-    # Imported when it is needed: asyncio takes longer to import than headrace.
-    if name == "AsyncDispatcher":
-        from headrace.async_dispatcher import AsyncDispatcher
+if not TYPE_CHECKING:  # a type checker would accept any name
 
-        globals()[name] = AsyncDispatcher
-        return AsyncDispatcher
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name not in __all__ and name != "errors":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        module = import_module(f"headrace.{_MODULES.get(name, 'errors')}")
+        value = globals()[name] = module if name == "errors" else getattr(module, name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -48,7 +48,7 @@ def test_the_import_of_headrace_does_not_import_asyncio() -> None:
     command = [sys.executable, "-W", "ignore", "-c", code]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["False", "True"]
     with pytest.raises(AttributeError, match="has no attribute 'AsyncDispatchers'"):
-        _ = headrace.AsyncDispatchers
+        _ = headrace.AsyncDispatchers  # type: ignore[attr-defined]
 
 
 def test_send_returns_the_entry_id(run: Run, any_server: LocalServer, client: redis.Redis) -> None:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import headrace
 from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.pipelines import DELIVERED, KEY, connections, endpoint_to, labels, outcomes, produce_all, stored
@@ -339,15 +341,49 @@ def test_the_interpreter_ends_with_messages_in_flight(any_server: LocalServer, h
     assert "Traceback" not in errors
 
 
-def test_the_import_loads_no_large_module() -> None:
-    code = """
-        import sys
-        before = set(sys.modules)
-        import headrace, headrace.testing
-        print(sorted(name for name in set(sys.modules) - before if "." not in name))
-        """
-    done = script(code)
+def imported_by(statement: str) -> set[str]:
+    """The modules that a statement imports."""
+    code = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    done = script(code, options=("-W", "ignore"))  # a debug build warns, which imports what shows a warning
     assert done.returncode == 0, done.stderr
-    imported = set(eval(done.stdout))
-    assert "headrace" in imported
-    assert not imported & {"pyspark", "pandas", "pyarrow", "numpy", "polars", "redis", "py4j"}
+    return set(done.stdout.split())
+
+
+def test_the_import_loads_the_native_module_alone() -> None:
+    assert imported_by("import headrace") - {"warnings"} == {"headrace", "headrace._headrace"}
+
+
+def test_a_dispatcher_and_its_endpoint_load_nothing_that_they_do_not_need() -> None:
+    modules = imported_by("from headrace import Dispatcher, Endpoint")
+    assert "headrace.dispatcher" in modules
+    assert not modules & {f"headrace.{name}" for name in ("async_dispatcher", "consumer", "group", "reader", "testing")}
+    assert not modules & {"asyncio", "datetime", "logging", "socket", "ssl", "subprocess", "tempfile"}
+
+
+def test_the_import_of_everything_loads_no_large_module() -> None:
+    modules = imported_by("from headrace import *; import headrace.testing, headrace.metrics")
+    assert {"headrace.consumer", "headrace.testing", "headrace.metrics"} <= modules
+    assert not modules & {"pyspark", "pandas", "pyarrow", "numpy", "polars", "redis", "py4j"}
+
+
+def test_each_public_name_is_found_listed_and_kept() -> None:
+    assert len(headrace.__all__) > 30
+    for name in headrace.__all__:
+        assert getattr(headrace, name) is vars(headrace)[name]
+        module = getattr(headrace, name) if name != "__version__" else None
+        assert not isinstance(module, types.ModuleType), name
+    assert set(headrace.__all__) <= set(dir(headrace))
+    # Whichever of its modules was imported first.
+    code = (
+        "import headrace.inspection, headrace.unpacking, headrace; print(callable(headrace.inspect), headrace.errors)"
+    )
+    assert script(code, options=("-W", "ignore")).stdout.startswith("True <module 'headrace.errors'")
+    with pytest.raises(AttributeError, match="module 'headrace' has no attribute 'Producer'"):
+        _ = headrace.Producer  # type: ignore[attr-defined]
+
+
+def test_help_shows_the_public_names() -> None:
+    text = script("help('headrace')", options=("-W", "ignore")).stdout
+    assert "class Dispatcher(headrace._headrace.Dispatcher)" in text
+    assert "class AsyncDispatcher(" in text
+    assert "inspect(endpoint" in text

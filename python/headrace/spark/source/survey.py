@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace import _headrace
 from headrace.errors import ConfigError
-from headrace.inspect import inspect
+from headrace.inspection import inspect
 from headrace.spark.source.entry_ids import Id
 from headrace.spark.source.extent import Extent, GroupState, Place
 from headrace.spark.source.options import ReadSettings
