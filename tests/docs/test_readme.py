@@ -23,7 +23,7 @@ DOCS = "".join(
     (ROOT / "docs" / f"{name}.md").read_text()
     for name in (
         *("dispatcher", "async", "layouts", "exactly-once", "durability"),
-        *("spark-functions", "observability", "credentials", "groups", "reading"),
+        *("spark-functions", "observability", "credentials", "groups", "reading", "testing"),
     )
 )
 

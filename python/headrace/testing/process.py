@@ -169,12 +169,12 @@ def ask(socket_path: str, command: str) -> bytes:
         return b""
 
 
-def ask_all(socket_path: str, *commands: str | bytes) -> bytes:
-    """Send inline commands and return all that comes back, or nothing after a second."""
+def ask_all(socket_path: str, *commands: str | bytes, timeout: float = 1.0) -> bytes:
+    """Send inline commands and return all that comes back, up to a silence of `timeout` seconds."""
     received = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(1.0)
+            connection.settimeout(timeout)
             connection.connect(socket_path)
             lines = [command if isinstance(command, bytes) else command.encode() for command in commands]
             connection.sendall(b"".join(line + b"\r\n" for line in lines))
