@@ -29,6 +29,7 @@
 #   make msrv    compiles with the oldest Rust that is supported
 #   make prepare    everything that CI builds and installs; with --jobs=6 side by side
 #   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
+#   make api-check   public names and signatures, beside those of the last release; a part of make lint
 #   make docs    the Rust documentation
 #   make clean   removes what the others made
 #
@@ -54,7 +55,7 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills send-kills campaign campaign-read \
         campaign-cluster sweep sweep-read time-zones bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
-        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint docs clean prepare clippy apple msrv \
+        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint api-check docs clean prepare clippy apple msrv \
         rust-tests-build failpoints spark-env servers machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -236,7 +237,11 @@ lint: machine $(VENV)/.lint clippy apple
 	$(STEP) "Checking the workflows" $(VENV)/bin/zizmor --offline --no-progress --quiet .github
 	@$(PY) tools/check_architecture.py
 	@$(PY) tools/write_tables.py --check
+	@$(MAKE) api-check
 	@echo "lint: all is well"
+
+api-check: machine $(VENV)/.lint
+	$(STEP) "Comparing the public names with those of the last release" $(PY) tools/check_api.py
 
 docs: machine
 	@RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --no-deps --package headrace-core

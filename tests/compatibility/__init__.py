@@ -1,0 +1,1 @@
+"""What headrace stores, in golden files: entries, markers, positions, shards and dead letters."""

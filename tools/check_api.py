@@ -1,0 +1,56 @@
+"""Compare the public names and signatures of headrace with those of the last release: `make api-check`.
+
+griffe reads the source and the stub, of this tree and of a commit, without importing either. Before the first release
+the commit is `FIRST`. A change that breaks callers and is meant belongs into `ACCEPTED`, with its line in CHANGELOG.md,
+until the release that has it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What counts as released until there is a tag.
+FIRST = "2ecc8a595b8ceafc1d3c3ae491ba3c4e9e711b99"
+PACKAGES = ("headrace", "pytest_headrace")
+
+#: Breaking changes since the last release, as griffe prints them, without the place.
+ACCEPTED: frozenset[str] = frozenset()
+
+
+def git(*arguments: str) -> str | None:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def breaks(package: str, against: str) -> list[str]:
+    """What griffe finds, without the places.
+
+    Raises:
+        RuntimeError: griffe failed.
+    """
+    command = [sys.executable, "-m", "griffe", "check", package, "--search", "python", "--against", against]
+    command += ["--no-inspection", "--no-color", "--format", "oneline"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = [re.sub(r"^\S+?:\d+: ", "", line) for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if done.returncode not in (0, 1) or (done.returncode == 1) != bool(found):
+        raise RuntimeError(f"griffe failed: {done.stdout}{done.stderr}")
+    return found
+
+
+def main() -> str | None:
+    against = git("describe", "--tags", "--abbrev=0") or FIRST
+    if git("cat-file", "-e", f"{against}^{{commit}}") is None:
+        return f"the API is compared with {against}, which this clone does not have: git fetch --unshallow --tags"
+    released = [name for name in PACKAGES if git("ls-tree", against, f"python/{name}")]
+    found = [line for package in released for line in breaks(package, against)]
+    lines = [f"breaks callers: {line}" for line in found if line not in ACCEPTED]
+    lines += [f"in ACCEPTED, but not found: {line}" for line in sorted(ACCEPTED - set(found))]
+    return "\n".join([f"The API beside {against}:", *lines]) if lines else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
