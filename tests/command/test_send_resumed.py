@@ -158,6 +158,42 @@ def test_an_import_that_another_process_takes_over_ends(
     assert payloads(client) == [b"a", b"b", b"c"]
 
 
+def test_rows_of_csv_are_resumed_without_their_header(any_command: Command, client: Any, tmp_path: Path) -> None:
+    """The header is in a block that is passed over: a block has 262,144 records at most."""
+    path, arguments = tmp_path / "a.csv", ["send", "s", str(tmp_path / "a.csv"), "--json", *NAMED]
+    rows = "".join(f"{row}\n" for row in range(300_000))
+    path.write_text("n\n" + rows)
+    assert any_command(*arguments).code == 0
+    path.write_text("n\n" + rows + "300000\n")
+    ended = any_command(*arguments)
+    assert (ended.code, "1 delivered, 300,000 sent before" in ended.err) == (0, True), ended.err
+    (last,) = client.xrevrange("s", count=1)
+    assert last[1][b"payload"] == b'{"n":"300000"}'
+    assert client.xlen("s") == 300_001
+
+
+def test_the_header_before_a_bad_row_is_no_row(any_command: Command, client: Any, tmp_path: Path) -> None:
+    path, arguments = tmp_path / "a.csv", ["send", "s", str(tmp_path / "a.csv"), "--payload", "n", *NAMED]
+    path.write_text("n,m\n1,2\n3\n")
+    assert any_command(*arguments).code == 1
+    assert payloads(client) == [b"1"]
+    path.write_text("n,m\n1,2\n3,4\n")
+    ended = any_command(*arguments)
+    assert (ended.code, "1 delivered, 1 sent before" in ended.err) == (0, True), ended.err
+    assert payloads(client) == [b"1", b"3"]
+
+
+def test_each_file_has_its_header(any_command: Command, client: Any, tmp_path: Path) -> None:
+    """Also a file that is given twice."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(f"n\n{name}\n")
+    paths = [str(tmp_path / f"{name}.csv") for name in "abb"]
+    arguments = ["send", "s", *paths, "--payload", "n", *NAMED]
+    assert any_command(*arguments).code == 0
+    assert payloads(client) == [b"a", b"b", b"b"]
+    assert "0 delivered, 3 sent before" in any_command(*arguments).err
+
+
 def test_rows_of_parquet_are_resumed(any_command: Command, client: Any, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

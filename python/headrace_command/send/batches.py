@@ -113,3 +113,7 @@ class BatchRows:
         """Hand the rows on."""
         rows = block.rows
         return Prepared(block, range(rows.num_rows), {}, table=rows, layout=self._layout.arguments(rows.schema))
+
+    def pass_over(self, _block: Block, /) -> int:
+        """Nothing is a header."""
+        return 0

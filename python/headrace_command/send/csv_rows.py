@@ -57,9 +57,13 @@ class CsvRows:
         table = self._pa.concat_tables(tables) if tables else self._empty()
         return Prepared(block, indices, bad, table=table, layout=self._layout.arguments(table.schema))
 
+    def pass_over(self, block: Block, /) -> int:
+        """Keep the header, if the block begins with it."""
+        return self._begin(block)
+
     def _begin(self, block: Block) -> int:
-        """The index of the first record that is a row."""
-        if self._given is not None or block.first > 1 or block.file == self._file:
+        """The index of the first record that is a row. A block may be prepared again, and so may its header."""
+        if self._given is not None or block.first > 1 or not block.rows:
             return 0
         names = self._names(block)
         if self._file is not None and names != self._header:

@@ -57,6 +57,10 @@ class JsonRows:
         self._members = members
         self._shard_key = shard_key
 
+    def pass_over(self, _block: Block, /) -> int:
+        """Nothing is a header."""
+        return 0
+
     def prepare(self, block: Block) -> Prepared:
         """Parse each row. One that is no JSON object, or lacks the payload, is bad."""
         bad: dict[int, str] = {}

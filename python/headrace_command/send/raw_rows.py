@@ -25,6 +25,10 @@ class RawRows:
         self._max_row_bytes = max_row_bytes
         self._skips_blank = skips_blank
 
+    def pass_over(self, _block: Block, /) -> int:
+        """Nothing is a header."""
+        return 0
+
     def prepare(self, block: Block) -> Prepared:
         """Look at each row's length, and at nothing else."""
         rows = block.rows

@@ -42,6 +42,8 @@ class ResumedImport:
         self._hash = hashlib.sha256()
         self._position = 0
         self._tally = tally
+        #: Of the input so far: rows that are headers of files.
+        self._headers = 0
 
     def send(self, blocks: Iterable[Block | None]) -> None:
         """Send all blocks.
@@ -64,6 +66,7 @@ class ResumedImport:
                     last.append(head)
                 self._pass(head)
                 self._tally.compared = self._position
+                self._headers += self._rows.pass_over(head)
                 if self._position == found.last:
                     self._compare(found)
                     self._go_on(last, written, found.first)
@@ -88,7 +91,7 @@ class ResumedImport:
 
     def _go_on(self, blocks: list[Block], written: int, first: int) -> None:
         """Send those rows of the last block that are not in the stream. They are a block of their own."""
-        self._tally.skipped = first
+        self._tally.skipped = first - self._headers
         rest = []
         for block in blocks:
             indices = self._rows.prepare(block).indices

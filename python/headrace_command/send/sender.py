@@ -28,6 +28,9 @@ class Rows(Protocol):
     def prepare(self, block: Block) -> Prepared:
         """Put the rows of a block into the form in which they are produced."""
 
+    def pass_over(self, block: Block, /) -> int:
+        """Keep what later blocks need of one that is in the stream. Returns how many of its rows are a header."""
+
 
 class Sender:
     """Sends blocks in their order. What was sent is kept until its outcome is known, for dead letters.
