@@ -15,20 +15,18 @@ import pytest
 from headrace import Dispatcher, Endpoint
 from headrace.tables import CODES
 from headrace.testing import LocalServer
+from support.pages import DOCS, STORIES, blocks_of
 from support.paths import ROOT
 
-README = (ROOT / "README.md").read_text()
 OPTIONS = (ROOT / "docs" / "options.md").read_text()
-DOCS = "".join(
-    (ROOT / "docs" / f"{name}.md").read_text()
-    for name in (
-        *("dispatcher", "async", "layouts", "exactly-once", "durability"),
-        *("spark-functions", "observability", "credentials", "groups", "reading", "testing"),
-    )
-)
-
-#: Every Python block, and the text block after it: its output.
-EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", README + DOCS, re.DOTALL)
+#: Every Python block that is a program by itself, with its output, by page and number.
+EXAMPLES = {
+    f"{page.name} {number}": block
+    for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    if page.name not in STORIES
+    for number, block in enumerate(blocks_of(page.read_text()), 1)
+    if block.kind == "python"
+}
 
 
 def table(text: str, heading: str) -> list[list[str]]:
@@ -39,21 +37,24 @@ def table(text: str, heading: str) -> list[list[str]]:
 
 
 def test_the_examples_are_found() -> None:
-    assert README.count("```python") == 3
-    assert DOCS.count("```python") >= 8
-    assert len(EXAMPLES) == (README + DOCS).count("```python")
+    pages = {name.split()[0] for name in EXAMPLES}
+    assert {"README.md", "index.md", "dispatcher.md", "cluster.md", "polars.md", "duckdb.md", "pyarrow.md"} <= pages
+    assert len(EXAMPLES) > 40
 
 
-@pytest.mark.parametrize(("example", "prints"), EXAMPLES, ids=[str(n) for n in range(1, len(EXAMPLES) + 1)])
-def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, example: str, prints: str) -> None:
+@pytest.mark.parametrize("name", EXAMPLES, ids=[name.replace(" ", "-") for name in EXAMPLES])
+def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, name: str) -> None:
+    example = EXAMPLES[name]
     program = tmp_path / "example.py"
-    program.write_text(example)
+    program.write_text(example.text)
     environment = {**os.environ, "REDIS_URL": any_server.url, "HEADRACE_SERVER": str(any_server.executable)}
     command = [sys.executable, str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, env=environment, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     # Not stderr, where Spark prints messages.
-    assert done.stdout.strip() == prints.strip()
+    assert done.stdout.strip() == example.prints.strip()
 
 
 def test_the_files_named_in_security_md_exist() -> None:

@@ -1,0 +1,34 @@
+"""The pages of docs/ that the tests run, and how the blocks of each of them go together."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from support.paths import ROOT
+
+DOCS = ROOT / "docs"
+
+#: Pages whose blocks form one program, or one session: each has a test of its own.
+STORIES = {"command.md", "flights.md", "from-csv.md", "spark.md"}
+
+
+class Block(NamedTuple):
+    """A block that is run, and what it prints.
+
+    Attributes:
+        kind: `python` or `console`.
+        text: The block.
+        prints: The block `text` behind one of Python.
+    """
+
+    kind: str
+    text: str
+    prints: str
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The blocks of a page that are run, in their order."""
+    found = re.findall(r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL)
+    assert len(found) == len(re.findall(r"```(?:python|console)\b", text)), "a block that no test runs"
+    return [Block(*each) for each in found]
