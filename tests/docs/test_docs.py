@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,11 @@ CORE = ROOT / "rust" / "headrace-core" / "src"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 #: The README is the first page that a reader sees: everything else has a page below docs/.
 README_LINES = 120
+#: The README's links are absolute, because a package page shows it too; these lead to files of this project.
+ABROAD = re.compile(
+    r"https://(?:github\.com/headrace/headrace/blob|raw\.githubusercontent\.com/headrace/headrace)/main/"
+)
+DEFINITION = re.compile(r"^\[([^\]]+)\]: (\S+)$", re.MULTILINE)
 
 
 def without_code(text: str) -> str:
@@ -28,9 +35,12 @@ def anchors(page: Path) -> set[str]:
 
 
 def links(page: Path) -> list[str]:
-    """The targets of the links and pictures of a page that point into this repository."""
-    found = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
-    return [target for target in found if not re.match(r"[a-z]+:", target)]
+    """The targets of the links and pictures of a page that point into this repository, as it would have them."""
+    text = without_code(page.read_text())
+    found = re.findall(r"\]\(([^)\s]+)\)", text) + [target for _, target in DEFINITION.findall(text)]
+    root = os.path.relpath(ROOT, page.parent)
+    inside = [ABROAD.sub(f"{root}/", target) for target in found]
+    return [target for target in inside if not re.match(r"[a-z]+:", target)]
 
 
 def test_pages_are_found() -> None:
@@ -56,7 +66,22 @@ def test_the_index_links_every_page() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+    text = DEFINITION.sub("", (ROOT / "README.md").read_text()).rstrip()
+    assert len(text.splitlines()) <= README_LINES
+
+
+def test_a_package_page_can_show_the_readme() -> None:
+    """Its links are absolute, below the address of the repository, and each name of one is defined and used."""
+    readme = without_code((ROOT / "README.md").read_text())
+    assert re.findall(r"\]\((?![a-z]+:)[^)]*\)", readme) == []
+    defined = dict(DEFINITION.findall(readme))
+    assert len(defined) > 15
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert ABROAD.match(f"{project['urls']['Repository']}/blob/main/")
+    assert [target for target in defined.values() if not ABROAD.match(target)] == []
+    named = re.sub(r"`[^`\n]+`", "", DEFINITION.sub("", readme))
+    used = re.findall(r"(?:\]\[|(?<![\]\w])\[)([^\]\[]+)\](?![\[(])", named)
+    assert sorted(defined) == sorted(set(used))
 
 
 def test_the_architecture_names_files_that_exist() -> None:
