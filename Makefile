@@ -31,6 +31,7 @@
 #   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
 #   make api-check   public names and signatures, beside those of the last release; a part of make lint
 #   make docs    the Rust documentation
+#   make site    the documentation site, in .site/html, and a check of its links; without the network once it is set up
 #   make clean   removes what the others made
 #
 # PYTHON=python3.13 chooses the Python of .venv, where there is none yet.
@@ -55,7 +56,7 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills send-kills campaign campaign-read \
         campaign-cluster sweep sweep-read time-zones bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
-        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint api-check docs clean prepare clippy apple msrv \
+        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint api-check docs site clean prepare clippy apple msrv \
         rust-tests-build failpoints spark-env servers machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -247,8 +248,12 @@ docs: machine
 	@RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --no-deps --package headrace-core
 	@echo "The Rust documentation is in $${CARGO_TARGET_DIR:-target}/doc/headrace_core/index.html"
 
+site: machine $(VENV)/.site
+	$(STEP) "Building the site" $(PY) -m tools.build_site
+	@echo "The site is in .site/html/index.html"
+
 clean:
-	rm -rf $(VENV) dist target .servers .bench .spark-envs .wheels
+	rm -rf $(VENV) dist target .servers .bench .spark-envs .wheels .site .cache
 
 # Side by side, because the release build is at the end on one core, and installing waits for the network.
 prepare: $(VENV)/.lint $(VENV)/polars-1/.done spark-env servers clippy rust-tests-build failpoints bench-programs
@@ -305,7 +310,7 @@ dist/.wheel: $(SOURCES) | machine $(VENV)/.maturin
 	@touch $@
 
 # The wheel with what one of its extras asks for; again with the wheel alone, which pip would take for installed.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.lint: $(VENV)/.%: dist/.wheel
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.lint $(VENV)/.site: $(VENV)/.%: dist/.wheel
 	$(STEP) "Installing headrace and what make $* needs (the first time some minutes)" $(VENV)/bin/pip install "$$(echo dist/headrace-*.whl)[$*]"
 	@$(VENV)/bin/pip install --quiet --force-reinstall --no-deps dist/headrace-*.whl
 	@touch $@

@@ -1,0 +1,78 @@
+"""Builds the documentation site in .site/html, from docs/, the pages of the API and the pages at the project's root.
+
+Usage: python -m tools.build_site, at the project's root. It exits with 1 and one line for each link that leads nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools import api_pages, check_site
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+SITE = ROOT / ".site"
+#: Links to files that are no pages lead there.
+REPOSITORY = "https://github.com/headrace/headrace/blob/main/"
+#: Pages at the project's root, under their names in the site.
+AT_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+
+
+def main() -> int:
+    shutil.rmtree(SITE, ignore_errors=True)
+    pages = SITE / "pages"
+    shutil.copytree(DOCS, pages)
+    for page in DOCS.glob("*.md"):
+        (pages / page.name).write_text(staged(page))
+    for name_at_root, name in AT_ROOT.items():
+        (pages / name).write_text(staged(ROOT / name_at_root))
+    api_pages.write_pages(ROOT / "python", pages)
+    for page in pages.glob("*.md"):
+        page.write_text(with_pipes(page.read_text()))
+    program = Path(sys.executable).parent / "zensical"
+    done = subprocess.run([program, "build", "--strict", "--clean"], cwd=ROOT, check=False)
+    if done.returncode:
+        return done.returncode
+    wrong = check_site.check(SITE / "html")
+    for text in wrong:
+        print(text, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def staged(page: Path) -> str:
+    """The text of a page, with its links as the site has its pages."""
+    parts = CODE.split(page.read_text())
+    parts[::2] = [re.sub(r"\]\(([^)\s]+)\)", lambda found: f"]({moved(page, found[1])})", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def with_pipes(text: str) -> str:
+    """A page whose tables have bare pipes in code: Python-Markdown shows the backslash that forges need there."""
+    return re.sub(
+        r"^\|.*$",
+        lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace(r"\|", "|"), row[0]),
+        text,
+        flags=re.MULTILINE,
+    )
+
+
+def moved(page: Path, target: str) -> str:
+    """A link of a page in the site."""
+    path, hash_, anchor = target.partition("#")
+    if not path or re.match(r"[a-z]+:", target):
+        return target
+    file = Path(os.path.normpath(page.parent / path))
+    if file.is_relative_to(DOCS):
+        return file.relative_to(DOCS).as_posix() + hash_ + anchor
+    name = file.relative_to(ROOT).as_posix()
+    return AT_ROOT.get(name, REPOSITORY + name) + hash_ + anchor
+
+
+if __name__ == "__main__":
+    sys.exit(main())
