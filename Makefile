@@ -56,7 +56,7 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
 
 .PHONY: help demo test rust-tests python-tests test-spark spark-kills read-kills consumer-kills send-kills campaign campaign-read \
         campaign-cluster sweep sweep-read time-zones bounds fuzz fuzz-arrow fuzz-read fuzz-coverage \
-        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint api-check docs site clean prepare clippy apple msrv \
+        memcheck bench bench-instructions bench-programs wheels wheels-twice wheel-tests lint api-check recipes docs site clean prepare clippy apple msrv \
         rust-tests-build failpoints spark-env servers machine
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -248,9 +248,12 @@ docs: machine
 	@RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --no-deps --package headrace-core
 	@echo "The Rust documentation is in $${CARGO_TARGET_DIR:-target}/doc/headrace_core/index.html"
 
+recipes: machine $(VENV)/.recipes
+	@PYTHONPATH=tests $(PY) -m recipes
+
 site: machine $(VENV)/.site
 	$(STEP) "Building the site" $(PY) -m tools.build_site
-	@echo "The site is in .site/html/index.html"
+	@echo "The site is in .site/html/index.html; its search needs a server: python -m http.server --directory .site/html"
 
 clean:
 	rm -rf $(VENV) dist target .servers .bench .spark-envs .wheels .site .cache
@@ -310,7 +313,7 @@ dist/.wheel: $(SOURCES) | machine $(VENV)/.maturin
 	@touch $@
 
 # The wheel with what one of its extras asks for; again with the wheel alone, which pip would take for installed.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.lint $(VENV)/.site: $(VENV)/.%: dist/.wheel
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.lint $(VENV)/.site $(VENV)/.recipes: $(VENV)/.%: dist/.wheel
 	$(STEP) "Installing headrace and what make $* needs (the first time some minutes)" $(VENV)/bin/pip install "$$(echo dist/headrace-*.whl)[$*]"
 	@$(VENV)/bin/pip install --quiet --force-reinstall --no-deps dist/headrace-*.whl
 	@touch $@

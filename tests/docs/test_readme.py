@@ -15,7 +15,7 @@ import pytest
 from headrace import Dispatcher, Endpoint
 from headrace.tables import CODES
 from headrace.testing import LocalServer
-from support.pages import DOCS, STORIES, blocks_of
+from support.pages import DOCS, RECIPES, STORIES, blocks_of
 from support.paths import ROOT
 
 OPTIONS = (ROOT / "docs" / "options.md").read_text()
@@ -23,7 +23,7 @@ OPTIONS = (ROOT / "docs" / "options.md").read_text()
 EXAMPLES = {
     f"{page.name} {number}": block
     for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-    if page.name not in STORIES
+    if page.name not in STORIES | RECIPES
     for number, block in enumerate(blocks_of(page.read_text()), 1)
     if block.kind == "python"
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing import LocalServer
-from support.pages import DOCS, STORIES, blocks_of
+from support.pages import DOCS, RECIPES, STORIES, blocks_of
 from support.paths import ROOT
 from support.shell import Shell, assert_shown, commands_of
 
@@ -71,7 +71,9 @@ def test_every_block_of_a_page_is_run() -> None:
     assert {name for name, blocks in pages.items() if any(block.kind == "console" for block in blocks)} == {
         *("command.md", "from-csv.md", "outbox.md")
     }
-    assert pages.keys() >= STORIES
+    assert pages.keys() >= STORIES | RECIPES
+    recipes = (ROOT / "tests" / "recipes" / "__main__.py").read_text()
+    assert all(f'recipe("{name}"' in recipes for name in RECIPES)
 
 
 def test_python_that_is_not_run_is_marked_as_untested() -> None:

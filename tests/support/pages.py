@@ -11,6 +11,8 @@ DOCS = ROOT / "docs"
 
 #: Pages whose blocks form one program, or one session: each has a test of its own.
 STORIES = {"command.md", "flights.md", "from-csv.md", "spark.md"}
+#: Pages that need large packages or a database: `make recipes` runs them.
+RECIPES = {"dlt.md", "outbox-postgresql.md"}
 
 
 class Block(NamedTuple):
