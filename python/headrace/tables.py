@@ -138,7 +138,7 @@ def documented(docstring: str | None, options: Mapping[str, Option]) -> str | No
         return None
     text = inspect.cleandoc(docstring)
     left = [option for name, option in options.items() if f"\n    {name}: " not in text]
-    return text.replace("    {options}\n", "".join(map(_paragraph, left)))
+    return f"{text}\n".replace("    {options}\n", "".join(map(_paragraph, left))).rstrip("\n")
 
 
 def _paragraph(option: Option) -> str:

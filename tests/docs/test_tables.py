@@ -85,6 +85,12 @@ def test_the_fields_of_a_retry_policy() -> None:
     assert set(RetryPolicy()._options()) == DISPATCHER.keys() - KEYWORDS.keys() | {"retry"}
 
 
+def test_the_docstring_of_a_retry_policy_describes_its_fields() -> None:
+    doc = inspect.getdoc(RetryPolicy) or ""
+    assert re.findall(r"^    (\w+): ", doc, re.MULTILINE) == list(RETRY)
+    assert "{options}" not in doc
+
+
 def test_the_keyword_arguments_of_produce_batch() -> None:
     parameters = list(inspect.signature(Dispatcher.produce_batch).parameters.values())
     keywords = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
