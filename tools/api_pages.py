@@ -81,18 +81,26 @@ class ApiModule:
             source = self._package.modules_collection[found.__module__][found.__name__]
         return source.final_target if source.is_alias else source
 
+    def _call(self, found: Any) -> Any:
+        """What is called of an object that stands for a function."""
+        kind = type(found)
+        return self._package.modules_collection[kind.__module__][kind.__name__]["__call__"]
+
     def _object(self, name: str, found: Any) -> Iterator[str]:
         source = self._source(name)
         yield f"### {name} {{ #{self._name}.{name} }}"
         if not inspect.isclass(found):
-            yield from described(name, found, source)
+            yield from described(name, found, source if source.is_function else self._call(found))
             return
         bases = [base.__name__ for base in found.__bases__ if base.__module__ != "headrace._headrace"]
         if kind_of(found) == KINDS[2]:
             yield f"Bases: {', '.join(f'`{base}`' for base in bases)}."
             yield from sections(inspect.getdoc(found), {})
         else:
-            yield from described(name, found, constructor(source))
+            if "native" in parameters(found):  # only headrace makes one
+                yield from sections(inspect.getdoc(found), {})
+            else:
+                yield from described(name, found, constructor(source), source)
         properties = list(self._properties(found, source))
         if properties:
             yield table(("property", "type", "meaning"), properties)
@@ -175,7 +183,13 @@ def types_of(source: Any) -> dict[str, str]:
     return types
 
 
-def described(name: str, found: Any, source: Any) -> Iterator[str]:
+def fields_of(owner: Any) -> dict[str, str]:
+    """The types of the fields of a class, which are the arguments of a constructor that is not written."""
+    members = owner.members.values() if owner is not None else ()
+    return {each.name: type_of(each, each.annotation) for each in members if each.is_attribute and each.annotation}
+
+
+def described(name: str, found: Any, source: Any, owner: Any = None) -> Iterator[str]:
     """The signature of something callable, its text, and a table of its arguments."""
     arguments = parameters(found)
     returned = type_of(source, source.returns) if source is not None and source.is_function else ""
@@ -187,7 +201,7 @@ def described(name: str, found: Any, source: Any) -> Iterator[str]:
         line = f"{name}(\n{wrapped}\n){arrow}"
     prefix = "async " if inspect.iscoroutinefunction(found) else ""
     yield f"```python\n{prefix}{line}\n```"
-    types = types_of(source)
+    types = fields_of(owner) | types_of(source)
     yield from sections(
         inspect.getdoc(found), {each: (types.get(each, ""), shown(argument)) for each, argument in arguments.items()}
     )
@@ -223,12 +237,18 @@ def sections(text: str | None, arguments: dict[str, tuple[str, str]]) -> Iterato
         elif section.kind is griffe.DocstringSectionKind.parameters:
             told |= {each.name.lstrip("*"): each.description for each in value}
         elif section.kind is griffe.DocstringSectionKind.attributes:
-            rest.append(table(("attribute", "meaning"), [(f"`{each.name}`", cell(each.description)) for each in value]))
+            # Of a class for results they are the arguments of its constructor.
+            told |= {each.name: each.description for each in value}
+            others = [(f"`{each.name}`", cell(each.description)) for each in value if each.name not in arguments]
+            if others:
+                rest.append(table(("attribute", "meaning"), others))
         elif section.kind is griffe.DocstringSectionKind.raises:
             lines = [f"- `{each.annotation}`: {flat(each.description)}" for each in value]
             rest.append("\n".join(["**Raises**", "", *lines]))
         elif section.kind in (griffe.DocstringSectionKind.returns, griffe.DocstringSectionKind.yields):
             rest.append(f"**{section.kind.value.title()}** {' '.join(flat(each.description) for each in value)}")
+        elif section.kind is griffe.DocstringSectionKind.admonition and value.kind == "example":
+            rest.append(f"```pycon\n{value.description}\n```")
         elif section.kind is griffe.DocstringSectionKind.admonition:
             rest.append(f"**{value.kind.title()}** {flat(value.description)}")
         else:
