@@ -25,7 +25,7 @@
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make wheels    the wheels of a release and the sdist into dist/wheels, by zig, checked and tested: TARGETS="x86_64-manylinux sdist"
 #                TESTS=tests/outcomes or ONLY="tls and not kills" chooses tests; TESTS= runs none
-#   make wheels-twice   builds a wheel and the sdist twice, in other folders and on another day, and compares the bytes
+#   make wheels-twice   builds a wheel and the sdist twice, in other folders, and compares the bytes
 #   make msrv    compiles with the oldest Rust that is supported
 #   make prepare    everything that CI builds and installs; with --jobs=6 side by side
 #   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
@@ -259,7 +259,7 @@ clean:
 	rm -rf $(VENV) dist target .servers .bench .spark-envs .wheels .site .cache
 
 # Side by side, because the release build is at the end on one core, and installing waits for the network.
-prepare: $(VENV)/.lint $(VENV)/polars-1/.done spark-env servers clippy rust-tests-build failpoints bench-programs
+prepare: $(VENV)/.lint $(VENV)/polars-1/.done spark-env servers clippy apple rust-tests-build failpoints bench-programs
 	@$(MAKE) $(VENV)/.test
 	@$(MAKE) $(VENV)/.bench
 
