@@ -25,7 +25,7 @@ def main() -> int:
             report = dispatcher.flush()
         with Reader(endpoint, end="latest") as reader:
             read = sum(batch.num_rows for batch in reader)
-    print(f"{report.delivered} messages delivered, {report.failed} failed, {read} read, on {platform.machine()}")
+    print(f"{report.delivered} messages delivered, {len(report.failed)} failed, {read} read, on {platform.machine()}")
     return 0 if report.delivered == read == count else 1
 
 

@@ -224,13 +224,7 @@ def twine(path: Path) -> str:
 
 def no_machine_paths(wheel: Path) -> str:
     """No folder of this machine is in any member: cargo's, the compiler's, the clone's, the user's."""
-    folders = {
-        ROOT,
-        cargo_home(),
-        Path(output("rustc", "--print", "sysroot")),
-        Path.home(),
-        Path(tempfile.gettempdir()),
-    }
+    folders = {ROOT, cargo_home(), Path(output("rustc", "--print", "sysroot")), Path.home()}
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     found = [
