@@ -56,7 +56,7 @@ def is_equal(first: Path, second: Path) -> bool:
         return True
     print(f"not equal: {first.name} and {second.name}")
     if first.suffix == second.suffix == ".whl":
-        for name, *_ in sorted(members(first) ^ members(second)):
+        for name in sorted({name for name, *_ in members(first) ^ members(second)}):
             print(f"  differs: {name}")
     return False
 
