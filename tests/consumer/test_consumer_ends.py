@@ -14,7 +14,7 @@ import pytest
 from faults.proxy import Direction, Pair, Proxy
 from headrace import CommandError, ConnectionFailedError, Endpoint, GroupMissingError, StateError
 from headrace.testing import LocalServer
-from support.consumers import add_sizes, as_ids, consumer_of, drain, next_batch, take
+from support.consumers import add_sizes, as_ids, consumer_of, next_batch, take
 from support.fixture_types import StartServer
 from support.groups import GROUP, add, pending_of
 from support.interrupts import interrupted
@@ -127,24 +127,6 @@ def test_what_a_process_of_the_same_name_works_on_stays_its_own(server: LocalSer
     assert stays.close().acked == 4
     given_back = client.xpending_range(KEY, GROUP, "-", "+", 100, idle=60_000)
     assert [entry["message_id"].decode() for entry in given_back] == as_ids(range(5, 11))
-
-
-def test_of_a_process_of_the_same_name_only_what_it_released_is_claimed(server: LocalServer, client: Any) -> None:
-    """Also entries that it works on between those."""
-    first = consumer_of(server)
-    with pytest.warns(RuntimeWarning, match="name"):
-        second = consumer_of(server, claim_interval=0.02)
-    assert drain(second, 0.1) == []
-    add(client, 10)
-    batch = next_batch(first)
-    first.release(batch, mask=[row in (0, 4, 9) for row in range(10)])
-    first.flush()
-    assert sorted(take(second, 3)) == ["1-0", "10-0", "5-0"]
-    assert drain(second, 0.3) == []
-    batch.check()
-    first.ack(batch, mask=[row not in (0, 4, 9) for row in range(10)])
-    assert first.close(release=False).acked == 7
-    assert second.close(release=False).pending == 3
 
 
 def test_an_own_connection_that_its_server_has_not_ended_is_no_other_process(

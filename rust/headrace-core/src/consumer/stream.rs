@@ -38,7 +38,7 @@ pub(super) struct Stream {
     pub(super) open: Option<Open>,
     /// The range of the own pending entries that is to be looked at: from here on, and the last one.
     pub(super) recovery: Option<(EntryId, EntryId)>,
-    /// The entries that were claimed, ascending, until they are looked at.
+    /// The entries that were claimed, until they are looked at.
     pub(super) claimed: Vec<EntryId>,
     /// The entries of it that are to be read: each part becomes a batch.
     pub(super) planned: VecDeque<Vec<Pending>>,

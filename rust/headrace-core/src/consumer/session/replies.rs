@@ -157,12 +157,11 @@ impl Session {
             }
             return Some(());
         }
+        stream.claimed.retain(|id| stream.recovery.is_some_and(|(first, _)| *id >= first));
         let mut wanted = Vec::with_capacity(pending.len());
         let mut breaks = false;
         for mut entry in pending {
-            // Between claimed entries, those of a process with the same name may be pending.
-            let is_anothers = stream.is_reclaimed && stream.claimed.binary_search(&entry.id).is_err();
-            if is_anothers || ledger.has(at, entry.id) || ledger.has_released(at, entry.id, self.now) {
+            if ledger.has(at, entry.id) || ledger.has_released(at, entry.id, self.now) {
                 breaks = true;
                 continue;
             }
@@ -178,7 +177,6 @@ impl Session {
             }
             wanted.push((entry, std::mem::take(&mut breaks)));
         }
-        stream.claimed.retain(|id| stream.recovery.is_some_and(|(first, _)| *id >= first));
         stream.plan(wanted, self.options.batch_rows);
         if !stream.is_recovering() {
             (stream.is_reclaimed, stream.is_behind) = (false, true);
@@ -217,8 +215,7 @@ impl Session {
                 foreign.push(id);
             }
         }
-        foreign.sort_unstable();
-        if let (Some(first), Some(last)) = (foreign.first(), foreign.last()) {
+        if let (Some(first), Some(last)) = (foreign.iter().min(), foreign.iter().max()) {
             ledger.claimed(foreign.len() as u64);
             stream.recovery = Some((*first, *last));
             stream.is_reclaimed = true;
