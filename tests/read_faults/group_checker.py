@@ -44,6 +44,8 @@ class GroupFacts:
     #: What the server had acknowledged before a consumer had processed it, or when it was another client's.
     early: set[Name] = field(default_factory=set)
     stale: set[Name] = field(default_factory=set)
+    #: The histories of second processes of a name. Two of one name get each other's entries as their own.
+    namesakes: set[int] = field(default_factory=set)
     #: What consumers that were stopped did not give back.
     stranded: set[Name] = field(default_factory=set)
 
@@ -96,7 +98,7 @@ def check_group(histories: Sequence[Sequence[Record]], lives: dict[str, list[Lin
     found[EARLY] += sorted(facts.early)
     found[STALE] += sorted(facts.stale)
     found[STRANDED] = sorted(facts.stranded)
-    found[SHARED] = list(_shared(histories))
+    found[SHARED] = list(_shared(histories, facts.namesakes))
     found[PENDING] = list(facts.pending)
     if (again := facts.again) is not None:
         found[TWICE] = [name for name, count in handed.items() if count > 1 + again + returned[name]]
@@ -117,15 +119,16 @@ def _others(rows: Iterable[Row], lives: dict[str, list[Lineage]]) -> list[Name]:
     ]
 
 
-def _shared(histories: Sequence[Sequence[Record]]) -> Iterable[Name]:
-    """Entries that were said to be a consumer's when another one had claimed them, and been handed them, before."""
+def _shared(histories: Sequence[Sequence[Record]], namesakes: set[int]) -> Iterable[Name]:
+    """Entries that were said to be a consumer's when one of another name had claimed and been handed them before."""
     claims: dict[Name, list[tuple[int, float]]] = {}
-    for at, records in enumerate(histories):
+    others = [(at, records) for at, records in enumerate(histories) if at not in namesakes]
+    for at, records in others:
         for record in records:
             if isinstance(record, Handed) and record.reclaimed:
                 for name in record.ids:
                     claims.setdefault(name, []).append((at, record.at))
-    for at, records in enumerate(histories):
+    for at, records in others:
         since: dict[Name, float] = {}
         for record in records:
             if isinstance(record, Handed):

@@ -466,6 +466,7 @@ class Episode:
             if self.client.ours:
                 self.group.facts.removed = set()  # it was asked about each removal
             facts = self.group.finish(None if kinds.NAMESAKE in self.struck else again)
+            facts.namesakes = set(range(self.client.processes, len(self.journals)))
             account = check_group([*(journal.records for journal in self.journals), self.group.records], lives, facts)
         else:
             account = check(self.records, lives, Promise(counts=self._counts()))

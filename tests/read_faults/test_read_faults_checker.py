@@ -369,6 +369,13 @@ def test_each_wrong_group_is_found(spoil: Callable[[GroupHistory], None], what: 
     assert history.found() == {what}
 
 
+def test_two_consumers_of_one_name_may_have_the_same_entry() -> None:
+    history = GroupHistory()
+    keep_what_another_claimed(history)
+    history.facts.namesakes = {1}
+    assert history.found() == set()
+
+
 def test_half_a_record_of_a_killed_process_does_not_count(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = Journal(path)
