@@ -15,3 +15,9 @@ def spark() -> Iterator[SparkSession]:
     """The Spark session of the whole run."""
     with start_spark() as spark:
         yield spark
+
+
+@pytest.fixture(autouse=True)
+def _active(spark: SparkSession) -> None:
+    """A test before this one may have called `register` with a session of its own, which is the active one then."""
+    spark.createDataFrame([], "n INT")
