@@ -113,10 +113,10 @@ class ApiModule:
 
     def _properties(self, found: Any, source: Any) -> Iterator[tuple[str, str, str]]:
         """Those that are no arguments of the constructor, and not in the docstring of the class."""
-        told = set(parameters(found)) | set(re.findall(r"^    (\w+): ", inspect.getdoc(found) or "", re.MULTILINE))
+        named = set(parameters(found)) | set(re.findall(r"^    (\w+): ", inspect.getdoc(found) or "", re.MULTILINE))
         for name in public(source):
             member = target(source.all_members[name])
-            if not callable(getattr(found, name, None)) and name not in told:
+            if not callable(getattr(found, name, None)) and name not in named:
                 yield f"`{name}`", code(type_of(member, member.annotation)), cell(docstring(found, name, member))
 
 
@@ -228,17 +228,17 @@ def shown(argument: inspect.Parameter) -> str:
 
 def sections(text: str | None, arguments: dict[str, tuple[str, str]]) -> Iterator[str]:
     """A docstring: its paragraphs, and its sections as tables and lists."""
-    told: dict[str, str] = {}
+    texts: dict[str, str] = {}
     rest: list[str] = []
     for section in griffe.Docstring(text or "", parser="google").parse():
         value: Any = section.value
         if section.kind is griffe.DocstringSectionKind.text:
             yield value
         elif section.kind is griffe.DocstringSectionKind.parameters:
-            told |= {each.name.lstrip("*"): each.description for each in value}
+            texts |= {each.name.lstrip("*"): each.description for each in value}
         elif section.kind is griffe.DocstringSectionKind.attributes:
             # Of a class for results they are the arguments of its constructor.
-            told |= {each.name: each.description for each in value}
+            texts |= {each.name: each.description for each in value}
             others = [(f"`{each.name}`", cell(each.description)) for each in value if each.name not in arguments]
             if others:
                 rest.append(table(("attribute", "meaning"), others))
@@ -255,7 +255,7 @@ def sections(text: str | None, arguments: dict[str, tuple[str, str]]) -> Iterato
             raise NotImplementedError(f"a section {section.kind} in {text!r}")
     if arguments:
         rows = [
-            (f"`{name}`", code(kind), code(default), cell(told.pop(name, "")))
+            (f"`{name}`", code(kind), code(default), cell(texts.pop(name, "")))
             for name, (kind, default) in arguments.items()
         ]
         yield table(("argument", "type", "default", "meaning"), rows)

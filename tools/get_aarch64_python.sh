@@ -27,8 +27,8 @@ mv "$work/all/usr/bin/qemu-aarch64-static" "$dir/" # the package has one for eac
 mkdir "$work/python" && cd "$work/python"
 download bookworm arm64 python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libexpat1 zlib1g libssl3 libffi8 \
     libgcc-s1 libsqlite3-0 liblzma5 libbz2-1.0 libuuid1 libcrypt1
-unpack "$dir/root"
+unpack "$dir/system"
 printf '#!/bin/sh\nexec "%s" -L "%s" "%s" "$@"\n' \
-    "$dir/qemu-aarch64-static" "$dir/root" "$dir/root/usr/bin/python3.11" > "$dir/python.new"
+    "$dir/qemu-aarch64-static" "$dir/system" "$dir/system/usr/bin/python3.11" > "$dir/python.new"
 chmod +x "$dir/python.new"
 mv "$dir/python.new" "$dir/python"
