@@ -44,7 +44,7 @@ debug_build: Final[bool]
 _Kind = Literal["permanent", "retryable"]
 _Written = Literal["no", "unknown"]
 
-def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, list[_Written], str | None, str]]:
+def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, bool, list[_Written], str | None, str]]:
     """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
 
 def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:

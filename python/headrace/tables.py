@@ -22,6 +22,7 @@ __all__ = [
     "OWN_CODES",
     "READER",
     "RETRY",
+    "ROW_CODES",
     "Code",
     "Option",
     "documented",
@@ -38,6 +39,7 @@ class Code(NamedTuple):
         kinds: Whether it is permanent or retryable, by mode of `classify`.
         passes: Whether it passes by itself, so that a `RetryPolicy` tries again.
         is_of_connection: Whether the server was not reached, or the connection to it was lost.
+        is_of_row: Whether the row is at fault, and not the server: it can never be written.
         written: What `Failure.written` can be, outside of batches with a token.
         advice: What to do about it.
         text: When it occurs.
@@ -48,6 +50,7 @@ class Code(NamedTuple):
     kinds: dict[str, Literal["permanent", "retryable"]]
     passes: bool
     is_of_connection: bool
+    is_of_row: bool
     written: list[Literal["no", "unknown"]]
     advice: str | None
     text: str
@@ -61,6 +64,9 @@ OWN_CODES: Final = [code.name for code in CODES.values() if code.is_own]
 
 #: The server was not reached, or the connection to it was lost.
 CONNECTION_CODES: Final = frozenset(code.name for code in CODES.values() if code.is_of_connection)
+
+#: The row is at fault, and not the server.
+ROW_CODES: Final = frozenset(code.name for code in CODES.values() if code.is_of_row)
 
 #: The server was not reached or was lost, and may be back soon.
 AWAY_CODES: Final = frozenset(name for name in CONNECTION_CODES if CODES[name].passes)

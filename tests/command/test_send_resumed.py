@@ -235,3 +235,137 @@ def test_a_row_that_was_corrected_is_sent_with_those_behind_it(any_command: Comm
     resumed = any_command(*arguments, stdin=b"\n".join(rows))
     assert resumed.code == 0, resumed
     assert payloads(client) == [b"0", b"1", b"2"]
+
+
+# Rows that the server refuses: its longest string is 1 MiB.
+
+LARGE = b"x" * ((1 << 20) + 1)
+
+
+@pytest.fixture
+def strict(client: Any) -> Any:
+    """A server that takes no string of more than 1 MiB."""
+    client.config_set("proto-max-bulk-len", 1 << 20)
+    return client
+
+
+@pytest.mark.parametrize("large", [0, 2, 4])
+def test_a_row_that_the_server_refused_can_be_corrected(any_command: Command, strict: Any, large: int) -> None:
+    rows = [b"%d" % number for number in range(5)]
+    wrong = [*rows[:large], LARGE, *rows[large + 1 :]]
+    for _ in range(2):
+        stopped = any_command("send", "s", *NAMED, stdin=b"\n".join(wrong))
+        assert stopped.code == 1
+        assert f"stdin:{large + 1}: TOO_LARGE: " in stopped.err
+        assert "1 failed (TOO_LARGE 1) in" in stopped.err
+        assert "the rest was not sent; correct the row, and run the command again" in stopped.err
+        assert payloads(strict) == rows[:large]
+    resumed = any_command("send", "s", *NAMED, stdin=b"\n".join(rows))
+    assert resumed.code == 0, resumed
+    assert payloads(strict) == rows
+
+
+@pytest.mark.parametrize("form", ["lines", "jsonl"])
+def test_rows_that_the_server_refuses_are_skipped_and_no_other_is(any_command: Command, strict: Any, form: str) -> None:
+    """Each of them divides the block. With blank lines, which are no rows."""
+    large = LARGE if form == "lines" else b'"%s"' % LARGE
+    rows = [b"0", large, b"2", large, large, b"5", b"6", large]
+    data = (b"\n\n" if form == "jsonl" else b"\n").join(rows)
+    arguments = ["send", "s", "-f", form, "--on-bad-row", "skip", *NAMED, "-o", "json"]
+    ended = any_command(*arguments, stdin=data)
+    assert ended.code == 1
+    report = json.loads(ended.out)
+    assert (report["delivered"], report["failed_by_code"], report["skipped"]) == (4, {"TOO_LARGE": 4}, 0)
+    assert report["unknown"] == 0
+    assert [one["place"] for one in report["failures"]] == [
+        f"stdin:{line * (2 if form == 'jsonl' else 1) - (form == 'jsonl')}" for line in (2, 4, 5, 8)
+    ]
+    ended = any_command(*arguments, stdin=data + b"\n9\n")
+    assert ended.code == 0
+    report = json.loads(ended.out)
+    assert (report["delivered"], report["failed"]) == (1, 0)
+    assert payloads(strict) == [b"0", b"2", b"5", b"6", b"9"]
+
+
+def test_bad_rows_become_dead_letters_once(any_command: Command, client: Any, tmp_path: Path) -> None:
+    """Also where the command runs again behind its end, and where rows were appended."""
+    data = b'{"a": 1}\nnope\n["a"]\n{"a": 4}\nlast\n'
+    arguments = ["send", "s", "-f", "jsonl", "--payload", "a", "--on-bad-row", "dead-letter", *NAMED]
+    ended = any_command(*arguments, stdin=data)
+    assert (ended.code, "2 delivered, 3 failed (BAD_ROW 3), 3 dead letters" in ended.err) == (1, True), ended.err
+    again = any_command(*arguments, stdin=data + b'none\n{"a": 7}\n')
+    assert (again.code, "1 delivered, 5 sent before, 1 failed (BAD_ROW 1), 1 dead letter" in again.err) == (1, True)
+    assert payloads(client) == [b"1", b"4", b"7"]
+    assert [fields[b"ordinal"] for _, fields in client.xrange("s:dead")] == [b"2", b"3", b"5", b"6"]
+
+
+def test_rows_of_arrow_that_cannot_be_sent_become_dead_letters_once(
+    any_command: Command, client: Any, tmp_path: Path
+) -> None:
+    """What is before and behind them is in the stream."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"n": [None, "1", "2", None, "4", None]}), tmp_path / "a.parquet")
+    file = str(tmp_path / "a.parquet")
+    arguments = ["send", "s", file, "--payload", "n", "--on-bad-row", "dead-letter", *NAMED]
+    ended = any_command(*arguments)
+    assert (ended.code, "3 delivered, 3 failed (NULL_PAYLOAD 3), 3 dead letters" in ended.err) == (1, True), ended.err
+    again = any_command(*arguments)
+    assert (again.code, "0 delivered, 6 sent before" in again.err) == (0, True), again.err
+    assert payloads(client) == [b"1", b"2", b"4"]
+    assert [fields[b"ordinal"] for _, fields in client.xrange("s:dead")] == [b"1", b"4", b"6"]
+
+
+def test_rows_of_arrow_of_which_some_are_refused_and_some_cannot_be_sent(
+    any_command: Command, strict: Any, tmp_path: Path
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"n": [None, "1", LARGE.decode(), None, "4", None]}), tmp_path / "a.parquet")
+    arguments = ["send", "s", str(tmp_path / "a.parquet"), "--payload", "n", "--exactly-once"]
+    ended = any_command(*arguments, "skips", "--on-bad-row", "skip")
+    assert (ended.code, "2 delivered, 4 failed (NULL_PAYLOAD 3, TOO_LARGE 1) in" in ended.err) == (1, True), ended.err
+    for delivered in ("1 delivered", "0 delivered, 2 sent before"):
+        ended = any_command(*arguments, "stops")
+        assert (ended.code, f"{delivered}, " in ended.err) == (1, True), ended.err
+    assert payloads(strict) == [b"1", b"4", b"1"]
+
+
+@pytest.mark.parametrize("on_bad_row", ["stop", "skip", "dead-letter"])
+def test_a_fault_of_the_server_ends_it_and_costs_no_row(any_command: Command, client: Any, on_bad_row: str) -> None:
+    """It is no fault of a row: `skip` passes none over, and no row becomes a dead letter."""
+    arguments = ["send", "s", "--on-bad-row", on_bad_row, *NAMED]
+    client.set("s", "no stream")
+    ended = any_command(*arguments, stdin=b"a\nb\nc\n")
+    assert ended.code == 1
+    assert "1 failed (WRONGTYPE 1)" in ended.err
+    assert (
+        "stopped where the server refused a row: the rest was not sent; run the command again, and it goes on"
+        in ended.err
+    )
+    assert not client.exists("s:dead")
+    client.delete("s")
+    assert any_command(*arguments, stdin=b"a\nb\nc\n").code == 0
+    assert payloads(client) == [b"a", b"b", b"c"]
+
+
+def test_dead_letters_are_written_by_the_next_run_if_this_one_ends_before_them(
+    any_command: Command, client: Any
+) -> None:
+    """The rows of the block are in the stream by then."""
+    data = b'{"a": 1}\nnope\n{"a": 3}\n'
+    arguments = ["send", "s", "-f", "jsonl", "--payload", "a", "--on-bad-row", "dead-letter", *NAMED]
+    client.acl_setuser("u", enabled=True, passwords=["+p"], categories=["+@all"], keys=["s", "{s}*"])
+    user = ["--username", "u", "--password-env", "P"]  # who may not write letters
+    ended = any_command(*arguments, *user, stdin=data, environment={"P": "p"})
+    assert ended.code != 0
+    assert "NOPERM" in ended.err
+    assert payloads(client) == [b"1", b"3"]
+    assert not client.exists("s:dead")
+    again = any_command(*arguments, stdin=data)
+    assert again.code == 1
+    assert "0 delivered, 2 sent before, 1 failed (BAD_ROW 1), 1 dead letter" in again.err
+    assert payloads(client) == [b"1", b"3"]
+    assert [fields[b"payload"] for _, fields in client.xrange("s:dead")] == [b"nope"]

@@ -108,8 +108,14 @@ class Checkpoints:
         self._version, self._expected = found.version, marker
         return found, int(written)
 
-    def advance(self, first: int, last: int, sha256: str) -> int:
+    def advance(self, first: int, last: int, sha256: str, written: int = 0) -> int:
         """Store the checkpoint of the next block, before its first row is sent.
+
+        Args:
+            first: The rows before it.
+            last: The rows up to its end. If it has none, all before it are done.
+            sha256: The hash of all input up to there.
+            written: How many of its rows an earlier run has written.
 
         Returns:
             The version of its batch.
@@ -118,7 +124,7 @@ class Checkpoints:
             UsageError: Another process has taken the import over.
         """
         version = self._version + 1
-        marker = b"%d 0" % version
+        marker = b"%d %d" % (version, written)
         state = Checkpoint(version, first, last, sha256, {**self._options, "token_ttl": self._ttl}, self._now())
         words = [b"EVAL", self._script, b"2", self._marker, self._key, self._expected, marker]
         words += [str(self._ttl).encode(), json.dumps(state._asdict()).encode(), str(self._ttl + _LONGER).encode()]

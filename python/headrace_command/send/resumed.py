@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headrace_command.send.block import Block
 from headrace_command.send.checkpoint import Checkpoint, Checkpoints
-from headrace_command.send.prepared import Prepared
 from headrace_command.send.sender import Rows, Sender
+from headrace_command.send.stopped import StoppedError
 from headrace_command.send.tally import Tally
 from headrace_command.usage_error import UsageError
 
@@ -21,6 +21,9 @@ __all__ = ["ResumedImport"]
 
 class ResumedImport:
     """Reads the input from its beginning, compares it with the checkpoint, and sends what is not in the stream.
+
+    The block of the checkpoint is sent once more: the server leaves out those of its rows that it has. At the end the
+    checkpoint has a block without rows, which says that all before it is done.
 
     Args:
         dispatcher: With `exactly_once="script"`.
@@ -39,47 +42,54 @@ class ResumedImport:
         self._rows = rows
         self._checkpoints = checkpoints
         self._name = name
+        self._tally = tally
+        #: Of the input so far.
         self._hash = hashlib.sha256()
         self._position = 0
-        self._tally = tally
-        #: Of the input so far: rows that are headers of files.
-        self._headers = 0
+        #: Whether the checkpoint says that all up to its end is done.
+        self._is_done = True
 
     def send(self, blocks: Iterable[Block | None]) -> None:
         """Send all blocks.
 
         Raises:
             UsageError: The input is another one than that of the checkpoint; no row was sent.
-            StoppedError: A row is bad, and that ends it.
+            StoppedError: A row is bad, and that ends it; or the server refuses rows whatever they are.
         """
         found, written = self._checkpoints.load()
-        #: Of the block that was sent last: its rows, until it is clear that they are the same.
-        last: list[Block] = []
+        #: The rows of the checkpoint's block, until it is clear that they are the same.
+        again: list[Block] = []
+        before = self._hash.copy()
+        headers = 0
         for block in blocks:
-            while block is not None and len(block.rows):
-                if found is None:
-                    self._send_block(block)
-                    break
-                limit = (found.first if self._position < found.first else found.last) - self._position
-                head, block = block.split(min(limit, len(block.rows)))
-                if self._position >= found.first:
-                    last.append(head)
+            rest = block
+            while found is not None and self._position < found.last and rest is not None and len(rest.rows):
+                is_done = self._position < found.first
+                head, rest = rest.split(min((found.first if is_done else found.last) - self._position, len(rest.rows)))
                 self._pass(head)
                 self._tally.compared = self._position
-                self._headers += self._rows.pass_over(head)
-                if self._position == found.last:
-                    self._compare(found)
-                    self._go_on(last, written, found.first)
-                    found, last = None, []
-        if found is not None:
+                if is_done:
+                    headers += self._rows.pass_over(head)
+                    before = self._hash.copy()
+                else:
+                    again.append(head)
+            if found is not None and self._position == found.last:
+                self._compare(found)
+                self._tally.skipped = found.first - headers
+                self._send_again(again, before, found.first, written)
+                found, again = None, []
+            if rest is not None and len(rest.rows):
+                self._send_block(rest)
+        if found is not None and self._position < found.last:
             raise UsageError(
                 f"--exactly-once {self._name}: the input has {self._position:,} rows, but {found.last:,} were read "
                 "before: this is another input"
             )
+        if not self._is_done:
+            self._end_at(self._position, self._hash.hexdigest())
 
     def _pass(self, block: Block) -> None:
-        if isinstance(block.rows, list):
-            self._hash.update(b"\n".join(block.rows) + b"\n")
+        self._hash.update(_bytes_of(block))
         self._position += len(block.rows)
 
     def _compare(self, found: Checkpoint) -> None:
@@ -89,38 +99,83 @@ class ResumedImport:
                 "this is another input"
             )
 
-    def _go_on(self, blocks: list[Block], written: int, first: int) -> None:
-        """Send those rows of the last block that are not in the stream. They are a block of their own."""
-        self._tally.skipped = first - self._headers
-        rest = []
-        for block in blocks:
-            indices = self._rows.prepare(block).indices
-            done = indices[written] if written < len(indices) else len(block.rows)
-            written -= min(written, len(indices))
-            self._tally.skipped += done
-            if done < len(block.rows):
-                rest.append(block.split(done)[1])
-        before = self._position - sum(len(block.rows) for block in rest)
-        if rest:
-            self._send([self._rows.prepare(block) for block in rest], before)
+    def _send_again(self, blocks: list[Block], before: hashlib._Hash, first: int, written: int) -> None:
+        """Send the block of the checkpoint. Rows of it that are in the stream count as sent before."""
+        deduplicated = self._tally.deduplicated
+        try:
+            self._send(blocks, before, first, written)
+        finally:
+            known = min(self._tally.deduplicated - deduplicated, written)
+            self._tally.deduplicated -= known
+            self._tally.delivered -= known
+            self._tally.skipped += known
 
     def _send_block(self, block: Block) -> None:
-        prepared, first = self._rows.prepare(block), self._position
-        end = self._sender.end_of(prepared)
-        if end is None:
-            self._pass(block)
-            self._send([prepared], first)
-            return
-        # The bad row is behind the checkpoint, so that another run may find it corrected.
-        head, tail = block.split(end)
-        if head.rows:
+        before, first = self._hash.copy(), self._position
+        end = self._sender.end_of(self._rows.prepare(block))
+        # A bad row that ends it is behind the checkpoint, so that another run may find it corrected.
+        head, tail = block.split(len(block.rows) if end is None else end)
+        if len(head.rows):
             self._pass(head)
-            self._send([self._rows.prepare(head)], first)
-        self._sender.send(tail)
+            self._send([head], before, first)
+        if end is not None:
+            if not self._is_done:
+                self._end_at(self._position, self._hash.hexdigest())
+            self._sender.send(tail)
 
-    def _send(self, parts: list[Prepared], first: int) -> None:
-        version = self._checkpoints.advance(first, self._position, self._hash.hexdigest())
-        self._dispatcher.begin(self._name, version)
-        for prepared in parts:
-            self._sender.send_prepared(prepared)
-        self._sender.settle()
+    def _send(self, blocks: list[Block], before: hashlib._Hash, first: int, written: int = 0) -> None:
+        """Send rows, up to the position.
+
+        A row that the server refuses ends its batch: rows behind it go into another one.
+
+        Args:
+            blocks: The rows.
+            before: The hash of the input before them.
+            first: The rows of the input before them.
+            written: How many of them an earlier run has written.
+
+        Raises:
+            StoppedError: As `send`.
+        """
+        while blocks:
+            version = self._checkpoints.advance(first, self._position, self._hash.hexdigest(), written)
+            self._is_done = False
+            self._dispatcher.begin(self._name, version)
+            prepared = [self._rows.prepare(block) for block in blocks]
+            refusals = self._sender.deliver(prepared)
+            for row in refusals.own:
+                self._sender.fail(row)
+            if not refusals.are_of_rows:
+                raise StoppedError
+            is_stopped = bool(refusals.own) and self._sender.stops
+            end = refusals.first_unwritten if is_stopped else refusals.first_untried
+            self._sender.fail_bad(prepared, end)
+            self._sender.flush_letters()
+            done, blocks = _split(blocks, end)
+            if not blocks and not is_stopped:
+                return
+            for block in done:
+                before.update(_bytes_of(block))
+            first, written = first + sum(len(block.rows) for block in done), 0
+            if is_stopped:
+                self._end_at(first, before.hexdigest())
+                raise StoppedError
+
+    def _end_at(self, position: int, sha256: str) -> None:
+        """Store that all rows before a position are done."""
+        self._checkpoints.advance(position, position, sha256)
+        self._is_done = True
+
+
+def _split(blocks: list[Block], at: tuple[int, int] | None) -> tuple[list[Block], list[Block]]:
+    """The rows before that of an index in a block, and the others; None: all of them."""
+    if at is None:
+        return blocks, []
+    part, index = at
+    head, tail = blocks[part].split(index)
+    return [*blocks[:part], head], [tail, *blocks[part + 1 :]]
+
+
+def _bytes_of(block: Block) -> bytes:
+    """What the hash of the input takes of rows. For rows of Arrow their files have a hash."""
+    return b"\n".join([*block.rows, b""]) if isinstance(block.rows, list) else b""

@@ -77,7 +77,15 @@ def run(run: Run) -> ExitCode:
         if letters is not None:
             resources.callback(letters.close)
         linger = arguments.linger if any(file.size is None for file in inputs) else 0.0
-        sender = Sender(dispatcher, rows, letters, tally, stops=arguments.on_bad_row == "stop", linger=linger)
+        sender = Sender(
+            dispatcher,
+            rows,
+            letters,
+            tally,
+            stops=arguments.on_bad_row == "stop",
+            resumes=arguments.exactly_once is not None,
+            linger=linger,
+        )
         blocks = _shown(source, sender, tally, progress)
         code, is_stopped = ExitCode.OK, False
         try:
@@ -142,10 +150,7 @@ def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> Non
     if (more := tally.failures - len(tally.first)) > 0:
         run.messages.error(f"… and {more:,} more")
     if is_stopped and not tally.unreachable:
-        what = "; with --on-bad-row skip or dead-letter it is"
-        if run.arguments.exactly_once is not None:  # which goes on with the same options alone
-            what = "; correct the row, and run the command again" if BAD_ROW in tally.failed else ""
-        run.messages.say(f"stopped at the first bad row: the rest was not sent{what}")
+        run.messages.say(_stopped(run, tally))
     if run.output.form == "text":
         seconds = progress.seconds
         run.messages.say(f"{tally} in {seconds:,.1f} s" if seconds >= 1 else f"{tally} in {seconds * 1000:.0f} ms")
@@ -154,6 +159,18 @@ def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> Non
     if tally.dead_letters:
         key = printable(_letters_key(run))
         run.messages.say(f"the dead letters are in {key}: headrace dead-letters list shows them")
+
+
+def _stopped(run: Run, tally: Tally) -> str:
+    """Where it stopped, and how to go on."""
+    from headrace.tables import ROW_CODES
+
+    if run.arguments.exactly_once is None:
+        return "stopped at the first bad row: the rest was not sent; with --on-bad-row skip or dead-letter it is"
+    if run.arguments.on_bad_row == "stop" and not tally.failed.keys().isdisjoint({BAD_ROW, *ROW_CODES}):
+        # Other options are refused.
+        return "stopped at the first bad row: the rest was not sent; correct the row, and run the command again"
+    return "stopped where the server refused a row: the rest was not sent; run the command again, and it goes on there"
 
 
 def _form_of(file: Input) -> str:

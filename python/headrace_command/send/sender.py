@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headrace_command.send.block import Block
 from headrace_command.send.prepared import Prepared
+from headrace_command.send.refusals import Refusals
+from headrace_command.send.refused import Refused
 from headrace_command.send.stopped import StoppedError
 from headrace_command.send.tally import BAD_ROW, Tally
 
@@ -41,17 +43,28 @@ class Sender:
         letters: Where bad rows go; None: nowhere.
         tally: What counts.
         stops: Whether the first bad row ends it.
+        resumes: Whether another run goes on where this one ends. Such a run sends rows that were only behind a bad row,
+            and those that another fault stopped.
         linger: Seconds after which rows are sent, if the input is a pipe.
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, rows: Rows, letters: Letters | None, tally: Tally, *, stops: bool, linger: float
+        self,
+        dispatcher: Dispatcher,
+        rows: Rows,
+        letters: Letters | None,
+        tally: Tally,
+        *,
+        stops: bool,
+        resumes: bool,
+        linger: float,
     ) -> None:
         self._dispatcher = dispatcher
         self._rows = rows
         self._letters = letters
         self._tally = tally
-        self._stops = stops
+        self.stops = stops
+        self._resumes = resumes
         self._linger = linger
         #: What was produced since the last flush: the ordinal of its first row, and the rows.
         self._open: list[tuple[int, Prepared]] = []
@@ -85,34 +98,72 @@ class Sender:
         Raises:
             StoppedError: A row is bad, and that ends it. All rows before it have their outcomes.
         """
-        self.send_prepared(self._rows.prepare(block))
-
-    def end_of(self, prepared: Prepared) -> int | None:
-        """The index of the row that ends it, if there is one."""
-        return min(prepared.bad, default=None) if self._stops else None
-
-    def send_prepared(self, prepared: Prepared) -> None:
-        """Send rows that are prepared.
-
-        Raises:
-            StoppedError: As `send`.
-        """
-        block, first_bad = prepared.block, self.end_of(prepared)
+        prepared = self._rows.prepare(block)
+        first_bad = self.end_of(prepared)
         if first_bad is not None:
             self._produce(prepared.before(first_bad))
             self.settle()
             self._tally.fail(block.place(first_bad), BAD_ROW, prepared.bad[first_bad])
             raise StoppedError
-        for at, reason in prepared.bad.items():
-            self._tally.fail(block.place(at), BAD_ROW, reason)
-            if self._letters is not None:
-                self._letters.add(block, at, kind="permanent", code=BAD_ROW, message=reason, written="no")
+        self.fail_bad([prepared], None)
         self._produce(prepared)
         if self._bytes >= _MOST_BYTES or self._produced >= _MOST_ROWS:
             self.settle()
         elif self._linger and time.monotonic() - self._sent_at >= self._linger:
             self._take(self._dispatcher.poll())
             self._sent_at = time.monotonic()
+
+    def end_of(self, prepared: Prepared) -> int | None:
+        """The index of the row that ends it, if there is one."""
+        return min(prepared.bad, default=None) if self.stops else None
+
+    def deliver(self, parts: Sequence[Prepared]) -> Refusals:
+        """Send rows, wait for their outcomes, and count those that are in the stream. The others are for the caller."""
+        for prepared in parts:
+            self._produce(prepared)
+        refused = [self._place(failure) for failure in self._count(self._dispatcher.flush())]
+        refused.sort(key=lambda row: row.ordinal)
+        refusals = Refusals(refused, self._produced)
+        self._clear()
+        return refusals
+
+    def fail_bad(self, parts: Sequence[Prepared], end: tuple[int, int] | None) -> None:
+        """Count the bad rows before an end, and write their letters: the index of a part, and of a row in its block."""
+        for part, prepared in enumerate(parts):
+            for at, reason in prepared.bad.items():
+                if end is None or (part, at) < end:
+                    self._tally.fail(prepared.block.place(at), BAD_ROW, reason)
+                    if self._letters is not None:
+                        self._letters.add(
+                            prepared.block, at, kind="permanent", code=BAD_ROW, message=reason, written="no"
+                        )
+
+    def fail(self, row: Refused) -> None:
+        """Count a row that was refused, and write its letter."""
+        failure = row.failure
+        # Where an import goes on, the marker says that the row was not written: other batches can leave that open.
+        written = "no" if self._resumes and row.is_at_fault else failure.written
+        self._tally.fail(
+            row.block.place(row.at),
+            failure.code,
+            failure.message,
+            is_unknown=written == "unknown",
+            is_of_connection=row.is_of_connection,
+        )
+        if self._letters is not None and (row.is_at_fault if self._resumes else not row.is_of_connection):
+            self._letters.add(
+                row.block,
+                row.at,
+                kind=failure.kind,
+                code=failure.code,
+                message=failure.message,
+                written=written,
+            )
+
+    def flush_letters(self) -> None:
+        """Wait until the letters are written."""
+        if self._letters is not None:
+            self._letters.flush()
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait for the outcomes of all rows, for `timeout` seconds at most.
@@ -121,10 +172,8 @@ class Sender:
             StoppedError: The server refused a row, and that ends it; or it is away.
         """
         self._take(self._dispatcher.flush(timeout))
-        self._open, self._produced, self._bytes = [], 0, 0
-        self._sent_at = time.monotonic()
-        if self._letters is not None:
-            self._letters.flush()
+        self._clear()
+        self.flush_letters()
 
     def reconcile(self) -> None:
         """Count what a report said that a signal took away: it may come between the call and its return."""
@@ -142,37 +191,31 @@ class Sender:
         self._bytes += prepared.block.size
         prepared.produce(self._dispatcher)
 
+    def _clear(self) -> None:
+        self._open, self._produced, self._bytes = [], 0, 0
+        self._sent_at = time.monotonic()
+
     def _take(self, report: DeliveryReport) -> None:
         """Count outcomes. Those of a poll have ordinals since the last flush too."""
+        failed = self._count(report)
+        for row in map(self._place, failed):
+            if not (self._resumes and row.is_blocked):
+                self.fail(row)
+        if (failed and self.stops) or self._tally.unreachable:
+            raise StoppedError
+
+    def _count(self, report: DeliveryReport) -> Sequence[Failure]:
+        """Count what is in the stream. Returns what is not."""
         failed = report.failed
         self._delivered += report.delivered
         self._deduplicated += report.deduplicated
         self._failed += len(failed)
         self._tally.delivered += report.delivered
         self._tally.deduplicated += report.deduplicated
-        for failure in failed:
-            self._fail(failure)
-        if (failed and self._stops) or self._tally.unreachable:
-            raise StoppedError
+        return failed
 
-    def _fail(self, failure: Failure) -> None:
-        from headrace.tables import CONNECTION_CODES
-
+    def _place(self, failure: Failure) -> Refused:
         ordinal = int(failure.message_id)
-        first, prepared = next(item for item in reversed(self._open) if item[0] <= ordinal)
-        at = prepared.indices[ordinal - first]
-        is_unknown, of_connection = (
-            failure.written == "unknown",
-            failure.code in (*CONNECTION_CODES, "NOPERM", "NOAUTH"),
-        )
-        place = prepared.block.place(at)
-        self._tally.fail(place, failure.code, failure.message, is_unknown=is_unknown, is_of_connection=of_connection)
-        if self._letters is not None and not of_connection:
-            self._letters.add(
-                prepared.block,
-                at,
-                kind=failure.kind,
-                code=failure.code,
-                message=failure.message,
-                written=failure.written,
-            )
+        part = next(at for at in reversed(range(len(self._open))) if self._open[at][0] <= ordinal)
+        first, prepared = self._open[part]
+        return Refused(prepared.block, part, prepared.indices[ordinal - first], ordinal, failure)

@@ -15,11 +15,12 @@ use crate::endpoint::{option_values, to_dict, to_python};
 use crate::errors::to_py;
 
 /// Name, whether it is headrace's own, kind for each mode of `classify`, whether it passes by itself, whether it means that
-/// the server was not reached or lost, `written`, advice, text.
+/// the server was not reached or lost, whether the row is at fault, `written`, advice, text.
 type CodeRow = (
     &'static str,
     bool,
     BTreeMap<&'static str, &'static str>,
+    bool,
     bool,
     bool,
     Vec<&'static str>,
@@ -35,7 +36,17 @@ pub(crate) fn code_table() -> Vec<CodeRow> {
     rows.map(|(row, is_own)| {
         let kinds = Classify::NAMES.into_iter().zip(Classify::ALL.map(|mode| row.kind(mode).as_str())).collect();
         let written = row.written.iter().map(|written| written.as_str()).collect();
-        (row.name, is_own, kinds, row.passes, row.is_of_connection(), written, row.advice, row.text.trim())
+        (
+            row.name,
+            is_own,
+            kinds,
+            row.passes,
+            row.is_of_connection(),
+            row.is_of_row(),
+            written,
+            row.advice,
+            row.text.trim(),
+        )
     })
     .collect()
 }

@@ -84,6 +84,8 @@ enum Means {
     Close,
     /// In reply to AUTH: the server cannot check a password now. Every other reply to AUTH is permanent.
     NotYet,
+    /// The row is at fault, and not the server: it can never be written.
+    Row,
 }
 
 /// One error code: a row of [`OWN`] or [`SERVER`].
@@ -124,6 +126,11 @@ impl Code {
     /// Whether the server refused the password, and may accept another one.
     pub(super) fn is_of_password(&self) -> bool {
         self.means.contains(&Means::Password)
+    }
+
+    /// Whether the row is at fault, and not the server.
+    pub fn is_of_row(&self) -> bool {
+        self.means.contains(&Means::Row)
     }
 
     /// Whether the server closes the connection after it.
@@ -169,7 +176,9 @@ const AWAY: Code = RETRYABLE
     .means(&[Means::Connection])
     .advice("see that every executor reaches the server; retry_deadline says for how long to wait for it");
 /// A row that can never be written.
-const ROW: Code = PERMANENT.advice("filter these rows out, or let on_failure pass them ('report', 'dead_letter')");
+const ROW: Code = PERMANENT
+    .means(&[Means::Row])
+    .advice("filter these rows out, or let on_failure pass them ('report', 'dead_letter')");
 const PASSWORD: Code = PERMANENT.means(&[Means::Password]).advice("check username, password_env and password_file");
 
 /// Makes a constant of each row's name, and the table of all of them; the doc comment is the row's text.
@@ -379,6 +388,10 @@ mod tests {
             named(OWN, Code::is_of_connection),
             [CONNECT, DNS, TIMEOUT, RESET, EOF, NO_MASTER, SWITCHED, NO_SLOT, TLS, PROTOCOL]
         );
+        assert_eq!(
+            named(OWN, Code::is_of_row),
+            [TOO_LARGE, NULL_PAYLOAD, EMPTY, BAD_STREAM_KEY, BAD_ENTRY_ID, BAD_VALUE]
+        );
     }
 
     #[test]
@@ -407,6 +420,7 @@ mod tests {
         ];
         assert_eq!(named(SERVER, |code| code.passes), passing);
         assert_eq!(named(SERVER, Code::is_of_password), ["NOAUTH", "WRONGPASS"]);
+        assert_eq!(named(SERVER, Code::is_of_row), [""; 0]);
         assert_eq!(named(SERVER, Code::ends_connection), ["DENIED"]);
         assert_eq!(named(SERVER, Code::is_retryable_in_auth), ["LOADING", "MASTERDOWN", "BUSY"]);
     }
