@@ -101,6 +101,27 @@ def test_rows_that_the_server_refuses_become_dead_letters(any_command: Command, 
     assert {fields[b"code"] for _, fields in client.xrange("other")} == {b"WRONGTYPE"}
 
 
+@pytest.mark.parametrize("named", [[], ["--exactly-once", "import"]], ids=["plain", "named"])
+def test_the_letter_of_a_row_that_is_too_large_has_its_place_alone(
+    any_command: Command, strict: Any, named: list[str]
+) -> None:
+    """The server takes such a letter no more than the row. Other letters are written as a whole."""
+    ended = any_command("send", "s", *ARGUMENTS, "--on-bad-row", "dead-letter", *named, stdin=DATA)
+    assert ended.code == 1
+    assert "3 delivered, 3 failed (BAD_ROW 2, TOO_LARGE 1), 3 dead letters" in ended.err
+    assert payloads(strict) == [b"1", b"2", b"6"]
+    letters = {fields[b"ordinal"]: fields for _, fields in strict.xrange("s:dead")}
+    assert {ordinal: fields.get(b"payload") for ordinal, fields in letters.items()} == {
+        b"3": b"nope",
+        b"4": None,
+        b"5": b'["a"]',
+    }
+    assert letters[b"4"][b"message"].endswith(b"; the letter has no row, which is too large for the server")
+    replayed = any_command("dead-letters", "replay", "s:dead", "--all", "--to", "t", "--yes")
+    assert b"1 not replayed: the letter has no field of its entry: its payload was null, or too large" in replayed.out
+    assert [fields[b"payload"] for _, fields in strict.xrange("t")] == [b"nope", b'["a"]']
+
+
 def test_a_record_of_csv_that_is_bad(any_command: Command, client: Any) -> None:
     rows = [b"%d,%d" % (number, number) for number in range(1_000)]
     rows[500] = b"500"

@@ -91,7 +91,12 @@ class Mover:
 
     def _refuse(self, items: Sequence[Item]) -> None:
         for letter, to in items:
-            self._tally.add(letter, "failed", to=to, error="the letter has no field of its entry: its payload was null")
+            self._tally.add(
+                letter,
+                "failed",
+                to=to,
+                error="the letter has no field of its entry: its payload was null, or too large",
+            )
 
     def _move(self, items: Sequence[Item]) -> None:
         for item, reply in self._call(items, (self._entry.move(letter, to) for letter, to in items), by_target=False):

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace_command.send.block import Block
 
 if TYPE_CHECKING:
-    from headrace import Dispatcher, Endpoint
+    from headrace import DeliveryReport, Dispatcher, Endpoint
     from headrace_command.send.tally import Tally
 
 __all__ = ["Letters"]
 
 _MOST_ROWS = 4_096
 
+#: The names and values of its fields.
+_Letter: TypeAlias = list[tuple[str, bytes]]
+
 
 class Letters:
     """Writes dead letters, with the fields that those of `headrace.spark` have.
 
-    `payload` is the row as it was read; of a row of Arrow it is `row`, an Arrow IPC stream. `ordinal` is the number of
-    the row in its file, `source` the file.
+    `payload` is the row as it was read; of a row of Arrow it is `row`, an Arrow IPC stream. A row that is too large for
+    the server is left out. `ordinal` is the number of the row in its file, `source` the file.
 
     Args:
         endpoint: The stream of dead letters.
@@ -32,7 +35,7 @@ class Letters:
         self._stream = stream
         self._tally = tally
         self._dispatcher: Dispatcher | None = None
-        self._letters: list[list[tuple[str, bytes]]] = []
+        self._letters: list[_Letter] = []
 
     def add(self, block: Block, at: int, **failure: str) -> None:
         """Add the letter of a row."""
@@ -47,31 +50,49 @@ class Letters:
             self.flush()
 
     def flush(self) -> None:
-        """Write the letters.
+        """Write the letters. One that is too large for the server is written without its row.
 
         Raises:
             DeliveryError: One cannot be written.
         """
-        if not self._letters:
+        letters, self._letters = self._letters, []
+        if not letters:
             return
         from headrace import Dispatcher
 
         if self._dispatcher is None:
             self._dispatcher = Dispatcher(self._endpoint)
-        self._dispatcher.produce_batch(self._table(), fields_from="fields")
-        self._tally.dead_letters += self._dispatcher.flush().raise_for_failures().delivered
-        self._letters = []
+        report = self._write(self._dispatcher, letters)
+        if any(failure.code == "TOO_LARGE" for failure in report.failed):
+            # That ended the connection: others may be there twice now.
+            again = [(letters[int(failure.message_id)], failure.code == "TOO_LARGE") for failure in report.failed]
+            report = self._write(
+                self._dispatcher, [_without_row(letter) if is_large else letter for letter, is_large in again]
+            )
+        report.raise_for_failures()
 
     def close(self) -> None:
         """Close the connection."""
         if self._dispatcher is not None:
             self._dispatcher.close()
 
-    def _table(self) -> Any:
+    def _write(self, dispatcher: Dispatcher, letters: list[_Letter]) -> DeliveryReport:
         from headrace_command.send.arrow import pyarrow_for
 
         pa = pyarrow_for("--on-bad-row dead-letter")
-        return pa.table({"fields": pa.array(self._letters, pa.map_(pa.string(), pa.binary()))})
+        table = pa.table({"fields": pa.array(letters, pa.map_(pa.string(), pa.binary()))})
+        dispatcher.produce_batch(table, fields_from="fields")
+        report = dispatcher.flush()
+        self._tally.dead_letters += report.delivered
+        return report
+
+
+def _without_row(letter: _Letter) -> _Letter:
+    """The letter with its place alone."""
+    why = b"; the letter has no row, which is too large for the server"
+    return [
+        (name, value + why if name == "message" else value) for name, value in letter if name not in ("payload", "row")
+    ]
 
 
 def _as_ipc(row: Any) -> bytes:
