@@ -23,7 +23,7 @@ from support.pipelines import endpoint_to
 
 from .golden import FOLDERS, NEWEST, bytes_of, read
 from .spark_letters import NAME as SPARK
-from .written import NESTED, PAYLOADS, SHARD_KEYS, TOKENS, WRITERS, packed_rows, rows
+from .written import NESTED, PAYLOADS, SHARD_KEYS, TOKENS, WRITERS, packed_rows, rows, send
 
 Connect = Callable[..., redis.Redis]
 
@@ -107,6 +107,21 @@ def test_a_marker_is_taken_for_its_batch(folder: Path, token: str, any_server: L
         report = dispatcher.flush()
     assert (report.delivered, report.deduplicated) == (4, 3)
     assert [fields[b"payload"] for _, fields in client.xrange("events")] == [b"four"]
+
+
+@each_version
+@pytest.mark.parametrize("written", [0, 2, 3], ids=["behind its blocks", "in a block", "at the end of a block"])
+def test_an_import_goes_on_at_a_checkpoint(folder: Path, written: int, any_server: LocalServer, client: Any) -> None:
+    (marker, progress), (key, checkpoint) = read(folder, "exactly_once")["headrace send"].items()
+    checkpoint["stored"] = int(client.time()[0])
+    if written:
+        checkpoint["first"] = 0
+        progress = f"{checkpoint['version']} {written}"
+    client.set(marker, progress)
+    client.set(key, json.dumps(checkpoint))
+    assert send(any_server, "--exactly-once", "import-1", rows=b"one\ntwo\nthree\nfour\n") == 0
+    expected = [b"three", b"four"] if written == 2 else [b"four"]
+    assert [fields[b"payload"] for _, fields in client.xrange("orders")] == expected
 
 
 @each_version

@@ -22,7 +22,7 @@ from support.pipelines import endpoint_to
 
 from .golden import show, show_fields
 
-__all__ = ["TOKENS", "WRITERS", "packed_rows", "rows"]
+__all__ = ["TOKENS", "WRITERS", "packed_rows", "rows", "send"]
 
 #: The token of each batch that is written exactly once.
 TOKENS: dict[str, tuple[str, int | None]] = {
@@ -123,7 +123,7 @@ def exactly_once(server: LocalServer, client: Any) -> dict[str, Any]:
         for payload in PAYLOADS:
             dispatcher.produce(payload, key=payload)
     found["shards"] = _markers(client)
-    assert _send(server, "--exactly-once", "import-1", rows=b"one\ntwo\nthree\n") == 0
+    assert send(server, "--exactly-once", "import-1", rows=b"one\ntwo\nthree\n") == 0
     stored = json.loads(client.get("{orders}:headrace:import-1:import"))
     assert stored.pop("stored")  # the time
     client.delete("{orders}:headrace:import-1:import")
@@ -217,14 +217,14 @@ def dead_letters(server: LocalServer, client: Any) -> dict[str, Any]:
             consumer.poll(0.1)
     found = {"consumer": _taken(client, "dead")}
     bad_row = ["--format", "jsonl", "--payload", "a", "--on-bad-row", "dead-letter", "--dead-letters", "dead"]
-    assert _send(server, *bad_row, rows=b'{"a": 1}\n{"a": \n') == 1
+    assert send(server, *bad_row, rows=b'{"a": 1}\n{"a": \n') == 1
     letter = dict(_taken(client, "dead")[0])
     assert letter.pop("message")  # its text may change
     found["headrace send"] = [list(field) for field in letter.items()]
     return found
 
 
-def _send(server: LocalServer, *arguments: str, rows: bytes) -> int:
+def send(server: LocalServer, *arguments: str, rows: bytes) -> int:
     """Run `headrace send orders`; returns its exit code."""
     command = [sys.executable, "-W", "ignore", "-m", "headrace_command", "send", "orders", "-u", server.url, *arguments]
     return subprocess.run(command, input=rows, check=False, timeout=100, capture_output=True).returncode
