@@ -16,6 +16,7 @@ from headrace.spark.shards import numbers_of
 
 if TYPE_CHECKING:
     from headrace.dispatcher import Dispatcher
+    from headrace.report import DeliveryReport
     from headrace.spark.layout import ColumnLayout
     from headrace.spark.options import WriteSettings
 
@@ -37,7 +38,7 @@ class DeadLetters:
     - `kind`, `code`, `message` and `written`, as in `headrace.Failure`;
     - `partition` and `ordinal` of the row, `batch_id` of a streaming query, and `ts`.
 
-    Null values are left out.
+    Null values are left out, and so is a `payload` or `row` that is too large for the server.
 
     Args:
         settings: Where and how to write.
@@ -84,24 +85,48 @@ class DeadLetters:
             )
         rows = pa.Table.from_batches(batches).take(failed["place"])
         letters = self._letters(failed, rows)
+        commit = PartitionCommit()
+        while True:
+            report = self._produce(self._dispatcher, letters)
+            if not report.failed_by_code:
+                return
+            refused = pa.concat_tables(failed_rows(report, failed["partition"][0].as_py(), 0, named=True))
+            letters, failed = letters.take(refused["place"]), failed.take(refused["place"])
+            too_large = pc.and_(pc.equal(refused["code"], "TOO_LARGE"), pc.is_valid(letters[self._content]))
+            if not pc.any(too_large).as_py():
+                break
+            # Each of these ended the connection: other letters may be there twice now.
+            letters = self._without_content(letters, too_large)
+            commit.delivered += report.delivered
+        commit.add(report)
+        commit.add_first(_with(refused, "ordinal", failed["ordinal"]))
+        raise delivery_error(commit, self._endpoint, "these are dead letters; without them rows would be lost")
+
+    def _produce(self, dispatcher: Dispatcher, letters: pa.Table) -> DeliveryReport:
         fields = [name for name in letters.column_names if name != "message_id" or self._layout.message_id is not None]
         for batch in letters.to_batches():
-            self._dispatcher.produce_batch(batch, fields=fields, message_id="message_id")
-        report = self._dispatcher.flush()
-        if report.failed_by_code:
-            commit = PartitionCommit()
-            commit.add(report)
-            for table in failed_rows(report, failed["partition"][0].as_py(), 0, named=True):
-                commit.add_first(_original(table, failed))
-            raise delivery_error(commit, self._endpoint, "these are dead letters; without them rows would be lost")
+            dispatcher.produce_batch(batch, fields=fields, message_id="message_id")
+        return dispatcher.flush()
+
+    @property
+    def _content(self) -> str:
+        """The field that holds the row."""
+        return "row" if self._layout.payload is None else "payload"
+
+    def _without_content(self, letters: pa.Table, which: pa.ChunkedArray) -> pa.Table:
+        places = pc.if_else(which, None, pa.array(range(len(letters)), pa.int64()))
+        why = pc.if_else(which, "; the letter has no row, which is too large for the server", "")
+        messages = pc.binary_join_element_wise(letters["message"], why, "")
+        letters = _with(letters, self._content, letters[self._content].take(places))
+        return _with(letters, "message", messages)
 
     def _letters(self, failed: pa.Table, rows: pa.Table) -> pa.Table:
         arguments = self._layout.arguments
-        letters: dict[str, object] = {}
         if self._layout.payload is not None:
-            letters["payload"] = rows[self._layout.payload]
+            content = rows[self._layout.payload]
         else:
-            letters["row"] = _as_ipc(rows.select(list(self._layout.columns)))
+            content = _as_ipc(rows.select(list(self._layout.columns)))
+        letters: dict[str, object] = {self._content: content}
         letters["stream_key"] = self._stream_keys(failed, rows)
         if "shard_key" in arguments:
             letters["shard_key"] = rows[arguments["shard_key"]]
@@ -143,7 +168,6 @@ def _as_ipc(rows: pa.Table) -> pa.Array:
     return pa.array(streams, pa.binary())
 
 
-def _original(of_letters: pa.Table, failed: pa.Table) -> pa.Table:
-    """The failures of dead letters, with the ordinals of their rows."""
-    ordinals = failed["ordinal"].take(of_letters["place"])
-    return of_letters.set_column(of_letters.schema.get_field_index("ordinal"), "ordinal", ordinals)
+def _with(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The table with other values in a column."""
+    return table.set_column(table.schema.get_field_index(name), name, column)

@@ -18,6 +18,7 @@ import headrace
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.datasource import InterceptingServer, Options, payloads, save, stored, writer
+from support.marks import refuses_long_strings
 from support.paths import ROOT
 
 Connect = Callable[..., redis.Redis]
@@ -161,3 +162,33 @@ def test_dead_letters_that_do_not_fit_fail_the_task(
         PythonException, match=r"300 of 300 rows .*\(OOM 270, NULL_PAYLOAD 30\): more than max_failed_rows"
     ):
         save(frame, server, on_failure="report", max_failed_rows=299)
+
+
+@refuses_long_strings
+@pytest.mark.parametrize("retry", ["true", "false"])
+@pytest.mark.parametrize("layout", ["payload", "json"])
+def test_the_dead_letter_of_a_row_that_is_too_large_has_its_place_alone(
+    spark: SparkSession, client: redis.Redis, server: LocalServer, layout: str, retry: str
+) -> None:
+    """The server refuses such a letter like the row. Without retries each costs other letters their connection."""
+    client.config_set("proto-max-bulk-len", 1 << 20)
+    large, wrong = {20, 21, 60}, {5, 22, 61}
+    frame = spark.range(0, 80, 1, 1).selectExpr(
+        "id AS message_id",
+        f"repeat('x', if(id in (20, 21, 60), {(1 << 20) + 1}, 10)) AS body",
+        "if(id in (5, 22, 61), 'text', null) AS stream_key",
+    )
+    layouts = {"payload": {}, "json": {"json": "message_id,body"}}
+    save(frame, server, on_failure="dead_letter", dead_letter_key="dead", retry=retry, **layouts[layout])
+    letters = {int(fields["message_id"]): fields for fields in stored(client, "dead").values()}
+    content = {"payload": "payload", "json": "row"}[layout]
+    assert {row for row, fields in letters.items() if content not in fields} == large
+    why = b"; the letter has no row, which is too large for the server"
+    assert {row for row, fields in letters.items() if fields["message"].endswith(why)} == large
+    assert {row for row, fields in letters.items() if fields["code"] == b"TOO_LARGE"} >= {20}
+    assert set(letters) >= large | wrong
+    if retry == "true":
+        assert set(letters) == large | wrong
+    # Each row is in the stream, or in a dead letter, or in both, if it had not been known.
+    unknown = {row for row, fields in letters.items() if fields["written"] == b"unknown"}
+    assert len(stored(client)) in range(80 - len(letters), 80 - len(letters) + len(unknown) + 1)
