@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from command.conftest import Command
+from command.conftest import Command, command_on
+from headrace.testing import LocalServer
+from headrace_command.exit_code import ExitCode
+from support.marks import refuses_long_strings
+
+Connect = Callable[..., Any]
 
 #: Rows 3 and 5 are bad before they are sent; row 4 is refused by the server, whose longest string is 1 MiB.
 ROWS = [b'{"a": 1}', b'{"a": 2}', b"nope", b'{"a": "%s"}' % (b"x" * ((1 << 20) + 1)), b'["a"]', b'{"a": 6}']
@@ -41,6 +47,7 @@ def test_the_first_bad_row_ends_it(any_command: Command, client: Any) -> None:
     assert payloads(client) == [b"1", b"2"]
 
 
+@refuses_long_strings
 def test_bad_rows_are_skipped(any_command: Command, strict: Any) -> None:
     ended = any_command("send", "s", *ARGUMENTS, "--on-bad-row", "skip", "-o", "json", stdin=DATA)
     assert ended.code == 1
@@ -101,6 +108,7 @@ def test_rows_that_the_server_refuses_become_dead_letters(any_command: Command, 
     assert {fields[b"code"] for _, fields in client.xrange("other")} == {b"WRONGTYPE"}
 
 
+@refuses_long_strings
 @pytest.mark.parametrize("named", [[], ["--exactly-once", "import"]], ids=["plain", "named"])
 def test_the_letter_of_a_row_that_is_too_large_has_its_place_alone(
     any_command: Command, strict: Any, named: list[str]
@@ -120,6 +128,30 @@ def test_the_letter_of_a_row_that_is_too_large_has_its_place_alone(
     replayed = any_command("dead-letters", "replay", "s:dead", "--all", "--to", "t", "--yes")
     assert b"1 not replayed: the letter has no field of its entry: its payload was null, or too large" in replayed.out
     assert [fields[b"payload"] for _, fields in strict.xrange("t")] == [b"nope", b'["a"]']
+
+
+@refuses_long_strings
+@pytest.mark.parametrize("option", [(), ("--exactly-once", "import"), ("--retry",)], ids=["plain", "named", "retry"])
+@pytest.mark.parametrize("larges", [{2}, {2, 3, 5, 40}], ids=["one", "several"])
+def test_rows_behind_one_that_is_too_large_are_in_the_stream_or_letters(
+    tcp_server: LocalServer, connect: Connect, option: tuple[str, ...], larges: set[int]
+) -> None:
+    """The server closes the connection over it. By TCP other rows have left, and other letters behind its own."""
+    client = connect(tcp_server)
+    client.config_set("proto-max-bulk-len", 1 << 20)
+    rows = [b"x" * ((1 << 20) + 1) if number in larges else b"%d" % number for number in range(1, 51)]
+    for attempt in range(5):
+        client.delete("s", "s:dead")
+        named = (option[0], f"import-{attempt}") if len(option) == 2 else option
+        ended = command_on(tcp_server)("send", "s", "--on-bad-row", "dead-letter", *named, stdin=b"\n".join(rows))
+        assert ended.code in (ExitCode.FAILED, ExitCode.UNKNOWN), ended
+        letters = {int(fields[b"ordinal"]): fields for _, fields in client.xrange("s:dead")}
+        assert {row for row, fields in letters.items() if b"payload" not in fields} == larges, ended.err
+        if option:
+            assert (set(letters), ended.code) == (larges, ExitCode.FAILED), ended.err
+        unknown = {row for row, fields in letters.items() if fields[b"written"] == b"unknown"}
+        written = {int(payload) for payload in payloads(client)}
+        assert set(range(1, 51)) - set(letters) <= written <= set(range(1, 51)) - (set(letters) - unknown)
 
 
 def test_a_record_of_csv_that_is_bad(any_command: Command, client: Any) -> None:

@@ -16,6 +16,7 @@ import redis
 
 from command.conftest import HEADRACE, Command
 from headrace.testing import LocalServer
+from support.marks import refuses_long_strings
 from support.processes import wait_until
 
 CHECKPOINT = b"{s}:headrace:import:import"
@@ -249,6 +250,7 @@ def strict(client: Any) -> Any:
     return client
 
 
+@refuses_long_strings
 @pytest.mark.parametrize("large", [0, 2, 4])
 def test_a_row_that_the_server_refused_can_be_corrected(any_command: Command, strict: Any, large: int) -> None:
     rows = [b"%d" % number for number in range(5)]
@@ -265,6 +267,7 @@ def test_a_row_that_the_server_refused_can_be_corrected(any_command: Command, st
     assert payloads(strict) == rows
 
 
+@refuses_long_strings
 @pytest.mark.parametrize("form", ["lines", "jsonl"])
 def test_rows_that_the_server_refuses_are_skipped_and_no_other_is(any_command: Command, strict: Any, form: str) -> None:
     """Each of them divides the block. With blank lines, which are no rows."""
@@ -317,6 +320,7 @@ def test_rows_of_arrow_that_cannot_be_sent_become_dead_letters_once(
     assert [fields[b"ordinal"] for _, fields in client.xrange("s:dead")] == [b"1", b"4", b"6"]
 
 
+@refuses_long_strings
 def test_rows_of_arrow_of_which_some_are_refused_and_some_cannot_be_sent(
     any_command: Command, strict: Any, tmp_path: Path
 ) -> None:

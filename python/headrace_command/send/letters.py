@@ -14,6 +14,9 @@ __all__ = ["Letters"]
 
 _MOST_ROWS = 4_096
 
+#: The fields of which one has the row.
+_ROW_FIELDS = ("payload", "row")
+
 #: The names and values of its fields.
 _Letter: TypeAlias = list[tuple[str, bytes]]
 
@@ -62,13 +65,13 @@ class Letters:
 
         if self._dispatcher is None:
             self._dispatcher = Dispatcher(self._endpoint)
-        report = self._write(self._dispatcher, letters)
-        if any(failure.code == "TOO_LARGE" for failure in report.failed):
-            # That ended the connection: others may be there twice now.
-            again = [(letters[int(failure.message_id)], failure.code == "TOO_LARGE") for failure in report.failed]
-            report = self._write(
-                self._dispatcher, [_without_row(letter) if is_large else letter for letter, is_large in again]
-            )
+        while True:
+            report = self._write(self._dispatcher, letters)
+            refused = [(letters[int(failure.message_id)], failure.code == "TOO_LARGE") for failure in report.failed]
+            if not any(is_large and _has_row(letter) for letter, is_large in refused):
+                break
+            # Each of these ended the connection: other letters may be there twice now.
+            letters = [_without_row(letter) if is_large else letter for letter, is_large in refused]
         report.raise_for_failures()
 
     def close(self) -> None:
@@ -87,12 +90,14 @@ class Letters:
         return report
 
 
+def _has_row(letter: _Letter) -> bool:
+    return any(name in _ROW_FIELDS for name, _ in letter)
+
+
 def _without_row(letter: _Letter) -> _Letter:
     """The letter with its place alone."""
     why = b"; the letter has no row, which is too large for the server"
-    return [
-        (name, value + why if name == "message" else value) for name, value in letter if name not in ("payload", "row")
-    ]
+    return [(name, value + why if name == "message" else value) for name, value in letter if name not in _ROW_FIELDS]
 
 
 def _as_ipc(row: Any) -> bytes:

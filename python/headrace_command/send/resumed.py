@@ -144,7 +144,7 @@ class ResumedImport:
             prepared = [self._rows.prepare(block) for block in blocks]
             refusals = self._sender.deliver(prepared)
             for row in refusals.own:
-                self._sender.fail(row)
+                self._sender.fail(row, is_away=row.is_of_connection)
             if not refusals.are_of_rows:
                 raise StoppedError
             is_stopped = bool(refusals.own) and self._sender.stops

@@ -138,8 +138,8 @@ class Sender:
                             prepared.block, at, kind="permanent", code=BAD_ROW, message=reason, written="no"
                         )
 
-    def fail(self, row: Refused) -> None:
-        """Count a row that was refused, and write its letter."""
+    def fail(self, row: Refused, *, is_away: bool) -> None:
+        """Count a row that was refused, and write its letter, unless the server is away."""
         failure = row.failure
         # Where an import goes on, the marker says that the row was not written: other batches can leave that open.
         written = "no" if self._resumes and row.is_at_fault else failure.written
@@ -148,9 +148,9 @@ class Sender:
             failure.code,
             failure.message,
             is_unknown=written == "unknown",
-            is_of_connection=row.is_of_connection,
+            is_of_connection=is_away,
         )
-        if self._letters is not None and (row.is_at_fault if self._resumes else not row.is_of_connection):
+        if self._letters is not None and (row.is_at_fault if self._resumes else not is_away):
             self._letters.add(
                 row.block,
                 row.at,
@@ -198,9 +198,11 @@ class Sender:
     def _take(self, report: DeliveryReport) -> None:
         """Count outcomes. Those of a poll have ordinals since the last flush too."""
         failed = self._count(report)
+        # The server ends the connection over such a row: then rows that broke with it do not say that it is away.
+        is_ended_by_row = any(failure.code == "TOO_LARGE" for failure in failed)
         for row in map(self._place, failed):
             if not (self._resumes and row.is_blocked):
-                self.fail(row)
+                self.fail(row, is_away=row.is_of_connection and not is_ended_by_row)
         if (failed and self.stops) or self._tally.unreachable:
             raise StoppedError
 
