@@ -216,7 +216,7 @@ wheels: machine servers
 wheel-tests: WITHOUT = tests/docs tests/spark tests/spark_kills \
     $(filter-out tests/docs/% tests/spark/%,$(shell grep --recursive --files-with-matches '^from headrace\.spark' tests))
 wheel-tests: export HEADRACE_TEST_POLARS_1 := $(abspath $(VENV)/polars-1)
-wheel-tests: machine servers $(if $(ONLY)$(filter-out tests,$(TESTS)),,failpoints $(VENV)/polars-1/.done)
+wheel-tests: machine servers failpoints $(VENV)/polars-1/.done
 ifeq ($(ONLY)$(filter-out tests,$(TESTS)),)
 	$(call run-tests,$(WHEEL_PY))
 else
