@@ -270,7 +270,7 @@ rust-tests-build: machine
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --package headrace-bench --no-run
 
 # Nothing here runs on macOS; this says that it compiles. C by zig, which has the headers of that C library.
-apple: machine $(VENV)/.lint
+apple: machine $(VENV)/.lint-packages
 	$(STEP) "Checking that it compiles for macOS" tools/check_apple.sh
 
 # The oldest Rust that Cargo.toml allows, by rustup.
@@ -312,8 +312,15 @@ dist/.wheel: $(SOURCES) | machine $(VENV)/.maturin
 	    $(VENV)/bin/maturin build --release $(LOCKED) --interpreter $(PYO3_PYTHON) --out dist
 	@touch $@
 
-# The wheel with what one of its extras asks for; again with the wheel alone, which pip would take for installed.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.lint $(VENV)/.site $(VENV)/.recipes: $(VENV)/.%: dist/.wheel
-	$(STEP) "Installing headrace and what make $* needs (the first time some minutes)" $(VENV)/bin/pip install "$$(echo dist/headrace-*.whl)[$*]"
+# The packages of one of its extras, which can be installed while the wheel is built.
+EXTRAS := $(addprefix $(VENV)/.,demo test bench lint site recipes)
+$(EXTRAS:%=%-packages): $(VENV)/.%-packages: | $(VENV)/.maturin
+	@$(PY) tools/requirements.py $* > $@.txt
+	$(STEP) "Installing the packages that make $* needs (the first time some minutes)" $(VENV)/bin/pip install -r $@.txt
+	@touch $@
+
+# The wheel with its extra, for what has changed since; again with the wheel alone, which pip would take for installed.
+$(EXTRAS): $(VENV)/.%: dist/.wheel | $(VENV)/.%-packages
+	$(STEP) "Installing headrace for make $*" $(VENV)/bin/pip install "$$(echo dist/headrace-*.whl)[$*]"
 	@$(VENV)/bin/pip install --quiet --force-reinstall --no-deps dist/headrace-*.whl
 	@touch $@
