@@ -269,9 +269,10 @@ clippy: machine | $(PY)
 rust-tests-build: machine
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --package headrace-bench --no-run
 
-# Nothing here runs on macOS; this says that it compiles. C by zig, which has the headers of that C library.
+# Nothing here runs on macOS, or uses the oldest Rust; this says that it compiles. C by zig, which has the headers of that
+# C library.
 apple: machine $(VENV)/.lint-packages
-	$(STEP) "Checking that it compiles for macOS" tools/check_apple.sh
+	$(STEP) "Checking that it compiles for macOS, by the oldest Rust" tools/check_apple.sh
 
 # The oldest Rust that Cargo.toml allows, by rustup.
 MSRV := $(shell sed -nE 's/^rust-version = "([0-9.]+)"/\1/p' Cargo.toml)

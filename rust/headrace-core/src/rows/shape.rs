@@ -172,12 +172,11 @@ impl Shape {
             DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) if nested => {
                 nested_shape(element, role).map(Box::new).map(Self::List)
             }
-            DataType::Map(entries, _) if nested => match entries.data_type() {
-                DataType::Struct(pair) if let [key, value] = &**pair => {
-                    Ok(Self::Map(Box::new((nested_shape(key, Role::MapKey)?, nested_shape(value, role)?))))
-                }
-                _ => Err(refused()),
-            },
+            DataType::Map(entries, _) if nested => {
+                let DataType::Struct(pair) = entries.data_type() else { return Err(refused()) };
+                let [key, value] = &**pair else { return Err(refused()) };
+                Ok(Self::Map(Box::new((nested_shape(key, Role::MapKey)?, nested_shape(value, role)?))))
+            }
             DataType::Struct(members) if nested => of_struct(members),
             _ => Err(refused()),
         }
