@@ -39,7 +39,8 @@ def read_dead_letters(
     - `reason`, the one that was given to `Consumer.fail`, or the message of the failure;
     - `failures`, how often the entry failed in the group; null for rows of Spark;
     - `fields`, a `map<binary, binary>` of the entry's own fields, in their order, byte for byte. Of a row of Spark that
-      has no payload it is `row`, which `headrace.unpack_arrow` reads.
+      has no payload it is `row`, which `headrace.unpack_arrow` reads; of one that was too large for the server it is
+      empty.
 
     It connects when the first rows are asked for. Nothing is removed: trim the stream by `entry_id` when the entries
     are written again.
