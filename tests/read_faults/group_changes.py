@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ class GroupChanges:
         self._gone: set[Name] = set()
         self._reported = 0
         self._connections: set[int] | None = None
+        self._namesake_ended = -math.inf
         self.facts = GroupFacts()
         #: What the other client did.
         self.records: list[Record] = []
@@ -190,9 +192,17 @@ class GroupChanges:
                 return f"{newest} of {key} not delivered"
         return ""
 
+    def namesake_ended(self) -> None:
+        """A second process of a consumer's name has ended, and the server knows."""
+        self._namesake_ended = time.monotonic()
+
     def stopped(self, name: str) -> None:
-        """A consumer was stopped: what it has not acknowledged is for others, at once."""
-        least = 1000 * (self._rules.min_idle - LONGEST_DELAY)
+        """A consumer was stopped: what it has not acknowledged is for others, at once.
+
+        What a second process of its name left behind may stay pending for the name, until `min_idle` is over.
+        """
+        since_namesake = time.monotonic() - self._namesake_ended
+        least = 1000 * min(self._rules.min_idle - LONGEST_DELAY, since_namesake)
         for key in self._keys:
             self.facts.stranded |= {
                 (key, entry_id) for entry_id, _, idle, _ in self._pending(key, name) if idle < least

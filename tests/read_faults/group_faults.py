@@ -109,6 +109,7 @@ class GroupFaults:
                 episode.failure(f"the second process ended with {second.exit_code}")
             # As long as the server lists a connection of it, a consumer of its name that is stopped keeps what it has.
             wait_until(lambda: len(self._group.consumers_named(episode.process.config.consumer)) <= 1, 30.0)
+            self._group.namesake_ended()
         finally:
             second.close()
         return has_read() and episode.process.exit_code is None
