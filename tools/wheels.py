@@ -40,6 +40,15 @@ WORK = ROOT / ".wheels"
 RESULTS = ROOT / "dist" / "wheels"
 LIBRARY = "headrace/_headrace.abi3.so"
 MESSAGES = 10_000
+#: The library that has the unwinder of GCC, and what Rust needs of it.
+GCC_S = "libgcc_s.so.1"
+UNWINDER = tuple(
+    f"_Unwind_{name}"
+    for name in (
+        *("Backtrace", "DeleteException", "FindEnclosingFunction", "GetCFA", "GetDataRelBase", "GetIP", "GetIPInfo"),
+        *("GetLanguageSpecificData", "GetRegionStart", "GetTextRelBase", "RaiseException", "Resume", "SetGR", "SetIP"),
+    )
+)
 #: What wheels name in place of the folder of the clone.
 CLONE = Path("/headrace")
 
@@ -128,7 +137,7 @@ def build_wheel(name: str, target: Target) -> Path:
             *(tool("maturin"), "build", "--release", "--locked", "--interpreter", sys.executable),
             *(() if target.is_apple else ("--zig",)),
             *("--target", target.rust, "--compatibility", target.compatibility, "--out", out),
-            environment={**reproducible(), **remapped()},
+            environment={**reproducible(), **flags(*remapped(), *with_gcc_unwinder(target))},
         )
         (wheel,) = out.glob("*.whl")
         fix_sbom(wheel)
@@ -155,7 +164,7 @@ def reproducible() -> dict[str, str]:
     return {"SOURCE_DATE_EPOCH": epoch, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "CARGO_INCREMENTAL": "0"}
 
 
-def remapped() -> dict[str, str]:
+def remapped() -> list[str]:
     """Flags by which rustc writes a name in place of each folder of this machine. The last that fits counts.
 
     The C code among the crates names no files, as its assertions are off.
@@ -167,10 +176,31 @@ def remapped() -> dict[str, str]:
         Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute(): "/target",
         ROOT: CLONE,
     }
-    flags = [f"--remap-path-prefix={folder}={name}" for folder, name in folders.items()]
-    if given := os.environ.get("RUSTFLAGS"):
-        flags = [*given.split(), *flags]
-    return {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)}
+    return [f"--remap-path-prefix={folder}={name}" for folder, name in folders.items()]
+
+
+def with_gcc_unwinder(target: Target) -> list[str]:
+    """Flags by which a library for glibc takes the unwinder of GCC, as glibc itself does.
+
+    zig would link one of its own. glibc ends a thread by GCC's, which goes through frames of the library: that is how
+    Python ends a daemon thread that is in a call at exit, and with two unwinders it is a segmentation fault. What is
+    linked with has the names alone, and its path is relative: rustc makes names of symbols from its flags.
+    """
+    if "linux-gnu" not in target.rust:
+        return []
+    stand_in = Path(".wheels", "gcc_s", target.rust, GCC_S)
+    (ROOT / stand_in).parent.mkdir(parents=True, exist_ok=True)
+    source = ROOT / stand_in.with_suffix(".c")
+    source.write_text("".join(f"void {name}(void) {{}}\n" for name in UNWINDER))
+    zig_target = target.rust.replace("-unknown", "")
+    options = ("-shared", "-nostdlib", f"-Wl,-soname,{GCC_S}")
+    output(tool("python-zig"), "cc", "-target", zig_target, *options, "-o", ROOT / stand_in, source)
+    return [f"-Clink-arg={stand_in}"]
+
+
+def flags(*all_of_them: str) -> dict[str, str]:
+    """These flags for rustc, behind those of the caller."""
+    return {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join([*os.environ.get("RUSTFLAGS", "").split(), *all_of_them])}
 
 
 def fix_sbom(wheel: Path) -> None:
@@ -247,6 +277,10 @@ def libraries(target: Target) -> Callable[[Path], str]:
         match = re.search(r'is consistent with the following platform tag: "([^"]+)"', said)
         if not match or match[1] != target.tag or target.tag not in wheel.name:
             sys.exit(f"{wheel.name} should be {target.tag}, and auditwheel says: {said}")
+        with unpacked(wheel, LIBRARY) as library:
+            symbols = output("readelf", "--dyn-syms", "--wide", library)
+        if not re.search(r" UND _Unwind_RaiseException\b", symbols):
+            sys.exit(f"{wheel.name} has an unwinder of its own, and needs that of {GCC_S}")
         return f"auditwheel: {match[0]}"
 
     def by_readelf(wheel: Path) -> str:
