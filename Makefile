@@ -1,38 +1,38 @@
-# The commands of this project; each sets up what it needs and is quick the second time.
+# The commands of this project; each sets up what it needs, and is quick the second time.
 #
 #   make demo    336,776 real flights from Spark into Redis, with a summary
 #   make test    everything: Rust and Python, against real servers that it fetches and starts
 #   make test-spark SPARK=4.0   the Spark tests on another version: 4.0, 4.1, 4.2, 4.3; 1 GB, a minute the first time
-#   make spark-kills   streams into Redis with everything killed on the way: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
-#   make read-kills   the examples that hand entries on, killed at random moments: KILLS=100 SEED=1 SERVERS=7.0,8.6,valkey
+#   make spark-kills   Spark streams into Redis while everything is killed: RUNS=100 SEED=1 SERVERS=7.0,8.6,valkey
+#   make read-kills   the examples that pass entries on, killed at random moments: KILLS=100 SEED=1 SERVERS=7.0,8.6,valkey
 #   make consumer-kills   processes of a consumer group killed at work: KILLS=100 ENTRIES=100000 SEED=1 SERVER=8.6
 #   make send-kills   headrace send killed ten times in 2 GB, and 10 GB through a pipe: MEGABYTES=2000 PIPED=10000 KILLS=10 SEED=1
 #   make campaign FAULTS=10000 SEED=1   cuts, stalls, kills and refusals at random bytes; checks every reported outcome;
 #                ARGUMENTS="--client async" does this under the tasks of an AsyncDispatcher
 #   make campaign-read FAULTS=10000 SEED=1   the same for reading, with streams that change and readers that are killed
 #   make campaign-cluster FAULTS=300 SEED=1   slots that move, masters that fail, connections cut at any byte, in clusters;
-#                ARGUMENTS="--results FILE" keeps the episodes, and a later run goes on behind them
-#   make sweep   a pipeline that is cut behind each of its bytes, in every mode on every server: some minutes
-#   make sweep-read   a reader and a consumer that are cut behind each of their bytes, on every server: some minutes
-#   make time-zones   the zones that the compiled-in tables get wrong, by the package tzdata
-#   make bounds   what waits and what is left behind, against its bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
+#                ARGUMENTS="--results FILE" keeps the episodes, and a later run continues after them
+#   make sweep   a pipeline that is cut after each of its bytes, in every mode on every server: some minutes
+#   make sweep-read   a reader and a consumer that are cut after each of their bytes, on every server: some minutes
+#   make time-zones   the zones that the compiled-in tables get wrong, compared with the package tzdata
+#   make bounds   waits and leftovers, against their bounds: ROUNDS=3 RECONNECTS=1000 PARTS=connects,names
 #   make fuzz    hostile bytes and servers from a seed: TARGET=scanner|control|stream_reply|encoder|connections|lanes|session EXECUTIONS=1000000 SEED=1 FIRST=0
 #                TARGET=arrow: record batches through the Arrow C data interface, valid and broken
 #                TARGET=read: random tables, written in each layout and read back
-#   make fuzz-coverage   the same checks on bytes that libFuzzer makes up: TARGET=scanner|control SECONDS=60; needs a C++ compiler
-#   make memcheck   a little of make fuzz, and what handles secrets, under valgrind
-#   make bench   headrace beside other clients and beside the floor: tables, pictures, a quarter of an hour and more
+#   make fuzz-coverage   the same checks on bytes from libFuzzer: TARGET=scanner|control SECONDS=60; needs a C++ compiler
+#   make memcheck   a little of make fuzz, and the code that handles secrets, under valgrind
+#   make bench   headrace beside other clients and beside the floor: tables and pictures; half an hour
 #   make bench-instructions   the instructions of a message, against their ceilings: a minute
 #   make wheels    the wheels of a release and the sdist into dist/wheels, by zig, checked and tested: TARGETS="x86_64-manylinux sdist"
 #                TESTS=tests/outcomes or ONLY="tls and not kills" chooses tests; TESTS= runs none
-#   make wheels-twice   builds a wheel and the sdist twice, in other folders, and compares the bytes
-#   make msrv    compiles with the oldest Rust that is supported
+#   make wheels-twice   builds a wheel and the sdist twice, in different folders, and compares the bytes
+#   make msrv    compiles with the oldest supported Rust
 #   make prepare    everything that CI builds and installs; with --jobs=6 side by side
-#   make lint    formats, types, lints, the order of the modules, the licences and origins of all crates
-#   make api-check   public names and signatures, beside those of the last release; a part of make lint
+#   make lint    formatting, types, lints, the order of the modules, the licences and origins of all crates
+#   make api-check   compares public names and signatures with those of the last release; part of make lint
 #   make docs    the Rust documentation
-#   make site    the documentation site, in .site/html, and a check of its links; without the network once it is set up
-#   make clean   removes what the others made
+#   make site    the documentation site in .site/html, with a check of its links; needs no network once it is set up
+#   make clean   removes everything that the others created
 #
 # PYTHON=python3.13 chooses the Python of .venv, where there is none yet.
 
@@ -45,7 +45,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 PY := $(VENV)/bin/python
 STEP := @tools/step.sh
-# The wheel is built with the Python of .venv, and so is all that cargo builds by itself.
+# The wheel is built with the Python of .venv, and so is everything that cargo builds on its own.
 export PYO3_PYTHON := $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # CI builds exactly what Cargo.lock says; elsewhere cargo may complete it.
@@ -72,19 +72,19 @@ rust-tests: machine servers rust-tests-build
 	@tools/rust_tests.sh
 
 # Four workers keep two cores busy. The tests of clusters and sentinels take a tenth of a core each, and their servers
-# expect each other's answers within a second: they run after the others. What measures time runs at the end: side by
-# side where it mostly waits, else alone.
+# expect each other's answers within a second: they run after the others. Tests that measure time run at the end: side by
+# side where they mostly wait, otherwise alone.
 WORKERS := 4
 CLUSTERS := tests/cluster tests/sentinel tests/cluster_faults
 CLUSTER_WORKERS := 6
 TIMED_WORKERS := 3
 BESIDE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --numprocesses
-# Without the other files, which take seconds to collect.
+# Only the files that have such tests: collecting the others takes seconds.
 marked = $(shell grep --recursive --files-with-matches --include='test_*.py' 'pytest\.mark\.$(1)' tests)
 python-tests: machine $(VENV)/.test $(VENV)/polars-1/.done servers failpoints
 	$(call run-tests,$(PY))
 
-# run-tests PYTHON: all tests, but those of the folders in WITHOUT; with ONLY those that it chooses, in one go.
+# run-tests PYTHON: all tests except those in the folders of WITHOUT.
 WITHOUT :=
 define run-tests
 	@$(1) -m pytest -m "not alone and not timed" $(BESIDE) $(WORKERS) $(CLUSTERS:%=--ignore=%) $(WITHOUT:%=--ignore=%)
@@ -99,7 +99,7 @@ ONLY :=
 test-spark: machine dist/.wheel servers spark-env
 	@$(PY) tools/spark_env.py $(SPARK) --wheel dist/headrace-*.whl --test -- $(BESIDE) $(WORKERS) $(if $(ONLY),-k "$(ONLY)")
 
-# `make spark-kills RUNS=1 SEED=17` does one of them again; ARGUMENTS="--exactly-once off", see --help.
+# `make spark-kills RUNS=1 SEED=17` repeats one of them; ARGUMENTS="--exactly-once off", see --help.
 # ARGUMENTS="--source stream" goes from stream to stream, with trimming; "--topology cluster" into a cluster.
 RUNS := 9
 SEED := 1
@@ -137,7 +137,7 @@ KEPT := $(if $(PAIRS),--pairs "$(PAIRS)") $(if $(RECORD),--record docs/guarantee
 campaign: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS)
 
-# PAIRS="redis-8.6/consumers valkey-9.1/redis-py-group" chooses. With SECONDS=600 no further share begins after ten minutes.
+# PAIRS="redis-8.6/consumers valkey-9.1/redis-py-group" chooses. With SECONDS=600 no further share starts after ten minutes.
 campaign-read: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m read_faults campaign --faults $(FAULTS) --seed $(SEED) $(KEPT) $(ARGUMENTS) \
 	  $(if $(filter command,$(origin SECONDS)),--seconds $(SECONDS))
@@ -160,7 +160,7 @@ RECONNECTS := 1000
 bounds: machine $(VENV)/.test servers
 	@PYTHONPATH=tests $(PY) -m bounds --rounds $(ROUNDS) --reconnects $(RECONNECTS) $(if $(PARTS),--parts $(PARTS))
 
-# An execution that fails prints the command that does it again, alone.
+# A failed execution prints the command that repeats it alone.
 TARGET := scanner
 EXECUTIONS := 1000000
 FIRST := 0
@@ -183,7 +183,7 @@ SECONDS := 60
 fuzz-coverage: machine
 	@tools/fuzz_coverage.sh $(TARGET) $(SECONDS)
 
-# BUILD=dev takes the build that `make test` has made: nothing to compile, and ten times slower.
+# BUILD=dev uses the build of `make test`: nothing to compile, and ten times slower.
 BUILD := fuzz
 memcheck: EXECUTIONS := 500
 memcheck: machine
@@ -199,7 +199,7 @@ bench: machine $(VENV)/.bench bench-programs servers
 bench-instructions: machine $(VENV)/.bench bench-programs
 	@tools/bench.sh $(if $(PROFILE),profile $(PROFILE),instructions) $(CASES)
 
-# A server that counts, a proxy that delays, readers and a writer to compare with.
+# A counting server, a delaying proxy, and readers and a writer to compare with.
 bench-programs: machine
 	$(STEP) "Building the programs of the benchmarks" cargo build $(LOCKED) --release --package headrace-bench \
 	    --features contenders
@@ -258,7 +258,7 @@ site: machine $(VENV)/.site
 clean:
 	rm -rf $(VENV) dist target .servers .bench .spark-envs .wheels .site .cache
 
-# Side by side, because the release build is at the end on one core, and installing waits for the network.
+# Side by side: the release build ends on a single core, and installing waits for the network.
 prepare: $(VENV)/.lint $(VENV)/polars-1/.done spark-env servers clippy apple rust-tests-build failpoints bench-programs
 	@$(MAKE) $(VENV)/.test
 	@$(MAKE) $(VENV)/.bench
@@ -269,12 +269,12 @@ clippy: machine | $(PY)
 rust-tests-build: machine
 	$(STEP) "Compiling the Rust tests" cargo test $(LOCKED) --package headrace-core --package headrace-bench --no-run
 
-# Nothing here runs on macOS, or uses the oldest Rust; this says that it compiles. C by zig, which has the headers of that
-# C library.
+# Nothing here runs on macOS or with the oldest Rust; this checks that the code compiles. zig compiles the C code, because it
+# has the headers of that C library.
 apple: machine $(VENV)/.lint-packages
 	$(STEP) "Checking that it compiles for macOS, by the oldest Rust" tools/check_apple.sh
 
-# The oldest Rust that Cargo.toml allows, by rustup.
+# The oldest Rust that Cargo.toml allows, installed by rustup.
 MSRV := $(shell sed -nE 's/^rust-version = "([0-9.]+)"/\1/p' Cargo.toml)
 msrv:
 	$(STEP) "Installing Rust $(MSRV)" rustup toolchain install $(MSRV) --profile minimal
@@ -286,7 +286,7 @@ failpoints: machine | $(PY)
 spark-env: machine | $(PY)
 	$(STEP) "Installing Spark $(SPARK) in .spark-envs (the first time some minutes)" $(PY) tools/spark_env.py $(SPARK)
 
-# Where CI needs them, it fails without; elsewhere the tests name what they miss.
+# CI fails without them; elsewhere the tests name what is missing.
 servers:
 	@tools/step.sh "Fetching Redis and Valkey servers" tests/get_servers.sh .servers || [ -z "$${CI:-}" ]
 
@@ -295,7 +295,7 @@ $(VENV)/polars-1/.done: | $(PY)
 	$(STEP) "Installing polars 1 in $(@D)" $(VENV)/bin/pip install --quiet --target $(@D) "polars>=1,<2"
 	@touch $@
 
-# What the machine must have. It prints one message and stops everything if something is missing.
+# Checks what the machine must have; prints one message and stops everything if something is missing.
 machine:
 	@tools/check_machine.sh > /dev/null
 
@@ -320,7 +320,7 @@ $(EXTRAS:%=%-packages): $(VENV)/.%-packages: | $(VENV)/.maturin
 	$(STEP) "Installing the packages that make $* needs (the first time some minutes)" $(VENV)/bin/pip install -r $@.txt
 	@touch $@
 
-# The wheel with its extra, for what has changed since; again with the wheel alone, which pip would take for installed.
+# Installs the wheel with its extra, for changed requirements; then the wheel alone, which pip would otherwise consider installed.
 $(EXTRAS): $(VENV)/.%: dist/.wheel | $(VENV)/.%-packages
 	$(STEP) "Installing headrace for make $*" $(VENV)/bin/pip install "$$(echo dist/headrace-*.whl)[$*]"
 	@$(VENV)/bin/pip install --quiet --force-reinstall --no-deps dist/headrace-*.whl
